@@ -1,0 +1,67 @@
+"""The batch contract: what every encoder objective reads. No TensorFlow.
+
+B rows over all hosts, L length, P predictions a row, S sequences packed in a row (1 unless packing).
+
+    tokens            int32[B, L]    after masking
+    segments          int32[B, L]    0 sentence A, 1 sentence B
+    positions         int32[B, L]    restart with every packed sequence
+    sequence_ids      int32[B, L]    0 padding, 1.. the packed sequence: attention stays inside one
+    masked_positions  int32[B, P]    where in the row; 0 where weight is 0
+    masked_targets    int32[B, P]
+    masked_weights    float32[B, P]
+    cls_positions     int32[B, S]
+    pair_labels       int32[B, S]    NSP: 0 the next sentence, 1 a random one. SOP: 0 in order, 1 swapped
+    pair_weights      float32[B, S]
+    rows              int32[B]       the row's number in the global batch; dropout is keyed by it
+"""
+
+import hashlib
+
+import jax
+import numpy as np
+
+
+def shapes(batch: int, length: int, predictions: int, sequences: int = 1) -> dict:
+    """{name: jax.ShapeDtypeStruct} of a batch."""
+    by_axes = {
+        (batch, length): "tokens segments positions sequence_ids",
+        (batch, predictions): "masked_positions masked_targets masked_weights",
+        (batch, sequences): "cls_positions pair_labels pair_weights",
+        (batch,): "rows",
+    }
+    return {
+        name: jax.ShapeDtypeStruct(shape, np.float32 if name.endswith("weights") else np.int32)
+        for shape, names in by_axes.items()
+        for name in names.split()
+    }
+
+
+def synthetic(batch: int, length: int, predictions: int, vocabulary: int, seed: int = 0) -> dict:
+    """Full rows of random tokens with two segments, every prediction used: for timing and tests."""
+    draw = np.random.default_rng(seed)
+    columns = np.broadcast_to(np.arange(length, dtype=np.int32), (batch, length))
+    order = np.argsort(draw.random((batch, length - 2)), axis=1)[:, :predictions] + 1
+    arrays = dict(
+        tokens=draw.integers(5, vocabulary, (batch, length)),
+        segments=columns >= length // 2,
+        positions=columns,
+        sequence_ids=np.ones((batch, length)),
+        masked_positions=np.sort(order, axis=1),
+        masked_targets=draw.integers(5, vocabulary, (batch, predictions)),
+        masked_weights=np.ones((batch, predictions)),
+        cls_positions=np.zeros((batch, 1)),
+        pair_labels=draw.integers(0, 2, (batch, 1)),
+        pair_weights=np.ones((batch, 1)),
+        rows=np.arange(batch),
+    )
+    expected = shapes(batch, length, predictions)
+    return {name: np.asarray(array, expected[name].dtype) for name, array in arrays.items()}
+
+
+def digest(batch: dict) -> str:
+    """SHA-256 over the names and bytes of a batch's arrays, in hex."""
+    sha = hashlib.sha256()
+    for name in sorted(batch):
+        sha.update(name.encode())
+        sha.update(np.ascontiguousarray(batch[name]).tobytes())
+    return sha.hexdigest()

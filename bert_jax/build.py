@@ -1,0 +1,65 @@
+"""From a config to compiled programs: shapes, then places, then arrays."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+from bert_jax import batch, evaluate, optimizer, schedule, sharding, step
+from bert_jax import config as configs
+from bert_jax.objectives import base
+
+
+class Trainer(NamedTuple):
+    """What the loop calls, and where its arrays lie."""
+
+    mesh: Any
+    rate: Any  # step -> learning rate
+    shapes: step.State
+    places: step.State
+    initialize: Any  # () -> state
+    train: dict  # {phase: (state, batch) -> (state, metrics)}
+    evaluate: dict  # {phase: (params, batch) -> metrics}
+
+
+def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
+    """Compiles every phase before the first step, so that nothing can fail to compile days later."""
+    objective = base.make(config, vocabulary)
+    total = configs.total_steps(config)
+    peak, warmup = config.optimizer.learning_rate, config.schedule.warmup
+    rate = schedule.make(config.schedule.name, peak, warmup, total)
+    update = optimizer.make(config.optimizer, rate)
+    # Parameters do not depend on the rows they are initialised with.
+    example = batch.synthetic(1, 8, 1, vocabulary.size)
+    initialize = partial(step.init, objective, update, config.seed, example)
+    shapes = jax.eval_shape(initialize)
+    places = sharding.state(shapes, mesh)
+    with jax.set_mesh(mesh):
+        train, evaluators = compile_phases(config, mesh, objective, update, shapes, places)
+    initialize = jax.jit(initialize, out_shardings=places)
+    return Trainer(mesh, rate, shapes, places, initialize, train, evaluators)
+
+
+def compile_phases(config, mesh, objective, update, shapes, places) -> tuple[dict, dict]:
+    train = partial(
+        step.train,
+        objective=objective,
+        optimizer=update,
+        seed=config.seed,
+        micro_batches=config.train.micro_batches,
+    )
+    results = places, sharding.replicated(mesh)
+    train = jax.jit(train, donate_argnums=0, out_shardings=results)
+    state = sharding.placed(shapes, places)
+    programs, evaluators = {}, {}
+    for phase in configs.phases(config):
+        rows = batch_shapes(mesh, phase, phase.batch)
+        programs[phase.name] = train.lower(state, rows).compile()
+        rows = batch_shapes(mesh, phase, evaluate.batch_size(config, phase, mesh))
+        evaluators[phase.name] = evaluate.compile_step(objective, mesh, state.params, rows)
+    return programs, evaluators
+
+
+def batch_shapes(mesh, phase, rows: int) -> dict:
+    shapes = batch.shapes(rows, phase.length, phase.predictions)
+    return sharding.placed(shapes, {name: sharding.rows(mesh) for name in shapes})

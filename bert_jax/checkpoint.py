@@ -1,0 +1,66 @@
+"""Orbax behind one door: save, the newest step, the whole state or its parameters alone."""
+
+from pathlib import Path
+
+import jax
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
+
+from bert_jax import batch, sharding
+from bert_jax.errors import BadInput
+from bert_jax.step import State
+
+ITEMS = ("params", "opt_state")
+
+
+def manager(directory: Path, keep: int = 1, keep_every: int = 0) -> ocp.CheckpointManager:
+    """Saves in the background; keeps the newest `keep` and every one at a multiple of `keep_every`."""
+    policies = [LatestN(keep)] + ([EveryNSteps(keep_every)] if keep_every else [])
+    options = ocp.CheckpointManagerOptions(
+        preservation_policy=AnyPreservationPolicy(policies),
+        enable_async_checkpointing=True,
+    )
+    return ocp.CheckpointManager(Path(directory).absolute(), options=options, item_names=ITEMS)
+
+
+def newest(directory: Path) -> int | None:
+    """The newest step that was saved whole, read from the names alone."""
+    names = [path.parent.name for path in Path(directory).glob("*/_CHECKPOINT_METADATA")]
+    return max((int(name) for name in names if name.isdecimal()), default=None)
+
+
+def save(checkpoints: ocp.CheckpointManager, step: int, state: State) -> None:
+    """Starts to save; an error of the save before it is raised here."""
+    checkpoints.wait_until_finished()
+    items = {name: ocp.args.StandardSave(getattr(state, name)) for name in ITEMS}
+    checkpoints.save(step, args=ocp.args.Composite(**items))
+
+
+def restore(checkpoints: ocp.CheckpointManager, step: int, shapes: State, places: State) -> State:
+    """The state saved at `step`, laid out as `places`."""
+
+    def target(name):
+        tree = sharding.placed(getattr(shapes, name), getattr(places, name))
+        return ocp.args.StandardRestore(tree)
+
+    items = checkpoints.restore(
+        step, args=ocp.args.Composite(**{name: target(name) for name in ITEMS})
+    )
+    number = jax.device_put(jax.numpy.int32(step), places.step)
+    return State(number, *(items[name] for name in ITEMS))
+
+
+def restore_params(directory: Path, objective):
+    """(step, params) of the newest checkpoint, on the first device; the optimizer state is not read."""
+    if not Path(directory).is_dir():
+        raise BadInput(f"{directory}: no checkpoints yet")
+    with manager(directory) as checkpoints:
+        step = checkpoints.latest_step()
+        if step is None:
+            raise BadInput(f"{directory}: no checkpoints yet")
+        place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        # Parameters do not depend on the size of the batch they are initialised with.
+        shapes = jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
+        target = sharding.placed(shapes, jax.tree.map(lambda _: place, shapes))
+        args = ocp.args.Composite(params=ocp.args.StandardRestore(target))
+        return step, checkpoints.restore(step, args=args)["params"]

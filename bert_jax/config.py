@@ -1,0 +1,329 @@
+"""Finding, overriding, checking, printing and comparing configs."""
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import json
+import math
+import runpy
+from pathlib import Path
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from bert_jax.errors import BadInput
+
+CHOICES = {
+    "dtype": ("auto", "float32", "bfloat16"),
+    "gradient_dtype": ("float32", "bfloat16"),
+    "corpus.format": ("lines", "files", "wiki"),
+    "corpus.sentences": ("auto", "lines", "rules"),
+    "tokenizer.kind": ("wordpiece",),
+    "model.activation": ("gelu_tanh", "gelu", "relu"),
+    "objective.pairs": ("nsp", "sop", "none"),
+    "objective.masking": ("token", "whole_word"),
+    "optimizer.name": ("adam", "adafactor"),
+    "schedule.name": ("linear", "cosine", "inverse_sqrt", "constant"),
+}
+SHARES = (
+    "corpus.heldout",
+    "model.dropout",
+    "model.attention_dropout",
+    "objective.mask_rate",
+    "objective.mask_share",
+    "objective.random_share",
+    "objective.short_rate",
+)
+AT_LEAST_ONE = (
+    "model.layers",
+    "model.width",
+    "model.heads",
+    "model.positions",
+    "model.segments",
+    "mesh.fsdp",
+    "mesh.tensor",
+    "train.micro_batches",
+    "log.every",
+    "checkpoint.every",
+    "checkpoint.keep",
+    "evaluate.rows",
+)
+NOT_NEGATIVE = (
+    "seed",
+    "corpus.workers",
+    "model.feed_forward",
+    "schedule.warmup",
+    "optimizer.clip",
+    "optimizer.weight_decay",
+    "checkpoint.keep_every",
+    "evaluate.every",
+    "evaluate.batch",
+    "tokenizer.sample",
+)
+# What a resumed run may change; `store` because its content is compared by its fingerprint.
+CHANGEABLE = ("mesh", "train", "log", "evaluate", "checkpoint", "store", "compilation_cache")
+CHANGEABLE += ("corpus.workers",)
+
+
+class Phase(NamedTuple):
+    """A phase and its place in the run: steps `first` to `last` - 1."""
+
+    name: str
+    number: int
+    first: int
+    last: int
+    length: int
+    batch: int
+    predictions: int
+
+
+def phases(config: ConfigDict) -> list[Phase]:
+    """The phases of a run, in the order they run."""
+    result, first = [], 0
+    for number, name in enumerate(config.phase_order):
+        keys = config.phases[name]
+        last = first + keys.steps
+        result.append(Phase(name, number, first, last, keys.length, keys.batch, keys.predictions))
+        first = last
+    return result
+
+
+def total_steps(config: ConfigDict) -> int:
+    return sum(config.phases[name].steps for name in config.phase_order)
+
+
+def load(name: str, overrides: list[str] = ()) -> ConfigDict:
+    """The checked config of a name (`demo`), a Python file or a saved config.json, after `a.b=value` overrides."""
+    config = find(name)
+    for override in overrides:
+        apply(config, override)
+    check(config)
+    config.lock()
+    return config
+
+
+def find(name: str) -> ConfigDict:
+    path = Path(name)
+    if path.suffix == ".json":
+        return read(path)
+    if path.suffix == ".py":
+        if not path.is_file():
+            raise BadInput(f"--config {name}: no such file")
+        return runpy.run_path(str(path))["get_config"]()
+    module = f"bert_jax.configs.{name}"
+    if not name.isidentifier() or importlib.util.find_spec(module) is None:
+        known = Path(importlib.import_module("bert_jax.configs").__file__).parent.glob("[!_]*.py")
+        names = ", ".join(sorted(path.stem for path in known))
+        raise BadInput(
+            f"--config {name}: no such config; there are {names}, or a path to a .py file"
+        )
+    return importlib.import_module(module).get_config()
+
+
+def base() -> ConfigDict:
+    return importlib.import_module("bert_jax.configs.base").get_config()
+
+
+def read(path: Path) -> ConfigDict:
+    """A config that `save` wrote. It is data: nothing in it is executed."""
+    try:
+        values = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: not a readable config ({error})") from None
+    config = base()
+    try:
+        config.phases = ConfigDict(values.pop("phases"))
+        for key, value in flatten(values).items():
+            assign(config, key, tuple(value) if isinstance(value, list) else value)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise BadInput(f"{path}: not a config ({error})") from None
+    return config
+
+
+def save(config: ConfigDict, path: Path) -> None:
+    Path(path).write_text(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
+
+
+def flatten(tree, prefix: str = "") -> dict:
+    """{'a.b': value} of nested dicts or ConfigDicts, sorted by key."""
+    result = {}
+    for key in sorted(tree):
+        value = tree[key]
+        if isinstance(value, dict | ConfigDict):
+            result |= flatten(value, f"{prefix}{key}.")
+        else:
+            result[f"{prefix}{key}"] = value
+    return result
+
+
+def apply(config: ConfigDict, override: str) -> None:
+    """Sets one `a.b=value`, read as the type the key has."""
+    key, equals, text = override.partition("=")
+    if not equals:
+        raise BadInput(f"--config.{override}: expected --config.KEY=VALUE")
+    assign(config, key, parse(key, text, lookup(config, key)))
+
+
+def lookup(config: ConfigDict, key: str):
+    known = flatten(config)
+    if key in known:
+        return known[key]
+    if any(name.startswith(key + ".") for name in known):
+        raise BadInput(f"--config.{key}: a group of keys, not a key; see bert-jax config")
+    close = difflib.get_close_matches(key, known, n=1)
+    # `--config.width=64`: the last part alone is the commonest slip.
+    close = close or [name for name in known if name.rsplit(".", 1)[-1] == key]
+    hint = f"; did you mean {close[0]}?" if close else "; see bert-jax config for all keys"
+    raise BadInput(f"--config.{key}: no such key{hint}")
+
+
+def parse(key: str, text: str, default):
+    """`text` as the type of `default`."""
+    kind = type(default)
+    if kind is str:
+        return text
+    if kind is bool and text.lower() in ("true", "false", "1", "0"):
+        return text.lower() in ("true", "1")
+    try:
+        value = ast.literal_eval(text)
+        if kind is tuple:
+            return tuple(value) if isinstance(value, tuple | list) else (value,)
+        if kind is float and type(value) in (int, float):
+            return float(value)
+        if kind is int and type(value) in (int, float) and int(value) == value:
+            return int(value)
+    except (ValueError, SyntaxError, OverflowError):
+        if kind is tuple:
+            return tuple(part.strip() for part in text.split(","))
+    raise BadInput(f"--config.{key}={text}: expected {kind.__name__}, such as {default!r}")
+
+
+def assign(config: ConfigDict, key: str, value) -> None:
+    *groups, last = key.split(".")
+    for group in groups:
+        config = config[group]
+    if last not in config:
+        raise KeyError(f"no such key: {key}")
+    config[last] = value
+
+
+def check(config: ConfigDict) -> None:
+    """Raises BadInput at the first key that is unknown, of a wrong type, or cannot work."""
+    check_types(config)
+    values = flatten(config)
+    for key, choices in CHOICES.items():
+        require(values[key] in choices, key, values, f"expected one of {', '.join(choices)}")
+    for key in SHARES:
+        require(0 <= values[key] < 1, key, values, "expected a share from 0 up to 1")
+    for key in AT_LEAST_ONE:
+        require(values[key] >= 1, key, values, "expected at least 1")
+    for key in NOT_NEGATIVE:
+        require(values[key] >= 0, key, values, "expected 0 or more")
+    for key, value in values.items():
+        if isinstance(value, float):
+            require(math.isfinite(value), key, values, "expected a finite number")
+    check_modules(config)
+    check_model(config, values)
+    check_phases(config, values)
+    multiple = config.checkpoint.every % config.log.every == 0
+    hint = f"expected a multiple of log.every={config.log.every}, so that no report spans a restart"
+    require(multiple, "checkpoint.every", values, hint)
+
+
+def require(condition: bool, key: str, values: dict, hint: str) -> None:
+    if not condition:
+        raise BadInput(f"config.{key}={values[key]!r}: {hint}")
+
+
+def check_types(config: ConfigDict) -> None:
+    expected = flatten(base())
+    phase_types = {"steps": int, "length": int, "batch": int, "predictions": int}
+    for name in config.phases:
+        expected |= {f"phases.{name}.{key}": kind() for key, kind in phase_types.items()}
+    values = flatten(config)
+    for key, value in values.items():
+        if key not in expected:
+            raise BadInput(f"config.{key}: no such key")
+        kind = type(expected[key])
+        if type(value) is not kind:
+            raise BadInput(f"config.{key}={value!r}: expected {kind.__name__}")
+    wanted = [key for key in expected if not key.startswith("phases.main.")]
+    missing = [key for key in wanted if key not in values]
+    if missing:
+        raise BadInput(f"config.{missing[0]}: missing")
+
+
+def check_modules(config: ConfigDict) -> None:
+    """The file name is the registry of models and objectives."""
+    for group, folder in (("model", "models"), ("objective", "objectives")):
+        name = config[group].name
+        if not name.isidentifier() or importlib.util.find_spec(f"bert_jax.{folder}.{name}") is None:
+            raise BadInput(f"config.{group}.name={name!r}: there is no bert_jax/{folder}/{name}.py")
+
+
+def check_model(config: ConfigDict, values: dict) -> None:
+    divides = config.model.width % config.model.heads == 0
+    require(divides, "model.heads", values, f"does not divide model.width={config.model.width}")
+    paired = config.model.segments >= 2 or config.objective.pairs == "none"
+    require(paired, "model.segments", values, f"objective.pairs={config.objective.pairs} needs 2")
+    shares = config.objective.mask_share + config.objective.random_share
+    require(shares <= 1, "objective.random_share", values, "with mask_share it is over 1")
+    require(0 <= config.optimizer.beta1 < 1, "optimizer.beta1", values, "expected from 0 up to 1")
+    require(0 < config.optimizer.beta2 < 1, "optimizer.beta2", values, "expected between 0 and 1")
+    require(config.optimizer.epsilon > 0, "optimizer.epsilon", values, "expected more than 0")
+
+
+def check_phases(config: ConfigDict, values: dict) -> None:
+    order = config.phase_order
+    named = order and len(set(order)) == len(order) and set(order) == set(config.phases)
+    hint = f"expected the keys of phases, each once: {tuple(sorted(config.phases))}"
+    require(named, "phase_order", values, hint)
+    for name in order:
+        phase, path = config.phases[name], f"phases.{name}"
+        require(phase.steps >= 1, f"{path}.steps", values, "expected at least 1")
+        require(phase.batch >= 1, f"{path}.batch", values, "expected at least 1")
+        require(phase.length >= 5, f"{path}.length", values, "expected at least 5")
+        hint = f"longer than model.positions={config.model.positions}"
+        require(phase.length <= config.model.positions, f"{path}.length", values, hint)
+        require(phase.predictions >= 1, f"{path}.predictions", values, "expected at least 1")
+        hint = f"more than fit into {phase.length} tokens beside [CLS] and [SEP]"
+        require(phase.predictions <= phase.length - 3, f"{path}.predictions", values, hint)
+        parts = config.train.micro_batches
+        hint = f"does not divide into train.micro_batches={parts}"
+        require(phase.batch % parts == 0, f"{path}.batch", values, hint)
+
+
+def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
+    """{key: (old value, new value)} of every key that differs; a missing one is None."""
+    a, b = flatten(old), flatten(new)
+    return {key: (a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)}
+
+
+def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
+    """The keys in which a run at `step` may not differ from its saved config: all but cadence, place and future."""
+    future = {phase.name for phase in phases(new) if phase.last > step}
+    started = {phase.name for phase in phases(old) if phase.first < step}
+    refused = []
+    for key, (before, after) in differences(old, new).items():
+        group, _, rest = key.partition(".")
+        if group in CHANGEABLE or key in CHANGEABLE:
+            continue
+        if group == "phases":
+            name, _, what = rest.partition(".")
+            if name not in started or (what == "steps" and name in future):
+                continue
+        if group == "phase_order" and before[: len(started)] == after[: len(started)]:
+            continue
+        refused.append(f"config.{key}: {before!r} in the run, {after!r} now")
+    return refused
+
+
+def describe(config: ConfigDict) -> str:
+    """Every resolved key, one a line; those that differ from base are marked with what base has."""
+    changed = differences(base(), config)
+    lines = []
+    for key, value in flatten(config).items():
+        note = f"    # base: {changed[key][0]!r}" if key in changed else ""
+        lines.append(f"{key} = {value!r}{note}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Raw text to batches. The only package that imports TensorFlow."""

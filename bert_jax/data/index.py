@@ -1,0 +1,194 @@
+"""The indexes of rows as files beside the store, which the next start reuses.
+
+    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v1-epoch3.npy    int64[R, 3], as rows.py packs them
+    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v1-rows.json     how many rows epoch 0 has
+
+A name tells everything a file depends on. A file is written under a temporary name and renamed when it is whole, so
+several processes may build the same one. Everything here may be deleted at any time.
+"""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+
+from bert_jax.data import rows
+from bert_jax.data.store import Store
+
+VERSION = 1  # of the rows that the same store and rules give; part of the names
+HEADER = 128  # bytes of a .npy header of this shape and type
+STALE = (
+    24 * 3600
+)  # seconds after which a temporary file is taken for one that a killed process left
+
+
+class Cancelled(Exception):
+    """The index is not needed any more."""
+
+
+def never() -> bool:
+    return False
+
+
+class Indexes:
+    """The indexes of one split under one set of rules."""
+
+    def __init__(self, store: Store, split: str, rules_: rows.Rules):
+        self.split = store.splits[split]
+        self.rules = rules_
+        self.directory = store.path / "index"
+        self.spare = None  # a temporary directory, where the store is read-only or full
+        made_from = hashlib.sha256(store.fingerprint.encode()).hexdigest()[:12]
+        self.name = (
+            f"{split}-{rules_.length}-{rules_.pairs}-short{rules_.short_rate}"
+            f"-seed{rules_.seed}-phase{rules_.phase}-{made_from}-v{VERSION}"
+        )
+
+    def open(self, epoch: int, cancelled: Callable[[], bool] = never) -> np.ndarray:
+        """int64[R, 3], mapped from its file, which is built if it is missing or damaged."""
+        return self._somewhere(lambda directory: self._open(directory, epoch, cancelled))
+
+    def rows_per_epoch(self) -> int:
+        """The rows of epoch 0, which every epoch is taken to have: a short one wraps, a surplus is dropped."""
+        return self._somewhere(self._rows_per_epoch)
+
+    def forget(self, epoch: int) -> None:
+        """Deletes the indexes of earlier epochs."""
+        spare = [Path(self.spare.name)] if self.spare else []
+        for directory in [self.directory, *spare]:
+            for path in directory.glob(f"{self.name}-epoch*.npy"):
+                number = re.search(r"-epoch(\d+)\.npy$", path.name)
+                if number and int(number[1]) < epoch:
+                    remove(path)
+
+    def _somewhere(self, work: Callable[[Path], object]):
+        """work(directory) beside the store or, where that fails, in a temporary directory."""
+        if self.spare is None:
+            try:
+                return work(self.directory)
+            except OSError:
+                self.spare = tempfile.TemporaryDirectory(prefix="bert_jax_index_")
+        return work(Path(self.spare.name))
+
+    def _open(self, directory: Path, epoch: int, cancelled) -> np.ndarray:
+        path = directory / f"{self.name}-epoch{epoch}.npy"
+        index = read(path, len(self.split.tokens))
+        if index is not None:
+            return index
+        write(path, rows.build(self.split, self.rules, epoch, cancelled), cancelled)
+        return np.load(path, mmap_mode="r")
+
+    def _rows_per_epoch(self, directory: Path) -> int:
+        path = directory / f"{self.name}-rows.json"
+        try:
+            number = json.loads(path.read_text())["rows"]
+            if isinstance(number, int) and number > 0:
+                return number
+        except (OSError, ValueError, TypeError, KeyError):
+            pass  # missing or damaged: count again
+        index = read(directory / f"{self.name}-epoch0.npy", len(self.split.tokens))
+        number = rows.count(self.split, self.rules, 0) if index is None else len(index)
+        replace(path, lambda file: file.write(json.dumps({"rows": number}).encode()))
+        return number
+
+
+def read(path: Path, tokens: int) -> np.ndarray | None:
+    """The index in a file, or None if there is no file or not a sound one."""
+    try:
+        index = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError):
+        return None
+    shaped = index.dtype == np.int64 and index.ndim == 2 and index.shape[1] == rows.COLUMNS
+    whole = shaped and path.stat().st_size == HEADER + index.nbytes
+    return index if whole and sound(index, tokens) else None
+
+
+def sound(index: np.ndarray, tokens: int) -> bool:
+    """Whether every row lies within the tokens: a file whose blocks never reached the disk is full of zeros."""
+    for first in range(0, len(index), 1 << 20):
+        part = rows.unpack(np.asarray(index[first : first + (1 << 20)]))
+        bad = (part.a_length < 1) | (part.a_start < 0) | (part.a_start + part.a_length > tokens)
+        bad |= (part.b_length < 0) | (part.b_start < 0) | (part.b_start + part.b_length > tokens)
+        if (bad | (part.label < 0) | (part.label > 1)).any():
+            return False
+    return len(index) > 0
+
+
+def write(path: Path, parts, cancelled: Callable[[], bool]) -> None:
+    """Writes the parts of an index one after the other; the header last, when their number is known."""
+
+    def fill(file):
+        file.write(bytes(HEADER))
+        number = 0
+        for part in parts:
+            # Not a mapped file: on a full disk that would be a SIGBUS instead of an error.
+            file.write(part.tobytes())
+            number += len(part)
+        if cancelled():
+            raise Cancelled
+        file.seek(0)
+        header = {"descr": "<i8", "fortran_order": False, "shape": (number, rows.COLUMNS)}
+        np.lib.format.write_array_header_1_0(file, header)
+
+    replace(path, fill)
+
+
+def replace(path: Path, fill: Callable) -> None:
+    """Writes a file by `fill(file)` under a temporary name and renames it."""
+    path.parent.mkdir(exist_ok=True)
+    for left in path.parent.glob(".*.tmp"):
+        if time.time() - left.stat().st_mtime > STALE:
+            remove(left)
+    temporary = path.parent / f".{uuid.uuid4().hex}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            fill(file)
+        os.replace(temporary, path)
+    finally:
+        remove(temporary)
+
+
+def remove(path: Path) -> None:
+    """Deletes a file if it is there and may be deleted."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        pass
+
+
+class Ahead:
+    """Calls work(cancelled) in the background. Cancelled when it is dropped, and before the interpreter ends."""
+
+    def __init__(self, work: Callable):
+        stop, self.future = threading.Event(), Future()
+        # A daemon, because Python waits for other threads before it calls what cancels this one.
+        thread = threading.Thread(target=run, args=(work, stop, self.future), daemon=True)
+        thread.start()
+        self.cancel = weakref.finalize(self, end, stop, thread)
+
+    def result(self):
+        """What `work` returned or raised, once it has."""
+        return self.future.result()
+
+
+def run(work: Callable, stop: threading.Event, future: Future) -> None:
+    try:
+        future.set_result(work(stop.is_set))
+    except BaseException as error:  # it is raised again where the result is asked for
+        future.set_exception(error)
+
+
+def end(stop: threading.Event, thread: threading.Thread) -> None:
+    stop.set()
+    if thread is not threading.current_thread():
+        thread.join()

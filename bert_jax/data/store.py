@@ -1,0 +1,115 @@
+"""The token store: a directory of mapped arrays that `prepare` writes once and every run reads.
+
+    manifest.json             format, what made it and its fingerprint, counts, size and SHA-256 of every file
+    tokenizer/                the vocabulary, as bert_jax.tokenizer reads it
+    unigrams.npy              int64[V]    how often each piece stands in the training split
+    train/tokens.npy          uint16 or uint32[T], all sentences one after the other, no special pieces
+    train/sentence_ends.npy   int64[S]    where each sentence ends in tokens, increasing
+    train/document_ends.npy   int64[D]    where each document ends in sentences, increasing
+    heldout/...               the same for the documents that are never trained on
+
+Sentences and documents are never empty. A store is written under a temporary name and renamed when it is whole, so a
+directory with a manifest is a finished one.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.errors import BadInput
+
+FORMAT = 1
+SPLITS = ("train", "heldout")
+ARRAYS = ("tokens", "sentence_ends", "document_ends")
+
+
+class Split(NamedTuple):
+    """Documents of token ids, as arrays mapped from files."""
+
+    path: Path  # the directory the arrays lie in
+    tokens: np.ndarray
+    sentence_ends: np.ndarray
+    document_ends: np.ndarray
+
+
+class Store(NamedTuple):
+    path: Path
+    manifest: dict
+    splits: dict[str, Split]
+
+    @property
+    def fingerprint(self) -> str:
+        return self.manifest["fingerprint"]
+
+
+def token_type(vocabulary: int) -> np.dtype:
+    """The narrowest unsigned type that holds every id."""
+    return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(directory: Path, manifest: dict) -> None:
+    """Adds format and files to `manifest` and writes it: the last file of a store to be written."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    table = {
+        path.relative_to(directory).as_posix(): {
+            "bytes": path.stat().st_size,
+            "sha256": digest(path),
+        }
+        for path in files
+    }
+    text = json.dumps({"format": FORMAT, **manifest, "files": table}, indent=1, sort_keys=True)
+    (directory / "manifest.json").write_text(text + "\n")
+
+
+def read_manifest(directory: Path) -> dict:
+    path = Path(directory) / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadInput(
+            f"{directory}: not a token store (no manifest.json); run bert-jax prepare"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: unreadable manifest ({error})") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise BadInput(
+            f"{path}: not a token store of format {FORMAT}; run bert-jax prepare into a new directory"
+        )
+    return manifest
+
+
+def check_files(directory: Path, manifest: dict, *, hashes: bool) -> None:
+    """Raises BadInput at the first file that is missing, of another size or, if asked, of other content."""
+    for name, expected in manifest["files"].items():
+        path = Path(directory) / name
+        if not path.is_file():
+            raise BadInput(f"{path}: missing from the token store")
+        if path.stat().st_size != expected["bytes"]:
+            raise BadInput(
+                f"{path}: {path.stat().st_size} bytes, {expected['bytes']} in the manifest"
+            )
+        if hashes and digest(path) != expected["sha256"]:
+            raise BadInput(
+                f"{path}: altered since it was prepared (SHA-256 differs from the manifest)"
+            )
+
+
+def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
+    """Maps a store after checking its files against the manifest: sizes always, contents if `hashes`."""
+    directory = Path(directory)
+    manifest = read_manifest(directory)
+    check_files(directory, manifest, hashes=hashes)
+    return Store(directory, manifest, {name: open_split(directory / name) for name in SPLITS})
+
+
+def open_split(directory: Path) -> Split:
+    return Split(directory, *(np.load(directory / f"{name}.npy", mmap_mode="r") for name in ARRAYS))

@@ -1,0 +1,336 @@
+"""Batches from step n on, this host's rows only: tf.data over the mapped token store.
+
+A step's row numbers are arithmetic; a permutation of the epoch's index says which rows they are; then whole batches are
+gathered from the mapped file, masked and prefetched inside one tf.data graph with no Python in it. There is no iterator
+state: step n is a function of (store, spec, n). The next epoch's index is built in the background.
+
+B rows of this host, L length, P predictions.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_jax.data import masking
+from bert_jax.data.index import Ahead, Indexes, never
+from bert_jax.data.rows import (
+    COLUMNS,
+    Rows,
+    Rules,
+    check_rules,
+    purpose_key,
+    shuffle,
+    special_pieces,
+    unpack,
+)
+from bert_jax.data.store import Split, Store
+from bert_jax.errors import BadInput
+
+WINDOW = 1 << 19  # rows whose index is read at a time
+SHORT = (
+    64  # steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one
+)
+PROBE = (
+    1 << 24
+)  # tokens that are checked against the vocabulary at the door; the others in their batches
+
+# Accelerators are JAX's: TensorFlow would take all of their memory.
+tf.config.set_visible_devices([], "GPU")
+
+
+class Spec(NamedTuple):
+    """What the batches of a phase depend on, besides the store."""
+
+    seed: int
+    phase: int  # number of the phase in the run
+    length: int  # tokens a row, with [CLS] and [SEP]
+    batch: int  # rows a step, over all hosts
+    predictions: int  # masked positions a row, at most
+    pairs: str  # nsp, sop or none
+    masking: str  # token or whole_word
+    mask_rate: float
+    mask_share: float
+    random_share: float
+    short_rate: float
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.seed, self.phase, self.length, self.pairs, self.short_rate)
+
+
+def spec(config, phase_name: str) -> Spec:
+    """The Spec of a phase of a config."""
+    phase, objective = config.phases[phase_name], config.objective
+    return Spec(
+        seed=config.seed,
+        phase=tuple(config.phase_order).index(phase_name),
+        length=phase.length,
+        batch=phase.batch,
+        predictions=phase.predictions,
+        pairs=objective.pairs,
+        masking=objective.masking,
+        mask_rate=objective.mask_rate,
+        mask_share=objective.mask_share,
+        random_share=objective.random_share,
+        short_rate=objective.short_rate,
+    )
+
+
+def train_batches(
+    store: Store,
+    word_starts: np.ndarray,
+    spec: Spec,
+    first: int,
+    last: int,
+    positions: np.ndarray | None = None,
+    threads: int = 2,
+) -> Iterator[dict[str, np.ndarray]]:
+    """The batches (DESIGN, "The batch contract") of steps first..last-1 of the phase.
+
+    word_starts: bool[V], the pieces that start a word. positions: the rows of the global batch to make, in this order;
+    all by default. threads: of tf.data, all together. Raises BadInput at once.
+    """
+    check(store, "train", word_starts, spec)
+    positions = check_positions(positions, spec)
+    return train(store, word_starts, spec, first, last, positions, threads)
+
+
+def train(store, word_starts, spec, first, last, positions, threads):
+    indexes = Indexes(store, "train", spec.rules)
+    pipeline = make_pipeline(store, "train", word_starts, spec, threads)
+    if first == 0:
+        indexes.open(0)  # so that counting its rows is not a second pass
+    epoch_steps = steps_per_epoch(indexes, spec)
+    ahead = None
+    try:
+        for epochs in groups(first, last, epoch_steps):
+            opened = ahead.result() if ahead else open_all(indexes, epochs)
+            indexes.forget(epochs.start)
+            begin, end = epochs.start * epoch_steps, epochs.stop * epoch_steps
+            following = range(epochs.stop, epochs.stop + len(epochs))
+            ahead = Ahead(partial(open_all, indexes, following)) if end < last else None
+            for steps in windows(max(first, begin), min(last, end), len(positions)):
+                yield from pipeline(opened, steps, epoch_steps, positions)
+    finally:
+        if ahead:
+            ahead.cancel()
+
+
+def groups(first: int, last: int, epoch_steps: int) -> Iterator[range]:
+    """The epochs of steps first..last-1: one at a time or, if they are short, as many as make up SHORT steps."""
+    size = max(1, SHORT // epoch_steps)
+    for epoch in range(first // epoch_steps, -(-last // epoch_steps), size):
+        yield range(epoch, epoch + size)
+
+
+def open_all(indexes: Indexes, epochs: range, cancelled=never) -> dict[int, np.ndarray]:
+    return {epoch: indexes.open(epoch, cancelled) for epoch in epochs}
+
+
+def heldout_batches(
+    store: Store,
+    word_starts: np.ndarray,
+    spec: Spec,
+    rows: int,
+    positions: np.ndarray | None = None,
+    threads: int = 2,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Batches of the first `rows` held-out rows (all, if fewer) of epoch 0 in its random order, each once.
+
+    Rows that only fill the last batch have masked_weights and pair_weights 0.
+    """
+    check(store, "heldout", word_starts, spec)
+    positions = check_positions(positions, spec)
+    return heldout(store, word_starts, spec, rows, positions, threads)
+
+
+def heldout(store, word_starts, spec, rows, positions, threads):
+    index = Indexes(store, "heldout", spec.rules).open(0)
+    pipeline = make_pipeline(store, "heldout", word_starts, spec, threads)
+    rows = min(rows, len(index))
+    steps = -(-rows // spec.batch)
+    for window in windows(0, steps, len(positions)):
+        yield from pipeline({0: index}, window, steps, positions, rows)
+
+
+def heldout_rows(store: Store, spec: Spec, rows: int) -> int:
+    """How many rows `heldout_batches` gives, fillers not counted."""
+    return min(rows, Indexes(store, "heldout", spec.rules).rows_per_epoch())
+
+
+def steps_per_epoch(indexes: Indexes, spec: Spec) -> int:
+    return max(1, indexes.rows_per_epoch() // spec.batch)
+
+
+def windows(first: int, last: int, batch: int) -> Iterator[np.ndarray]:
+    """Steps first..last-1 in arrays of about WINDOW rows, so that no epoch's index is in memory whole."""
+    size = max(1, WINDOW // max(1, batch))
+    for begin in range(first, last, size):
+        yield np.arange(begin, min(last, begin + size))
+
+
+def check(store: Store, split: str, word_starts: np.ndarray, spec: Spec) -> None:
+    """Raises BadInput if these batches cannot be made."""
+    check_rules(store.splits[split], spec.rules)
+    most = spec.length - special_pieces(spec.pairs)
+    if not 1 <= spec.predictions <= most:
+        raise BadInput(
+            f"predictions {spec.predictions}: a row of {spec.length} tokens takes from 1 to {most}"
+        )
+    if spec.batch < 1:
+        raise BadInput(f"batch {spec.batch}: must be at least 1")
+    if spec.masking not in masking.KINDS:
+        raise BadInput(f"masking {spec.masking!r}: not one of {', '.join(masking.KINDS)}")
+    shares = {name: getattr(spec, name) for name in ("mask_rate", "mask_share", "random_share")}
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise BadInput(f"{name} {share}: must be from 0 to 1")
+    if spec.mask_share + spec.random_share > 1 + 1e-9:
+        raise BadInput(
+            f"mask_share {spec.mask_share} and random_share {spec.random_share}: more than 1 together"
+        )
+    check_vocabulary(store, split, len(word_starts))
+
+
+def check_vocabulary(store: Store, split: str, vocabulary: int) -> None:
+    if store.manifest["vocabulary"] != vocabulary:
+        raise BadInput(
+            f"{store.path}: made for {store.manifest['vocabulary']} pieces, the tokenizer has {vocabulary}"
+        )
+    check_ids(store.splits[split].tokens[:PROBE], vocabulary, store.splits[split].path)
+
+
+def check_ids(ids: np.ndarray, vocabulary: int, path) -> None:
+    if ids.max() >= vocabulary:
+        raise BadInput(f"{path}: id {ids.max()} is beyond the vocabulary of {vocabulary} pieces")
+
+
+def check_positions(positions: np.ndarray | None, spec: Spec) -> np.ndarray:
+    if positions is None:
+        return np.arange(spec.batch)
+    positions = np.asarray(positions, np.int64)
+    if positions.ndim != 1 or ((positions < 0) | (positions >= spec.batch)).any():
+        raise BadInput(f"positions {positions.tolist()}: not rows of a batch of {spec.batch}")
+    return positions
+
+
+def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec, threads: int):
+    """(indexes by epoch, steps[N], steps an epoch, positions[B], rows) -> N batches; traced once for all epochs.
+
+    Row numbers from `rows` on only fill the batch and weigh nothing.
+    """
+    documents, special = store.splits[split], store.manifest["special"]
+    tokens = map_tokens(documents.path / "tokens.npy")
+    mask = partial(masking.mask, make_masking(spec, special, word_starts))
+
+    def make_batch(positions, index, keys, numbers, weights):
+        batch = gather(tokens, index, spec, special)
+        maskable, begins = batch.pop("maskable"), batch.pop("begins")
+        batch |= mask(keys, numbers, batch["tokens"], maskable, begins)
+        batch["masked_weights"] *= weights[:, None]
+        batch["pair_weights"] *= weights[:, None]
+        return batch | {"rows": positions}
+
+    def make_dataset(positions, *inputs):
+        batches = tf.data.Dataset.from_tensor_slices(inputs)
+        work = partial(make_batch, positions)
+        batches = batches.map(work, num_parallel_calls=threads, deterministic=True)
+        return batches.prefetch(2)
+
+    dataset = tf.function(make_dataset, signature(), autograph=False).get_concrete_function()
+
+    def pipeline(indexes, steps, epoch_steps, positions, rows=math.inf):
+        inputs = window_inputs(documents, spec, indexes, steps, epoch_steps, positions, rows)
+        batches = dataset(positions.astype(np.int32), *inputs).with_options(options(threads))
+        for batch in batches.as_numpy_iterator():
+            check_ids(batch["tokens"], len(word_starts), documents.path)
+            yield batch
+
+    return pipeline
+
+
+def window_inputs(documents: Split, spec: Spec, indexes, steps, epoch_steps, positions, rows):
+    """What batches are made of: index int64[N, B, 3], keys uint32[N, 3], numbers uint32[N, B], weights float32[N, B]."""
+    parts = []
+    for epoch in np.unique(steps // epoch_steps):
+        index = indexes[epoch]
+        key = partial(purpose_key, documents, spec.rules, int(epoch))
+        within = steps[steps // epoch_steps == epoch] - epoch * epoch_steps
+        numbers = within[:, None] * spec.batch + positions
+        # An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left out.
+        chosen = index[shuffle(numbers % len(index), len(index), key("order"))]
+        keys = np.concatenate([key(purpose) for purpose in masking.PURPOSES])
+        weights = (numbers < rows).astype(np.float32)
+        keys = np.broadcast_to(keys, (len(within), len(keys)))
+        parts.append((chosen, keys, numbers.astype(np.uint32), weights))
+    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+
+
+def signature() -> list[tf.TensorSpec]:
+    return [
+        tf.TensorSpec([None], tf.int32),  # positions
+        tf.TensorSpec([None, None, COLUMNS], tf.int64),  # index
+        tf.TensorSpec([None, len(masking.PURPOSES)], tf.uint32),  # keys
+        tf.TensorSpec([None, None], tf.uint32),  # numbers
+        tf.TensorSpec([None, None], tf.float32),  # weights
+    ]
+
+
+def options(threads: int) -> tf.data.Options:
+    """A small pool of its own, so that the batches do not take the cores from the training step."""
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads
+    options.threading.max_intra_op_parallelism = 1
+    options.autotune.enabled = False
+    return options
+
+
+def map_tokens(path) -> tf.Tensor:
+    """The tokens as a tensor over the mapped file: nothing is copied, and only what is read comes into memory."""
+    # Copy-on-write, because an array that may not be written to cannot be handed over; nothing writes.
+    mapped = np.load(path, mmap_mode="c")
+    return tf.experimental.dlpack.from_dlpack(mapped.__dlpack__())
+
+
+def make_masking(spec: Spec, special: dict, word_starts: np.ndarray) -> masking.Masking:
+    return masking.Masking(
+        kind=spec.masking,
+        predictions=spec.predictions,
+        rate=spec.mask_rate,
+        mask_share=spec.mask_share,
+        random_share=spec.random_share,
+        mask_id=special["mask"],
+        word_starts=np.asarray(word_starts, bool),
+    )
+
+
+def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
+    """The rows before masking, [CLS] A [SEP] B [SEP], and which tokens are `maskable` and which of them `begins` A or B."""
+    row = Rows(*(column[:, None] for column in unpack(index)))
+    place = tf.range(spec.length, dtype=tf.int64)[None, :]
+    first_sep = 1 + row.a_length
+    last_sep = first_sep if spec.pairs == "none" else first_sep + 1 + row.b_length
+    in_a = (place >= 1) & (place < first_sep)
+    in_b = (place > first_sep) & (place < last_sep)
+    source = tf.where(in_a, row.a_start - 1, row.b_start - 1 - first_sep) + place
+    ids = tf.cast(tf.gather(tokens, tf.where(in_a | in_b, source, 0)), tf.int32)
+    separator = (place == first_sep) | (place == last_sep)
+    around = tf.where(separator, special["sep"], special["pad"])
+    around = tf.where(place == 0, special["cls"], around)
+    real = place <= last_sep
+    begins = (place == 1) | ((place == first_sep + 1) & in_b)
+    return {
+        "tokens": tf.where(in_a | in_b, ids, around),
+        "segments": tf.cast((place > first_sep) & real, tf.int32),
+        "positions": tf.cast(tf.where(real, place, 0), tf.int32),
+        "sequence_ids": tf.cast(real, tf.int32),
+        "cls_positions": tf.zeros_like(row.label, tf.int32),
+        "pair_labels": tf.cast(row.label, tf.int32),
+        "pair_weights": tf.fill(tf.shape(row.label), 0.0 if spec.pairs == "none" else 1.0),
+        "maskable": in_a | in_b,
+        "begins": begins,
+    }

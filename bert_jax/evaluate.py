@@ -1,0 +1,72 @@
+"""A whole split, in equal steps; padded rows weigh nothing."""
+
+from functools import partial
+from pathlib import Path
+
+import jax
+
+from bert_jax import config as configs
+from bert_jax import metrics, sharding, step, tokenizer, trained
+from bert_jax.errors import BadInput
+
+
+def compile_step(objective, mesh, params_shapes, batch_shapes):
+    """The compiled (params, batch) -> {name: (sum, weight)}."""
+    function = jax.jit(
+        partial(step.evaluate, objective=objective), out_shardings=sharding.replicated(mesh)
+    )
+    return function.lower(params_shapes, batch_shapes).compile()
+
+
+def over(evaluate_step, params, batches) -> dict[str, float]:
+    """Means over all batches; `loss` is the sum of the terms' means."""
+    total = None
+    for batch in batches:
+        part = evaluate_step(params, batch)
+        total = part if total is None else metrics.add(total, part)
+    return with_loss(metrics.means(total))
+
+
+def with_loss(means: dict[str, float]) -> dict[str, float]:
+    loss = sum(value for name, value in means.items() if name.endswith("_loss"))
+    return {"loss": loss, **means}
+
+
+def batch_size(config, phase, mesh) -> int:
+    """Rows at a time: what the config says, rounded up to the devices."""
+    devices = sharding.axis_size(mesh, sharding.ROWS[0])
+    rows = config.evaluate.batch or phase.batch
+    return -(-rows // devices) * devices
+
+
+def heldout(store, word_starts, config, phase, mesh, batch: int):
+    """Global batches of the held-out rows of a phase, the same at every call."""
+    from bert_jax.data import stream
+
+    spec = stream.spec(config, phase.name)._replace(batch=batch)
+    positions = sharding.host_rows(mesh, batch)
+    for arrays in stream.heldout_batches(store, word_starts, spec, config.evaluate.rows, positions):
+        yield sharding.to_devices(mesh, arrays, positions, batch)
+
+
+def evaluate(directory: Path, overrides: list[str] = ()) -> dict:
+    """Held-out numbers of a run's newest checkpoint, on rows like those of its last phase."""
+    from bert_jax.data.store import open_store
+
+    run = trained.open_run(directory, overrides)
+    store = open_store(run.config.store)
+    if store.fingerprint != run.facts["store_fingerprint"]:
+        raise BadInput(
+            f"config.store={run.config.store}: not the store that {directory} was trained on"
+        )
+    mesh = sharding.make_mesh(run.config.mesh)
+    phase = configs.phases(run.config)[-1]
+    places = sharding.parameters(run.params, mesh)
+    params = jax.device_put(run.params, places)
+    size = batch_size(run.config, phase, mesh)
+    words = tokenizer.load(store.path / "tokenizer").word_starts
+    function = jax.jit(partial(step.evaluate, objective=run.objective))
+    with jax.set_mesh(mesh):
+        batches = heldout(store, words, run.config, phase, mesh, size)
+        values = over(function, params, batches)
+    return {"step": run.step, "unigram_entropy": run.facts["unigram_entropy"], **values}

@@ -1,0 +1,54 @@
+"""run.json and the head of the log: what is being trained, and the yardsticks for its loss."""
+
+import math
+import platform
+from importlib.metadata import version
+
+from bert_jax import config as configs
+from bert_jax import metrics, sharding
+
+PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+def facts(config, store, vocabulary, trainer) -> dict:
+    params = trainer.shapes.params
+    devices = trainer.mesh.devices.flatten()
+    phases = {
+        phase.name: {
+            "tokens_per_step": phase.batch * phase.length,
+            "flops_per_step": step_flops(config, vocabulary.size, phase),
+        }
+        for phase in configs.phases(config)
+    }
+    return {
+        "parameters": metrics.count(params),
+        "encoder_parameters": metrics.count(params["encoder"]),
+        "unigram_entropy": store.manifest["unigram_entropy"],
+        "vocabulary": vocabulary._asdict(),
+        "store_fingerprint": store.fingerprint,
+        "versions": {name: version(name) for name in PACKAGES}
+        | {"python": platform.python_version()},
+        "devices": [device.device_kind for device in devices],
+        "mesh": dict(trainer.mesh.shape),
+        "sharding": sharding.describe(params),
+        "phases": phases,
+    }
+
+
+def step_flops(config, vocabulary: int, phase) -> float:
+    row = metrics.row_flops(config.model, vocabulary, phase.length, phase.predictions)
+    return row * phase.batch
+
+
+def describe(config, facts: dict) -> str:
+    """The head of the log."""
+    model, entropy = config.model, facts["unigram_entropy"]
+    pairs = "" if config.objective.pairs == "none" else f" + {config.objective.pairs}"
+    untrained = math.log(facts["vocabulary"]["size"])
+    kinds = ", ".join(sorted(set(facts["devices"])))
+    return (
+        f"{model.name} {model.layers} x {model.width}, {facts['parameters']:,} parameters, "
+        f"{config.objective.name}{pairs}, {config.dtype} on {len(facts['devices'])} x {kinds}\n"
+        f"yardsticks: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] positions "
+        f"for frequencies alone; pair loss {math.log(2):.2f} untrained"
+    )

@@ -1,0 +1,182 @@
+"""The command line: arguments -> config -> one call. The only file that knows arguments."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from bert_jax import __version__
+from bert_jax.errors import BadInput
+
+DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
+
+Any key of a config can be set with --config.KEY=VALUE, for example --config.train.micro_batches=4.
+"""
+EXIT_CODES = "exit codes: 0 done, 1 failed, 2 bad input, 75 preempted after saving, 130 interrupted"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(arguments)
+    # TensorFlow announces itself at import in several lines; its errors stay.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    try:
+        return options.command(options, overrides)
+    except BadInput as error:
+        print(f"bert-jax: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output has gone, as with `| head`; nothing more can be told.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except FloatingPointError as error:
+        print(f"bert-jax: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Takes --config.KEY=VALUE and --config.KEY VALUE out of the arguments."""
+    rest, overrides = [], []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument == "--":
+            rest += [argument, *remaining]
+        elif not argument.startswith("--config."):
+            rest.append(argument)
+        elif "=" in argument:
+            overrides.append(argument.removeprefix("--config."))
+        else:
+            overrides.append(f"{argument.removeprefix('--config.')}={next(remaining, '')}")
+    return rest, overrides
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        "bert-jax",
+        description=DESCRIPTION,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=__version__)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(function, *options):
+        command = commands.add_parser(
+            function.__name__.removesuffix("_command"),
+            help=function.__doc__,
+            description=function.__doc__,
+        )
+        for names, settings in options:
+            command.add_argument(names, **settings)
+        command.set_defaults(command=function)
+
+    needed = dict(required=True)
+    config = "--config", needed | dict(help="a shipped config (demo), a .py file, or a config.json")
+    run = "--workdir", needed | dict(type=Path, help="directory of the run")
+    as_json = (
+        "--json",
+        dict(metavar="FILE", help="also write the results here; - is standard output"),
+    )
+    rows = "--rows", dict(type=int, default=4, help="rows to show")
+    step = "--step", needed | dict(type=int)
+    model = "--model", needed | dict(type=Path, help="directory of a run")
+    top_pieces = "--top", dict(type=int, default=5, help="candidates a mask")
+    texts = "texts", dict(nargs="+", metavar="TEXT", help="with one or more [MASK]")
+    add(prepare_command, config, as_json)
+    add(pretrain_command, config, run)
+    add(config_command, config, as_json)
+    add(inspect_command, config, step, rows, as_json)
+    add(status_command, run, as_json)
+    add(evaluate_command, run, as_json)
+    add(predict_command, model, top_pieces, texts, as_json)
+    return top
+
+
+def load(options, overrides):
+    from bert_jax import config
+
+    return config.load(options.config, overrides)
+
+
+def show(options, values, text: str) -> int:
+    """Prints results for people, and as JSON where --json says."""
+    if options.json == "-":
+        print(json.dumps(values, indent=2))
+        return 0
+    print(text)
+    if options.json:
+        try:
+            Path(options.json).write_text(json.dumps(values, indent=2) + "\n")
+        except OSError as error:
+            raise BadInput(f"--json {options.json}: {error.strerror}") from None
+    return 0
+
+
+def refuse(overrides) -> None:
+    if overrides:
+        raise BadInput(f"--config.{overrides[0]}: this command takes no config")
+
+
+def prepare_command(options, overrides) -> int:
+    """Turn raw text into a token store, once."""
+    config = load(options, overrides)
+    from bert_jax.data import prepare
+
+    values = prepare.prepare(config)
+    return show(options, values, prepare.describe(values))
+
+
+def pretrain_command(options, overrides) -> int:
+    """Train, from the newest checkpoint of the workdir if there is one."""
+    config = load(options, overrides)
+    from bert_jax.pretrain import pretrain
+
+    return pretrain(config, options.workdir)
+
+
+def config_command(options, overrides) -> int:
+    """Print every resolved key, and what differs from base."""
+    from bert_jax import config
+
+    values = config.load(options.config, overrides)
+    return show(options, values.to_dict(), config.describe(values))
+
+
+def inspect_command(options, overrides) -> int:
+    """Show the batch of a step: rows, masks, fill, pair ratio, SHA-256."""
+    config = load(options, overrides)
+    from bert_jax import inspect
+
+    values = inspect.inspect(config, options.step, options.rows)
+    return show(options, values, inspect.describe(values))
+
+
+def status_command(options, overrides) -> int:
+    """Say what a run is doing."""
+    refuse(overrides)
+    from bert_jax import status
+
+    values = status.status(options.workdir)
+    return show(options, values, status.describe(values))
+
+
+def evaluate_command(options, overrides) -> int:
+    """Measure a run's newest checkpoint on its held-out rows."""
+    from bert_jax import evaluate
+
+    values = evaluate.evaluate(options.workdir, overrides)
+    text = "\n".join(f"{name} {value:.6g}" for name, value in values.items())
+    return show(options, values, text)
+
+
+def predict_command(options, overrides) -> int:
+    """Fill in [MASK] in texts."""
+    refuse(overrides)
+    from bert_jax import predict
+
+    values = predict.predict(options.model, options.texts, options.top)
+    return show(options, values, "\n".join(map(predict.describe, values)))

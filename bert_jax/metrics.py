@@ -1,0 +1,55 @@
+"""Means as (sum, weight); work and utilization of a step."""
+
+import math
+
+import jax
+
+# Published peak of bfloat16 matrix products, FLOP/s a device, by `device_kind`.
+PEAK_FLOPS = {
+    "TPU v2": 45e12 / 2,
+    "TPU v3": 123e12 / 2,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5": 459e12,
+    "TPU v5p": 459e12,
+    "TPU v6 lite": 918e12,
+    "NVIDIA A100-SXM4-40GB": 312e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+    "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA H200": 989e12,
+}
+
+
+def add(a: dict, b: dict) -> dict:
+    """Sums of sums and of weights."""
+    return jax.tree.map(lambda x, y: x + y, a, b)
+
+
+def means(metrics: dict) -> dict[str, float]:
+    """{name: (sum, weight)} on devices or hosts -> {name: mean}; NaN where nothing was weighed."""
+    metrics = jax.device_get(metrics)
+    return {
+        name: float(total) / float(weight) if weight else math.nan
+        for name, (total, weight) in metrics.items()
+    }
+
+
+def row_flops(model, vocabulary: int, length: int, predictions: int) -> float:
+    """Floating-point operations of a training step, a row: three times the matrix products of the forward pass.
+
+    Only the masked positions meet the vocabulary. Remat and dropout do not count.
+    """
+    width, hidden = model.width, model.feed_forward or 4 * model.width
+    layer = (8 * width**2 + 4 * width * hidden) * length + 4 * length**2 * width
+    head = 2 * predictions * (width**2 + width * vocabulary) + 2 * width**2
+    return 3.0 * (model.layers * layer + head)
+
+
+def utilization(flops_per_second: float, devices) -> float | None:
+    """Share of the devices' published peak; None where it is not known."""
+    peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
+    return None if None in peaks else flops_per_second / sum(peaks)
+
+
+def count(params) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -1,0 +1,1 @@
+"""One architecture a file, each with `Encoder` and `make(config, vocabulary_size) -> Encoder`."""

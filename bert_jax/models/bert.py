@@ -1,0 +1,76 @@
+"""BERT (arXiv:1810.04805): a post-norm Transformer encoder with learned positions and a pooler.
+
+B batch, L length, S packed sequences a row, D width.
+"""
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax import hash
+from bert_jax.models import layers
+
+EPSILON = 1e-12  # of layer norms
+
+
+class Encoder(nn.Module):
+    """Rows of tokens to vectors."""
+
+    vocabulary: int
+    layers: int
+    width: int
+    heads: int
+    feed_forward: int
+    positions: int
+    segments: int
+    dropout: float
+    attention_dropout: float
+    activation: str
+    initializer: float
+    dtype: jnp.dtype
+    gradient_dtype: jnp.dtype
+
+    def setup(self):
+        self.embedder = layers.Embedder(
+            self.vocabulary, self.positions, self.segments, self.width, self.initializer
+        )
+        self.embedder_norm = layers.layer_norm(EPSILON, self.dtype)
+        self.blocks = [
+            layers.Block(
+                heads=self.heads,
+                hidden=self.feed_forward or 4 * self.width,
+                activation=self.activation,
+                dropout=self.dropout,
+                attention_dropout=self.attention_dropout,
+                initializer=self.initializer,
+                epsilon=EPSILON,
+                gradient_dtype=self.gradient_dtype,
+            )
+            for _ in range(self.layers)
+        ]
+        self.pooler = layers.Dense(self.width, self.initializer, self.gradient_dtype)
+
+    def __call__(self, batch, keys=None):
+        """The batch contract's arrays -> vectors[B, L, D] in `dtype`; dropout where there are keys uint32[B]."""
+        ids = batch["sequence_ids"]
+        mask = (ids[:, None, :, None] == ids[:, None, None, :]) & (ids > 0)[:, None, None, :]
+        x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
+        x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
+        for number, block in enumerate(self.blocks):
+            layer_keys = None if keys is None else hash.fold(keys, jnp.uint32(number + 1))
+            x = block(x, mask, None, layer_keys)
+        return x
+
+    def pool(self, x, cls_positions):
+        """vectors[B, L, D] and int32[B, S] -> [B, S, D]: a dense layer and tanh on each sequence's [CLS]."""
+        return jnp.tanh(self.pooler(jnp.take_along_axis(x, cls_positions[..., None], axis=1)))
+
+    def attend(self, x, bias):
+        """Logits over the padded vocabulary by the word embeddings."""
+        return self.embedder.attend(x, bias)
+
+
+def make(config, vocabulary: int) -> Encoder:
+    """The encoder of a config with resolved dtypes, for a vocabulary of this many pieces."""
+    keys = {key: value for key, value in config.model.items() if key != "name"}
+    dtypes = dict(dtype=jnp.dtype(config.dtype), gradient_dtype=jnp.dtype(config.gradient_dtype))
+    return Encoder(vocabulary=vocabulary, **keys, **dtypes)

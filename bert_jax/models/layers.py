@@ -1,0 +1,229 @@
+"""What every Transformer encoder is made of.
+
+B batch, L length, M memory length, D width, H heads, K head size, F hidden width, I inputs, O outputs.
+
+Activations have the dtype of the compute, parameters are float32. Layer norms, softmax and gradients of parameters are
+computed in float32 whatever that dtype is. Dropout is on where a layer gets `keys` (uint32[B], one a row) and off
+where they are None.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax import hash
+
+ACTIVATIONS = {
+    "gelu_tanh": partial(nn.gelu, approximate=True),
+    "gelu": partial(nn.gelu, approximate=False),
+    "relu": nn.relu,
+}
+# Added to the scores of masked pairs; large enough that their probabilities are exactly zero in float32.
+MASKED = -1e9
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def dropout(x, keys, rate: float):
+    """Zeroes elements of x[B, ...] with probability `rate` and scales the rest; a function of (keys[B], position).
+
+    The mask is never stored: the backward pass computes it again from the keys, which costs less than reading it.
+    """
+    counter = jnp.zeros((), jnp.uint32)
+    for axis in range(1, x.ndim):
+        counter = counter * jnp.uint32(x.shape[axis])
+        counter = counter + jax.lax.broadcasted_iota(jnp.uint32, (1, *x.shape[1:]), axis)
+    bits = hash.fold(keys.reshape(-1, *(1,) * (x.ndim - 1)), counter)
+    kept = bits >= jnp.uint32(round(rate * 2**32))
+    return jnp.where(kept, x * jnp.asarray(1 / (1 - rate), x.dtype), 0)
+
+
+def _dropout_forward(x, keys, rate):
+    return dropout(x, keys, rate), keys
+
+
+def _dropout_backward(rate, keys, gradient):
+    return dropout(gradient, keys, rate), None
+
+
+dropout.defvjp(_dropout_forward, _dropout_backward)
+
+
+def maybe_dropout(x, keys, place: int, rate: float):
+    """Dropout at one of the places of a layer, if there are keys and a rate."""
+    if keys is None or rate == 0:
+        return x
+    return dropout(x, hash.fold(keys, jnp.uint32(place)), rate)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def affine(x, kernel, bias, gradient_dtype):
+    """x[..., I] @ kernel[I, O] + bias[O] in the dtype of x.
+
+    The gradients of kernel and bias are summed, over rows and over devices, in `gradient_dtype`: differentiating
+    through the cast of the kernel would round them to bfloat16 before the devices' sum.
+    """
+    return x @ kernel.astype(x.dtype) + bias.astype(x.dtype)
+
+
+def _affine_forward(x, kernel, bias, gradient_dtype):
+    kernel = kernel.astype(x.dtype)
+    return x @ kernel + bias.astype(x.dtype), (x, kernel)
+
+
+def _affine_backward(gradient_dtype, saved, gradient):
+    x, kernel = saved
+    rows = tuple(range(x.ndim - 1))
+    d_kernel = jax.lax.dot_general(
+        x, gradient, ((rows, rows), ((), ())), preferred_element_type=gradient_dtype
+    )
+    d_bias = gradient.sum(rows, dtype=gradient_dtype)
+    return gradient @ kernel.T, d_kernel.astype(jnp.float32), d_bias.astype(jnp.float32)
+
+
+affine.defvjp(_affine_forward, _affine_backward)
+
+
+class Dense(nn.Module):
+    """x[..., I] -> [..., O]."""
+
+    features: int
+    initializer: float
+    gradient_dtype: jnp.dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, x):
+        init = truncated_normal(self.initializer)
+        kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+        return affine(x, kernel, bias, self.gradient_dtype)
+
+
+def truncated_normal(deviation: float):
+    """TensorFlow's: a normal of this deviation cut at two of them (so what is left has 0.88 of it)."""
+
+    def init(key, shape, dtype=jnp.float32):
+        return deviation * jax.random.truncated_normal(key, -2, 2, shape, dtype)
+
+    return init
+
+
+def layer_norm(epsilon: float, dtype, name: str | None = None) -> nn.LayerNorm:
+    """Statistics in two passes: the fast variance errs by 5e-4 where the mean is 30 deviations."""
+    return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+
+
+class Attention(nn.Module):
+    """Multi-head attention of x[B, L, D] to itself; mask bool[B, 1, L, M], bias float[B or 1, H, L, M] or None."""
+
+    heads: int
+    dropout: float
+    initializer: float
+    gradient_dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x, mask, bias, keys):
+        width = x.shape[-1]
+        dense = partial(Dense, width, self.initializer, self.gradient_dtype)
+
+        def heads(name):
+            y = dense(name=name)(x)
+            return y.reshape(*y.shape[:-1], self.heads, width // self.heads)
+
+        q_BLHK, k_BMHK, v_BMHK = heads("query"), heads("key"), heads("value")
+        q_BLHK = q_BLHK * jnp.asarray((width // self.heads) ** -0.5, x.dtype)
+        scores_BHLM = jnp.einsum(
+            "blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32
+        )
+        if bias is not None:
+            scores_BHLM = scores_BHLM + bias
+        scores_BHLM = jnp.where(mask, scores_BHLM, MASKED)
+        probabilities_BHLM = nn.softmax(scores_BHLM).astype(x.dtype)
+        probabilities_BHLM = maybe_dropout(probabilities_BHLM, keys, 0, self.dropout)
+        mixed_BLHK = jnp.einsum("bhlm,bmhk->blhk", probabilities_BHLM, v_BMHK)
+        return dense(name="out")(mixed_BLHK.reshape(x.shape))
+
+
+class FeedForward(nn.Module):
+    """x[B, L, D] -> [B, L, D] through a hidden layer of width F."""
+
+    hidden: int
+    activation: str
+    initializer: float
+    gradient_dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x):
+        hidden = Dense(self.hidden, self.initializer, self.gradient_dtype, name="up")(x)
+        hidden = ACTIVATIONS[self.activation](hidden)
+        return Dense(x.shape[-1], self.initializer, self.gradient_dtype, name="down")(hidden)
+
+
+class Block(nn.Module):
+    """Post-norm Transformer block (arXiv:1706.03762): attention and feed-forward, each added and normalised."""
+
+    heads: int
+    hidden: int
+    activation: str
+    dropout: float
+    attention_dropout: float
+    initializer: float
+    epsilon: float
+    gradient_dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x, mask, bias, keys):
+        common = dict(initializer=self.initializer, gradient_dtype=self.gradient_dtype)
+        attention = Attention(self.heads, self.attention_dropout, name="attention", **common)
+        feed_forward = FeedForward(self.hidden, self.activation, name="feed_forward", **common)
+        y = maybe_dropout(attention(x, mask, bias, keys), keys, 1, self.dropout)
+        x = layer_norm(self.epsilon, x.dtype, "attention_norm")(x + y)
+        y = maybe_dropout(feed_forward(x), keys, 2, self.dropout)
+        return layer_norm(self.epsilon, x.dtype, "feed_forward_norm")(x + y)
+
+
+def padded_size(vocabulary: int) -> int:
+    """Rows of the vocabulary inside the model: the next multiple of 128, for the matrix units and for sharding."""
+    return -(-vocabulary // 128) * 128
+
+
+def padded_rows_zero(init, rows: int):
+    """An initializer of a table whose rows from `rows` on are padding, and zero."""
+
+    def padded(key, shape, dtype=jnp.float32):
+        real = jnp.arange(shape[0])[:, None] < rows
+        return jnp.where(real, init(key, shape, dtype), 0)
+
+    return padded
+
+
+class Embedder(nn.Module):
+    """Sum of word, position and segment embeddings: int32[B, L] each -> float32[B, L, D]."""
+
+    vocabulary: int
+    positions: int
+    segments: int
+    width: int
+    initializer: float
+
+    def setup(self):
+        init = truncated_normal(self.initializer)
+        words = padded_size(self.vocabulary), self.width
+        self.words = self.param("words", padded_rows_zero(init, self.vocabulary), words)
+        self.position_table = self.param("positions", init, (self.positions, self.width))
+        self.segment_table = self.param("segments", init, (self.segments, self.width))
+
+    def __call__(self, tokens, positions, segments):
+        tables = (self.words, tokens), (self.position_table, positions)
+        tables += ((self.segment_table, segments),)
+        # Ids are checked at the door, so the gathers need no bounds check.
+        return sum(table.at[ids].get(mode="promise_in_bounds") for table, ids in tables)
+
+    def attend(self, x, bias):
+        """float32 logits[..., V padded] of x[..., D] by the tied word embeddings; padding has the least possible."""
+        logits = jnp.einsum(
+            "...d,vd->...v", x, self.words.astype(x.dtype), preferred_element_type=jnp.float32
+        )
+        real = jnp.arange(self.words.shape[0]) < self.vocabulary
+        return jnp.where(real, logits + bias, MASKED)

@@ -1,0 +1,1 @@
+"""One pretraining objective a file, each with `make(config, vocabulary) -> Objective`."""

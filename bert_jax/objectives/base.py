@@ -1,0 +1,108 @@
+"""The one abstraction: what is trained, as four pure functions; and the parts that objectives share.
+
+B batch, P predictions a row, S packed sequences a row, D width, V padded vocabulary.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax import hash
+from bert_jax.models import layers
+
+
+class Objective(NamedTuple):
+    """A trainable thing. The step and the loop know nothing else of it.
+
+    The scalar of `loss` is the sum over terms of sum / totals[term], with totals from `weights` of the whole global
+    batch: so the scalars and gradients of micro-batches add up to exactly the large batch's. Each term is also a
+    metric, `{term}_loss`.
+    """
+
+    init: Callable  # (rng, batch) -> params
+    weights: Callable  # (batch) -> {term: total weight}, before any forward pass
+    loss: Callable  # (params, batch, totals, key, *, train) -> (scalar, {name: (sum, weight)})
+    outputs: Callable  # (params, batch) -> {name: array[B, ...]}
+
+
+class Vocabulary(NamedTuple):
+    """What an objective needs to know of the tokenizer: its size and the special ids."""
+
+    size: int
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+
+def make(config, vocabulary: Vocabulary) -> Objective:
+    """The objective that the config names. The file name is the registry."""
+    module = importlib.import_module(f"bert_jax.objectives.{config.objective.name}")
+    return module.make(config, vocabulary)
+
+
+def make_encoder(config, vocabulary: Vocabulary) -> nn.Module:
+    module = importlib.import_module(f"bert_jax.models.{config.model.name}")
+    return module.make(config, vocabulary.size)
+
+
+def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Objective:
+    """An objective from a Flax module, (batch, keys) -> outputs, and two functions of what goes in and comes out.
+
+    weights: (batch) -> {term: total}; terms: (outputs, batch) -> {name: (sum, weight)} with `{term}_loss` for every
+    term of weights. The only place that calls Flax.
+    """
+
+    def init(rng, batch):
+        return module.init(rng, batch, None)["params"]
+
+    def loss(params, batch, totals, key, *, train):
+        keys = None
+        if train:
+            place = hash.fold(key, jnp.uint32(hash.PURPOSE["dropout"]))
+            keys = hash.fold(place, batch["rows"].astype(jnp.uint32))
+        metrics = terms(module.apply({"params": params}, batch, keys), batch)
+        scalar = sum(metrics[f"{term}_loss"][0] / total for term, total in totals.items())
+        return scalar, metrics
+
+    def outputs(params, batch):
+        return module.apply({"params": params}, batch, None)
+
+    return Objective(init, weights, loss, outputs)
+
+
+def classification(logits, targets, weights):
+    """Summed cross-entropy in nats and summed hits, each with the weight it was summed over.
+
+    logits float32[..., V], targets int32[...], weights float32[...]. A hit is a target that no other logit exceeds:
+    the maximum is there already for the cross-entropy, an argmax would read the logits once more.
+    """
+    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    nats = nn.logsumexp(logits, axis=-1) - chosen
+    hits = chosen >= logits.max(axis=-1)
+    total = weights.sum()
+    return ((nats * weights).sum(), total), ((hits * weights).sum(), total)
+
+
+class MaskedLMHead(nn.Module):
+    """vectors[B, L, D] -> logits float32[B, P, V] at the masked positions: only these meet the vocabulary."""
+
+    vocabulary: int
+    activation: str
+    initializer: float
+    gradient_dtype: jnp.dtype
+    epsilon: float = 1e-12
+
+    @nn.compact
+    def __call__(self, x, masked_positions, attend):
+        """`attend(vectors, bias)` gives the logits by the encoder's tied word embeddings."""
+        x = jnp.take_along_axis(x, masked_positions[..., None], axis=1)
+        x = layers.Dense(x.shape[-1], self.initializer, self.gradient_dtype, name="dense")(x)
+        x = layers.layer_norm(self.epsilon, x.dtype, "norm")(layers.ACTIVATIONS[self.activation](x))
+        size = layers.padded_size(self.vocabulary)
+        bias = self.param("bias", nn.initializers.zeros, (size,), jnp.float32)
+        return attend(x, bias)

@@ -1,0 +1,58 @@
+"""One readable optax chain: clip, Adam or Adafactor, decay, schedule."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def make(config, rate) -> optax.GradientTransformation:
+    """The optimizer of `config.optimizer` with a learning rate that is a function of the step."""
+    scale = {"adam": adam, "adafactor": adafactor}[config.name]
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip) if config.clip else optax.identity(),
+        scale(config),
+        optax.add_decayed_weights(config.weight_decay, decayed),
+        optax.scale_by_learning_rate(rate),
+    )
+
+
+def adam(config) -> optax.GradientTransformation:
+    if config.bias_correction:
+        return optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
+    return scale_by_uncorrected_adam(config.beta1, config.beta2, config.epsilon)
+
+
+def adafactor(config) -> optax.GradientTransformation:
+    """Adafactor (arXiv:1804.04235) without momentum: factored second moments, updates clipped and scaled by RMS."""
+    return optax.chain(
+        optax.scale_by_factored_rms(),
+        optax.clip_by_block_rms(1.0),
+        optax.scale_by_param_block_rms(),
+    )
+
+
+def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float):
+    """Adam (arXiv:1412.6980) without bias correction, as the original BERT has it: m / (sqrt(v) + epsilon)."""
+
+    def init(params):
+        mu, nu = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))
+        return optax.ScaleByAdamState(count=jnp.zeros([], jnp.int32), mu=mu, nu=nu)
+
+    def update(gradients, state, params=None):
+        del params
+        mu = optax.tree.update_moment(gradients, state.mu, beta1, 1)
+        nu = optax.tree.update_moment(gradients, state.nu, beta2, 2)
+        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mu, nu)
+        return updates, optax.ScaleByAdamState(optax.safe_increment(state.count), mu, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def decayed(params):
+    """True for what weight decay shrinks: everything but biases and layer norms, as in the original."""
+
+    def matches(path, _):
+        names = [key.key for key in path]
+        return names[-1] != "bias" and not any(name.endswith("norm") for name in names)
+
+    return jax.tree_util.tree_map_with_path(matches, params)

@@ -1,0 +1,120 @@
+"""What a run tells: a progress bar or log lines, metrics.jsonl, TensorBoard files, status.json."""
+
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+from tensorboardX import SummaryWriter
+from tqdm import tqdm
+
+from bert_jax import workdir as files
+
+# In a line for people; metrics.jsonl has everything.
+SHOWN = ("loss", "mlm_loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy", "tokens_per_second")
+
+
+class Reporter:
+    """Writes one run's reports. Used as a context, so that files are closed and the bar is ended."""
+
+    def __init__(self, workdir: Path, step: int, total: int):
+        self.workdir, self.first, self.step, self.total = workdir, step, step, total
+        self.started = time.monotonic()
+        self.last_checkpoint = step or None
+        self.newest = {}
+        drop_after(workdir / "metrics.jsonl", step)
+        self.lines = open(workdir / "metrics.jsonl", "a")
+        self.board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
+        terminal = sys.stderr.isatty()
+        self.bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.bar.close()
+        self.board.close()
+        self.lines.close()
+
+    def log(self, text: str) -> None:
+        """A line above the bar, or on standard output."""
+        if self.bar.disable:
+            print(text, flush=True)
+        else:
+            self.bar.write(text, file=sys.stderr)
+
+    def advance(self, step: int) -> None:
+        self.bar.update(step - self.step)
+        self.step = step
+
+    def saved(self, step: int) -> None:
+        self.last_checkpoint = step
+        self.status("running")
+
+    def report(self, step: int, split: str, values: dict) -> None:
+        """One line of metrics.jsonl, one point in TensorBoard, one line for people."""
+        self.newest[split] = values
+        values = {key: plain(value) for key, value in values.items()}
+        self.lines.write(json.dumps({"step": step, "split": split, **values}) + "\n")
+        self.lines.flush()
+        for key, value in values.items():
+            if value is not None:
+                self.board.add_scalar(f"{split}/{key}", value, step)
+        shown = {key: values[key] for key in SHOWN if values.get(key) is not None}
+        if split == "train" and not self.bar.disable:
+            self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in list(shown)[:3]})
+        else:
+            text = "  ".join(f"{key} {shown[key]:.4g}" for key in shown)
+            left = f"  {duration(self.seconds_left())} left" if split == "train" else ""
+            self.log(f"step {step}/{self.total}  {split:7}  {text}{left}")
+        self.status("running")
+
+    def status(self, state: str, **values) -> None:
+        files.write_status(
+            self.workdir,
+            state,
+            step=self.step,
+            steps=self.total,
+            seconds_left=None if state != "running" else round(self.seconds_left()),
+            last_checkpoint=self.last_checkpoint,
+            loss=plain(self.newest.get("train", {}).get("loss")),
+            **values,
+        )
+
+    def seconds_left(self) -> float:
+        done = self.step - self.first
+        passed = time.monotonic() - self.started
+        return (self.total - self.step) * passed / done if done else 0.0
+
+
+def plain(value):
+    """A JSON value: numbers that are not finite become null."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}"
+
+
+def read_lines(path: Path) -> list[dict]:
+    """The whole lines of metrics.jsonl; a kill can cut the last one off."""
+    lines = []
+    for line in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return lines
+
+
+def drop_after(path: Path, step: int) -> None:
+    """Keeps the lines up to `step`: what comes after is reported again by the resumed run."""
+    if path.exists():
+        kept = [json.dumps(line) + "\n" for line in read_lines(path) if line["step"] <= step]
+        temporary = path.with_name(".metrics.jsonl.new")
+        temporary.write_text("".join(kept))
+        os.replace(temporary, path)

@@ -1,0 +1,156 @@
+"""Where arrays lie: the mesh, ordered path patterns for parameters, and this host's rows of a batch."""
+
+import math
+import re
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from bert_jax.errors import BadInput
+
+AXES = ("data", "fsdp", "tensor")
+ROWS = P(("data", "fsdp"))
+
+# Path pattern -> axes of the array; the first that matches wins, and every parameter must match one.
+# `tensor` splits heads, hidden layers and the vocabulary; `fsdp` splits what is left of the large ones.
+# Tables are split on one axis only: XLA replicates a table that is split on both.
+RULES = (
+    (r"embedder/words$", P(("tensor", "fsdp"), None)),
+    (r"embedder/(positions|segments)$", P()),
+    (r"(query|key|value|up)/kernel$", P("fsdp", "tensor")),
+    (r"(query|key|value|up)/bias$", P("tensor")),
+    (r"(out|down)/kernel$", P("tensor", "fsdp")),
+    (r"(pooler|dense)/kernel$", P("fsdp", None)),
+    (r"mlm/bias$", P(("tensor", "fsdp"))),
+    (r"(bias|scale|kernel)$", P()),
+)
+
+
+def make_mesh(config, devices=None) -> Mesh:
+    """The mesh of `config.mesh` over all devices; -1 on the data axis takes what the others leave."""
+    devices = jax.devices() if devices is None else devices
+    inner = config.fsdp * config.tensor
+    data = len(devices) // inner if config.data == -1 else config.data
+    if data < 1 or data * inner != len(devices):
+        shape = f"data={config.data} fsdp={config.fsdp} tensor={config.tensor}"
+        raise BadInput(f"config.mesh: {shape} does not fit {len(devices)} devices")
+    shape = (data, config.fsdp, config.tensor)
+    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+
+
+def path_name(path) -> str:
+    """'encoder/blocks_0/attention/query/kernel' of a key path."""
+    return "/".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
+
+
+def match(name: str, rules=RULES) -> tuple[str, P]:
+    for pattern, spec in rules:
+        if re.search(pattern, name):
+            return pattern, spec
+    raise BadInput(f"parameter {name}: no sharding rule matches it")
+
+
+def parameters(shapes, mesh: Mesh, rules=RULES):
+    """Shardings of a tree of parameters, by their paths."""
+
+    def place(path, leaf):
+        name = path_name(path)
+        spec = match(name, rules)[1]
+        for size, axes in zip(leaf.shape, spec, strict=False):
+            parts = axis_size(mesh, axes)
+            if size % parts:
+                raise BadInput(
+                    f"config.mesh: {name} of shape {leaf.shape} does not divide over {axes}={parts}"
+                )
+        return NamedSharding(mesh, spec)
+
+    return jax.tree_util.tree_map_with_path(place, shapes)
+
+
+def axis_size(mesh: Mesh, axes) -> int:
+    names = axes if isinstance(axes, tuple) else (axes,) if axes else ()
+    return math.prod(mesh.shape[name] for name in names)
+
+
+def state(shapes, mesh: Mesh, rules=RULES):
+    """Shardings of a State: what has a parameter's path and shape lies where it lies, the rest everywhere."""
+    places = parameters(shapes.params, mesh, rules)
+    known = {
+        path_name(path): (leaf.shape, sharding)
+        for (path, leaf), sharding in zip(
+            jax.tree_util.tree_leaves_with_path(shapes.params),
+            jax.tree.leaves(places),
+            strict=True,
+        )
+    }
+
+    def place(path, leaf):
+        names = path_name(path).split("/")
+        for start in range(len(names)):
+            shape, sharding = known.get("/".join(names[start:]), (None, None))
+            if shape == leaf.shape:
+                return sharding
+        return replicated(mesh)
+
+    opt_state = jax.tree_util.tree_map_with_path(place, shapes.opt_state)
+    return type(shapes)(replicated(mesh), places, opt_state)
+
+
+def placed(shapes, places):
+    """Shapes with the shardings their arrays will have: what a program is compiled for."""
+
+    def place(leaf, sharding):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    return jax.tree.map(place, shapes, places)
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, P())
+
+
+def rows(mesh: Mesh) -> NamedSharding:
+    """Of batches: the leading axis over data and fsdp."""
+    return NamedSharding(mesh, ROWS)
+
+
+def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:
+    parts = axis_size(mesh, ROWS[0]) * micro_batches
+    if batch % parts:
+        devices = axis_size(mesh, ROWS[0])
+        raise BadInput(
+            f"config.{key}={batch}: does not divide over {devices} devices and {micro_batches} micro-batches"
+        )
+
+
+def host_rows(mesh: Mesh, batch: int) -> np.ndarray:
+    """int64[b], sorted: the rows of the global batch that this host's devices hold. They need not be contiguous."""
+    places = rows(mesh).addressable_devices_indices_map((batch,))
+    slices = {index[0].indices(batch) for index in places.values()}
+    return np.concatenate([np.arange(*bounds) for bounds in sorted(slices)])
+
+
+def to_devices(mesh: Mesh, arrays: dict, positions: np.ndarray, batch: int) -> dict:
+    """Global arrays from this host's rows (in the order of `positions`, as `host_rows` gives them)."""
+
+    def place(array):
+        def part(index):
+            start, stop, _ = index[0].indices(batch)
+            first = np.searchsorted(positions, start)
+            return array[first : first + stop - start]
+
+        shape = (batch, *array.shape[1:])
+        return jax.make_array_from_callback(shape, rows(mesh), part)
+
+    return {name: place(array) for name, array in arrays.items()}
+
+
+def describe(shapes, rules=RULES) -> list[str]:
+    """One line a parameter: its path, shape, axes and the pattern that chose them."""
+    lines = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
+        pattern, spec = match(path_name(path), rules)
+        lines.append(f"{path_name(path)} {leaf.shape} {tuple(spec)}  <- {pattern}")
+    return lines

@@ -1,0 +1,78 @@
+"""One step, as pure functions of state and batch: init, train, evaluate.
+
+B rows in a batch, M micro-batches.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from bert_jax import hash
+
+
+class State(NamedTuple):
+    """All that changes while training."""
+
+    step: jax.Array  # int32[], steps done
+    params: Any
+    opt_state: Any
+
+
+def init(objective, optimizer, seed: int, batch) -> State:
+    """The state before the first step."""
+    params = objective.init(jax.random.key(seed), batch)
+    return State(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+
+
+def train(state: State, batch, *, objective, optimizer, seed: int, micro_batches: int):
+    """(state, batch) -> (state, {name: (sum, weight)}); the gradient is exactly the whole batch's."""
+    totals = objective.weights(batch)
+    key = hash.fold(jnp.uint32(hash.key(seed)), state.step.astype(jnp.uint32))
+
+    def part(params, rows):
+        return objective.loss(params, rows, totals, key, train=True)
+
+    differentiate = jax.value_and_grad(part, has_aux=True)
+    (loss, metrics), gradients = over_micro_batches(
+        lambda rows: differentiate(state.params, rows), batch, micro_batches
+    )
+    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+    metrics["loss"] = loss, 1.0
+    metrics["gradient_norm"] = optax.tree.norm(gradients), 1.0
+    metrics["fill"] = fill(batch)
+    metrics = jax.tree.map(jnp.float32, metrics)
+    return State(state.step + 1, params, opt_state), metrics
+
+
+def over_micro_batches(function, batch, count: int):
+    """The sum of function(part of the batch) over `count` strided parts, one after the other."""
+    if count == 1:
+        return function(batch)
+
+    def split(x):
+        # Strided: the natural reshape would make XLA gather the batch and compute every row on every device.
+        return x.reshape(x.shape[0] // count, count, *x.shape[1:]).swapaxes(0, 1)
+
+    parts = jax.tree.map(split, batch)
+    first = jax.eval_shape(function, jax.tree.map(lambda x: x[0], parts))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), first)
+
+    def body(sums, rows):
+        return jax.tree.map(jnp.add, sums, function(rows)), None
+
+    return jax.lax.scan(body, zeros, parts)[0]
+
+
+def fill(batch):
+    """Real tokens, and the places there were for them."""
+    real = batch["sequence_ids"] > 0
+    return real.sum(dtype=jnp.float32), jnp.float32(real.size)
+
+
+def evaluate(params, batch, *, objective):
+    """{name: (sum, weight)} of one batch without dropout; rows of weight zero count nowhere."""
+    _, metrics = objective.loss(params, batch, objective.weights(batch), jnp.uint32(0), train=False)
+    return jax.tree.map(jnp.float32, metrics)

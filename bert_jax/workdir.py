@@ -1,0 +1,39 @@
+"""The files of a run: their names, and reading and writing them.
+
+config.json     resolved; reads back as a config
+run.json        what is being trained: parameters, unigram entropy, vocabulary, store fingerprint, versions, ...
+status.json     kept current while it runs
+metrics.jsonl   one object a line, each step once a split
+tensorboard/    the same for TensorBoard
+tokenizer/      a copy of the store's, so that the model can be used without the store
+checkpoints/    Orbax
+summary.json    at the end
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+
+from bert_jax.errors import BadInput
+
+
+def write_json(path: Path, values: dict) -> None:
+    """Replaces the file in one go: a reader sees the old content or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(values, indent=2) + "\n")
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path}: unreadable ({error})") from None
+
+
+def write_status(workdir: Path, state: str, **values) -> None:
+    """state: running, done, preempted, interrupted or failed."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    process = {"pid": os.getpid(), "host": os.uname().nodename, "time": now}
+    write_json(workdir / "status.json", {"state": state, **values, **process})

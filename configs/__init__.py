@@ -1,0 +1,1 @@
+"""One file a run: executed Python, read as documents."""

@@ -1,0 +1,108 @@
+"""Every key once: its default, its unit, and what it means. Other configs start from `get_config()`.
+
+A config is executed Python. Keys that are not here cannot be set, and values keep the type they have here.
+"""
+
+from ml_collections import ConfigDict
+
+
+def phase(steps: int, length: int, batch: int, predictions: int) -> ConfigDict:
+    """One part of a run: `steps` optimizer steps of `batch` rows of `length` tokens."""
+    return ConfigDict(
+        dict(
+            steps=steps,  # optimizer steps
+            length=length,  # tokens a row, with [CLS] and [SEP]
+            batch=batch,  # rows a step, over all hosts and micro-batches
+            predictions=predictions,  # masked positions a row, at most
+        )
+    )
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.seed = 12345  # everything random is a function of this and the step
+    config.dtype = "auto"  # of matrix products: float32, bfloat16; auto is bfloat16 on TPU and GPU
+    config.gradient_dtype = "float32"  # of gradients, summed over rows and devices
+    config.store = "stores/default"  # directory of the token store; prepare writes it
+    config.compilation_cache = "~/.cache/bert_jax"  # directory of compiled programs; '' for none
+
+    config.corpus = ConfigDict()
+    config.corpus.source = "pydocs"  # pydocs (built in), or globs of files, by commas
+    config.corpus.format = "lines"  # lines (blank lines part documents), files, wiki
+    config.corpus.sentences = "auto"  # lines: one a line; rules: at stops; auto
+    config.corpus.heldout = 0.01  # share of the documents kept for evaluation (at least two)
+    config.corpus.workers = 0  # processes that tokenize; 0 is one a core
+
+    config.tokenizer = ConfigDict()
+    config.tokenizer.kind = "wordpiece"
+    config.tokenizer.size = 30522  # pieces to train; ignored where `path` is given
+    config.tokenizer.path = ""  # a vocab.txt to use instead of training one
+    config.tokenizer.lowercase = True  # lower-case and strip accents
+    config.tokenizer.sample = 100  # megabytes of text that a vocabulary is trained on, at most
+
+    config.model = ConfigDict()
+    config.model.name = "bert"  # a file of bert_jax/models
+    config.model.layers = 12
+    config.model.width = 768
+    config.model.heads = 12
+    config.model.feed_forward = 0  # width of the hidden layer; 0 is four times the width
+    config.model.positions = 512  # longest row
+    config.model.segments = 2
+    config.model.dropout = 0.1  # on embeddings, attention output and feed-forward output
+    config.model.attention_dropout = 0.1  # on attention probabilities
+    config.model.activation = "gelu_tanh"  # gelu_tanh (the original), gelu, relu
+    config.model.initializer = 0.02  # standard deviation of the truncated normal
+
+    config.objective = ConfigDict()
+    config.objective.name = "mlm"  # a file of bert_jax/objectives
+    config.objective.pairs = (
+        "nsp"  # nsp: next sentence or a random one; sop: in order or swapped; none: one segment
+    )
+    config.objective.masking = "token"  # token, or whole_word
+    config.objective.mask_rate = 0.15  # share of the tokens that are predicted
+    config.objective.mask_share = 0.8  # of those, shown as [MASK]
+    config.objective.random_share = 0.1  # of those, shown as a random token; the rest is kept
+    config.objective.short_rate = (
+        0.1  # share of documents and epochs with a short random target length
+    )
+
+    config.optimizer = ConfigDict()
+    config.optimizer.name = "adam"  # adam (decoupled weight decay), adafactor
+    config.optimizer.learning_rate = 1e-4  # the peak
+    config.optimizer.beta1 = 0.9
+    config.optimizer.beta2 = 0.999
+    config.optimizer.epsilon = 1e-6
+    config.optimizer.bias_correction = False  # of Adam; the original has none
+    config.optimizer.weight_decay = 0.01  # times the learning rate; not on biases and layer norms
+    config.optimizer.clip = 1.0  # global norm of the gradient, at most; 0 for no clipping
+
+    config.schedule = ConfigDict()
+    config.schedule.name = "linear"  # after the warm-up: linear, cosine, inverse_sqrt, constant
+    config.schedule.warmup = 10000  # steps of linear warm-up
+
+    config.phase_order = ("main",)  # the keys of `phases`, in the order they run
+    config.phases = ConfigDict(dict(main=phase(steps=1000, length=128, batch=256, predictions=20)))
+
+    config.mesh = ConfigDict()
+    config.mesh.data = -1  # devices over which rows are split; -1 is all that the other axes leave
+    config.mesh.fsdp = 1  # devices over which rows, parameters and optimizer state are split
+    config.mesh.tensor = 1  # devices over which heads, hidden layers and the vocabulary are split
+
+    config.train = ConfigDict()
+    config.train.micro_batches = 1  # parts of a batch that are computed one after the other
+
+    config.log = ConfigDict()
+    config.log.every = 100  # steps
+
+    config.evaluate = ConfigDict()
+    config.evaluate.every = 1000  # steps; 0 is never until the end
+    config.evaluate.rows = 4096  # held-out rows, at most
+    config.evaluate.batch = 0  # rows at a time; 0 is the batch of the phase
+
+    config.checkpoint = ConfigDict()
+    config.checkpoint.every = 1000  # steps; a multiple of log.every
+    config.checkpoint.keep = 3  # newest ones kept
+    config.checkpoint.keep_every = 0  # and every one at a multiple of this step; 0 for none
+
+    config.lock()
+    return config

@@ -1,0 +1,29 @@
+"""A small BERT on the documentation that every Python installation carries: learns in minutes on two CPU cores.
+
+bash launch/local.sh        or        bert-jax pretrain --config demo --workdir runs/demo
+"""
+
+from bert_jax.configs import base
+
+
+def get_config():
+    config = base.get_config()
+    config.store = "stores/demo"
+    config.tokenizer.size = 8192
+    config.model.layers = 2
+    config.model.width = 128
+    config.model.heads = 2
+    config.model.positions = 128
+    config.model.dropout = (
+        0.0  # minutes of training see every row once: there is nothing to overfit
+    )
+    config.model.attention_dropout = 0.0
+    config.optimizer.learning_rate = 3e-3
+    config.schedule.name = "cosine"
+    config.schedule.warmup = 150
+    config.phases.main = base.phase(steps=1400, length=64, batch=64, predictions=10)
+    config.log.every = 25
+    config.evaluate.every = 350
+    config.evaluate.rows = 512
+    config.checkpoint.every = 350
+    return config

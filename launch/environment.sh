@@ -1,0 +1,71 @@
+# Sourced by the other scripts. `environment [EXTRA]`, called in the root of the repository, makes
+# .venv, installs what setup.cfg asks for where that has changed, and puts .venv/bin on the path.
+
+fits() { # Does this Python run, and is it new enough? Some names on a path only print an error.
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null >/dev/null 2>&1
+}
+
+identity() { # of the installation behind a Python, the same inside and outside of an environment
+  "$1" -c 'import sys; print(sys.base_prefix, sys.version)' </dev/null
+}
+
+find_python() {
+  if [ -n "${PYTHON:-}" ]; then
+    fits "$PYTHON" && echo "$PYTHON" && return
+    echo "PYTHON=$PYTHON: does not run, or is older than 3.11" >&2
+    return 2
+  fi
+  local name
+  # First the versions that constraints.txt was tested with.
+  for name in python3.12 python3.11 python3 python; do
+    fits "$name" && echo "$name" && return
+  done
+  echo "no Python 3.11 or newer found; install one, or name it: PYTHON=/path/to/python bash $0" >&2
+  return 2
+}
+
+make_environment() {
+  local python
+  python=$(find_python) || return
+  echo "making .venv with $python"
+  # --clear, because what is there is broken, half made or of another Python.
+  "$python" -m venv --clear .venv && return
+  echo "$python cannot make an environment (on Debian and Ubuntu: apt install python3-venv)" >&2
+  return 1
+}
+
+fits_already() { # Is .venv whole, and of the Python that the user names, if any?
+  [ -e .venv/whole ] && fits .venv/bin/python || return
+  [ -z "${PYTHON:-}" ] || [ "$(identity "$PYTHON")" = "$(identity .venv/bin/python)" ]
+}
+
+fingerprint() { # of all that decides what is installed; of the root, whose path .venv/bin holds
+  .venv/bin/python - setup.cfg pyproject.toml constraints.txt <<'EOF'
+import hashlib, os, sys
+
+files = [open(name, encoding="utf-8").read() for name in sys.argv[1:]]
+parts = [os.getcwd(), sys.base_prefix, sys.version, *files]
+print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
+EOF
+}
+
+environment() {
+  local extra=${1:-} quiet=--quiet mark
+  [ ! -t 1 ] || quiet= # on a terminal, pip shows what it downloads
+  if [ -n "${PYTHON:-}" ]; then
+    find_python >/dev/null || return # a wrong PYTHON is said, whether or not it is needed
+  fi
+  if ! fits_already; then
+    make_environment || return
+    touch .venv/whole
+  fi
+  mark=$(fingerprint) || return
+  # The marks of every extra where none is asked for: what has an extra has the rest, too.
+  if ! cat .venv/installed-"$extra"* 2>/dev/null | grep -qx "$mark"; then
+    echo "installing into .venv: once, a few minutes"
+    .venv/bin/python -m pip install --disable-pip-version-check --no-input $quiet \
+      --constraint constraints.txt --editable ".${extra:+[$extra]}" </dev/null || return
+    echo "$mark" >".venv/installed-$extra" # last, so that a broken installation is tried again
+  fi
+  PATH="$PWD/.venv/bin:$PATH"
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# One config on this machine: makes .venv, installs, prepares, pretrains, evaluates, fills in masks.
+set -euo pipefail
+
+usage() {
+  cat <<'EOF'
+usage: bash launch/local.sh [CONFIG [WORKDIR]]
+
+Makes .venv, installs bert_jax where setup.cfg has changed, then runs
+  bert-jax prepare  --config CONFIG
+  bert-jax pretrain --config CONFIG --workdir WORKDIR
+  bert-jax evaluate --workdir WORKDIR
+  bert-jax predict  --model WORKDIR "... [MASK] ..."
+
+CONFIG   a name from configs/, or a Python file; demo where it is left out
+WORKDIR  a directory; runs/CONFIG in the repository where it is left out
+Both are relative to where you are, paths in a config to the root of the repository.
+
+Run it again to go on where it stopped; a finished run is only evaluated again.
+PYTHON=... names the Python that .venv is made with.
+The exit code is that of the first command that fails.
+EOF
+}
+
+case "${1:-}" in
+  -h | --help) usage; exit ;;
+  -*) usage >&2; exit 2 ;;
+esac
+if [ $# -gt 2 ]; then usage >&2; exit 2; fi
+
+here() { # a path from where the user is, since the rest runs in the root
+  case "$1" in /*) echo "$1" ;; *) echo "$PWD/$1" ;; esac
+}
+
+config=${1:-demo}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+name=$(basename "$config" .py)
+workdir=$(if [ $# -eq 2 ]; then here "$2"; else echo "$root/runs/$name"; fi)
+case "$config" in *.py) config=$(here "$config") ;; esac
+
+cd "$root"
+source launch/environment.sh
+environment
+
+# A shell that waits for a command in the foreground hears of SIGTERM only when that has ended, and
+# then dies without its exit code. So the command runs beside it, and is told.
+run() {
+  local code word
+  printf '+ bert-jax'
+  for word; do
+    case "$word" in *' '*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
+  done
+  echo
+  (trap - INT TERM; exec bert-jax "$@") <&0 &
+  child=$!
+  while true; do
+    signalled=
+    code=0
+    wait "$child" || code=$?
+    # A signal ends the wait, not the command: wait again, for the command's own exit code.
+    [ -n "$signalled" ] || break
+  done
+  child=
+  return "$code"
+}
+child=
+trap 'signalled=yes; kill -TERM "$child" 2>/dev/null || exit 143' TERM
+trap 'signalled=yes' INT # which a terminal sends to the command too
+
+run prepare --config "$config"
+run pretrain --config "$config" --workdir "$workdir"
+run evaluate --workdir "$workdir"
+# The built-in corpus is the documentation of Python, so these are sentences of its kind.
+run predict --model "$workdir" \
+  "Return a new [MASK] with the given name." \
+  "If the file does not [MASK], an error is raised." \
+  "Raise a [MASK] if the value is not found." \
+  "The default [MASK] is None." \
+  "Return [MASK] if the string is empty, False otherwise."

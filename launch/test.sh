@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Makes .venv, installs the test extra, and runs every test. Arguments go to pytest.
+set -euo pipefail
+
+case "${1:-}" in
+  -h | --help)
+    cat <<'EOF'
+usage: bash launch/test.sh [PYTEST ARGUMENTS]
+
+Makes .venv, installs bert_jax with the test extra where that has changed, and runs every test.
+  bash launch/test.sh -m "not slow"             leaves out the tests that take more than ten seconds
+  bash launch/test.sh tests/test_layout.py -x   one file, until the first failure
+Paths are relative to the root of the repository. PYTHON names the Python that .venv is made with.
+EOF
+    exit
+    ;;
+esac
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source launch/environment.sh
+environment test
+exec python -m pytest "$@"

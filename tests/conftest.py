@@ -1,0 +1,21 @@
+"""The tests' world: eight simulated CPU devices, compiled programs kept."""
+
+import os
+import tempfile
+
+# Before jax and TensorFlow are imported, and for the processes that tests start.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # of TensorFlow's own log, errors only
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # or it announces them on stderr, whatever the log level
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # or a TensorFlow with CUDA takes all memory of the GPU
+
+import jax  # noqa: E402
+
+jax.config.update("jax_num_cpu_devices", 8)
+
+# Compiling is most of a small test. One directory a user: on a shared machine a second user could
+# not write into the first one's.
+CACHE = os.path.join(tempfile.gettempdir(), f"bert_jax_tests_{os.getuid()}")
+jax.config.update("jax_compilation_cache_dir", CACHE)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

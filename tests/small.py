@@ -1,0 +1,58 @@
+"""The tests' small world: a config of width 32 and two layers, its objective, and batches with holes."""
+
+import jax
+import numpy as np
+
+from bert_jax import batch, config
+from bert_jax.objectives import base
+
+VOCABULARY = base.Vocabulary(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+def small_config(*overrides):
+    """demo with two layers of width 32; every dropout on, float32."""
+    keys = {
+        "dtype": "float32",
+        "model.width": 32,
+        "model.heads": 4,
+        "model.positions": 32,
+        "model.dropout": 0.1,
+        "model.attention_dropout": 0.1,
+        "phases.main.steps": 20,
+        "phases.main.length": 32,
+        "phases.main.batch": 16,
+        "phases.main.predictions": 5,
+        "schedule.warmup": 2,
+        "log.every": 5,
+        "evaluate.every": 10,
+        "evaluate.rows": 32,
+        "checkpoint.every": 10,
+        "compilation_cache": "",
+    }
+    return config.load("demo", [f"{key}={value}" for key, value in keys.items()] + [*overrides])
+
+
+def small_batch(rows: int = 16, length: int = 32, predictions: int = 5, seed: int = 0) -> dict:
+    """Rows of different lengths with different numbers of masked positions."""
+    arrays = batch.synthetic(rows, length, predictions, VOCABULARY.size, seed)
+    draw = np.random.default_rng(seed + 1)
+    lengths = draw.integers(length // 2, length + 1, rows)
+    real = np.arange(length) < lengths[:, None]
+    arrays["sequence_ids"] = real.astype(np.int32)
+    arrays["tokens"] = np.where(real, arrays["tokens"], VOCABULARY.pad).astype(np.int32)
+    arrays["positions"] = np.where(real, arrays["positions"], 0).astype(np.int32)
+    used = np.arange(predictions) < draw.integers(1, predictions + 1, rows)[:, None]
+    inside = arrays["masked_positions"] < lengths[:, None]
+    weights = (used & inside).astype(np.float32)
+    arrays["masked_weights"] = weights
+    arrays["masked_positions"] = np.where(weights, arrays["masked_positions"], 0).astype(np.int32)
+    np.put_along_axis(arrays["tokens"], arrays["masked_positions"], VOCABULARY.mask, axis=1)
+    return arrays
+
+
+def small_objective(*overrides):
+    return base.make(small_config(*overrides), VOCABULARY)
+
+
+def small_params(objective, seed: int = 0):
+    return jax.jit(objective.init)(jax.random.key(seed), small_batch())

@@ -1,0 +1,114 @@
+"""The step: the same numbers on every mesh and for any micro-batches, dropout on."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from small import VOCABULARY, small_batch, small_config
+
+from bert_jax import metrics, optimizer, schedule, sharding, step
+from bert_jax.objectives import base
+
+MESHES = [(8, 1, 1), (1, 8, 1), (1, 1, 4), (2, 2, 2), (4, 2, 1), (1, 2, 4), (2, 1, 4)]
+
+
+def train(mesh_shape, micro_batches=1, steps=5, rows=16, **kwargs):
+    """(losses, state) after some steps on a mesh of the first devices."""
+    names = ("data", "fsdp", "tensor")
+    keys = [f"mesh.{name}={size}" for name, size in zip(names, mesh_shape, strict=True)]
+    config = small_config(*keys, *kwargs.pop("overrides", ()))
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[: int(np.prod(mesh_shape))])
+    objective = base.make(config, VOCABULARY)
+    rate = schedule.make("linear", 1e-2, 2, 20)
+    update = optimizer.make(config.optimizer, rate)
+    initialize = partial(step.init, objective, update, 3, small_batch(rows))
+    places = sharding.state(jax.eval_shape(initialize), mesh)
+    function = partial(
+        step.train, objective=objective, optimizer=update, seed=3, micro_batches=micro_batches
+    )
+    losses = []
+    with jax.set_mesh(mesh):
+        state = jax.jit(initialize, out_shardings=places)()
+        function = jax.jit(function, out_shardings=(places, sharding.replicated(mesh)))
+        for number in range(steps):
+            batch = small_batch(rows, seed=number)
+            placed = sharding.to_devices(mesh, batch, np.arange(rows), rows)
+            state, values = function(state, placed)
+            losses.append(metrics.means(values)["loss"])
+    return losses, state
+
+
+@pytest.fixture(scope="module")
+def single():
+    return train((1, 1, 1))
+
+
+@pytest.mark.parametrize("shape", MESHES)
+def test_every_mesh_trains_to_the_same_loss(single, shape):
+    losses, _ = train(shape)
+    np.testing.assert_allclose(losses, single[0], rtol=1e-5)
+    assert len(set(np.round(losses, 3))) == 5  # and it does train
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_micro_batches_equal_the_large_batch(single, count):
+    weights = small_batch()["masked_weights"].sum(1)
+    assert len(set(weights)) > 1  # a mean of means would differ
+    losses, state = train((1, 1, 1), micro_batches=count)
+    np.testing.assert_allclose(losses, single[0], rtol=1e-5)
+    together, _ = train((2, 2, 1), micro_batches=count)
+    np.testing.assert_allclose(together, single[0], rtol=1e-5)
+
+
+def test_dropout_is_on_and_new_in_every_step(single):
+    off, _ = train((1, 1, 1), overrides=("model.dropout=0", "model.attention_dropout=0"))
+    assert abs(off[0] - single[0][0]) > 1e-4
+    # The first update has rate zero: the same batch again differs by its dropout alone.
+    config = small_config()
+    objective = base.make(config, VOCABULARY)
+    params, batch = jax.jit(objective.init)(jax.random.key(0), small_batch()), small_batch()
+    loss = jax.jit(partial(objective.loss, train=True))
+    totals = objective.weights(batch)
+    keys = [jax.numpy.uint32(key) for key in (1, 1, 2)]
+    one, again, other = (float(loss(params, batch, totals, key)[0]) for key in keys)
+    assert one == again != other
+
+
+def test_parameters_and_optimizer_state_are_split():
+    _, state = train((2, 2, 2), steps=1)
+    query = ("encoder", "blocks_0", "attention", "query", "kernel")
+    words = ("encoder", "embedder", "words")
+
+    def shard(tree, path):
+        for name in path:
+            tree = tree[name]
+        return tree.addressable_shards[0].data.shape
+
+    moments = next(part for part in state.opt_state if hasattr(part, "mu"))
+    for tree in (state.params, moments.mu, moments.nu):
+        assert shard(tree, query) == (16, 16)
+        assert shard(tree, words) == (64, 32)
+
+
+@pytest.mark.parametrize("gradient_dtype", ["float32", "bfloat16"])
+def test_bfloat16_trains(gradient_dtype):
+    overrides = ("dtype=bfloat16", f"gradient_dtype={gradient_dtype}")
+    losses, state = train((2, 2, 2), overrides=overrides)
+    exact, _ = train((1, 1, 1))
+    np.testing.assert_allclose(losses, exact, rtol=2e-2)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
+def test_terms_are_means_of_their_own(pairs):
+    objective = base.make(small_config(f"objective.pairs={pairs}"), VOCABULARY)
+    batch = small_batch()
+    params = jax.jit(objective.init)(jax.random.key(0), batch)
+    totals = objective.weights(batch)
+    assert set(totals) == {"mlm"} | ({pairs} - {"none"})
+    loss, values = objective.loss(params, batch, totals, 0, train=False)
+    means = metrics.means(values)
+    expected = sum(means[f"{term}_loss"] for term in totals)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    assert values["mlm_loss"][1] == batch["masked_weights"].sum()
