@@ -23,15 +23,15 @@ import numpy as np
 
 def shapes(batch: int, length: int, predictions: int, sequences: int = 1) -> dict:
     """{name: jax.ShapeDtypeStruct} of a batch."""
-    by_axes = {
-        (batch, length): "tokens segments positions sequence_ids",
-        (batch, predictions): "masked_positions masked_targets masked_weights",
-        (batch, sequences): "cls_positions pair_labels pair_weights",
-        (batch,): "rows",
-    }
+    by_axes = (
+        ((batch, length), "tokens segments positions sequence_ids"),
+        ((batch, predictions), "masked_positions masked_targets masked_weights"),
+        ((batch, sequences), "cls_positions pair_labels pair_weights"),
+        ((batch,), "rows"),
+    )
     return {
         name: jax.ShapeDtypeStruct(shape, np.float32 if name.endswith("weights") else np.int32)
-        for shape, names in by_axes.items()
+        for shape, names in by_axes
         for name in names.split()
     }
 

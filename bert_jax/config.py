@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import runpy
+import traceback
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,7 +111,7 @@ def find(name: str) -> ConfigDict:
     if path.suffix == ".py":
         if not path.is_file():
             raise BadInput(f"--config {name}: no such file")
-        return runpy.run_path(str(path))["get_config"]()
+        return execute(path)
     module = f"bert_jax.configs.{name}"
     if not name.isidentifier() or importlib.util.find_spec(module) is None:
         known = Path(importlib.import_module("bert_jax.configs").__file__).parent.glob("[!_]*.py")
@@ -119,6 +120,19 @@ def find(name: str) -> ConfigDict:
             f"--config {name}: no such config; there are {names}, or a path to a .py file"
         )
     return importlib.import_module(module).get_config()
+
+
+def execute(path: Path) -> ConfigDict:
+    """The config of a Python file; whatever is wrong with the file is said with its line."""
+    try:
+        return runpy.run_path(str(path))["get_config"]()
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        place = f"{path}:{lines[-1]}" if lines else str(path)
+        # ConfigDict goes on with the whole config.
+        reason = str(error).partition(" and cannot be added")[0].strip("'\"").splitlines()[:1]
+        raise BadInput(f"{place}: {type(error).__name__}: {''.join(reason)}") from None
 
 
 def base() -> ConfigDict:

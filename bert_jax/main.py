@@ -127,7 +127,7 @@ def prepare_command(options, overrides) -> int:
     from bert_jax.data import prepare
 
     values = prepare.prepare(config)
-    return show(options, values, prepare.describe(values))
+    return show(options, values, "\n".join(prepare.describe(values)))
 
 
 def pretrain_command(options, overrides) -> int:

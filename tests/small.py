@@ -56,3 +56,18 @@ def small_objective(*overrides):
 
 def small_params(objective, seed: int = 0):
     return jax.jit(objective.init)(jax.random.key(seed), small_batch())
+
+
+def write_corpus(path, documents: int, seed: int = 0) -> None:
+    """A text file of different documents, a sentence a line, in which some words follow from others."""
+    draw = np.random.default_rng(seed)
+    words = [f"{a}{b}" for a in ("ka", "lo", "mi", "nu", "pe", "ra") for b in ("s", "t", "n", "")]
+    parts = []
+    for _ in range(documents):
+        sentences = []
+        for _ in range(draw.integers(3, 12)):
+            start = draw.integers(len(words))
+            length = draw.integers(4, 12)
+            sentences.append(" ".join(words[(start + k) % len(words)] for k in range(length)))
+        parts.append("\n".join(sentences))
+    path.write_text("\n\n".join(parts) + "\n")

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import tempfile
 import threading
 import time
@@ -47,7 +48,7 @@ class Indexes:
         self.split = store.splits[split]
         self.rules = rules_
         self.directory = store.path / "index"
-        self.spare = None  # a temporary directory, where the store is read-only or full
+        self.spare = None  # a temporary directory, if the store is read-only or the disk full
         made_from = hashlib.sha256(store.fingerprint.encode()).hexdigest()[:12]
         self.name = (
             f"{split}-{rules_.length}-{rules_.pairs}-short{rules_.short_rate}"
@@ -64,8 +65,7 @@ class Indexes:
 
     def forget(self, epoch: int) -> None:
         """Deletes the indexes of earlier epochs."""
-        spare = [Path(self.spare.name)] if self.spare else []
-        for directory in [self.directory, *spare]:
+        for directory in filter(None, (self.directory, self.spare)):
             for path in directory.glob(f"{self.name}-epoch*.npy"):
                 number = re.search(r"-epoch(\d+)\.npy$", path.name)
                 if number and int(number[1]) < epoch:
@@ -77,8 +77,9 @@ class Indexes:
             try:
                 return work(self.directory)
             except OSError:
-                self.spare = tempfile.TemporaryDirectory(prefix="bert_jax_index_")
-        return work(Path(self.spare.name))
+                self.spare = Path(tempfile.mkdtemp(prefix="bert_jax_index_"))
+                weakref.finalize(self, shutil.rmtree, self.spare, ignore_errors=True)
+        return work(self.spare)
 
     def _open(self, directory: Path, epoch: int, cancelled) -> np.ndarray:
         path = directory / f"{self.name}-epoch{epoch}.npy"

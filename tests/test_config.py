@@ -1,0 +1,120 @@
+"""Configs: found, overridden, checked, saved and compared; every error names the key."""
+
+import json
+
+import pytest
+from small import small_config
+
+from bert_jax import config
+from bert_jax.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    "override, expected",
+    [
+        ("seed=7", 7),
+        ("optimizer.learning_rate=1", 1.0),
+        ("optimizer.learning_rate=3e-4", 3e-4),
+        ("optimizer.bias_correction=false", False),
+        ("tokenizer.lowercase=True", True),
+        ("corpus.source=a=b, c", "a=b, c"),
+        ("phases.main.steps=1e3", 1000),
+        ("phase_order=main", ("main",)),
+        ("phase_order=('main',)", ("main",)),
+    ],
+)
+def test_overrides_have_the_keys_type(override, expected):
+    value = config.flatten(config.load("demo", [override]))[override.split("=")[0]]
+    assert value == expected and type(value) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "override, words",
+    [
+        ("model.widht=64", "did you mean model.width"),
+        ("width=64", "did you mean model.width"),
+        ("model=64", "a group of keys"),
+        ("seed=many", "config.seed=many: expected int"),
+        ("seed=1.5", "config.seed=1.5: expected int"),
+        ("seed", "expected --config.KEY=VALUE"),
+        ("optimizer.bias_correction=perhaps", "expected bool"),
+        ("model.heads=3", "model.heads=3: does not divide model.width=128"),
+        ("model.name=gpt", "there is no bert_jax/models/gpt.py"),
+        ("objective.name=base.x", "there is no bert_jax/objectives/base.x.py"),
+        ("objective.pairs=maybe", "expected one of nsp, sop, none"),
+        ("objective.mask_rate=1.5", "expected a share"),
+        ("objective.random_share=0.5", "with mask_share it is over 1"),
+        ("optimizer.learning_rate=1e999", "expected a finite number"),
+        ("phases.main.length=1000", "longer than model.positions=128"),
+        ("phases.main.predictions=62", "more than fit into 64 tokens"),
+        ("phases.main.batch=0", "expected at least 1"),
+        ("train.micro_batches=3", "phases.main.batch=64: does not divide"),
+        ("checkpoint.every=30", "expected a multiple of log.every=25"),
+        ("phase_order=main,main", "each once"),
+        ("phase_order=other", "expected the keys of phases"),
+    ],
+)
+def test_wrong_overrides_name_key_and_value(override, words):
+    with pytest.raises(BadInput) as error:
+        config.load("demo", [override])
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_configs_are_found(tmp_path):
+    with pytest.raises(BadInput, match="there are .*bert_base.*demo"):
+        config.load("nowhere")
+    with pytest.raises(BadInput, match="no such file"):
+        config.load(str(tmp_path / "mine.py"))
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from bert_jax.configs import demo\n"
+        "def get_config():\n"
+        "    config = demo.get_config()\n"
+        "    config.seed = 3\n"
+        "    return config\n"
+    )
+    assert config.load(str(mine)).seed == 3
+    mine.write_text(mine.read_text().replace("config.seed", "config.sead"))
+    with pytest.raises(BadInput, match="mine.py.*sead"):
+        config.load(str(mine))
+
+
+@pytest.mark.parametrize("name", ["demo", "bert_base"])
+def test_saved_configs_read_back(tmp_path, name):
+    before = config.load(name, ["seed=9"])
+    config.save(before, tmp_path / "config.json")
+    after = config.load(str(tmp_path / "config.json"))
+    assert config.differences(before, after) == {} and after.phase_order == before.phase_order
+    values = json.loads((tmp_path / "config.json").read_text())
+    values["unheard_of"] = 1
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(BadInput, match="config.json.*unheard_of"):
+        config.load(str(tmp_path / "config.json"))
+
+
+def test_describe_marks_what_differs_from_base():
+    lines = config.describe(config.load("demo", ["seed=9"])).splitlines()
+    assert "seed = 9    # base: 12345" in lines
+    assert "model.segments = 2" in lines
+    assert len(lines) == len(config.flatten(config.load("demo")))
+
+
+def test_phases_follow_their_order():
+    short, long = config.phases(config.load("bert_base"))
+    assert (short.name, short.first, short.last, short.length) == ("short", 0, 900_000, 128)
+    assert (long.name, long.first, long.last, long.length) == ("long", 900_000, 1_000_000, 512)
+
+
+def test_what_a_resumed_run_may_change():
+    old = small_config()
+    allowed = ("mesh.tensor=2", "train.micro_batches=2", "log.every=2", "checkpoint.every=20")
+    allowed += ("evaluate.rows=7", "phases.main.steps=50", "store=elsewhere", "corpus.workers=1")
+    assert config.refusals(old, small_config(*allowed), step=10) == []
+    refused = ("seed=1", "model.layers=3", "objective.masking=whole_word", "optimizer.clip=2")
+    refused += ("phases.main.batch=32", "tokenizer.size=99", "schedule.warmup=3", "dtype=bfloat16")
+    for override in refused:
+        key = override.split("=")[0]
+        (line,) = config.refusals(old, small_config(override), step=10)
+        assert line.startswith(f"config.{key}: ")
+    # All of a phase that is over is past; fewer steps than are done cannot be had.
+    assert config.refusals(old, small_config("phases.main.steps=5"), step=10)

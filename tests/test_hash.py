@@ -1,0 +1,69 @@
+"""The hash gives the same bits in every library, evenly spread, and different keys for different purposes."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import tensorflow as tf
+
+from bert_jax import hash
+
+VALUES = np.concatenate(
+    [
+        np.array([0, 1, 2, 2**16 - 1, 2**16, 2**31 - 1, 2**31, 2**32 - 1], np.uint32),
+        np.random.default_rng(0).integers(0, 2**32, 100_000, dtype=np.uint32),
+    ]
+)
+
+
+def chi_square(counts) -> float:
+    """In standard deviations from what even counts would give."""
+    expected = counts.sum() / counts.size
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    freedom = counts.size - 1
+    return (statistic - freedom) / np.sqrt(2 * freedom)
+
+
+def test_numpy_tensorflow_and_jax_agree():
+    counters = VALUES[::-1].copy()
+    expected = hash.fold(VALUES, counters)
+    in_tensorflow = hash.fold(tf.constant(VALUES), tf.constant(counters), tf.bitwise.right_shift)
+    in_jax = hash.fold(jnp.asarray(VALUES), jnp.asarray(counters))
+    assert expected.dtype == np.uint32
+    np.testing.assert_array_equal(in_tensorflow.numpy(), expected)
+    np.testing.assert_array_equal(np.asarray(in_jax), expected)
+
+
+def test_values_never_change():
+    """A change here changes every batch of every run."""
+    assert hash.mix(np.array([0, 1, 12345], np.uint32)).tolist() == [0, 1753845952, 2435775735]
+    assert [int(hash.key(12345, 3)), int(hash.key(-1))] == [3874584584, 442395774]
+
+
+def test_mix_is_a_bijection_on_a_sample_and_moves_half_of_the_bits():
+    x = np.unique(VALUES)
+    assert len(np.unique(hash.mix(x))) == len(x)
+    for bit in range(32):
+        flipped = hash.mix(x) ^ hash.mix(x ^ np.uint32(1 << bit))
+        moved = np.bitwise_count(flipped).mean()
+        assert 15 < moved < 17, (bit, moved)
+
+
+def test_draws_are_even():
+    """Over rows and positions, as masks draw them: high bits, low bits, and neighbours together."""
+    rows, positions = np.arange(2000, dtype=np.uint32)[:, None], np.arange(128, dtype=np.uint32)
+    bits = hash.fold(hash.fold(np.full((1, 1), hash.key(7, 1)), rows), positions)
+    for part in (bits >> np.uint32(24), bits & np.uint32(255)):
+        assert abs(chi_square(np.bincount(part.ravel(), minlength=256))) < 5
+    pairs = (bits[:, :-1] >> np.uint32(28)) * 16 + (bits[:, 1:] >> np.uint32(28))
+    assert abs(chi_square(np.bincount(pairs.ravel(), minlength=256))) < 5
+    below = np.bincount(hash.below(bits.ravel(), 30522) % 211, minlength=211)
+    assert abs(chi_square(below)) < 8
+    assert 0 <= hash.uniform(bits).min() and hash.uniform(bits).max() < 1
+
+
+def test_no_two_uses_share_a_key():
+    uses = itertools.product((12345, 12346), hash.PURPOSE.values(), range(2), range(2), range(40))
+    keys = [int(hash.key(*use)) for use in uses]
+    assert len(set(keys)) == len(keys)
+    assert len(set(hash.PURPOSES)) == len(hash.PURPOSES)

@@ -1,0 +1,250 @@
+"""Whole runs: what they leave, how they resume, stop and refuse."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from small import write_corpus
+
+from bert_jax import config, evaluate, pretrain, status, trained
+from bert_jax.errors import BadInput
+
+SETTINGS = {
+    "corpus.format": "lines",
+    "corpus.heldout": 0.1,
+    "corpus.workers": 1,
+    "tokenizer.size": 200,
+    "dtype": "float32",
+    "model.width": 32,
+    "model.heads": 4,
+    "model.positions": 32,
+    "model.dropout": 0.1,
+    "model.attention_dropout": 0.1,
+    "phases.main.steps": 20,
+    "phases.main.length": 32,
+    "phases.main.batch": 16,
+    "phases.main.predictions": 5,
+    "schedule.warmup": 5,
+    "log.every": 5,
+    "evaluate.every": 10,
+    "evaluate.rows": 24,
+    "checkpoint.every": 10,
+    "checkpoint.keep": 2,
+    "compilation_cache": "",
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Settings of a prepared store and the workdir of an undisturbed run of 20 steps."""
+    directory = tmp_path_factory.mktemp("world")
+    write_corpus(directory / "corpus.txt", documents=60)
+    settings = SETTINGS | {
+        "corpus.source": str(directory / "corpus.txt"),
+        "store": str(directory / "store"),
+    }
+    workdir = directory / "run"
+    assert pretrain.pretrain(load(settings), workdir) == 0
+    return settings, workdir
+
+
+def load(settings, **changes):
+    settings = settings | changes
+    return config.load("demo", [f"{key}={value}" for key, value in settings.items()])
+
+
+def lines(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def params(workdir):
+    return trained.open_run(workdir).params
+
+
+def assert_same_bits(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def signal_after(workdir, step, number):
+    """Sends this process a signal once the run has reported `step`."""
+
+    def wait():
+        while not (workdir / "metrics.jsonl").exists() or not any(
+            line["step"] >= step for line in lines(workdir)
+        ):
+            time.sleep(0.002)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_run_leaves_its_files(world):
+    settings, workdir = world
+    names = {path.name for path in workdir.iterdir()}
+    expected = {"config.json", "run.json", "status.json", "metrics.jsonl", "summary.json"}
+    assert names == expected | {"tensorboard", "tokenizer", "checkpoints"}
+    saved = config.load(str(workdir / "config.json"))
+    assert config.differences(saved, load(settings)) == {}
+    steps = [(line["step"], line["split"]) for line in lines(workdir)]
+    assert steps == [
+        (5, "train"),
+        (10, "train"),
+        (10, "heldout"),
+        (15, "train"),
+        (20, "train"),
+        (20, "heldout"),
+    ]
+    facts = json.loads((workdir / "run.json").read_text())
+    summary = json.loads((workdir / "summary.json").read_text())
+    assert facts["parameters"] == summary["parameters"] > facts["encoder_parameters"] > 0
+    assert summary["steps"] == 20 and summary["heldout"]["step"] == 20
+    assert {path.name for path in workdir.glob("checkpoints/*")} == {"10", "20"}
+    assert list((workdir / "tensorboard").glob("events*"))
+    assert status.status(workdir)["state"] == "done"
+
+
+def test_a_line_has_what_is_promised(world):
+    train, heldout = lines(world[1])[0], lines(world[1])[-1]
+    promised = {"step", "split", "loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
+    assert promised | {"mlm_loss_masked", "seconds"} <= set(heldout)
+    promised |= {"learning_rate", "gradient_norm", "tokens_per_second", "rows_per_second"}
+    assert promised | {"fill", "model_flops_utilization", "seconds"} <= set(train)
+    assert train["model_flops_utilization"] is None  # of a processor whose peak is not known
+    assert 0.5 < train["fill"] <= 1
+    ratio = train["tokens_per_second"] / (train["rows_per_second"] * 32)
+    assert ratio == pytest.approx(train["fill"], rel=1e-3)
+    # The rate of the last step of the interval: warming up to 3e-3 in five steps.
+    assert train["learning_rate"] == pytest.approx(3e-3 * 4 / 5)
+
+
+def test_it_learns(world):
+    losses = [line["mlm_loss"] for line in lines(world[1]) if line["split"] == "train"]
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_stopped_run_ends_with_the_same_bits(world, tmp_path, number, code):
+    settings, undisturbed = world
+    thread = signal_after(tmp_path / "run", 5, number)
+    assert pretrain.pretrain(load(settings), tmp_path / "run") == code
+    thread.join()
+    stopped = status.status(tmp_path / "run")
+    assert stopped["state"] == {75: "preempted", 130: "interrupted"}[code]
+    assert 5 < stopped["step"] == stopped["last_checkpoint"] < 20
+    assert pretrain.pretrain(load(settings), tmp_path / "run") == 0
+    assert_same_bits(params(tmp_path / "run"), params(undisturbed))
+    reported = [(line["step"], line["split"]) for line in lines(tmp_path / "run")]
+    assert len(set(reported)) == len(reported)
+    last = [line["loss"] for run in (undisturbed, tmp_path / "run") for line in lines(run)[-1:]]
+    assert last[0] == last[1]
+
+
+def test_a_finished_run_is_done_at_once(world, capsys):
+    settings, workdir = world
+    before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
+    assert pretrain.pretrain(load(settings), workdir) == 0
+    assert "done already" in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
+
+
+def test_two_phases_and_more_steps_later(world, tmp_path):
+    settings, _ = world
+    mine = tmp_path / "two.py"
+    mine.write_text(
+        "from bert_jax.configs import base, demo\n"
+        "def get_config():\n"
+        "    config = demo.get_config()\n"
+        "    config.phase_order = ('short', 'long')\n"
+        "    config.phases = base.ConfigDict(dict(\n"
+        "        short=base.phase(steps=6, length=16, batch=16, predictions=3),\n"
+        "        long=base.phase(steps=4, length=32, batch=8, predictions=5)))\n"
+        "    return config\n"
+    )
+    keys = {key: value for key, value in settings.items() if not key.startswith("phases")}
+    keys |= {"log.every": 4, "checkpoint.every": 8}
+
+    def run(**changes):
+        overrides = [f"{key}={value}" for key, value in (keys | changes).items()]
+        return pretrain.pretrain(config.load(str(mine), overrides), tmp_path / "run")
+
+    assert run() == 0
+    # A report never mixes phases: one ends with step 6.
+    assert [line["step"] for line in lines(tmp_path / "run") if line["split"] == "train"] == [
+        4,
+        6,
+        8,
+        10,
+    ]
+    assert run(**{"phases.long.steps": 8}) == 0
+    assert json.loads((tmp_path / "run/summary.json").read_text())["steps"] == 14
+    with pytest.raises(BadInput, match="phases.short.steps: 6 in the run, 5 now"):
+        run(**{"phases.short.steps": 5})
+
+
+def test_another_config_is_refused(world):
+    settings, workdir = world
+    before = (workdir / "config.json").read_bytes()
+    with pytest.raises(BadInput, match="config.seed: 12345 in the run, 1 now"):
+        pretrain.pretrain(load(settings, seed=1), workdir)
+    assert (workdir / "config.json").read_bytes() == before
+
+
+def test_another_store_is_refused(world, tmp_path):
+    settings, workdir = world
+    write_corpus(tmp_path / "corpus.txt", documents=50, seed=1)
+    other = {"corpus.source": str(tmp_path / "corpus.txt")}
+    with pytest.raises(BadInput, match="corpus.source"):
+        pretrain.pretrain(load(settings, **other), tmp_path / "run")
+    with pytest.raises(BadInput, match="corpus.source"):
+        pretrain.pretrain(load(settings, **other, store=tmp_path / "store"), workdir)
+    assert not (tmp_path / "run").exists() and not (tmp_path / "store").exists()
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(world, tmp_path):
+    settings, _ = world
+    broken = load(settings, **{"optimizer.learning_rate": 1e30, "optimizer.clip": 0})
+    with pytest.raises(FloatingPointError, match="the loss became nan by step"):
+        pretrain.pretrain(broken, tmp_path / "run")
+    assert status.status(tmp_path / "run")["state"] == "failed"
+    assert not list(tmp_path.glob("run/checkpoints/[0-9]*"))
+
+
+def test_evaluate_gives_the_runs_last_numbers(world):
+    values = evaluate.evaluate(world[1])
+    last = lines(world[1])[-1]
+    for name in ("loss", "mlm_loss", "mlm_loss_masked", "nsp_accuracy"):
+        assert values[name] == pytest.approx(last[name], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_killed_process_resumes_to_the_same_bits(world, tmp_path):
+    settings, undisturbed = world
+    overrides = [f"--config.{key}={value}" for key, value in settings.items()]
+    command = [sys.executable, "-m", "bert_jax", "pretrain", "--config", "demo", *overrides]
+    command += ["--workdir", str(tmp_path / "run")]
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    for step in (5, 15):
+        process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parent)
+        while process.poll() is None and not reached(tmp_path / "run", step):
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+    assert subprocess.run(command, env=environment, cwd=Path(__file__).parent).returncode == 0
+    assert_same_bits(params(tmp_path / "run"), params(undisturbed))
+    steps = [(line["step"], line["split"]) for line in lines(tmp_path / "run")]
+    assert steps == [(line["step"], line["split"]) for line in lines(undisturbed)]
+
+
+def reached(workdir, step):
+    path = workdir / "metrics.jsonl"
+    return path.exists() and f'"step": {step},' in path.read_text()

@@ -1,0 +1,371 @@
+"""Rows against a plain, sentence by sentence, token by token account of the original algorithm (FACTS, "Data")."""
+
+import random
+
+import numpy as np
+import pytest
+from worlds import make_store, random_documents
+
+from bert_jax import hash
+from bert_jax.data import rows
+from bert_jax.data.index import HEADER, Indexes
+from bert_jax.errors import BadInput
+
+
+class RandomDraws:
+    """Draws as the original makes them: one generator after the other."""
+
+    def __init__(self, seed):
+        self.generator = random.Random(seed)
+
+    def target(self, document, room, short_rate):
+        short = self.generator.random() < short_rate
+        return self.generator.randint(2, room) if short else room
+
+    def a_size(self, document, start, size):
+        return self.generator.randint(1, size - 1)
+
+    def coin(self, purpose, document, start):
+        return self.generator.random() < 0.5
+
+    def place(self, document, start, documents):
+        others = [other for other in range(len(documents)) if other != document]
+        other = self.generator.choice(others)
+        return other, self.generator.randrange(len(documents[other]))
+
+
+class HashDraws(RandomDraws):
+    """The draws that rows.py makes, one at a time."""
+
+    def __init__(self, split, rules, epoch):
+        super().__init__(0)  # pops tokens: which end they come from is compared as a share
+        self.key = lambda purpose: rows.purpose_key(split, rules, epoch, purpose)
+
+    def bits(self, purpose, *numbers):
+        bits = self.key(purpose)
+        for number in numbers:
+            bits = hash.fold(bits, np.uint32(number))
+        return bits
+
+    def target(self, document, room, short_rate):
+        if hash.uniform(self.bits("target_length", document, 0)) < short_rate:
+            return 2 + int(hash.below(self.bits("target_length", document, 1), room - 1)[0])
+        return room
+
+    def a_size(self, document, start, size):
+        return 1 + int(hash.below(self.bits("sentences_in_a", document, start), size - 1)[0])
+
+    def coin(self, purpose, document, start):
+        return self.bits(purpose, document, start)[0] < 1 << 31
+
+    def place(self, document, start, documents):
+        bits = self.bits("random_document", document, start)
+        other = int(hash.below(bits, len(documents) - 1)[0])
+        other += other >= document
+        bits = self.bits("random_start", document, start)
+        return other, int(hash.below(bits, len(documents[other]))[0])
+
+
+def flat(sentences):
+    return [token for sentence in sentences for token in sentence]
+
+
+def original(documents, rules, draws):
+    """(A, B, label, A before truncation, B before) for every row, one sentence at a time."""
+    room = rules.length - (2 if rules.pairs == "none" else 3)
+    made = []
+    for number, document in enumerate(documents):
+        target = draws.target(number, room, rules.short_rate)
+        chunk, start, here = [], 0, 0
+        while here < len(document):
+            chunk.append(document[here])
+            if here == len(document) - 1 or len(flat(chunk)) >= target:
+                a, b, label, unused = pair(documents, number, start, chunk, target, rules, draws)
+                made.append((*truncate(a, b, room, draws.generator), label, a, b))
+                here -= unused
+                chunk, start = [], here + 1
+            here += 1
+    return made
+
+
+def pair(documents, number, start, chunk, target, rules, draws):
+    """(A, B, label, how many sentences of the chunk are put back)."""
+    if rules.pairs == "none":
+        return flat(chunk), [], 0, 0
+    a_size = draws.a_size(number, start, len(chunk)) if len(chunk) > 1 else 1
+    a, rest = flat(chunk[:a_size]), chunk[a_size:]
+    alone = len(chunk) == 1
+    if alone or (rules.pairs == "nsp" and draws.coin("random_pair", number, start)):
+        other, first = draws.place(number, start, documents)
+        b = []
+        for sentence in documents[other][first:]:
+            b += sentence
+            if len(b) >= target - len(a):
+                break
+        return a, b, 1, len(rest)
+    if rules.pairs == "sop" and draws.coin("swap", number, start):
+        return flat(rest), a, 1, 0
+    return a, flat(rest), 0, 0
+
+
+def truncate(a, b, room, generator):
+    a, b = list(a), list(b)
+    while len(a) + len(b) > room:
+        longer = a if len(a) > len(b) else b
+        longer.pop(0 if generator.random() < 0.5 else -1)
+    return a, b
+
+
+def numbered(documents):
+    """The same documents with every token's id its number in the split, so that tokens tell their place."""
+    following = iter(range(10**9))
+    return [
+        [[next(following) for _ in sentence] for sentence in document] for document in documents
+    ]
+
+
+def make_world(path, number, seed=0, **shape):
+    documents = numbered(random_documents(number, seed, **shape))
+    store = make_store(path, documents, vocabulary=1 << 20)
+    return documents, store.splits["train"]
+
+
+def build(split, rules, epoch=0):
+    return rows.unpack(np.concatenate(list(rows.build(split, rules, epoch))))
+
+
+RULES = rows.Rules(seed=5, phase=1, length=40, pairs="nsp", short_rate=0.3)
+
+
+@pytest.mark.parametrize("pairs", rows.PAIRS)
+@pytest.mark.parametrize("length", [5, 12, 41, 64, 2000])
+def test_rows_are_the_originals_given_the_same_draws(tmp_path, pairs, length):
+    documents, split = make_world(tmp_path / "store", 60)
+    rules = RULES._replace(pairs=pairs, length=length)
+    made = build(split, rules, epoch=3)
+    expected = original(documents, rules, HashDraws(split, rules, 3))
+    assert len(made.label) == len(expected) == rows.count(split, rules, 3)
+    popped_front = popped = 0
+    for row, (a, b, label, whole_a, whole_b) in zip(zip(*made, strict=True), expected, strict=True):
+        assert (row[1], row[3], row[4]) == (len(a), len(b), label)
+        for start, size, whole in ((row[0], row[1], whole_a), (row[2], row[3], whole_b)):
+            if size:
+                assert whole[0] <= start and start + size <= whole[-1] + 1
+                popped_front += start - whole[0]
+                popped += len(whole) - size
+    assert abs(popped_front - popped / 2) <= 2.5 * popped**0.5
+
+
+def test_statistics_are_the_originals(tmp_path):
+    """Row number, lengths, share of random B and of short rows, against the original's own generator."""
+    documents, split = make_world(tmp_path / "store", 400)
+    rules = RULES._replace(length=64, short_rate=0.1)
+
+    def measure(made):
+        a, b, label = (np.asarray(x, float) for x in made)
+        return [len(a), a.mean(), b.mean(), (a + b).std(), label.mean(), (a + b < 20).mean()]
+
+    ours = np.array(
+        [
+            measure((made.a_length, made.b_length, made.label))
+            for made in (build(split, rules, epoch) for epoch in range(12))
+        ]
+    )
+    theirs = np.array(
+        [
+            measure(
+                list(
+                    zip(
+                        *(
+                            (len(a), len(b), label)
+                            for a, b, label, *_ in original(documents, rules, RandomDraws(seed))
+                        ),
+                        strict=True,
+                    )
+                )
+            )
+            for seed in range(12)
+        ]
+    )
+    error = np.sqrt((ours.var(0) + theirs.var(0)) / 11)
+    assert (abs(ours.mean(0) - theirs.mean(0)) < 4 * error).all(), (ours.mean(0), theirs.mean(0))
+    assert (
+        ours[:, 4].min() > 0.5
+    )  # more than half, because a chunk of one sentence is always random
+    assert not (build(split, rules, 0).a_length[:50] == build(split, rules, 1).a_length[:50]).all()
+
+
+@pytest.mark.parametrize("pairs", ["nsp", "sop"])
+def test_random_b_is_from_any_other_document(tmp_path, pairs):
+    documents, split = make_world(tmp_path / "store", 7, sentences=6)
+    ends = split.sentence_ends[split.document_ends - 1]
+    seen = np.zeros((7, 7), int)
+    for epoch in range(200):
+        made = build(split, RULES._replace(pairs=pairs), epoch)
+        a, b = (
+            np.searchsorted(ends, start, side="right") for start in (made.a_start, made.b_start)
+        )
+        assert (np.searchsorted(ends, made.a_start + made.a_length) == a).all()
+        assert (np.searchsorted(ends, made.b_start + made.b_length) == b).all()
+        assert (a == b)[made.label == 0].all()
+        if pairs == "nsp":
+            assert (a != b)[made.label == 1].all()
+        np.add.at(seen, (a[a != b], b[a != b]), 1)
+    shares = seen / seen.sum(1, keepdims=True)
+    bound = 4.5 * np.sqrt(1 / 6 * 5 / 6 / seen.sum(1, keepdims=True))
+    assert (abs(shares - 1 / 6) < bound)[~np.eye(7, dtype=bool)].all()
+
+
+def test_sop_swaps_half_of_the_pairs(tmp_path):
+    _, split = make_world(tmp_path / "store", 800)
+    made = build(split, RULES._replace(pairs="sop", short_rate=0.0))
+    follows, swapped = made.a_start < made.b_start, made.label == 1
+    assert follows[~swapped].all()
+    ends = split.sentence_ends[split.document_ends - 1]
+    same = np.searchsorted(ends, made.a_start, "right") == np.searchsorted(
+        ends, made.b_start, "right"
+    )
+    assert not follows[same & swapped].any()
+    assert abs(swapped[same].mean() - 0.5) < 4 * 0.5 / same.sum() ** 0.5
+
+
+def test_every_token_is_used_once_where_nothing_is_cut(tmp_path):
+    _, split = make_world(tmp_path / "store", 50)
+    for pairs in rows.PAIRS:
+        made = build(split, RULES._replace(pairs=pairs, length=5000, short_rate=0.0))
+        used = np.zeros(len(split.tokens), int)
+        for a_start, a_length, b_start, b_length, label in zip(*made, strict=True):
+            used[a_start : a_start + a_length] += 1
+            if not label or (pairs == "sop" and b_start + b_length == a_start):
+                used[b_start : b_start + b_length] += 1
+        assert (used == 1).all(), pairs
+
+
+def test_rows_do_not_depend_on_the_blocks(tmp_path, monkeypatch):
+    _, split = make_world(tmp_path / "store", 60)
+    expected = np.concatenate(list(rows.build(split, RULES, 0)))
+    monkeypatch.setattr(rows, "BLOCK", 7)
+    parts = list(rows.build(split, RULES, 0))
+    assert len(parts) > 20
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
+def test_one_sentence_longer_than_everything(tmp_path):
+    documents = numbered([[[0] * 300_000, [0] * 5], [[0] * 4]])
+    split = make_store(tmp_path / "store", documents, vocabulary=1 << 20).splits["train"]
+    starts = []
+    for epoch in range(200):
+        made = build(split, RULES._replace(short_rate=0.0), epoch)
+        assert (made.a_length + made.b_length <= 37).all() and (made.a_length > 0).all()
+        starts.append(made.a_start[0])
+    assert (
+        abs(np.mean(starts) - 150_000) < 4 * 274 / 200**0.5
+    )  # the front is cut as often as the back
+    assert 274 * 0.7 < np.std(starts) < 274 * 1.3
+
+
+def test_coins_are_fair():
+    keys = hash.mix(np.arange(20_000, dtype=np.uint32))
+    for tosses in (1, 31, 32, 33, 100, 1024, 1025, 50_000):
+        heads = rows.fair_coins(keys, np.full(len(keys), tosses))
+        assert abs(heads.mean() - tosses / 2) < 4 * (tosses / 4 / len(keys)) ** 0.5
+        assert abs(heads.var() / (tosses / 4) - 1) < 0.06
+        assert heads.min() >= 0 and heads.max() <= tosses
+
+
+def test_shuffle_is_a_permutation_that_never_changes():
+    for count in (1, 2, 3, 10, 97, 1000, 65_537):
+        key = np.full(1, hash.key(count))
+        shuffled = rows.shuffle(np.arange(count), count, key)
+        np.testing.assert_array_equal(np.sort(shuffled), np.arange(count))
+        np.testing.assert_array_equal(
+            rows.shuffle(np.arange(count)[::-1], count, key), shuffled[::-1]
+        )
+    assert rows.shuffle(np.arange(8), 1000, np.full(1, hash.key(1))).tolist() == [
+        225,
+        975,
+        36,
+        245,
+        564,
+        64,
+        557,
+        856,
+    ]
+
+
+def test_shuffle_spreads_neighbours():
+    """Where a number goes, and how far its neighbour goes from it, are both even."""
+    found = np.array(
+        [rows.shuffle(np.array([3, 4]), 50, np.full(1, hash.key(k))) for k in range(4000)]
+    )
+    for values in (found[:, 0], found[:, 1]):
+        assert np.bincount(values, minlength=50).max() < 80 + 5 * 9
+        assert np.bincount(values, minlength=50).min() > 80 - 5 * 9
+    apart = np.bincount((found[:, 1] - found[:, 0]) % 50, minlength=50)
+    assert apart[0] == 0 and apart[1:].min() > 4000 / 49 - 45 and apart.max() < 4000 / 49 + 45
+
+
+def test_index_files_are_reused_and_rebuilt_when_damaged(tmp_path, monkeypatch):
+    store = make_store(tmp_path / "store", random_documents(40))
+    indexes = Indexes(store, "train", RULES)
+    expected = np.array(indexes.open(0))
+    path = store.path / "index" / f"{indexes.name}-epoch0.npy"
+    assert path.stat().st_size == HEADER + expected.nbytes
+    whole = path.read_bytes()
+    for damaged in (
+        b"",
+        whole[:100],
+        whole[:-8],
+        whole + b"12345678",
+        whole[:HEADER] + bytes(len(whole) - HEADER),
+    ):
+        path.write_bytes(damaged)
+        np.testing.assert_array_equal(indexes.open(0), expected)
+        assert path.read_bytes() == whole
+    (store.path / "index" / f"{indexes.name}-rows.json").write_text("{")
+    assert indexes.rows_per_epoch() == len(expected)
+    monkeypatch.setattr(rows, "build", None)  # a second start builds nothing
+    monkeypatch.setattr(rows, "count", None)
+    again = Indexes(store, "train", RULES)
+    np.testing.assert_array_equal(again.open(0), expected)
+    assert again.rows_per_epoch() == len(expected)
+
+
+def test_names_tell_everything_an_index_depends_on(tmp_path):
+    store = make_store(tmp_path / "store", random_documents(10))
+    changes = dict(seed=6, phase=0, length=41, pairs="sop", short_rate=0.2)
+    names = {Indexes(store, "train", RULES._replace(**{k: v})).name for k, v in changes.items()}
+    names |= {Indexes(store, split, RULES).name for split in ("train", "heldout")}
+    other = store._replace(manifest={**store.manifest, "fingerprint": "other"})
+    names.add(Indexes(other, "train", RULES).name)
+    assert len(names) == len(changes) + 3
+
+
+def test_old_epochs_are_deleted(tmp_path):
+    store = make_store(tmp_path / "store", random_documents(10))
+    indexes = Indexes(store, "train", RULES)
+    for epoch in range(4):
+        indexes.open(epoch)
+    Indexes(store, "train", RULES._replace(seed=6)).open(0)
+    indexes.forget(2)
+    left = sorted(path.name for path in (store.path / "index").glob("*.npy"))
+    assert [name.split("-epoch")[1] for name in left if "seed5" in name] == ["2.npy", "3.npy"]
+    assert len(left) == 3
+
+
+def test_a_store_that_cannot_be_written_to(tmp_path):
+    store = make_store(tmp_path / "store", random_documents(10))
+    (store.path / "index").write_text("a file, where the directory would be")
+    indexes = Indexes(store, "train", RULES)
+    assert len(indexes.open(0)) == indexes.rows_per_epoch() > 0
+    indexes.forget(5)
+
+
+def test_bad_input(tmp_path):
+    split = make_store(tmp_path / "store", random_documents(1), random_documents(1)).splits["train"]
+    with pytest.raises(BadInput, match="1 documents, pairs 'nsp' needs at least 2"):
+        rows.check_rules(split, RULES)
+    rows.check_rules(split, RULES._replace(pairs="none"))
+    for change in (dict(length=4), dict(length=70_000), dict(short_rate=1.5), dict(pairs="both")):
+        with pytest.raises(BadInput, match=str(*change.values())):
+            rows.check_rules(split, RULES._replace(**change))
