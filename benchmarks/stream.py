@@ -2,9 +2,9 @@
 
 python benchmarks/stream.py [--store DIR] [--seconds 5]
 
-Without --store it makes a store of 100M random tokens in a temporary directory: sentences of about 25 tokens, documents of
-about 600. Cold: no index is cached (files may be in the page cache); cached: a second start. The first batch is timed in a
-new process after its imports, and with them.
+Without --store it makes a store of 100M random tokens in a temporary directory: sentences of about
+25 tokens, documents of about 600. Cold: no index is cached (files may be in the page cache);
+cached: a second start. The first batch is timed in a new process after its imports, and with them.
 """
 
 import argparse

@@ -8,12 +8,12 @@ from bert_jax.data import prepare, stream
 from bert_jax.errors import BadInput
 
 
-def inspect(config: ConfigDict, step: int, rows: int) -> dict:
+def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     """The batch that step `step` trains on: its phase, sha256, fill, pair_ratio, masked_per_row, and texts of rows."""
     total = configs.total_steps(config)
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: the run has the steps 0 to {total - 1}")
-    prepare.prepare(config)
+    prepare.prepare(config, log)
     store = prepare.open_or_refuse(config)
     words = tokenizer.load(store.path / "tokenizer")
     phase = next(phase for phase in configs.phases(config) if step < phase.last)

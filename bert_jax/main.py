@@ -116,6 +116,11 @@ def show(options, values, text: str) -> int:
     return 0
 
 
+def tell(text: str) -> None:
+    """Progress, apart from the results on standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def refuse(overrides) -> None:
     if overrides:
         raise BadInput(f"--config.{overrides[0]}: this command takes no config")
@@ -126,7 +131,7 @@ def prepare_command(options, overrides) -> int:
     config = load(options, overrides)
     from bert_jax.data import prepare
 
-    values = prepare.prepare(config)
+    values = prepare.prepare(config, tell)
     return show(options, values, "\n".join(prepare.describe(values)))
 
 
@@ -151,7 +156,7 @@ def inspect_command(options, overrides) -> int:
     config = load(options, overrides)
     from bert_jax import inspect
 
-    values = inspect.inspect(config, options.step, options.rows)
+    values = inspect.inspect(config, options.step, options.rows, tell)
     return show(options, values, inspect.describe(values))
 
 

@@ -19,6 +19,7 @@ def get_config():
     )
     config.model.attention_dropout = 0.0
     config.optimizer.learning_rate = 3e-3
+    config.optimizer.bias_correction = True  # without it the first updates at this rate are too large
     config.schedule.name = "cosine"
     config.schedule.warmup = 150
     config.phases.main = base.phase(steps=1400, length=64, batch=64, predictions=10)

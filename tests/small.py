@@ -9,27 +9,39 @@ from bert_jax.objectives import base
 VOCABULARY = base.Vocabulary(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
-def small_config(*overrides):
-    """demo with two layers of width 32; every dropout on, float32."""
-    keys = {
-        "dtype": "float32",
-        "model.width": 32,
-        "model.heads": 4,
-        "model.positions": 32,
-        "model.dropout": 0.1,
-        "model.attention_dropout": 0.1,
-        "phases.main.steps": 20,
-        "phases.main.length": 32,
-        "phases.main.batch": 16,
-        "phases.main.predictions": 5,
-        "schedule.warmup": 2,
-        "log.every": 5,
-        "evaluate.every": 10,
-        "evaluate.rows": 32,
-        "checkpoint.every": 10,
-        "compilation_cache": "",
-    }
-    return config.load("demo", [f"{key}={value}" for key, value in keys.items()] + [*overrides])
+# Everything that makes `demo` small, with every dropout on.
+SMALL = {
+    "dtype": "float32",
+    "compilation_cache": "",
+    "corpus.format": "lines",
+    "corpus.heldout": 0.1,
+    "corpus.workers": 1,
+    "tokenizer.size": 200,
+    "model.width": 32,
+    "model.heads": 4,
+    "model.positions": 32,
+    "model.dropout": 0.1,
+    "model.attention_dropout": 0.1,
+    "optimizer.bias_correction": False,
+    "schedule.warmup": 5,
+    "phases.main.steps": 20,
+    "phases.main.length": 32,
+    "phases.main.batch": 16,
+    "phases.main.predictions": 5,
+    "log.every": 5,
+    "evaluate.every": 10,
+    "evaluate.rows": 24,
+    "checkpoint.every": 10,
+    "checkpoint.keep": 2,
+}
+
+
+def overrides(settings: dict) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def small_config(*changes):
+    return config.load("demo", [*overrides(SMALL), *changes])
 
 
 def small_batch(rows: int = 16, length: int = 32, predictions: int = 5, seed: int = 0) -> dict:

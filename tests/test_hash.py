@@ -1,4 +1,5 @@
-"""The hash gives the same bits in every library, evenly spread, and different keys for different purposes."""
+"""The hash gives the same bits in every library, evenly spread, and different keys for different
+purposes."""
 
 import itertools
 

@@ -346,7 +346,7 @@ def test_text_to_store_of_wikipedia(make, tmp_path):
 
 def test_no_process_outlives_a_kill(make, tmp_path):
     """Workers of a killed parent end by themselves, and what it left does not stop the next one."""
-    texts = make_text(20_000)
+    texts = make_text(60_000)
     config = make(texts, "corpus.workers=2")
     configs.save(config, tmp_path / "config.json")
     code = (
@@ -354,12 +354,12 @@ def test_no_process_outlives_a_kill(make, tmp_path):
         f"prepare.prepare(config.load({str(tmp_path / 'config.json')!r}))"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    wait_for(lambda: processes(parent.pid) > 1)
+    wait_for(lambda: at_work(tmp_path))
     parent.kill()
     parent.wait()
     wait_for(lambda: processes(parent.pid) == 0)
     assert not Path(config.store).exists()
-    assert prepare(config).manifest["splits"]["train"]["documents"] > 10_000
+    assert prepare(config).manifest["splits"]["train"]["documents"] > 40_000
 
 
 def wait_for(condition, seconds: float = 8.0) -> None:
@@ -367,6 +367,12 @@ def wait_for(condition, seconds: float = 8.0) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def at_work(directory: Path) -> bool:
+    """Whether the workers have sent a first block: only then do they run for certain."""
+    tokens = directory / ".store.preparing" / "scratch" / "tokens"
+    return tokens.exists() and tokens.stat().st_size > 0
 
 
 def processes(session: int) -> int:
@@ -392,7 +398,7 @@ def test_ctrl_c_leaves_nothing(make, tmp_path):
     )
     pipe = subprocess.PIPE
     parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stderr=pipe)
-    wait_for(lambda: (tmp_path / ".store.preparing" / "tokenizer").exists())
+    wait_for(lambda: at_work(tmp_path))
     os.killpg(parent.pid, signal.SIGINT)  # as a terminal does: to workers too
     _, errors = parent.communicate(timeout=8)
     assert parent.returncode == 130 and errors == b""

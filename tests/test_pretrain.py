@@ -12,34 +12,10 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from small import write_corpus
+from small import SMALL, overrides, write_corpus
 
 from bert_jax import config, evaluate, pretrain, status, trained
 from bert_jax.errors import BadInput
-
-SETTINGS = {
-    "corpus.format": "lines",
-    "corpus.heldout": 0.1,
-    "corpus.workers": 1,
-    "tokenizer.size": 200,
-    "dtype": "float32",
-    "model.width": 32,
-    "model.heads": 4,
-    "model.positions": 32,
-    "model.dropout": 0.1,
-    "model.attention_dropout": 0.1,
-    "phases.main.steps": 20,
-    "phases.main.length": 32,
-    "phases.main.batch": 16,
-    "phases.main.predictions": 5,
-    "schedule.warmup": 5,
-    "log.every": 5,
-    "evaluate.every": 10,
-    "evaluate.rows": 24,
-    "checkpoint.every": 10,
-    "checkpoint.keep": 2,
-    "compilation_cache": "",
-}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +23,7 @@ def world(tmp_path_factory):
     """Settings of a prepared store and the workdir of an undisturbed run of 20 steps."""
     directory = tmp_path_factory.mktemp("world")
     write_corpus(directory / "corpus.txt", documents=60)
-    settings = SETTINGS | {
+    settings = SMALL | {
         "corpus.source": str(directory / "corpus.txt"),
         "store": str(directory / "store"),
     }
@@ -57,8 +33,7 @@ def world(tmp_path_factory):
 
 
 def load(settings, **changes):
-    settings = settings | changes
-    return config.load("demo", [f"{key}={value}" for key, value in settings.items()])
+    return config.load("demo", overrides(settings | changes))
 
 
 def lines(workdir):
@@ -174,8 +149,8 @@ def test_two_phases_and_more_steps_later(world, tmp_path):
     keys |= {"log.every": 4, "checkpoint.every": 8}
 
     def run(**changes):
-        overrides = [f"{key}={value}" for key, value in (keys | changes).items()]
-        return pretrain.pretrain(config.load(str(mine), overrides), tmp_path / "run")
+        settings = config.load(str(mine), overrides(keys | changes))
+        return pretrain.pretrain(settings, tmp_path / "run")
 
     assert run() == 0
     # A report never mixes phases: one ends with step 6.
@@ -229,8 +204,8 @@ def test_evaluate_gives_the_runs_last_numbers(world):
 @pytest.mark.slow
 def test_a_killed_process_resumes_to_the_same_bits(world, tmp_path):
     settings, undisturbed = world
-    overrides = [f"--config.{key}={value}" for key, value in settings.items()]
-    command = [sys.executable, "-m", "bert_jax", "pretrain", "--config", "demo", *overrides]
+    keys = [f"--config.{override}" for override in overrides(settings)]
+    command = [sys.executable, "-m", "bert_jax", "pretrain", "--config", "demo", *keys]
     command += ["--workdir", str(tmp_path / "run")]
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     for step in (5, 15):

@@ -1,4 +1,5 @@
-"""Rows against a plain, sentence by sentence, token by token account of the original algorithm (FACTS, "Data")."""
+"""Rows against a plain, sentence by sentence, token by token account of the original algorithm
+(FACTS, "Data")."""
 
 import random
 
@@ -117,7 +118,8 @@ def truncate(a, b, room, generator):
 
 
 def numbered(documents):
-    """The same documents with every token's id its number in the split, so that tokens tell their place."""
+    """The same documents with every token's id its number in the split, so that tokens tell their
+    place."""
     following = iter(range(10**9))
     return [
         [[next(following) for _ in sentence] for sentence in document] for document in documents
@@ -157,7 +159,8 @@ def test_rows_are_the_originals_given_the_same_draws(tmp_path, pairs, length):
 
 
 def test_statistics_are_the_originals(tmp_path):
-    """Row number, lengths, share of random B and of short rows, against the original's own generator."""
+    """Row number, lengths, share of random B and of short rows, against the original's own
+    generator."""
     documents, split = make_world(tmp_path / "store", 400)
     rules = RULES._replace(length=64, short_rate=0.1)
 

@@ -1,10 +1,11 @@
 """The indexes of rows as files beside the store, which the next start reuses.
 
-    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v1-epoch3.npy    int64[R, 3], as rows.py packs them
-    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v1-rows.json     how many rows epoch 0 has
+    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v1-epoch3.npy   int64[R, 3], see rows.py
+    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v1-rows.json    how many rows epoch 0 has
 
-A name tells everything a file depends on. A file is written under a temporary name and renamed when it is whole, so
-several processes may build the same one. Everything here may be deleted at any time.
+A name tells everything a file depends on. A file is written under a temporary name and renamed when
+it is whole, so several processes may build the same one. Everything here may be deleted at any
+time.
 """
 
 import hashlib
@@ -60,7 +61,8 @@ class Indexes:
         return self._somewhere(lambda directory: self._open(directory, epoch, cancelled))
 
     def rows_per_epoch(self) -> int:
-        """The rows of epoch 0, which every epoch is taken to have: a short one wraps, a surplus is dropped."""
+        """The rows of epoch 0, which every epoch is taken to have: a short one wraps, a surplus is
+        dropped."""
         return self._somewhere(self._rows_per_epoch)
 
     def forget(self, epoch: int) -> None:
@@ -115,7 +117,8 @@ def read(path: Path, tokens: int) -> np.ndarray | None:
 
 
 def sound(index: np.ndarray, tokens: int) -> bool:
-    """Whether every row lies within the tokens: a file whose blocks never reached the disk is full of zeros."""
+    """Whether every row lies within the tokens: a file whose blocks never reached the disk is full
+    of zeros."""
     for first in range(0, len(index), 1 << 20):
         part = rows.unpack(np.asarray(index[first : first + (1 << 20)]))
         bad = (part.a_length < 1) | (part.a_start < 0) | (part.a_start + part.a_length > tokens)
@@ -126,7 +129,8 @@ def sound(index: np.ndarray, tokens: int) -> bool:
 
 
 def write(path: Path, parts, cancelled: Callable[[], bool]) -> None:
-    """Writes the parts of an index one after the other; the header last, when their number is known."""
+    """Writes the parts of an index one after the other; the header last, when their number is
+    known."""
 
     def fill(file):
         file.write(bytes(HEADER))
@@ -168,7 +172,8 @@ def remove(path: Path) -> None:
 
 
 class Ahead:
-    """Calls work(cancelled) in the background. Cancelled when it is dropped, and before the interpreter ends."""
+    """Calls work(cancelled) in the background. Cancelled when it is dropped, and before the
+    interpreter ends."""
 
     def __init__(self, work: Callable):
         stop, self.future = threading.Event(), Future()

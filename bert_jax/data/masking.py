@@ -1,8 +1,9 @@
 """80/10/10 masking of whole batches, as TensorFlow graph operations: single tokens or whole words.
 
-A row of n tokens, [CLS] and [SEP] among them, gets round(0.15 n) predictions, at least one and at most as many as fit.
-Which tokens and what becomes of them are draws of (seed, phase, epoch, number of the row in the epoch, position), so a row's
-masks do not depend on the batch or the host it is in, and are new in every epoch.
+A row of n tokens, [CLS] and [SEP] among them, gets round(0.15 n) predictions, at least one and at
+most as many as fit. Which tokens and what becomes of them are draws of (seed, phase, epoch, number
+of the row in the epoch, position), so a row's masks do not depend on the batch or the host it is
+in, and are new in every epoch.
 
 B rows, L length, P predictions. Words are numbered along the row from 0.
 """
@@ -39,7 +40,8 @@ def mask(masking: Masking, keys, numbers, tokens, maskable, begins) -> dict[str,
     """Chooses positions and hides their tokens.
 
     keys: uint32[3], one a purpose of PURPOSES.    numbers: uint32[B], of the rows in the epoch.
-    tokens: int32[B, L].    maskable: bool[B, L], tokens of A or B.    begins: bool[B, L], the first token of A and of B.
+    tokens: int32[B, L].    maskable: bool[B, L], tokens of A or B.    begins: bool[B, L], the first
+    token of A and of B.
     """
     row_keys = hash.fold(keys[:, None], numbers[None, :], tf.bitwise.right_shift)
     wanted = number_wanted(masking, maskable, begins)
@@ -91,7 +93,8 @@ def choose_tokens(masking: Masking, scores, wanted, maskable) -> Choice:
 
 
 def choose_words(masking: Masking, scores, wanted, tokens, maskable, begins) -> Choice:
-    """Words in random order; one that would exceed `wanted` tokens is passed over, as in the original."""
+    """Words in random order; one that would exceed `wanted` tokens is passed over, as in the
+    original."""
     length = tokens.shape[1]
     known = tf.minimum(tokens, len(masking.word_starts) - 1)  # stream.py refuses the others
     starts = maskable & (begins | tf.gather(tf.constant(masking.word_starts), known))
@@ -117,10 +120,12 @@ def sum_by(columns, flags):
 
 
 def take_in_order(sizes, room):
-    """bool[B, L]: which of the sizes are taken, going from left to right and passing over each that no longer fits.
+    """bool[B, L]: which of the sizes are taken, going from left to right and passing over each that
+    no longer fits.
 
-    All rows at once: take those that fit together from the left; the first that does not is larger than the room now
-    left, so drop all such and go on. The largest size that fits falls every time: there are as many rounds as sizes.
+    All rows at once: take those that fit together from the left; the first that does not is larger
+    than the room now left, so drop all such and go on. The largest size that fits falls every time:
+    there are as many rounds as sizes.
     """
 
     def fitting(taken, room):
@@ -136,7 +141,8 @@ def take_in_order(sizes, room):
 
 
 def replacements(masking: Masking, row_keys, positions, targets):
-    """What is shown at the chosen positions: [MASK], a token of the whole vocabulary, or the token that was there."""
+    """What is shown at the chosen positions: [MASK], a token of the whole vocabulary, or the token
+    that was there."""
     vocabulary = len(masking.word_starts)
     chance = tf.cast(draw(row_keys[1], positions), tf.int64)
     bits = tf.cast(draw(row_keys[2], positions), tf.int64)

@@ -1,13 +1,14 @@
-"""The rows of an epoch, (split, rules, epoch) -> index: sentence pairs or full sentences. NumPy, pure.
+"""The rows of an epoch, (split, rules, epoch) -> index: sentence pairs or full sentences.
 
-Rows are made the way the original create_pretraining_data does it (FACTS, "Data"): whole sentences gather into a chunk
-up to the document's target length, A is the chunk up to a random sentence, B the rest of the chunk or a piece of another
-document, and sentences that a random B leaves unused go into the next chunk. Here B comes from the whole split and never
-from A's document.
+Rows are made the way the original create_pretraining_data does it (FACTS, "Data"): whole sentences
+gather into a chunk up to the document's target length, A is the chunk up to a random sentence, B
+the rest of the chunk or a piece of another document, and sentences that a random B leaves unused go
+into the next chunk. Here B comes from the whole split and never from A's document.
 
-Every draw is a hash of (seed, phase, epoch, document, first sentence of the chunk), so where the next chunk starts is a
-function of where this one does. It is computed for all sentences at once; what the first sentence of a document leads to
-are the chunks. An index is int64[R, 3]: where A starts in tokens, where B starts, and lengths and label in one number.
+Every draw is a hash of (seed, phase, epoch, document, first sentence of the chunk), so where the
+next chunk starts is a function of where this one does. It is computed for all sentences at once;
+what the first sentence of a document leads to are the chunks. NumPy, pure. An index is int64[R, 3]: where A
+starts in tokens, where B starts, and lengths and label in one number.
 """
 
 import math
@@ -162,7 +163,8 @@ def find_chunks(split: Split, rules: Rules, epoch: int, block: Block) -> Chunks:
 
 
 def every_chunk(split, rules, epoch, block) -> tuple[Chunks, np.ndarray]:
-    """For every sentence the chunk that would start there, and where the next would; -1 after a document."""
+    """For every sentence the chunk that would start there, and where the next would; -1 after a
+    document."""
     start = np.arange(len(block.ends))
     goal = block.begins + target_lengths(split, rules, epoch, block)[block.owner]
     last = np.minimum(np.searchsorted(block.ends, goal), block.lasts[block.owner])
@@ -181,7 +183,8 @@ def every_chunk(split, rules, epoch, block) -> tuple[Chunks, np.ndarray]:
 
 
 def target_lengths(split, rules, epoch, block) -> np.ndarray:
-    """int64[D]: what a document's chunks grow to: a full row or, with `short_rate`, anything from 2 tokens."""
+    """int64[D]: what a document's chunks grow to: a full row or, with `short_rate`, anything from 2
+    tokens."""
     room = rules.length - special_pieces(rules.pairs)
     key = hash.fold(purpose_key(split, rules, epoch, "target_length"), document_numbers(block))
     short = hash.uniform(hash.fold(key, np.uint32(0))) < rules.short_rate
@@ -228,7 +231,8 @@ def fill_random(split, rules, epoch, block, chunks, a_length, b_begin, b_end) ->
 
 
 def truncated_lengths(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths after popping from the longer of the two, from B where they are equal, until both fit."""
+    """Lengths after popping from the longer of the two, from B where they are equal, until both
+    fit."""
     return np.minimum(a, np.maximum(room - b, (room + 1) // 2)), np.minimum(
         b, np.maximum(room - a, room // 2)
     )
@@ -237,8 +241,8 @@ def truncated_lengths(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarr
 def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
     """int64[R]: how many of `tosses` fair coins show heads: the tokens popped from the front.
 
-    Up to 1024 tosses are tossed one by one. For more, the heads among 1024 are stretched to the mean and variance of
-    as many, so that a sentence of a million tokens costs no more.
+    Up to 1024 tosses are tossed one by one. For more, the heads among 1024 are stretched to the
+    mean and variance of as many, so that a sentence of a million tokens costs no more.
     """
     few = np.minimum(tosses, 1024)
     heads = np.zeros(len(tosses), np.int64)
@@ -254,7 +258,8 @@ def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
 
 
 def drawer(split, rules, epoch, block, start) -> Callable[[str], np.ndarray]:
-    """purpose -> uint32 bits for each chunk, from its document and its first sentence's number in the document."""
+    """purpose -> uint32 bits for each chunk, from its document and its first sentence's number in
+    the document."""
     owner = block.owner[start]
     sentence = (start - block.firsts[owner]).astype(np.uint32)
     numbers = document_numbers(block)
@@ -279,8 +284,8 @@ def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str) -> np.ndar
 def shuffle(numbers: np.ndarray, count: int, key: np.ndarray) -> np.ndarray:
     """int64[...] in [0, count) -> int64[...] in [0, count), a permutation for every key.
 
-    A Feistel network over the digits of a number in two bases whose product is just over `count`; what falls beyond
-    `count` walks on until it falls below.
+    A Feistel network over the digits of a number in two bases whose product is just over `count`;
+    what falls beyond `count` walks on until it falls below.
     """
     left_base = math.isqrt(count - 1) + 1
     right_base = -(-count // left_base)

@@ -1,8 +1,9 @@
 """Batches from step n on, this host's rows only: tf.data over the mapped token store.
 
-A step's row numbers are arithmetic; a permutation of the epoch's index says which rows they are; then whole batches are
-gathered from the mapped file, masked and prefetched inside one tf.data graph with no Python in it. There is no iterator
-state: step n is a function of (store, spec, n). The next epoch's index is built in the background.
+A step's row numbers are arithmetic; a permutation of the epoch's index says which rows they are;
+then whole batches are gathered from the mapped file, masked and prefetched inside one tf.data graph
+with no Python in it. There is no iterator state: step n is a function of (store, spec, n). The next
+epoch's index is built in the background.
 
 B rows of this host, L length, P predictions.
 """
@@ -91,8 +92,8 @@ def train_batches(
 ) -> Iterator[dict[str, np.ndarray]]:
     """The batches (DESIGN, "The batch contract") of steps first..last-1 of the phase.
 
-    word_starts: bool[V], the pieces that start a word. positions: the rows of the global batch to make, in this order;
-    all by default. threads: of tf.data, all together. Raises BadInput at once.
+    word_starts: bool[V], the pieces that start a word. positions: the rows of the global batch to
+    make, in this order; all by default. threads: of tf.data, all together. Raises BadInput at once.
     """
     check(store, "train", word_starts, spec)
     positions = check_positions(positions, spec)
@@ -121,7 +122,8 @@ def train(store, word_starts, spec, first, last, positions, threads):
 
 
 def groups(first: int, last: int, epoch_steps: int) -> Iterator[range]:
-    """The epochs of steps first..last-1: one at a time or, if they are short, as many as make up SHORT steps."""
+    """The epochs of steps first..last-1: one at a time or, if they are short, as many as make up
+    SHORT steps."""
     size = max(1, SHORT // epoch_steps)
     for epoch in range(first // epoch_steps, -(-last // epoch_steps), size):
         yield range(epoch, epoch + size)
@@ -139,7 +141,8 @@ def heldout_batches(
     positions: np.ndarray | None = None,
     threads: int = 2,
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Batches of the first `rows` held-out rows (all, if fewer) of epoch 0 in its random order, each once.
+    """Batches of the first `rows` held-out rows (all, if fewer) of epoch 0 in its random order,
+    each once.
 
     Rows that only fill the last batch have masked_weights and pair_weights 0.
     """
@@ -167,7 +170,8 @@ def steps_per_epoch(indexes: Indexes, spec: Spec) -> int:
 
 
 def windows(first: int, last: int, batch: int) -> Iterator[np.ndarray]:
-    """Steps first..last-1 in arrays of about WINDOW rows, so that no epoch's index is in memory whole."""
+    """Steps first..last-1 in arrays of about WINDOW rows, so that no epoch's index is in memory
+    whole."""
     size = max(1, WINDOW // max(1, batch))
     for begin in range(first, last, size):
         yield np.arange(begin, min(last, begin + size))
@@ -219,7 +223,8 @@ def check_positions(positions: np.ndarray | None, spec: Spec) -> np.ndarray:
 
 
 def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec, threads: int):
-    """(indexes by epoch, steps[N], steps an epoch, positions[B], rows) -> N batches; traced once for all epochs.
+    """(indexes by epoch, steps[N], steps an epoch, positions[B], rows) -> N batches; traced once
+    for all epochs.
 
     Row numbers from `rows` on only fill the batch and weigh nothing.
     """
@@ -254,14 +259,16 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
 
 
 def window_inputs(documents: Split, spec: Spec, indexes, steps, epoch_steps, positions, rows):
-    """What batches are made of: index int64[N, B, 3], keys uint32[N, 3], numbers uint32[N, B], weights float32[N, B]."""
+    """What batches are made of: index int64[N, B, 3], keys uint32[N, 3], numbers uint32[N, B],
+    weights float32[N, B]."""
     parts = []
     for epoch in np.unique(steps // epoch_steps):
         index = indexes[epoch]
         key = partial(purpose_key, documents, spec.rules, int(epoch))
         within = steps[steps // epoch_steps == epoch] - epoch * epoch_steps
         numbers = within[:, None] * spec.batch + positions
-        # An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left out.
+        # An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left
+        # out.
         chosen = index[shuffle(numbers % len(index), len(index), key("order"))]
         keys = np.concatenate([key(purpose) for purpose in masking.PURPOSES])
         weights = (numbers < rows).astype(np.float32)
@@ -290,8 +297,10 @@ def options(threads: int) -> tf.data.Options:
 
 
 def map_tokens(path) -> tf.Tensor:
-    """The tokens as a tensor over the mapped file: nothing is copied, and only what is read comes into memory."""
-    # Copy-on-write, because an array that may not be written to cannot be handed over; nothing writes.
+    """The tokens as a tensor over the mapped file: nothing is copied, and only what is read comes
+    into memory."""
+    # Copy-on-write, because an array that may not be written to cannot be handed over; nothing
+    # writes.
     mapped = np.load(path, mmap_mode="c")
     return tf.experimental.dlpack.from_dlpack(mapped.__dlpack__())
 
@@ -309,7 +318,8 @@ def make_masking(spec: Spec, special: dict, word_starts: np.ndarray) -> masking.
 
 
 def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
-    """The rows before masking, [CLS] A [SEP] B [SEP], and which tokens are `maskable` and which of them `begins` A or B."""
+    """The rows before masking, [CLS] A [SEP] B [SEP], and which tokens are `maskable` and which of
+    them `begins` A or B."""
     row = Rows(*(column[:, None] for column in unpack(index)))
     place = tf.range(spec.length, dtype=tf.int64)[None, :]
     first_sep = 1 + row.a_length
