@@ -19,12 +19,14 @@ def get_config():
     )
     config.model.attention_dropout = 0.0
     config.optimizer.learning_rate = 3e-3
-    config.optimizer.bias_correction = True  # without it the first updates at this rate are too large
+    config.optimizer.bias_correction = (
+        True  # without it the first updates at this rate are too large
+    )
     config.schedule.name = "cosine"
-    config.schedule.warmup = 150
-    config.phases.main = base.phase(steps=1400, length=64, batch=64, predictions=10)
-    config.log.every = 25
-    config.evaluate.every = 350
+    config.schedule.warmup = 200
+    config.phases.main = base.phase(steps=2600, length=64, batch=64, predictions=10)
+    config.log.every = 50
+    config.evaluate.every = 650
     config.evaluate.rows = 512
-    config.checkpoint.every = 350
+    config.checkpoint.every = 650
     return config

@@ -344,10 +344,17 @@ def test_text_to_store_of_wikipedia(make, tmp_path):
     assert found == {tuple(tokenizer.encode([body])[0]) for body in bodies}
 
 
+def make_large(make, directory):
+    """Work of some seconds for two workers, with a vocabulary given."""
+    texts = make_text(50_000)
+    tokenizers.train(texts[:1000], 200, True).save(directory / "vocabulary")
+    vocabulary = f"tokenizer.path={directory}/vocabulary/vocab.txt"
+    return make(texts, "corpus.workers=2", vocabulary)
+
+
 def test_no_process_outlives_a_kill(make, tmp_path):
     """Workers of a killed parent end by themselves, and what it left does not stop the next one."""
-    texts = make_text(60_000)
-    config = make(texts, "corpus.workers=2")
+    config = make_large(make, tmp_path)
     configs.save(config, tmp_path / "config.json")
     code = (
         "from bert_jax import config; from bert_jax.data import prepare\n"
@@ -362,7 +369,7 @@ def test_no_process_outlives_a_kill(make, tmp_path):
     assert prepare(config).manifest["splits"]["train"]["documents"] > 40_000
 
 
-def wait_for(condition, seconds: float = 8.0) -> None:
+def wait_for(condition, seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -389,7 +396,7 @@ def read_stat(path: Path) -> list[str]:
 
 
 def test_ctrl_c_leaves_nothing(make, tmp_path):
-    config = make(make_text(60_000), "corpus.workers=2")
+    config = make_large(make, tmp_path)
     configs.save(config, tmp_path / "config.json")
     code = (
         "import sys; from bert_jax import config; from bert_jax.data import prepare\n"
@@ -400,6 +407,10 @@ def test_ctrl_c_leaves_nothing(make, tmp_path):
     parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stderr=pipe)
     wait_for(lambda: at_work(tmp_path))
     os.killpg(parent.pid, signal.SIGINT)  # as a terminal does: to workers too
-    _, errors = parent.communicate(timeout=8)
+    _, errors = parent.communicate(timeout=30)
     assert parent.returncode == 130 and errors == b""
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "corpus.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "corpus.txt",
+        "vocabulary",
+    ]

@@ -10,7 +10,6 @@ import glob
 import gzip
 import html
 import importlib.util
-import inspect
 import lzma
 import re
 import sysconfig
@@ -261,18 +260,15 @@ def cap(sentence: str, longest: int = LONGEST_SENTENCE) -> list[str]:
 
 # --- pydocs ---------------------------------------------------------------------------------------
 
-# This project's dependencies and theirs, as far as they are installed; the order is that of the
-# documents.
+# This project's dependencies, and Keras, which comes with TensorFlow; documents are in this order.
 PACKAGES = tuple(
-    "jax flax optax orbax ml_collections numpy scipy tensorflow keras tokenizers huggingface_hub tqdm"
-    " tensorboardX tensorstore treescope absl etils rich h5py opt_einsum".split()
+    "jax flax optax orbax ml_collections numpy tensorflow keras tokenizers tqdm tensorboardX".split()
 )
-# Folders whose docstrings are few, copies of other packages' or not prose.
+# Folders whose docstrings are few, or copies of other packages'.
 SKIPPED = frozenset(
     "test tests testing site-packages __pycache__ _vendor idlelib lib2to3 turtledemo".split()
 )
-OWN_DOCUMENT = 480  # characters; a docstring with less prose joins that of the enclosing node
-LEAST_PROSE = 200  # characters; a document of less is left out
+LEAST = 300  # characters; shorter docstrings are left out
 
 
 def pydocs_files() -> list[list[Path]]:
@@ -301,18 +297,16 @@ def python_files(folder: Path) -> Iterator[Path]:
 
 def pydocs_text(paths: list[Path]) -> bytes:
     """The documents of some Python files: a paragraph a line, a blank line after each document."""
-    texts = []
+    documents = []
     for path in paths:
+        read = topics if path.match("pydoc_data/topics.py") else docstrings
         try:
-            source = path.read_bytes()
-            if path.name == "topics.py" and path.parent.name == "pydoc_data":
-                found = topics(source)
-            else:
-                found = docstrings(source)
+            found = read(path.read_bytes())
         except (OSError, SyntaxError, ValueError, RecursionError):
-            continue  # a file that this Python cannot read has no prose for it
-        texts += ["\n".join(paragraphs) for paragraphs in found]
-    return "".join(f"{text}\n\n" for text in texts).encode(errors="ignore")
+            continue  # a file that this Python cannot read
+        documents += ["\n".join(paragraphs(text)) for text in found]
+    documents = (document for document in documents if len(document) >= LEAST)
+    return "".join(f"{document}\n\n" for document in documents).encode(errors="ignore")
 
 
 def parse(source: bytes) -> ast.Module:
@@ -321,70 +315,28 @@ def parse(source: bytes) -> ast.Module:
         return ast.parse(source)
 
 
-def topics(source: bytes) -> list[list[str]]:
+def topics(source: bytes) -> list[str]:
     """The entries of pydoc's help texts: the chapters of the language reference."""
     assignment = next(node for node in parse(source).body if isinstance(node, ast.Assign))
-    return [
-        paragraphs
-        for text in ast.literal_eval(assignment.value).values()
-        if (paragraphs := prose(text))
-    ]
+    return list(ast.literal_eval(assignment.value).values())
 
 
-def docstrings(source: bytes) -> list[list[str]]:
-    """Documents of a module: a long docstring each, short ones with those around them."""
+def docstrings(source: bytes) -> list[str]:
+    """Of the module and of all its classes and functions."""
     if b'"""' not in source and b"'''" not in source:
         return []
-    found = []
-    rest = gather(parse(source), found)
-    return [document for document in [rest, *found] if sum(map(len, document)) >= LEAST_PROSE]
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = (node for node in ast.walk(parse(source)) if isinstance(node, kinds))
+    return [text for node in nodes if (text := ast.get_docstring(node))]
 
 
-def gather(node: ast.AST, found: list[list[str]]) -> list[str]:
-    """Appends documents inside of `node` to `found`; returns the paragraphs too few for one."""
-    text = ast.get_docstring(node, clean=False)
-    paragraphs = prose(inspect.cleandoc(text)) if text else []
-    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        for child in node.body:
-            if isinstance(child, kinds):
-                paragraphs += gather(child, found)
-    if isinstance(node, ast.Module) or sum(map(len, paragraphs)) < OWN_DOCUMENT:
-        return paragraphs
-    found.append(paragraphs)
-    return []
-
-
-FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 PARAGRAPH_BREAK = re.compile(r"\n[ \t]*\n")
-ITEM = re.compile(r"\n(?=[ \t]*(?:[-*+•] |\d+[.)] |:\w|\*{0,2}\w+(?: \([^)\n]*\))? ?:\s))")
-ROLE = re.compile(r":[\w:]+:`~?([^`<]*)(?:<[^`]*>)?`_*|`+([^`]*)`+_*")
-LABEL = re.compile(r"^(?:[-*+•] |\d+[.)] |:\w+(?: \S+)?:|\.\. \w+::(?: *\d\S*)?)\s*")
-WORD = re.compile(r"[(\"'*]*[A-Za-z]+(?:['’-][A-Za-z]+)*[.,;:!?)\"'*]*")
 
 
-def prose(text: str) -> list[str]:
-    """Paragraphs of a docstring that are sentences, without markup; no code, tables, headings."""
-    text = FENCED.sub("\n", text)
-    paragraphs = []
-    for paragraph in PARAGRAPH_BREAK.split(text):
-        if ">>>" in paragraph:
-            continue
-        for item in ITEM.split(paragraph):
-            item = " ".join(ROLE.sub(lambda match: match[1] or match[2] or "", item).split())
-            item = LABEL.sub("", item)
-            if is_prose(item):
-                paragraphs.append(item)
-    return paragraphs
-
-
-def is_prose(text: str) -> bool:
-    """At least five words, most of them plain, with a stop somewhere."""
-    words = text.split(" ")
-    if len(words) < 5 or not re.search(r"[.!?](?: |$)", text) or "----" in text or "====" in text:
-        return False
-    plain = sum(WORD.fullmatch(word) is not None for word in words)
-    return plain >= 0.8 * len(words)
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs of a docstring, a line each; examples of the interpreter are left out."""
+    lines = (" ".join(part.split()) for part in PARAGRAPH_BREAK.split(text) if ">>>" not in part)
+    return [line for line in lines if line]
 
 
 def write_pydocs(path: Path, run: Callable) -> None:
