@@ -15,7 +15,7 @@ import pytest
 
 from bert_jax import config as configs
 from bert_jax import tokenizer as tokenizers
-from bert_jax.data import corpus
+from bert_jax.data import corpus, spool
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
@@ -119,7 +119,7 @@ def test_blocks_and_tables_leave_no_trace(make, tmp_path, monkeypatch):
     config = make(texts)
     one = files(prepare(config).path)
     monkeypatch.setattr(corpus, "BLOCK", 500)
-    monkeypatch.setattr(preparing, "PARTITIONS", 4)
+    monkeypatch.setattr(spool, "PARTITIONS", 4)
     assert files(prepare(make(texts, f"store={tmp_path / 'two'}")).path) == one
 
 
