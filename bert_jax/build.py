@@ -19,7 +19,7 @@ class Trainer(NamedTuple):
     places: step.State
     initialize: Any  # () -> state
     train: dict  # {phase: (state, batch) -> (state, metrics)}
-    evaluate: dict  # {phase: (params, batch) -> metrics}
+    evaluate: dict  # {phase: (params, batch) -> (metrics, terms)}
 
 
 def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:

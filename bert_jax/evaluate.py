@@ -11,7 +11,7 @@ from bert_jax.errors import BadInput
 
 
 def compile_step(objective, mesh, params_shapes, batch_shapes):
-    """The compiled (params, batch) -> {name: (sum, weight)}."""
+    """The compiled (params, batch) -> (metrics, terms)."""
     function = jax.jit(
         partial(step.evaluate, objective=objective), out_shardings=sharding.replicated(mesh)
     )
@@ -19,17 +19,13 @@ def compile_step(objective, mesh, params_shapes, batch_shapes):
 
 
 def over(evaluate_step, params, batches) -> dict[str, float]:
-    """Means over all batches; `loss` is the sum of the terms' means."""
+    """Means over all batches; `loss` is that of all rows as one batch."""
     total = None
     for batch in batches:
         part = evaluate_step(params, batch)
         total = part if total is None else metrics.add(total, part)
-    return with_loss(metrics.means(total))
-
-
-def with_loss(means: dict[str, float]) -> dict[str, float]:
-    loss = sum(value for name, value in means.items() if name.endswith("_loss"))
-    return {"loss": loss, **means}
+    values, terms = map(metrics.means, total)
+    return {"loss": sum(terms.values()), **values}
 
 
 def batch_size(config, phase, mesh) -> int:

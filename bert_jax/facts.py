@@ -43,12 +43,15 @@ def step_flops(config, vocabulary: int, phase) -> float:
 def describe(config, facts: dict) -> str:
     """The head of the log."""
     model, entropy = config.model, facts["unigram_entropy"]
-    pairs = "" if config.objective.pairs == "none" else f" + {config.objective.pairs}"
-    untrained = math.log(facts["vocabulary"]["size"])
     kinds = ", ".join(sorted(set(facts["devices"])))
+    head = (
+        f"{model.name} {model.layers} x {model.width}, {facts['parameters']:,} parameters, objective "
+        f"{config.objective.name}, {config.dtype} on {len(facts['devices'])} x {kinds}"
+    )
+    if config.objective.name != "mlm":
+        return head
+    untrained = math.log(facts["vocabulary"]["size"])
     return (
-        f"{model.name} {model.layers} x {model.width}, {facts['parameters']:,} parameters, "
-        f"{config.objective.name}{pairs}, {config.dtype} on {len(facts['devices'])} x {kinds}\n"
-        f"yardsticks: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] positions "
-        f"for frequencies alone; pair loss {math.log(2):.2f} untrained"
+        f"{head}\nyardsticks: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] "
+        f"positions for frequencies alone; pair loss {math.log(2):.2f} untrained"
     )

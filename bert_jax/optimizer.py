@@ -49,10 +49,9 @@ def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float):
 
 
 def decayed(params):
-    """True for what weight decay shrinks: everything but biases and layer norms, as in the original."""
+    """True for what weight decay shrinks: all but biases and the scales of layer norms, as in the original."""
 
     def matches(path, _):
-        names = [key.key for key in path]
-        return names[-1] != "bias" and not any(name.endswith("norm") for name in names)
+        return path[-1].key not in ("bias", "scale")
 
     return jax.tree_util.tree_map_with_path(matches, params)

@@ -16,9 +16,13 @@ def predict(directory: Path, texts: list[str], top: int = 5) -> list[dict]:
 
 
 def fill(run, text: str, top: int) -> dict:
-    arrays = encode(run, text)
-    logits = jax.jit(run.objective.outputs)(run.params, arrays)["mlm_logits"]
-    probabilities = np.asarray(jax.nn.softmax(logits[0], axis=-1))[:, : run.vocabulary.size]
+    outputs = jax.jit(run.objective.outputs)(run.params, encode(run, text))
+    if "mlm_logits" not in outputs:
+        name = run.config.objective.name
+        raise BadInput(f"objective {name!r} has no mlm_logits: its models do not fill in masks")
+    probabilities = np.asarray(jax.nn.softmax(outputs["mlm_logits"][0], axis=-1))[
+        :, : run.vocabulary.size
+    ]
     masks = []
     for row in probabilities:
         best = np.argsort(-row)[:top]

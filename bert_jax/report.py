@@ -12,9 +12,6 @@ from tqdm import tqdm
 
 from bert_jax import workdir as files
 
-# In a line for people; metrics.jsonl has everything.
-SHOWN = ("loss", "mlm_loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy", "tokens_per_second")
-
 
 class Reporter:
     """Writes one run's reports. Used as a context, so that files are closed and the bar is ended."""
@@ -62,7 +59,7 @@ class Reporter:
         for key, value in values.items():
             if value is not None:
                 self.board.add_scalar(f"{split}/{key}", value, step)
-        shown = {key: values[key] for key in SHOWN if values.get(key) is not None}
+        shown = {key: value for key, value in values.items() if is_shown(key, value)}
         if split == "train" and not self.bar.disable:
             self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in list(shown)[:3]})
         else:
@@ -87,6 +84,12 @@ class Reporter:
         done = self.step - self.first
         passed = time.monotonic() - self.started
         return (self.total - self.step) * passed / done if done else 0.0
+
+
+def is_shown(key: str, value) -> bool:
+    """Whether a number is in the line for people; metrics.jsonl has all."""
+    known = key in ("loss", "tokens_per_second") or key.endswith(("_loss", "_accuracy"))
+    return known and value is not None
 
 
 def plain(value):

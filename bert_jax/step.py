@@ -73,6 +73,11 @@ def fill(batch):
 
 
 def evaluate(params, batch, *, objective):
-    """{name: (sum, weight)} of one batch without dropout; rows of weight zero count nowhere."""
-    _, metrics = objective.loss(params, batch, objective.weights(batch), jnp.uint32(0), train=False)
-    return jax.tree.map(jnp.float32, metrics)
+    """({name: (sum, weight)}, {term: (sum, total)}) of one batch without dropout; rows of weight zero count nowhere.
+
+    Added up over batches, the loss of all of them is the sum over terms of sum / total.
+    """
+    totals = objective.weights(batch)
+    _, metrics = objective.loss(params, batch, totals, jnp.uint32(0), train=False)
+    terms = {term: (metrics[f"{term}_loss"][0], total) for term, total in totals.items()}
+    return jax.tree.map(jnp.float32, (metrics, terms))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from small import VOCABULARY, small_batch, small_config
 
-from bert_jax import metrics, optimizer, schedule, sharding, step
+from bert_jax import evaluate, metrics, optimizer, schedule, sharding, step
 from bert_jax.objectives import base
 
 MESHES = [(8, 1, 1), (1, 8, 1), (1, 1, 4), (2, 2, 2), (4, 2, 1), (1, 2, 4), (2, 1, 4)]
@@ -112,3 +112,16 @@ def test_terms_are_means_of_their_own(pairs):
     expected = sum(means[f"{term}_loss"] for term in totals)
     assert float(loss) == pytest.approx(expected, rel=1e-5)
     assert values["mlm_loss"][1] == batch["masked_weights"].sum()
+
+
+def test_the_loss_over_batches_is_that_of_one_large_batch():
+    objective = base.make(small_config(), VOCABULARY)
+    batch = small_batch(16)
+    params = jax.jit(objective.init)(jax.random.key(0), batch)
+    function = jax.jit(partial(step.evaluate, objective=objective))
+    whole = evaluate.over(function, params, [batch])
+    # Parts with different numbers of masked positions: a mean of means would differ.
+    parts = [
+        {name: array[rows] for name, array in batch.items()} for rows in (slice(10), slice(10, 16))
+    ]
+    assert evaluate.over(function, params, parts) == pytest.approx(whole, rel=1e-5)

@@ -3,6 +3,8 @@
 B batch, L length, S packed sequences a row, D width.
 """
 
+import dataclasses
+
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -51,8 +53,7 @@ class Encoder(nn.Module):
 
     def __call__(self, batch, keys=None):
         """The batch contract's arrays -> vectors[B, L, D] in `dtype`; dropout where there are keys uint32[B]."""
-        ids = batch["sequence_ids"]
-        mask = (ids[:, None, :, None] == ids[:, None, None, :]) & (ids > 0)[:, None, None, :]
+        mask = layers.attention_mask(batch["sequence_ids"])
         x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
         x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
         for number, block in enumerate(self.blocks):
@@ -71,6 +72,10 @@ class Encoder(nn.Module):
 
 def make(config, vocabulary: int) -> Encoder:
     """The encoder of a config with resolved dtypes, for a vocabulary of this many pieces."""
-    keys = {key: value for key, value in config.model.items() if key != "name"}
-    dtypes = dict(dtype=jnp.dtype(config.dtype), gradient_dtype=jnp.dtype(config.gradient_dtype))
-    return Encoder(vocabulary=vocabulary, **keys, **dtypes)
+    names = {field.name for field in dataclasses.fields(Encoder)} & set(config.model) - {"name"}
+    return Encoder(
+        vocabulary=vocabulary,
+        dtype=jnp.dtype(config.dtype),
+        gradient_dtype=jnp.dtype(config.gradient_dtype),
+        **{name: config.model[name] for name in names},
+    )

@@ -114,6 +114,12 @@ def layer_norm(epsilon: float, dtype, name: str | None = None) -> nn.LayerNorm:
     return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
 
 
+def attention_mask(sequence_ids):
+    """int32[B, L] -> bool[B, 1, L, M]: a token sees the real tokens of its own sequence."""
+    same = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
+    return same & (sequence_ids > 0)[:, None, None, :]
+
+
 class Attention(nn.Module):
     """Multi-head attention of x[B, L, D] to itself; mask bool[B, 1, L, M], bias float[B or 1, H, L, M] or None."""
 

@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -53,12 +54,13 @@ def make_encoder(config, vocabulary: Vocabulary) -> nn.Module:
 def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Objective:
     """An objective from a Flax module, (batch, keys) -> outputs, and two functions of what goes in and comes out.
 
-    weights: (batch) -> {term: total}; terms: (outputs, batch) -> {name: (sum, weight)} with `{term}_loss` for every
-    term of weights. The only place that calls Flax.
+    The module gets keys uint32[B], one a row, while training, and None otherwise; it hands them to its encoder, which
+    folds small counters into them for its layers' dropout. weights: (batch) -> {term: total}; terms: (outputs, batch)
+    -> {name: (sum, weight)}, with `{term}_loss` for every term of weights. The only place that calls Flax.
     """
 
     def init(rng, batch):
-        return module.init(rng, batch, None)["params"]
+        return module.init(rng, jax.tree.map(jnp.asarray, batch), None)["params"]
 
     def loss(params, batch, totals, key, *, train):
         keys = None
