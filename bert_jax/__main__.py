@@ -2,13 +2,26 @@
 
 import os
 import sys
+import traceback
 
 from bert_jax.main import main
 
 
-def run() -> int:
+def run() -> None:
     restart_with_huge_pages()
-    return main()
+    try:
+        code = main()
+    except SystemExit:
+        raise  # of argparse
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code == 1:
+        # Threads of a library that has failed may never end, and would keep the process from ending.
+        os._exit(code)
+    sys.exit(code)
 
 
 def restart_with_huge_pages() -> None:
@@ -23,4 +36,4 @@ def restart_with_huge_pages() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    run()

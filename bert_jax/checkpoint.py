@@ -33,7 +33,8 @@ def save(checkpoints: ocp.CheckpointManager, step: int, state: State) -> None:
     """Starts to save; an error of the save before it is raised here."""
     checkpoints.wait_until_finished()
     items = {name: ocp.args.StandardSave(getattr(state, name)) for name in ITEMS}
-    checkpoints.save(step, args=ocp.args.Composite(**items))
+    # Forced: a stray directory of a later step would make Orbax skip this one.
+    checkpoints.save(step, args=ocp.args.Composite(**items), force=True)
 
 
 def restore(checkpoints: ocp.CheckpointManager, step: int, shapes: State, places: State) -> State:
@@ -52,12 +53,10 @@ def restore(checkpoints: ocp.CheckpointManager, step: int, shapes: State, places
 
 def restore_params(directory: Path, objective):
     """(step, params) of the newest checkpoint, on the first device; the optimizer state is not read."""
-    if not Path(directory).is_dir():
+    step = newest(directory)
+    if step is None:
         raise BadInput(f"{directory}: no checkpoints yet")
     with manager(directory) as checkpoints:
-        step = checkpoints.latest_step()
-        if step is None:
-            raise BadInput(f"{directory}: no checkpoints yet")
         place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         # Parameters do not depend on the size of the batch they are initialised with.
         shapes = jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))

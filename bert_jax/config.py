@@ -125,8 +125,11 @@ def find(name: str) -> ConfigDict:
 def execute(path: Path) -> ConfigDict:
     """The config of a Python file; whatever is wrong with the file is said with its line."""
     try:
-        return runpy.run_path(str(path))["get_config"]()
-    except Exception as error:
+        config = runpy.run_path(str(path))["get_config"]()
+        if not isinstance(config, ConfigDict):
+            raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
+        return config
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
         place = f"{path}:{lines[-1]}" if lines else str(path)
@@ -237,6 +240,7 @@ def check(config: ConfigDict) -> None:
     for key, value in values.items():
         if isinstance(value, float):
             require(math.isfinite(value), key, values, "expected a finite number")
+    require(config.seed < 2**32, "seed", values, "expected less than 2**32")
     check_modules(config)
     check_model(config, values)
     check_phases(config, values)
@@ -316,20 +320,23 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
 
 def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     """The keys in which a run at `step` may not differ from its saved config: all but cadence, place and future."""
-    future = {phase.name for phase in phases(new) if phase.last > step}
-    started = {phase.name for phase in phases(old) if phase.first < step}
+    before, after = phases(old), phases(new)
+    started = {phase.name for phase in before if phase.first < step}
+    # The steps of the phase that the run is in, or has just ended with, may change; not to fewer than are done.
+    unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
+    unfinished &= {phase.name for phase in after if phase.last >= step}
     refused = []
-    for key, (before, after) in differences(old, new).items():
+    for key, (was, now) in differences(old, new).items():
         group, _, rest = key.partition(".")
         if group in CHANGEABLE or key in CHANGEABLE:
             continue
         if group == "phases":
             name, _, what = rest.partition(".")
-            if name not in started or (what == "steps" and name in future):
+            if name not in started or (what == "steps" and name in unfinished):
                 continue
-        if group == "phase_order" and before[: len(started)] == after[: len(started)]:
+        if group == "phase_order" and was[: len(started)] == now[: len(started)]:
             continue
-        refused.append(f"config.{key}: {before!r} in the run, {after!r} now")
+        refused.append(f"config.{key}: {was!r} in the run, {now!r} now")
     return refused
 
 

@@ -21,8 +21,8 @@ def facts(config, store, vocabulary, trainer) -> dict:
         for phase in configs.phases(config)
     }
     return {
-        "parameters": metrics.count(params),
-        "encoder_parameters": metrics.count(params["encoder"]),
+        "parameters": metrics.count(params, vocabulary.size),
+        "encoder_parameters": metrics.count({"encoder": params["encoder"]}, vocabulary.size),
         "unigram_entropy": store.manifest["unigram_entropy"],
         "vocabulary": vocabulary._asdict(),
         "store_fingerprint": store.fingerprint,

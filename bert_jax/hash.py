@@ -22,7 +22,6 @@ PURPOSES = (
     "replace",
     "random_token",
     "dropout",
-    "initialize",
     "swap",
 )
 PURPOSE = {name: number for number, name in enumerate(PURPOSES)}

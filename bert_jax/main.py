@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     try:
+        check_json(options)
         return options.command(options, overrides)
     except BadInput as error:
         print(f"bert-jax: {error}", file=sys.stderr)
@@ -81,10 +83,10 @@ def parser() -> argparse.ArgumentParser:
         "--json",
         dict(metavar="FILE", help="also write the results here; - is standard output"),
     )
-    rows = "--rows", dict(type=int, default=4, help="rows to show")
+    rows = "--rows", dict(type=positive, default=4, help="rows to show")
     step = "--step", needed | dict(type=int)
     model = "--model", needed | dict(type=Path, help="directory of a run")
-    top_pieces = "--top", dict(type=int, default=5, help="candidates a mask")
+    top_pieces = "--top", dict(type=positive, default=5, help="candidates a mask")
     texts = "texts", dict(nargs="+", metavar="TEXT", help="with one or more [MASK]")
     add(prepare_command, config, as_json)
     add(pretrain_command, config, run)
@@ -102,18 +104,36 @@ def load(options, overrides):
     return config.load(options.config, overrides)
 
 
+def check_json(options) -> None:
+    """Before hours of work, not after them."""
+    path = getattr(options, "json", None) or "-"
+    if path != "-" and (
+        Path(path).is_dir() or not os.access(Path(path).absolute().parent, os.W_OK)
+    ):
+        raise BadInput(f"--json {path}: cannot be written")
+
+
 def show(options, values, text: str) -> int:
-    """Prints results for people, and as JSON where --json says."""
-    if options.json == "-":
-        print(json.dumps(values, indent=2))
-        return 0
-    print(text)
-    if options.json:
-        try:
-            Path(options.json).write_text(json.dumps(values, indent=2) + "\n")
-        except OSError as error:
-            raise BadInput(f"--json {options.json}: {error.strerror}") from None
+    """Prints results for people, and as JSON where --json says; numbers that are not finite become null."""
+    encoded = json.dumps(finite(values), indent=2, allow_nan=False)
+    print(encoded if options.json == "-" else text)
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(encoded + "\n")
     return 0
+
+
+def finite(values):
+    if isinstance(values, dict):
+        return {key: finite(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [finite(value) for value in values]
+    return None if isinstance(values, float) and not math.isfinite(values) else values
+
+
+def positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
 
 
 def tell(text: str) -> None:

@@ -51,5 +51,12 @@ def utilization(flops_per_second: float, devices) -> float | None:
     return None if None in peaks else flops_per_second / sum(peaks)
 
 
-def count(params) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(params))
+def count(params, vocabulary: int) -> int:
+    """Parameters without the rows that pad the vocabulary."""
+    total = sum(leaf.size for leaf in jax.tree.leaves(params))
+    for path, leaf in jax.tree.leaves_with_path(params):
+        if jax.tree_util.keystr(path, simple=True, separator="/").endswith(
+            ("embedder/words", "mlm/bias")
+        ):
+            total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
+    return total

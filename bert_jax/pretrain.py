@@ -48,6 +48,8 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
     Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving.
     """
     config = runtime.start(config)
+    # Saved with its whole path, so that the run can be used from anywhere.
+    config.store = str(Path(config.store).absolute())
     mesh = check(config, directory)
     total, newest = configs.total_steps(config), checkpoint.newest(directory / "checkpoints")
     if newest == total and (directory / "summary.json").is_file():
@@ -56,16 +58,15 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
     data = open_data(config, directory)
     with runtime.stop_signals() as stop:
         trainer = build(config, mesh, data.vocabulary)
-        values = facts.facts(config, data.store, data.vocabulary, trainer)
-        workdir.write_json(directory / "run.json", values)
-        print(facts.describe(config, values), flush=True)
-        with report.Reporter(directory, newest or 0, total) as reporter:
-            try:
-                code = Loop(config, directory, data, trainer, reporter).run(stop)
-            except BaseException as error:
-                reporter.status("failed", error=f"{type(error).__name__}: {error}"[:500])
-                raise
-            reporter.status(STATES[code])
+        with workdir.locked(directory):
+            write_run(config, directory, data, trainer)
+            with report.Reporter(directory, newest or 0, total) as reporter:
+                try:
+                    code = Loop(config, directory, data, trainer, reporter).run(stop)
+                except BaseException as error:
+                    reporter.failed(error)
+                    raise
+                reporter.status(STATES[code])
     return code
 
 
@@ -75,8 +76,7 @@ def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
     for phase in configs.phases(config):
         key = f"phases.{phase.name}.batch"
         sharding.check_rows(mesh, phase.batch, config.train.micro_batches, key)
-    if directory.exists() and not directory.is_dir():
-        raise BadInput(f"--workdir {directory}: not a directory")
+    workdir.check(directory)
     step = checkpoint.newest(directory / "checkpoints")
     if step is not None:
         old = configs.read(directory / "config.json")
@@ -90,23 +90,39 @@ def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
 
 
 def open_data(config: ConfigDict, directory: Path) -> Data:
-    """The store, prepared first if it is missing; then the workdir with its config and tokenizer."""
-    from bert_jax.data import prepare
+    """The store, prepared first if it is missing, and every phase's rows checked."""
+    from bert_jax.data import prepare, stream
 
     if not (Path(config.store) / "manifest.json").is_file():
         if jax.process_count() > 1:
             raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
         prepare.prepare(config)
-    store = prepare.open_or_refuse(config)
+    store = prepare.open_or_refuse(config, hashes=True)
     if checkpoint.newest(directory / "checkpoints") is not None:
-        known = workdir.read_json(directory / "run.json")["store_fingerprint"]
+        known = workdir.read_json(directory / "run.json").get("store_fingerprint")
         if known != store.fingerprint:
             raise BadInput(f"config.store={config.store}: not the one {directory} is trained on")
-    directory.mkdir(parents=True, exist_ok=True)
-    configs.save(config, directory / "config.json")
-    shutil.copytree(store.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
     vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
-    return Data(store, tokenizer.load(store.path / "tokenizer").word_starts, vocabulary)
+    word_starts = tokenizer.load(store.path / "tokenizer").word_starts
+    for phase in configs.phases(config):
+        for split in store.splits:
+            stream.check(store, split, word_starts, stream.spec(config, phase.name))
+    return Data(store, word_starts, vocabulary)
+
+
+def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer) -> None:
+    """What a workdir holds before the first step, and the head of the log."""
+    configs.save(config, directory / "config.json")
+    shutil.copytree(data.store.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
+    values = facts.facts(config, data.store, data.vocabulary, trainer)
+    workdir.write_json(directory / "run.json", values)
+    (directory / "summary.json").unlink(missing_ok=True)
+    print(facts.describe(config, values), flush=True)
+
+
+def is_due(step: int, every: int) -> bool:
+    """Whether something that happens every so many steps (0 is never) happens at this one."""
+    return every > 0 and step % every == 0
 
 
 class Loop:
@@ -117,6 +133,7 @@ class Loop:
         self.trainer, self.reporter = trainer, reporter
         self.phases = configs.phases(config)
         self.combine = jax.jit(metrics.add, donate_argnums=0)
+        self.started = time.monotonic()  # of the interval that the next report is about
 
     def run(self, stop) -> int:
         keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every
@@ -125,18 +142,19 @@ class Loop:
             checkpoint.manager(self.directory / "checkpoints", *keep) as self.checkpoints,
         ):
             step, state = self.restore()
+            self.reporter.start(step)
             for phase in self.phases:
                 if step < phase.last and not stop.code:
                     step, state = self.run_phase(phase, step, state, stop)
             self.checkpoints.wait_until_finished()
-        if step == self.phases[-1].last:
-            self.summarize()
+            if step < self.phases[-1].last:
+                return stop.code
+            self.finish(step, state.params)
             return 0
-        return stop.code
 
     def restore(self):
         """(step, state) of the newest checkpoint, or of the start."""
-        step = self.checkpoints.latest_step()
+        step = checkpoint.newest(self.directory / "checkpoints")
         if step is None:
             return 0, self.trainer.initialize()
         self.reporter.log(f"resumed from step {step}")
@@ -146,32 +164,34 @@ class Loop:
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; reports are fetched one dispatch late."""
         train = self.trainer.train[phase.name]
-        every = self.config
         sums, due, self.started = None, None, time.monotonic()
         for rows in self.batches(phase, step):
             state, values = train(state, rows)
             step += 1
             if due:
                 self.report(*due)
+                due = None
             if sums is not None:
                 # At most two steps in flight: a signal is answered soon, and batches do not pile up.
                 jax.block_until_ready(sums)
-            sums, due = values if sums is None else self.combine(sums, values), None
+            sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
-            last = step == phase.last or stop.code
-            if last or step % every.log.every == 0:
+            # Asked once a step: a signal that comes later is answered after the next one, saved like this one.
+            stopped = bool(stop.code)
+            last = stopped or step == phase.last
+            if last or is_due(step, self.config.log.every):
                 sums, due = None, (phase, step, sums)
-            evaluates = step % every.evaluate.every == 0 if every.evaluate.every else False
-            saves = step % every.checkpoint.every == 0
-            if due and (last or evaluates or saves):
-                # Reported first: what is not finite is neither evaluated nor saved.
+            saves = last or is_due(step, self.config.checkpoint.every)
+            evaluates = is_due(step, self.config.evaluate.every) and step < self.phases[-1].last
+            if due and (saves or evaluates):
+                # Reported first: a loss that is not finite is neither saved nor evaluated.
                 self.report(*due)
                 due = None
-            if evaluates or step == self.phases[-1].last:
-                self.evaluate(phase, step, state.params)
-            if saves or last:
+            if saves:
                 self.save(step, state)
-            if stop.code:
+            if evaluates and not stopped:
+                self.evaluate(phase, step, state.params)
+            if stopped:
                 break
         return step, state
 
@@ -199,8 +219,9 @@ class Loop:
         now = time.monotonic()
         seconds, self.started = now - self.started, now
         values = metrics.means(sums)
-        if not math.isfinite(values["loss"]):
-            raise FloatingPointError(f"the loss became {values['loss']} by step {step}")
+        for name in ("loss", "gradient_norm"):
+            if not math.isfinite(values[name]):
+                raise FloatingPointError(f"the {name} became {values[name]} by step {step}")
         steps = sums["loss"][1]
         flops = facts.step_flops(self.config, self.data.vocabulary.size, phase) * steps
         devices = self.trainer.mesh.devices.flatten()
@@ -227,13 +248,17 @@ class Loop:
     def save(self, step: int, state) -> None:
         started = time.monotonic()
         checkpoint.save(self.checkpoints, step, state)
-        self.reporter.saved(step)
         self.started += time.monotonic() - started
 
-    def summarize(self) -> None:
-        """summary.json: the last numbers of each split and the seconds of all starts together."""
+    def finish(self, step: int, params) -> None:
+        """The last evaluation, and summary.json: the last numbers of each split, the seconds of all starts together."""
+        path = self.directory / "metrics.jsonl"
+        if not any(
+            (line["step"], line["split"]) == (step, "heldout") for line in report.read_lines(path)
+        ):
+            self.evaluate(self.phases[-1], step, params)
         known = workdir.read_json(self.directory / "run.json")
-        lines = report.read_lines(self.directory / "metrics.jsonl")
+        lines = report.read_lines(path)
         last = {line["split"]: line for line in lines}
         summary = {
             "parameters": known["parameters"],

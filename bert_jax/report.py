@@ -1,5 +1,6 @@
 """What a run tells: a progress bar or log lines, metrics.jsonl, TensorBoard files, status.json."""
 
+import contextlib
 import json
 import math
 import os
@@ -10,7 +11,9 @@ from pathlib import Path
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
+from bert_jax import checkpoint
 from bert_jax import workdir as files
+from bert_jax.errors import BadInput
 
 
 class Reporter:
@@ -19,11 +22,8 @@ class Reporter:
     def __init__(self, workdir: Path, step: int, total: int):
         self.workdir, self.first, self.step, self.total = workdir, step, step, total
         self.started = time.monotonic()
-        self.last_checkpoint = step or None
         self.newest = {}
-        drop_after(workdir / "metrics.jsonl", step)
-        self.lines = open(workdir / "metrics.jsonl", "a")
-        self.board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
+        self.lines = self.board = None
         terminal = sys.stderr.isatty()
         self.bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
 
@@ -32,8 +32,16 @@ class Reporter:
 
     def __exit__(self, kind, *_):
         self.bar.close()
-        self.board.close()
-        self.lines.close()
+        for file in (self.board, self.lines):
+            if file:
+                file.close()
+
+    def start(self, step: int) -> None:
+        """Opens the files once the state of `step` is there; what they say of later steps goes."""
+        drop_after(self.workdir / "metrics.jsonl", step)
+        self.lines = open(self.workdir / "metrics.jsonl", "a")
+        self.board = SummaryWriter(str(self.workdir / "tensorboard"), purge_step=step + 1)
+        self.status("running")
 
     def log(self, text: str) -> None:
         """A line above the bar, or on standard output."""
@@ -45,10 +53,6 @@ class Reporter:
     def advance(self, step: int) -> None:
         self.bar.update(step - self.step)
         self.step = step
-
-    def saved(self, step: int) -> None:
-        self.last_checkpoint = step
-        self.status("running")
 
     def report(self, step: int, split: str, values: dict) -> None:
         """One line of metrics.jsonl, one point in TensorBoard, one line for people."""
@@ -75,10 +79,15 @@ class Reporter:
             step=self.step,
             steps=self.total,
             seconds_left=None if state != "running" else round(self.seconds_left()),
-            last_checkpoint=self.last_checkpoint,
+            last_checkpoint=checkpoint.newest(self.workdir / "checkpoints"),
             loss=plain(self.newest.get("train", {}).get("loss")),
             **values,
         )
+
+    def failed(self, error: BaseException) -> None:
+        """The last word of a run that ends with an error; a disk that is full must not hide that error."""
+        with contextlib.suppress(OSError):
+            self.status("failed", error=f"{type(error).__name__}: {error}"[:500])
 
     def seconds_left(self) -> float:
         done = self.step - self.first
@@ -106,11 +115,14 @@ def duration(seconds: float) -> str:
 def read_lines(path: Path) -> list[dict]:
     """The whole lines of metrics.jsonl; a kill can cut the last one off."""
     lines = []
-    for line in path.read_text().splitlines():
+    for text in path.read_text().splitlines():
         try:
-            lines.append(json.loads(line))
+            line = json.loads(text)
         except ValueError:
             break
+        if not isinstance(line, dict) or not {"step", "split"} <= set(line):
+            raise BadInput(f"{path}: not a line of metrics: {text[:80]}")
+        lines.append(line)
     return lines
 
 

@@ -13,6 +13,8 @@ def status(directory: Path) -> dict:
     if not path.is_file():
         raise BadInput(f"{directory}: not a run (no status.json)")
     values = workdir.read_json(path)
+    if not {"state", "step", "steps", "last_checkpoint", "pid", "host"} <= set(values):
+        raise BadInput(f"{path}: not the status of a run")
     if values["state"] == "running" and values["host"] == os.uname().nodename:
         values["state"] = "running" if alive(values["pid"]) else "killed"
     return values

@@ -10,12 +10,40 @@ checkpoints/    Orbax
 summary.json    at the end
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import time
 from pathlib import Path
 
 from bert_jax.errors import BadInput
+
+
+def check(directory: Path) -> None:
+    """Raises BadInput where a workdir cannot be made or written."""
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise BadInput(f"--workdir {directory}: {there} is not a directory")
+    if not os.access(there, os.W_OK):
+        raise BadInput(f"--workdir {directory}: {there} cannot be written")
+
+
+@contextlib.contextmanager
+def locked(directory: Path):
+    """Makes the directory and holds it for this process: two in one workdir would undo each other's work."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise BadInput(f"--workdir {directory}: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise BadInput(f"--workdir {directory}: another process is training in it") from None
+    finally:
+        os.close(lock)
 
 
 def write_json(path: Path, values: dict) -> None:
@@ -27,9 +55,12 @@ def write_json(path: Path, values: dict) -> None:
 
 def read_json(path: Path) -> dict:
     try:
-        return json.loads(path.read_text())
+        values = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: unreadable ({error})") from None
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: not a JSON object")
+    return values
 
 
 def write_status(workdir: Path, state: str, **values) -> None:

@@ -49,7 +49,7 @@ def test_overrides_have_the_keys_type(override, expected):
         ("phases.main.predictions=62", "more than fit into 64 tokens"),
         ("phases.main.batch=0", "expected at least 1"),
         ("train.micro_batches=3", "phases.main.batch=64: does not divide"),
-        ("checkpoint.every=30", "expected a multiple of log.every=25"),
+        ("checkpoint.every=30", "expected a multiple of log.every=50"),
         ("phase_order=main,main", "each once"),
         ("phase_order=other", "expected the keys of phases"),
     ],
@@ -116,5 +116,14 @@ def test_what_a_resumed_run_may_change():
         key = override.split("=")[0]
         (line,) = config.refusals(old, small_config(override), step=10)
         assert line.startswith(f"config.{key}: ")
-    # All of a phase that is over is past; fewer steps than are done cannot be had.
+    # Fewer steps than are done cannot be had; at the end of the last phase more can.
     assert config.refusals(old, small_config("phases.main.steps=5"), step=10)
+    assert config.refusals(old, small_config("phases.main.steps=30"), step=20) == []
+
+
+def test_a_past_phase_may_not_change():
+    old, new = config.load("bert_base"), config.load("bert_base", ["phases.short.steps=950000"])
+    assert config.refusals(old, new, step=899_999) == []
+    assert config.refusals(old, new, step=900_001)
+    new = config.load("bert_base", ["phases.long.steps=200000"])
+    assert config.refusals(old, new, step=950_000) == []

@@ -120,6 +120,8 @@ def test_bad_keys(world, tmp_path, monkeypatch, capsys, changes, words):
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-10]), "tokens.npy"),
         (lambda path: path.unlink(), "tokens.npy"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-2] + b"\1\0"), "altered"),
+        (lambda path: (path.parents[1] / "manifest.json").write_text("{}"), "manifest.json"),
     ],
 )
 def test_damaged_stores(tmp_path, capsys, damage, words):
@@ -148,6 +150,15 @@ def test_things_that_are_not_there(tmp_path, monkeypatch, capsys, command, words
     assert main(command) == 2
     assert words in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_places_that_cannot_be_written(world, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert main(["pretrain", *arguments(world, "--workdir", file / "run")]) == 2
+    assert "file is not a directory" in capsys.readouterr().err
+    assert main(["config", *arguments(world), "--json", str(tmp_path / "nowhere/x.json")]) == 2
+    assert "--json" in capsys.readouterr().err
 
 
 def test_texts_that_cannot_be_filled_in(world, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import config, evaluate, pretrain, status, trained
+from bert_jax import config, evaluate, pretrain, status, trained, workdir
 from bert_jax.errors import BadInput
 
 
@@ -122,6 +123,59 @@ def test_a_stopped_run_ends_with_the_same_bits(world, tmp_path, number, code):
     assert len(set(reported)) == len(reported)
     last = [line["loss"] for run in (undisturbed, tmp_path / "run") for line in lines(run)[-1:]]
     assert last[0] == last[1]
+
+
+def test_a_signal_during_an_evaluation_loses_nothing(world, tmp_path, monkeypatch):
+    settings, _ = world
+    whole_split = evaluate.over
+
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return whole_split(*arguments)
+
+    monkeypatch.setattr(evaluate, "over", interrupted)
+    config = load(settings, **{"evaluate.every": 7})
+    assert pretrain.pretrain(config, tmp_path / "run") == 75
+    stopped = status.status(tmp_path / "run")
+    assert stopped["last_checkpoint"] == stopped["step"] == 8  # the step after it is saved
+
+
+def test_two_processes_do_not_share_a_workdir(world, tmp_path):
+    settings, _ = world
+    with workdir.locked(tmp_path / "run"):
+        with pytest.raises(BadInput, match="another process is training in it"):
+            pretrain.pretrain(load(settings), tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_stray_directories_are_not_checkpoints(world, tmp_path):
+    settings, undisturbed = world
+    shutil.copytree(undisturbed, tmp_path / "run")
+    (tmp_path / "run/checkpoints/30").mkdir()
+    (tmp_path / "run/checkpoints/notes").mkdir()
+    assert evaluate.evaluate(tmp_path / "run")["step"] == 20
+    assert pretrain.pretrain(load(settings, **{"phases.main.steps": 22}), tmp_path / "run") == 0
+    assert status.status(tmp_path / "run")["last_checkpoint"] == 22
+
+
+def test_old_checkpoints_are_kept_by_the_config(world, tmp_path):
+    settings, _ = world
+    keys = {"checkpoint.every": 5, "checkpoint.keep": 1, "checkpoint.keep_every": 10}
+    assert pretrain.pretrain(load(settings, **keys), tmp_path / "run") == 0
+    kept = {path.name for path in tmp_path.glob("run/checkpoints/*")}
+    assert kept == {"10", "20"}
+
+
+def test_a_run_cut_off_before_its_last_evaluation_is_finished(world, tmp_path):
+    settings, undisturbed = world
+    shutil.copytree(undisturbed, tmp_path / "run")
+    (tmp_path / "run/summary.json").unlink()
+    kept = lines(undisturbed)[:-1]
+    text = "".join(json.dumps(line) + "\n" for line in kept)
+    (tmp_path / "run/metrics.jsonl").write_text(text)
+    assert pretrain.pretrain(load(settings), tmp_path / "run") == 0
+    last = [lines(run)[-1] for run in (undisturbed, tmp_path / "run")]
+    assert last[0]["loss"] == last[1]["loss"] and last[1]["step"] == 20
 
 
 def test_a_finished_run_is_done_at_once(world, capsys):

@@ -29,9 +29,8 @@ from bert_jax.data.store import Store
 
 VERSION = 1  # of the rows that the same store and rules give; part of the names
 HEADER = 128  # bytes of a .npy header of this shape and type
-STALE = (
-    24 * 3600
-)  # seconds after which a temporary file is taken for one that a killed process left
+# Seconds after which a temporary file is taken for one that a killed process left.
+STALE = 24 * 3600
 
 
 class Cancelled(Exception):

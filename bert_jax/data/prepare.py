@@ -50,9 +50,9 @@ def prepare(config, log: Callable[[str], None] = print) -> dict:
         return build(config, directory, run, log)
 
 
-def open_or_refuse(config) -> stores.Store:
+def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
     """The store at `config.store`; BadInput, key by key, if `config` asks for another corpus or tokenizer."""
-    store = stores.open_store(config.store)
+    store = stores.open_store(config.store, hashes=hashes)
     there, asked = store.manifest["made_from"], made_from(config)
     differing = [key for key in sorted(asked | there) if there.get(key) != asked.get(key)]
     if differing:

@@ -23,6 +23,7 @@ from bert_jax.errors import BadInput
 
 FORMAT = 1
 SPLITS = ("train", "heldout")
+KEYS = {"format", "files", "fingerprint", "made_from", "special", "unigram_entropy", "vocabulary"}
 ARRAYS = ("tokens", "sentence_ends", "document_ends")
 
 
@@ -80,7 +81,7 @@ def read_manifest(directory: Path) -> dict:
         ) from None
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: unreadable manifest ({error})") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or not set(manifest) >= KEYS or manifest["format"] != FORMAT:
         raise BadInput(
             f"{path}: not a token store of format {FORMAT}; run bert-jax prepare into a new directory"
         )

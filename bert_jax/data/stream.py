@@ -32,12 +32,10 @@ from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
 
 WINDOW = 1 << 19  # rows whose index is read at a time
-SHORT = (
-    64  # steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one
-)
-PROBE = (
-    1 << 24
-)  # tokens that are checked against the vocabulary at the door; the others in their batches
+# Steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one.
+SHORT = 64
+# Tokens that are checked against the vocabulary at the door; the others are in their batches.
+PROBE = 1 << 24
 
 # Accelerators are JAX's: TensorFlow would take all of their memory.
 tf.config.set_visible_devices([], "GPU")
@@ -112,7 +110,7 @@ def train(store, word_starts, spec, first, last, positions, threads):
             opened = ahead.result() if ahead else open_all(indexes, epochs)
             indexes.forget(epochs.start)
             begin, end = epochs.start * epoch_steps, epochs.stop * epoch_steps
-            following = range(epochs.stop, epochs.stop + len(epochs))
+            following = range(epochs.stop, min(epochs.stop + len(epochs), -(-last // epoch_steps)))
             ahead = Ahead(partial(open_all, indexes, following)) if end < last else None
             for steps in windows(max(first, begin), min(last, end), len(positions)):
                 yield from pipeline(opened, steps, epoch_steps, positions)
@@ -125,8 +123,9 @@ def groups(first: int, last: int, epoch_steps: int) -> Iterator[range]:
     """The epochs of steps first..last-1: one at a time or, if they are short, as many as make up
     SHORT steps."""
     size = max(1, SHORT // epoch_steps)
-    for epoch in range(first // epoch_steps, -(-last // epoch_steps), size):
-        yield range(epoch, epoch + size)
+    after = -(-last // epoch_steps)
+    for epoch in range(first // epoch_steps, after, size):
+        yield range(epoch, min(epoch + size, after))
 
 
 def open_all(indexes: Indexes, epochs: range, cancelled=never) -> dict[int, np.ndarray]:
@@ -158,11 +157,6 @@ def heldout(store, word_starts, spec, rows, positions, threads):
     steps = -(-rows // spec.batch)
     for window in windows(0, steps, len(positions)):
         yield from pipeline({0: index}, window, steps, positions, rows)
-
-
-def heldout_rows(store: Store, spec: Spec, rows: int) -> int:
-    """How many rows `heldout_batches` gives, fillers not counted."""
-    return min(rows, Indexes(store, "heldout", spec.rules).rows_per_epoch())
 
 
 def steps_per_epoch(indexes: Indexes, spec: Spec) -> int:

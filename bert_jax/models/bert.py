@@ -33,7 +33,12 @@ class Encoder(nn.Module):
 
     def setup(self):
         self.embedder = layers.Embedder(
-            self.vocabulary, self.positions, self.segments, self.width, self.initializer
+            self.vocabulary,
+            self.positions,
+            self.segments,
+            self.width,
+            self.initializer,
+            self.gradient_dtype,
         )
         self.embedder_norm = layers.layer_norm(EPSILON, self.dtype)
         self.blocks = [

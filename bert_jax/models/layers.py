@@ -85,6 +85,30 @@ def _affine_backward(gradient_dtype, saved, gradient):
 affine.defvjp(_affine_forward, _affine_backward)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def project(x, table, gradient_dtype):
+    """float32 x[..., D] @ table[V, D].T with factors in the dtype of x; the gradient of the table as in `affine`."""
+    return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
+
+
+def _project_forward(x, table, gradient_dtype):
+    table = table.astype(x.dtype)
+    return project(x, table, gradient_dtype), (x, table)
+
+
+def _project_backward(gradient_dtype, saved, gradient):
+    x, table = saved
+    rows = tuple(range(x.ndim - 1))
+    gradient = gradient.astype(x.dtype)
+    d_table = jax.lax.dot_general(
+        gradient, x, ((rows, rows), ((), ())), preferred_element_type=gradient_dtype
+    )
+    return gradient @ table, d_table.astype(jnp.float32)
+
+
+project.defvjp(_project_forward, _project_backward)
+
+
 class Dense(nn.Module):
     """x[..., I] -> [..., O]."""
 
@@ -212,6 +236,7 @@ class Embedder(nn.Module):
     segments: int
     width: int
     initializer: float
+    gradient_dtype: jnp.dtype
 
     def setup(self):
         init = truncated_normal(self.initializer)
@@ -228,8 +253,6 @@ class Embedder(nn.Module):
 
     def attend(self, x, bias):
         """float32 logits[..., V padded] of x[..., D] by the tied word embeddings; padding has the least possible."""
-        logits = jnp.einsum(
-            "...d,vd->...v", x, self.words.astype(x.dtype), preferred_element_type=jnp.float32
-        )
+        logits = project(x, self.words, self.gradient_dtype)
         real = jnp.arange(self.words.shape[0]) < self.vocabulary
         return jnp.where(real, logits + bias, MASKED)
