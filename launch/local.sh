@@ -74,6 +74,6 @@ run evaluate --workdir "$workdir"
 run predict --model "$workdir" \
   "Return a new [MASK] with the given name." \
   "If the file does not [MASK], an error is raised." \
-  "Raise a [MASK] if the value is not found." \
-  "The default [MASK] is None." \
-  "Return [MASK] if the string is empty, False otherwise."
+  "Return [MASK] if the string is empty, False otherwise." \
+  "A [MASK] of the same shape and type as x." \
+  "Returns: A list of [MASK]."
