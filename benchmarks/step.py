@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from bert_jax import batch, build, config, runtime, sharding
+from bert_jax.__main__ import restart_with_huge_pages
 from bert_jax.objectives.base import Vocabulary
 
 VOCABULARY = Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103)
@@ -67,4 +68,5 @@ def measure(settings, steps: int) -> float:
 
 
 if __name__ == "__main__":
+    restart_with_huge_pages()
     main()
