@@ -10,7 +10,8 @@ from small import VOCABULARY, small_batch, small_config
 from bert_jax import evaluate, metrics, optimizer, schedule, sharding, step
 from bert_jax.objectives import base
 
-MESHES = [(8, 1, 1), (1, 8, 1), (1, 1, 4), (2, 2, 2), (4, 2, 1), (1, 2, 4), (2, 1, 4)]
+# Every way to split eight devices over data, fsdp and tensor.
+MESHES = [(d, f, 8 // (d * f)) for d in (1, 2, 4, 8) for f in (1, 2, 4, 8) if d * f <= 8]
 
 
 def train(mesh_shape, micro_batches=1, steps=5, rows=16, **kwargs):

@@ -18,7 +18,8 @@ def path(tmp_path):
         for array, values in zip(stores.ARRAYS, arrays, strict=True):
             np.save(tmp_path / name / f"{array}.npy", values)
     np.save(tmp_path / "unigrams.npy", np.zeros(10, np.int64))
-    stores.write_manifest(tmp_path, {"fingerprint": "f"})
+    manifest = {"fingerprint": "f", "made_from": {}, "special": {}}
+    stores.write_manifest(tmp_path, manifest | {"unigram_entropy": 1.0, "vocabulary": 10})
     return tmp_path
 
 

@@ -31,6 +31,7 @@ def write_split(path: Path, *arrays) -> None:
 
 def finish_store(path: Path, vocabulary: int) -> store.Store:
     manifest = {"vocabulary": vocabulary, "special": SPECIAL, "fingerprint": "0123456789abcdef"}
+    manifest |= {"made_from": {}, "unigram_entropy": 5.0}
     store.write_manifest(path, manifest)
     return store.open_store(path)
 
