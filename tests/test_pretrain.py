@@ -186,6 +186,7 @@ def test_a_finished_run_is_done_at_once(world, capsys):
     assert before == {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
 
 
+@pytest.mark.slow
 def test_two_phases_and_more_steps_later(world, tmp_path):
     settings, _ = world
     mine = tmp_path / "two.py"

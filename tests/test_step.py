@@ -52,14 +52,12 @@ def test_every_mesh_trains_to_the_same_loss(single, shape):
     assert len(set(np.round(losses, 3))) == 5  # and it does train
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_micro_batches_equal_the_large_batch(single, count):
+@pytest.mark.parametrize("shape, count", [((1, 1, 1), 2), ((1, 1, 1), 4), ((2, 2, 1), 4)])
+def test_micro_batches_equal_the_large_batch(single, shape, count):
     weights = small_batch()["masked_weights"].sum(1)
     assert len(set(weights)) > 1  # a mean of means would differ
-    losses, state = train((1, 1, 1), micro_batches=count)
+    losses, _ = train(shape, micro_batches=count)
     np.testing.assert_allclose(losses, single[0], rtol=1e-5)
-    together, _ = train((2, 2, 1), micro_batches=count)
-    np.testing.assert_allclose(together, single[0], rtol=1e-5)
 
 
 def test_dropout_is_another_one_in_every_step():
