@@ -1,5 +1,6 @@
 """How the process starts: `bert-jax`, or `python -m bert_jax`."""
 
+import contextlib
 import os
 import sys
 import traceback
@@ -16,8 +17,9 @@ def run() -> None:
     except BaseException:
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
     if code == 1:
         # Threads of a library that has failed may never end, and would keep the process from ending.
         os._exit(code)

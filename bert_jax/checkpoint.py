@@ -1,5 +1,6 @@
 """Orbax behind one door: save, the newest step, the whole state or its parameters alone."""
 
+import time
 from pathlib import Path
 
 import jax
@@ -23,18 +24,30 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0) -> ocp.Checkpoi
     return ocp.CheckpointManager(Path(directory).absolute(), options=options, item_names=ITEMS)
 
 
+WHOLE = "_CHECKPOINT_METADATA"  # the file that Orbax writes into a step's directory
+
+
 def newest(directory: Path) -> int | None:
     """The newest step that was saved whole, read from the names alone."""
-    names = [path.parent.name for path in Path(directory).glob("*/_CHECKPOINT_METADATA")]
+    names = [path.parent.name for path in Path(directory).glob(f"*/{WHOLE}")]
     return max((int(name) for name in names if name.isdecimal()), default=None)
+
+
+def set_aside(directory: Path) -> list[Path]:
+    """Renames what has a step's name but is no checkpoint: Orbax would take it for one. Returns the new names."""
+    strays = [
+        path
+        for path in Path(directory).glob("*")
+        if path.name.isdecimal() and not (path / WHOLE).exists()
+    ]
+    return [path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")) for path in strays]
 
 
 def save(checkpoints: ocp.CheckpointManager, step: int, state: State) -> None:
     """Starts to save; an error of the save before it is raised here."""
     checkpoints.wait_until_finished()
     items = {name: ocp.args.StandardSave(getattr(state, name)) for name in ITEMS}
-    # Forced: a stray directory of a later step would make Orbax skip this one.
-    checkpoints.save(step, args=ocp.args.Composite(**items), force=True)
+    checkpoints.save(step, args=ocp.args.Composite(**items))
 
 
 def restore(checkpoints: ocp.CheckpointManager, step: int, shapes: State, places: State) -> State:

@@ -25,7 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     try:
         check_json(options)
-        return options.command(options, overrides)
+        code = options.command(options, overrides)
+        sys.stdout.flush()
+        return code
     except BadInput as error:
         print(f"bert-jax: {error}", file=sys.stderr)
         return 2
@@ -106,11 +108,11 @@ def load(options, overrides):
 
 def check_json(options) -> None:
     """Before hours of work, not after them."""
-    path = getattr(options, "json", None) or "-"
-    if path != "-" and (
-        Path(path).is_dir() or not os.access(Path(path).absolute().parent, os.W_OK)
-    ):
-        raise BadInput(f"--json {path}: cannot be written")
+    if getattr(options, "json", None) in (None, "-"):
+        return
+    path = Path(options.json).absolute()
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise BadInput(f"--json {options.json}: cannot be written")
 
 
 def show(options, values, text: str) -> int:

@@ -59,6 +59,10 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
     with runtime.stop_signals() as stop:
         trainer = build(config, mesh, data.vocabulary)
         with workdir.locked(directory):
+            if checkpoint.newest(directory / "checkpoints") != newest:
+                raise BadInput(f"--workdir {directory}: another process has trained in it just now")
+            for path in checkpoint.set_aside(directory / "checkpoints"):
+                print(f"{path}: renamed, not a whole checkpoint")
             write_run(config, directory, data, trainer)
             with report.Reporter(directory, newest or 0, total) as reporter:
                 try:

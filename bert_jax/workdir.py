@@ -8,6 +8,7 @@ tensorboard/    the same for TensorBoard
 tokenizer/      a copy of the store's, so that the model can be used without the store
 checkpoints/    Orbax
 summary.json    at the end
+.lock           held by the process that trains
 """
 
 import contextlib
@@ -34,16 +35,17 @@ def locked(directory: Path):
     """Makes the directory and holds it for this process: two in one workdir would undo each other's work."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        lock = os.open(directory, os.O_RDONLY)
+        lock = open(directory / ".lock", "a")
     except OSError as error:
         raise BadInput(f"--workdir {directory}: {error.strerror}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"--workdir {directory}: another process is training in it") from None
+        except OSError as error:
+            raise BadInput(f"--workdir {directory}: cannot be locked ({error.strerror})") from None
         yield
-    except BlockingIOError:
-        raise BadInput(f"--workdir {directory}: another process is training in it") from None
-    finally:
-        os.close(lock)
 
 
 def write_json(path: Path, values: dict) -> None:

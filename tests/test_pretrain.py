@@ -68,7 +68,7 @@ def test_a_run_leaves_its_files(world):
     settings, workdir = world
     names = {path.name for path in workdir.iterdir()}
     expected = {"config.json", "run.json", "status.json", "metrics.jsonl", "summary.json"}
-    assert names == expected | {"tensorboard", "tokenizer", "checkpoints"}
+    assert names == expected | {"tensorboard", "tokenizer", "checkpoints", ".lock"}
     saved = config.load(str(workdir / "config.json"))
     assert config.differences(saved, load(settings)) == {}
     steps = [(line["step"], line["split"]) for line in lines(workdir)]
@@ -145,14 +145,14 @@ def test_two_processes_do_not_share_a_workdir(world, tmp_path):
     with workdir.locked(tmp_path / "run"):
         with pytest.raises(BadInput, match="another process is training in it"):
             pretrain.pretrain(load(settings), tmp_path / "run")
-    assert list((tmp_path / "run").iterdir()) == []
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 def test_stray_directories_are_not_checkpoints(world, tmp_path):
     settings, undisturbed = world
     shutil.copytree(undisturbed, tmp_path / "run")
-    (tmp_path / "run/checkpoints/30").mkdir()
-    (tmp_path / "run/checkpoints/notes").mkdir()
+    for name in ("22", "30", "notes"):  # the first in the way of the next save
+        (tmp_path / "run/checkpoints" / name).mkdir()
     assert evaluate.evaluate(tmp_path / "run")["step"] == 20
     assert pretrain.pretrain(load(settings, **{"phases.main.steps": 22}), tmp_path / "run") == 0
     assert status.status(tmp_path / "run")["last_checkpoint"] == 22

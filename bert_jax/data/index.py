@@ -1,7 +1,7 @@
 """The indexes of rows as files beside the store, which the next start reuses.
 
-    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v1-epoch3.npy   int64[R, 3], see rows.py
-    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v1-rows.json    how many rows epoch 0 has
+    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v2-epoch3.npy   int64[R, 3], see rows.py
+    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v2-rows.json    how many rows epoch 0 has
 
 A name tells everything a file depends on. A file is written under a temporary name and renamed when
 it is whole, so several processes may build the same one. Everything here may be deleted at any
@@ -27,7 +27,7 @@ import numpy as np
 from bert_jax.data import rows
 from bert_jax.data.store import Store
 
-VERSION = 1  # of the rows that the same store and rules give; part of the names
+VERSION = 2  # of the rows that the same store and rules give; part of the names
 HEADER = 128  # bytes of a .npy header of this shape and type
 # Seconds after which a temporary file is taken for one that a killed process left.
 STALE = 24 * 3600
