@@ -306,6 +306,7 @@ def pydocs_text(paths: list[Path]) -> bytes:
             continue  # a file that this Python cannot read
         documents += ["\n".join(paragraphs(text)) for text in found]
     documents = (document for document in documents if len(document) >= LEAST)
+    # A docstring can spell half a surrogate pair, which no encoding has.
     return "".join(f"{document}\n\n" for document in documents).encode(errors="ignore")
 
 
