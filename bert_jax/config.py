@@ -18,9 +18,8 @@ from bert_jax.errors import BadInput
 CHOICES = {
     "dtype": ("auto", "float32", "bfloat16"),
     "gradient_dtype": ("float32", "bfloat16"),
-    "corpus.format": ("lines", "files", "wiki"),
     "corpus.sentences": ("auto", "lines", "rules"),
-    "tokenizer.kind": ("wordpiece",),
+    "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe"),
     "model.activation": ("gelu_tanh", "gelu", "relu"),
     "objective.pairs": ("nsp", "sop", "none"),
     "objective.masking": ("token", "whole_word"),
@@ -29,6 +28,7 @@ CHOICES = {
 }
 SHARES = (
     "corpus.heldout",
+    "filter.near_duplicates",
     "model.dropout",
     "model.attention_dropout",
     "objective.mask_rate",
@@ -61,10 +61,14 @@ NOT_NEGATIVE = (
     "evaluate.every",
     "evaluate.batch",
     "tokenizer.sample",
+    "filter.document_characters",
+    "filter.line_characters",
+    "filter.repeats",
 )
+FORMATS = ("lines", "files", "wiki", "jsonl")
 # What a resumed run may change; `store` because its content is compared by its fingerprint.
 CHANGEABLE = ("mesh", "train", "log", "evaluate", "checkpoint", "store", "compilation_cache")
-CHANGEABLE += ("corpus.workers",)
+CHANGEABLE += ("corpus.workers", "corpus.data_dir", "store_hashes", "bands")
 
 
 class Phase(NamedTuple):
@@ -242,6 +246,7 @@ def check(config: ConfigDict) -> None:
             require(math.isfinite(value), key, values, "expected a finite number")
     require(config.seed < 2**32, "seed", values, "expected less than 2**32")
     check_modules(config)
+    check_corpus(config, values)
     check_model(config, values)
     check_phases(config, values)
     multiple = config.checkpoint.every % config.log.every == 0
@@ -278,6 +283,27 @@ def check_modules(config: ConfigDict) -> None:
         name = config[group].name
         if not name.isidentifier() or importlib.util.find_spec(f"bert_jax.{folder}.{name}") is None:
             raise BadInput(f"config.{group}.name={name!r}: there is no bert_jax/{folder}/{name}.py")
+
+
+def sources(config: ConfigDict) -> list[str]:
+    """The parts of `corpus.source`."""
+    return [part for part in map(str.strip, config.corpus.source.split(",")) if part]
+
+
+def check_corpus(config: ConfigDict, values: dict) -> None:
+    """That the lists of formats and weights fit the list of sources."""
+    number = len(sources(config))
+    require(number >= 1, "corpus.source", values, "names no source")
+    forms = [form.strip() for form in config.corpus.format.split(",")]
+    hint = f"expected one of {', '.join(FORMATS)}, or one for each of {number} sources"
+    require(set(forms) <= set(FORMATS), "corpus.format", values, hint)
+    require(len(forms) in (1, number), "corpus.format", values, hint)
+    weights = config.corpus.weights
+    hint = f"expected a number over 0 for each of {number} sources, or ()"
+    real = all(type(weight) in (int, float) and 0 < weight <= 1000 for weight in weights)
+    require(real and len(weights) in (0, number), "corpus.weights", values, hint)
+    symbols = 0 <= config.filter.line_symbols <= 1
+    require(symbols, "filter.line_symbols", values, "expected a share from 0 to 1")
 
 
 def check_model(config: ConfigDict, values: dict) -> None:

@@ -101,7 +101,7 @@ def open_data(config: ConfigDict, directory: Path) -> Data:
         if jax.process_count() > 1:
             raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
         prepare.prepare(config)
-    store = prepare.open_or_refuse(config, hashes=True)
+    store = prepare.open_or_refuse(config, hashes=config.store_hashes)
     if checkpoint.newest(directory / "checkpoints") is not None:
         known = workdir.read_json(directory / "run.json").get("store_fingerprint")
         if known != store.fingerprint:

@@ -24,20 +24,35 @@ def get_config() -> ConfigDict:
     config.dtype = "auto"  # of matrix products: float32, bfloat16; auto is bfloat16 on TPU and GPU
     config.gradient_dtype = "float32"  # of gradients, summed over rows and devices
     config.store = "stores/default"  # directory of the token store; prepare writes it
+    config.store_hashes = True  # compare the store's files with their SHA-256 at every start
     config.compilation_cache = "~/.cache/bert_jax"  # directory of compiled programs; '' for none
 
     config.corpus = ConfigDict()
-    config.corpus.source = "pydocs"  # pydocs (built in), or globs of files, by commas
-    config.corpus.format = "lines"  # lines (blank lines part documents), files, wiki
+    config.corpus.source = "pydocs"  # pydocs, tfds:NAME, files, directories, globs; by commas
+    # lines (blank lines part documents), files (one document each), wiki (WikiExtractor), jsonl;
+    # one for all sources, or as many as there are sources, by commas
+    config.corpus.format = "lines"
+    config.corpus.weights = ()  # times that each source is read in an epoch; () is once
+    config.corpus.field = "text"  # of JSON lines and of TensorFlow Datasets: where the text is
+    config.corpus.data_dir = ""  # where TensorFlow Datasets keeps its files; '' is its default
     config.corpus.sentences = "auto"  # lines: one a line; rules: at stops; auto
     config.corpus.heldout = 0.01  # share of the documents kept for evaluation (at least two)
     config.corpus.workers = 0  # processes that tokenize; 0 is one a core
 
+    config.filter = ConfigDict()  # what prepare leaves out; its report counts it
+    config.filter.duplicates = True  # documents whose tokens are those of an earlier one
+    config.filter.near_duplicates = 0.0  # documents as similar to an earlier one, as 0.8; 0: none
+    config.filter.document_characters = 0  # documents with fewer
+    config.filter.line_characters = 0  # lines with fewer
+    config.filter.line_symbols = 1.0  # lines with a larger share of neither letters nor digits
+    config.filter.line_stops = False  # lines that do not end a sentence
+    config.filter.repeats = 0  # sentences that stand more often in the corpus; 0: none
+
     config.tokenizer = ConfigDict()
-    config.tokenizer.kind = "wordpiece"
-    config.tokenizer.size = 30522  # pieces to train; ignored where `path` is given
-    config.tokenizer.path = ""  # a vocab.txt to use instead of training one
-    config.tokenizer.lowercase = True  # lower-case and strip accents
+    config.tokenizer.kind = "wordpiece"  # what is trained: wordpiece, unigram, bpe, byte_bpe
+    config.tokenizer.size = 30522  # pieces to train; ignored, as is `kind`, where `path` is given
+    config.tokenizer.path = ""  # a vocab.txt, .model or tokenizer.json to use instead of training
+    config.tokenizer.lowercase = True  # lower-case and strip accents; .model and .json know theirs
     config.tokenizer.sample = 100  # megabytes of text that a vocabulary is trained on, at most
 
     config.model = ConfigDict()
@@ -103,6 +118,10 @@ def get_config() -> ConfigDict:
     config.checkpoint.every = 1000  # steps; a multiple of log.every
     config.checkpoint.keep = 3  # newest ones kept
     config.checkpoint.keep_every = 0  # and every one at a multiple of this step; 0 for none
+
+    # What is normal for this very config: step, least and largest held-out masked-LM loss in nats,
+    # and so on. A file's own BANDS; the log prints it.
+    config.bands = ()
 
     config.lock()
     return config

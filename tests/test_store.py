@@ -19,6 +19,7 @@ def path(tmp_path):
             np.save(tmp_path / name / f"{array}.npy", values)
     np.save(tmp_path / "unigrams.npy", np.zeros(10, np.int64))
     manifest = {"fingerprint": "f", "made_from": {}, "special": {}}
+    manifest["sources"] = [{"source": "made", "documents": {"train": 2, "heldout": 2}}]
     stores.write_manifest(tmp_path, manifest | {"unigram_entropy": 1.0, "vocabulary": 10})
     return tmp_path
 

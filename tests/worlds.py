@@ -32,6 +32,11 @@ def write_split(path: Path, *arrays) -> None:
 def finish_store(path: Path, vocabulary: int) -> store.Store:
     manifest = {"vocabulary": vocabulary, "special": SPECIAL, "fingerprint": "0123456789abcdef"}
     manifest |= {"made_from": {}, "unigram_entropy": 5.0}
+    ends = {
+        name: np.load(path / name / "document_ends.npy", mmap_mode="r") for name in store.SPLITS
+    }
+    documents = {name: len(array) for name, array in ends.items()}
+    manifest["sources"] = [{"source": "made", "documents": documents}]
     store.write_manifest(path, manifest)
     return store.open_store(path)
 

@@ -329,8 +329,10 @@ def write_manifest(
 ) -> None:
     splits = {}
     for name in stores.SPLITS:
-        part = stores.open_split(directory / name)
-        lengths = (len(part.document_ends), len(part.sentence_ends), len(part.tokens))
+        arrays = [
+            np.load(directory / name / f"{array}.npy", mmap_mode="r") for array in stores.ARRAYS
+        ]
+        lengths = map(len, reversed(arrays))
         splits[name] = dict(zip(("documents", "sentences", "tokens"), lengths, strict=True))
     report |= splits
     made = made_from(config)
@@ -342,6 +344,12 @@ def write_manifest(
         "files_read": source.files_read,
         "vocabulary": tokenizer.size,
         "special": tokenizer.special,
+        "sources": [
+            {
+                "source": config.corpus.source,
+                "documents": {name: splits[name]["documents"] for name in splits},
+            }
+        ],
         "splits": splits,
         "unigram_entropy": report["unigram_entropy"],
         "report": report,

@@ -1,6 +1,6 @@
 """The token store: a directory of mapped arrays that `prepare` writes once and every run reads.
 
-    manifest.json             format, what made it and its fingerprint, counts, size and SHA-256 of every file
+    manifest.json             format, what made it and its fingerprint, counts, SHA-256 of every file and of itself
     tokenizer/                the vocabulary, as bert_jax.tokenizer reads it
     unigrams.npy              int64[V]    how often each piece stands in the training split
     train/tokens.npy          uint16 or uint32[T], all sentences one after the other, no special pieces
@@ -8,7 +8,9 @@
     train/document_ends.npy   int64[D]    where each document ends in sentences, increasing
     heldout/...               the same for the documents that are never trained on
 
-Sentences and documents are never empty. A store is written under a temporary name and renamed when it is whole, so a
+Sentences and documents are never empty. The documents of a source follow one another; the manifest counts them.
+
+A store is written under a temporary name and renamed when it is whole, so a
 directory with a manifest is a finished one.
 """
 
@@ -21,9 +23,10 @@ import numpy as np
 
 from bert_jax.errors import BadInput
 
-FORMAT = 1
+FORMAT = 2
 SPLITS = ("train", "heldout")
-KEYS = {"format", "files", "fingerprint", "made_from", "special", "unigram_entropy", "vocabulary"}
+KEYS = {"format", "digest", "files", "fingerprint", "made_from", "sources", "special"}
+KEYS |= {"unigram_entropy", "vocabulary"}
 ARRAYS = ("tokens", "sentence_ends", "document_ends")
 
 
@@ -34,6 +37,7 @@ class Split(NamedTuple):
     tokens: np.ndarray
     sentence_ends: np.ndarray
     document_ends: np.ndarray
+    source_ends: np.ndarray  # int64[K] where each source ends in documents; from the manifest
 
 
 class Store(NamedTuple):
@@ -58,7 +62,7 @@ def digest(path: Path) -> str:
 
 
 def write_manifest(directory: Path, manifest: dict) -> None:
-    """Adds format and files to `manifest` and writes it: the last file of a store to be written."""
+    """Adds format, files and digest to `manifest` and writes it: the last file of a store to be written."""
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     table = {
         path.relative_to(directory).as_posix(): {
@@ -67,8 +71,16 @@ def write_manifest(directory: Path, manifest: dict) -> None:
         }
         for path in files
     }
-    text = json.dumps({"format": FORMAT, **manifest, "files": table}, indent=1, sort_keys=True)
+    manifest = {"format": FORMAT, **manifest, "files": table}
+    manifest["digest"] = manifest_digest(manifest)
+    text = json.dumps(manifest, indent=1, sort_keys=True)
     (directory / "manifest.json").write_text(text + "\n")
+
+
+def manifest_digest(manifest: dict) -> str:
+    """SHA-256, in hex, of all that a manifest says but its digest."""
+    values = {key: value for key, value in manifest.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(directory: Path) -> dict:
@@ -85,6 +97,8 @@ def read_manifest(directory: Path) -> dict:
         raise BadInput(
             f"{path}: not a token store of format {FORMAT}; run bert-jax prepare into a new directory"
         )
+    if manifest["digest"] != manifest_digest(manifest):
+        raise BadInput(f"{path}: altered since it was written (SHA-256 differs from its digest)")
     return manifest
 
 
@@ -109,8 +123,12 @@ def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
     directory = Path(directory)
     manifest = read_manifest(directory)
     check_files(directory, manifest, hashes=hashes)
-    return Store(directory, manifest, {name: open_split(directory / name) for name in SPLITS})
+    splits = {name: open_split(directory / name, manifest["sources"]) for name in SPLITS}
+    return Store(directory, manifest, splits)
 
 
-def open_split(directory: Path) -> Split:
-    return Split(directory, *(np.load(directory / f"{name}.npy", mmap_mode="r") for name in ARRAYS))
+def open_split(directory: Path, sources: list[dict]) -> Split:
+    """Maps a split; `sources` is as in the manifest: documents of each source by split."""
+    arrays = (np.load(directory / f"{name}.npy", mmap_mode="r") for name in ARRAYS)
+    documents = [source["documents"][directory.name] for source in sources]
+    return Split(directory, *arrays, np.cumsum(documents, dtype=np.int64))
