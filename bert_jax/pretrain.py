@@ -19,6 +19,7 @@ from bert_jax import (
     evaluate,
     facts,
     metrics,
+    preflight,
     report,
     runtime,
     sharding,
@@ -63,8 +64,11 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
                 raise BadInput(f"--workdir {directory}: another process has trained in it just now")
             for path in checkpoint.set_aside(directory / "checkpoints"):
                 print(f"{path}: renamed, not a whole checkpoint")
+            if newest is None:
+                for line in preflight.preflight(config, directory, data.store, trainer.shapes):
+                    print(line, flush=True)
             write_run(config, directory, data, trainer)
-            with report.Reporter(directory, newest or 0, total) as reporter:
+            with report.Reporter(directory, newest or 0, total, config.bands) as reporter:
                 try:
                     code = Loop(config, directory, data, trainer, reporter).run(stop)
                 except BaseException as error:
