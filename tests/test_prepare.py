@@ -127,7 +127,7 @@ def test_heldout_is_a_function_of_content(make, tmp_path):
     """Not of order, and no document is on both sides however often it stands in the corpus."""
     texts = make_text(200)
     make(texts)
-    tokenizers.train(texts, 200, True).save(tmp_path / "vocabulary")
+    tokenizers.train("wordpiece", texts, 200, True).save(tmp_path / "vocabulary")
     vocabulary = f"tokenizer.path={tmp_path}/vocabulary/vocab.txt"
     one = prepare(make(texts, vocabulary))
     shuffled = texts * 3
@@ -260,7 +260,7 @@ def test_a_store_of_something_else_is_refused(make, tmp_path):
     config = make(texts)
     prepare(config)
     assert preparing.open_or_refuse(config).manifest["splits"]["heldout"]["documents"] == 5
-    tokenizers.train(texts, 150, True).save(tmp_path)
+    tokenizers.train("wordpiece", texts, 150, True).save(tmp_path)
     for override, message in [
         ("corpus.heldout=0.2", "config.corpus.heldout 0.1 there, 0.2 asked for"),
         ("corpus.source=pydocs", "config.corpus.source .* there, 'pydocs' asked for"),
@@ -275,7 +275,7 @@ def test_a_store_of_something_else_is_refused(make, tmp_path):
 
 def test_a_vocabulary_counts_by_its_content(make, tmp_path):
     texts = make_text(50)
-    tokenizer = tokenizers.train(texts, 150, True)
+    tokenizer = tokenizers.train("wordpiece", texts, 150, True)
     tokenizer.save(tmp_path / "a")
     tokenizer.save(tmp_path / "b")
     prepare(make(texts, f"tokenizer.path={tmp_path}/a/vocab.txt"))
@@ -347,7 +347,7 @@ def test_text_to_store_of_wikipedia(make, tmp_path):
 def make_large(make, directory):
     """Work of some seconds for two workers, with a vocabulary given."""
     texts = make_text(50_000)
-    tokenizers.train(texts[:1000], 200, True).save(directory / "vocabulary")
+    tokenizers.train("wordpiece", texts[:1000], 200, True).save(directory / "vocabulary")
     vocabulary = f"tokenizer.path={directory}/vocabulary/vocab.txt"
     return make(texts, "corpus.workers=2", vocabulary)
 
