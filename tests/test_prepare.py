@@ -4,6 +4,7 @@ import fcntl
 import lzma
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from bert_jax import config as configs
+from bert_jax import inspect
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus, spool
 from bert_jax.data import prepare as preparing
@@ -414,3 +416,48 @@ def test_ctrl_c_leaves_nothing(make, tmp_path):
         "corpus.txt",
         "vocabulary",
     ]
+
+
+SIZES = {"unigram": 40, "bpe": 60, "byte_bpe": 300}
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_other_kinds_of_vocabularies(make, tmp_path, kind):
+    texts = make_text(200)
+    size = f"tokenizer.size={SIZES[kind]}"
+    one = prepare(make(texts, f"tokenizer.kind={kind}", size, "tokenizer.lowercase=False"))
+    tokenizer = tokenizers.load(one.path / "tokenizer")
+    encoded = [encode_lines(tokenizer.encode, text) for text in texts]
+    split = one.splits["train"]
+    assert read(split) == [document for document in encoded if document in read(split)]
+    assert one.manifest["vocabulary"] == tokenizer.size
+    # Given as a file the same vocabulary makes the same ids, whatever `kind` and `lowercase` say.
+    (path,) = (path for path in (one.path / "tokenizer").iterdir() if path.name != "settings.json")
+    place = f"store={tmp_path / 'two'}"
+    two = prepare(make(texts, f"tokenizer.path={path}", place))
+    assert (two.splits["train"].tokens == split.tokens).all()
+    other = make(texts, f"tokenizer.path={path}", place, "tokenizer.kind=bpe", "tokenizer.size=7")
+    preparing.open_or_refuse(other)
+    other = make(texts, f"tokenizer.path={path}", place, "tokenizer.lowercase=False")
+    preparing.open_or_refuse(other)
+
+
+def test_the_case_of_a_given_vocab_is_part_of_the_store(make, tmp_path):
+    texts = make_text(200)
+    tokenizers.train("wordpiece", texts, 150, True).save(tmp_path / "vocabulary")
+    path = f"tokenizer.path={tmp_path}/vocabulary/vocab.txt"
+    prepare(make(texts, path))
+    with pytest.raises(BadInput, match="config.tokenizer.lowercase True there, False asked for"):
+        preparing.open_or_refuse(make(texts, path, "tokenizer.lowercase=False"))
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_rows_of_other_vocabularies_are_shown_readably(make, kind):
+    changes = {"phases.main.length": 64, "model.positions": 64, "phases.main.batch": 4}
+    changes |= {"phases.main.predictions": 9, "tokenizer.kind": kind, "tokenizer.size": SIZES[kind]}
+    config = make(make_text(200), *(f"{key}={value}" for key, value in changes.items()))
+    (row,) = inspect.inspect(config, step=0, rows=1, log=lambda line: None)["rows"]
+    assert row.count("{") > 3 and "{[MASK]<" in row and "▁" in row and "Ġ" not in row
+    text = re.sub(r"\{(?:[^ ]*<)?([^ ]+)\}", r"\1", row.partition(": ")[2])
+    words = text.replace(" ", "").replace("▁", " ").replace("[CLS]", " ").replace("[SEP]", " ")
+    assert set(words.split()) <= set(WORDS)
