@@ -4,6 +4,7 @@ import fcntl
 import lzma
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from bert_jax import config as configs
+from bert_jax import inspect
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus, spool
 from bert_jax.data import prepare as preparing
@@ -127,7 +129,7 @@ def test_heldout_is_a_function_of_content(make, tmp_path):
     """Not of order, and no document is on both sides however often it stands in the corpus."""
     texts = make_text(200)
     make(texts)
-    tokenizers.train(texts, 200, True).save(tmp_path / "vocabulary")
+    tokenizers.train("wordpiece", texts, 200, True).save(tmp_path / "vocabulary")
     vocabulary = f"tokenizer.path={tmp_path}/vocabulary/vocab.txt"
     one = prepare(make(texts, vocabulary))
     shuffled = texts * 3
@@ -260,7 +262,7 @@ def test_a_store_of_something_else_is_refused(make, tmp_path):
     config = make(texts)
     prepare(config)
     assert preparing.open_or_refuse(config).manifest["splits"]["heldout"]["documents"] == 5
-    tokenizers.train(texts, 150, True).save(tmp_path)
+    tokenizers.train("wordpiece", texts, 150, True).save(tmp_path)
     for override, message in [
         ("corpus.heldout=0.2", "config.corpus.heldout 0.1 there, 0.2 asked for"),
         ("corpus.source=pydocs", "config.corpus.source .* there, 'pydocs' asked for"),
@@ -275,7 +277,7 @@ def test_a_store_of_something_else_is_refused(make, tmp_path):
 
 def test_a_vocabulary_counts_by_its_content(make, tmp_path):
     texts = make_text(50)
-    tokenizer = tokenizers.train(texts, 150, True)
+    tokenizer = tokenizers.train("wordpiece", texts, 150, True)
     tokenizer.save(tmp_path / "a")
     tokenizer.save(tmp_path / "b")
     prepare(make(texts, f"tokenizer.path={tmp_path}/a/vocab.txt"))
@@ -347,7 +349,7 @@ def test_text_to_store_of_wikipedia(make, tmp_path):
 def make_large(make, directory):
     """Work of some seconds for two workers, with a vocabulary given."""
     texts = make_text(50_000)
-    tokenizers.train(texts[:1000], 200, True).save(directory / "vocabulary")
+    tokenizers.train("wordpiece", texts[:1000], 200, True).save(directory / "vocabulary")
     vocabulary = f"tokenizer.path={directory}/vocabulary/vocab.txt"
     return make(texts, "corpus.workers=2", vocabulary)
 
@@ -414,3 +416,48 @@ def test_ctrl_c_leaves_nothing(make, tmp_path):
         "corpus.txt",
         "vocabulary",
     ]
+
+
+SIZES = {"unigram": 40, "bpe": 60, "byte_bpe": 300}
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_other_kinds_of_vocabularies(make, tmp_path, kind):
+    texts = make_text(200)
+    size = f"tokenizer.size={SIZES[kind]}"
+    one = prepare(make(texts, f"tokenizer.kind={kind}", size, "tokenizer.lowercase=False"))
+    tokenizer = tokenizers.load(one.path / "tokenizer")
+    encoded = [encode_lines(tokenizer.encode, text) for text in texts]
+    split = one.splits["train"]
+    assert read(split) == [document for document in encoded if document in read(split)]
+    assert one.manifest["vocabulary"] == tokenizer.size
+    # Given as a file the same vocabulary makes the same ids, whatever `kind` and `lowercase` say.
+    (path,) = (path for path in (one.path / "tokenizer").iterdir() if path.name != "settings.json")
+    place = f"store={tmp_path / 'two'}"
+    two = prepare(make(texts, f"tokenizer.path={path}", place))
+    assert (two.splits["train"].tokens == split.tokens).all()
+    other = make(texts, f"tokenizer.path={path}", place, "tokenizer.kind=bpe", "tokenizer.size=7")
+    preparing.open_or_refuse(other)
+    other = make(texts, f"tokenizer.path={path}", place, "tokenizer.lowercase=False")
+    preparing.open_or_refuse(other)
+
+
+def test_the_case_of_a_given_vocab_is_part_of_the_store(make, tmp_path):
+    texts = make_text(200)
+    tokenizers.train("wordpiece", texts, 150, True).save(tmp_path / "vocabulary")
+    path = f"tokenizer.path={tmp_path}/vocabulary/vocab.txt"
+    prepare(make(texts, path))
+    with pytest.raises(BadInput, match="config.tokenizer.lowercase True there, False asked for"):
+        preparing.open_or_refuse(make(texts, path, "tokenizer.lowercase=False"))
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_rows_of_other_vocabularies_are_shown_readably(make, kind):
+    changes = {"phases.main.length": 64, "model.positions": 64, "phases.main.batch": 4}
+    changes |= {"phases.main.predictions": 9, "tokenizer.kind": kind, "tokenizer.size": SIZES[kind]}
+    config = make(make_text(200), *(f"{key}={value}" for key, value in changes.items()))
+    (row,) = inspect.inspect(config, step=0, rows=1, log=lambda line: None)["rows"]
+    assert row.count("{") > 3 and "{[MASK]<" in row and "▁" in row and "Ġ" not in row
+    text = re.sub(r"\{(?:[^ ]*<)?([^ ]+)\}", r"\1", row.partition(": ")[2])
+    words = text.replace(" ", "").replace("▁", " ").replace("[CLS]", " ").replace("[SEP]", " ")
+    assert set(words.split()) <= set(WORDS)

@@ -69,17 +69,15 @@ def made_from(config) -> dict:
     made = {
         f"corpus.{key}": config.corpus[key] for key in ("source", "format", "sentences", "heldout")
     }
-    keys = (
-        ("kind", "lowercase") if config.tokenizer.path else ("kind", "lowercase", "size", "sample")
-    )
-    made |= {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
+    keys = ("kind", "lowercase", "size", "sample")
     if config.tokenizer.path:
         made["tokenizer.path"] = given_vocabulary(config).fingerprint
-    return made
+        keys = ("lowercase",) if config.tokenizer.path.endswith(".txt") else ()
+    return made | {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
 
 
 def given_vocabulary(config) -> Tokenizer:
-    return tokenizers.from_vocab(config.tokenizer.path, config.tokenizer.lowercase)
+    return tokenizers.given(config.tokenizer.path, config.tokenizer.lowercase)
 
 
 def keep(config) -> dict:
@@ -216,7 +214,9 @@ def make_tokenizer(config, source: Source, log: Callable) -> Tokenizer:
         return given_vocabulary(config)
     start = time.monotonic()
     sample = sample_blocks(source, config.tokenizer.sample * 1_000_000)
-    tokenizer = tokenizers.train(sample, config.tokenizer.size, config.tokenizer.lowercase)
+    tokenizer = tokenizers.train(
+        config.tokenizer.kind, sample, config.tokenizer.size, config.tokenizer.lowercase
+    )
     megabytes = sum(len(text) for text in sample) / 1e6
     log(
         f"vocabulary: {tokenizer.size} pieces from {megabytes:.1f} M characters in {time.monotonic() - start:.1f} s"
@@ -267,8 +267,7 @@ def encode_block(
     """Runs in a worker: the documents of a block as ids."""
     problems = Counter()
     parsed = corpus.documents(block, form, sentence_rule, problems)
-    table = word_table(saved, fingerprint)
-    kind = stores.token_type(table.tokenizer.size)
+    kind, table = opened_table(saved, fingerprint)
     tokens, ends = table.encode([sentence for document in parsed for sentence in document])
     tokens = tokens.astype(kind)
     lengths = np.diff(ends, prepend=0)
@@ -292,9 +291,11 @@ def encode_block(
 
 
 @functools.lru_cache(maxsize=1)
-def word_table(saved: str, fingerprint: str) -> tokenizers.WordTable:
-    """One a process, kept between blocks; the fingerprint tells apart what lay at the same place."""
-    return tokenizers.WordTable(tokenizers.load(saved))
+def opened_table(saved: str, fingerprint: str):
+    """(type of the ids, their encoder), one a process, kept between blocks; the fingerprint tells apart what lay at
+    the same place."""
+    tokenizer = tokenizers.load(saved)
+    return stores.token_type(tokenizer.size), tokenizer.table()
 
 
 def hash_tokens(tokens: np.ndarray) -> tuple[int, int]:
