@@ -91,6 +91,9 @@ class Tokenizer:
         """Readable text: pieces joined into words, special pieces as they are."""
         return self._library.decode([int(number) for number in ids], skip_special_tokens=False)
 
+    def table(self):
+        return WordTable(self)
+
     def save(self, directory: str | Path) -> None:
         """Writes vocab.txt, as others read it, and tokenizer.json (kind and case)."""
         directory = Path(directory)
@@ -153,7 +156,11 @@ def from_vocab(path: str | Path, lowercase: bool) -> Tokenizer:
     return Tokenizer(pieces, lowercase)
 
 
-def train(texts: Iterable[str], size: int, lowercase: bool) -> Tokenizer:
+def given(path: str | Path, lowercase: bool) -> Tokenizer:
+    return from_vocab(path, lowercase)
+
+
+def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokenizer:
     """A vocabulary of at most `size` pieces, special ones first; equal texts give equal ones.
 
     Texts are read twice; those of an iterator, which can be read but once, are kept in memory.

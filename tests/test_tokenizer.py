@@ -61,7 +61,7 @@ def real_text(name: str, size: int = 300_000) -> list[str]:
 
 
 def trained() -> tokenizers.Tokenizer:
-    return tokenizers.train(PROSE + NASTY, 400, True)
+    return tokenizers.train("wordpiece", PROSE + NASTY, 400, True)
 
 
 @pytest.mark.parametrize("name", VOCABULARIES)
@@ -90,7 +90,7 @@ def test_table_equals_library_on_real_text(name):
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_table_equals_library_on_nasty_text(lowercase):
-    tokenizer = tokenizers.train(PROSE + NASTY, 400, lowercase)
+    tokenizer = tokenizers.train("wordpiece", PROSE + NASTY, 400, lowercase)
     draw = random.Random(1)
     texts = NASTY + [nasty(draw) for _ in range(5000)]
     check_table(tokenizers.WordTable(tokenizer), texts)
@@ -182,7 +182,7 @@ def test_training_is_deterministic_over_processes():
     code = (
         "import random; from bert_jax import tokenizer as t; d = random.Random(1);"
         "w = [''.join(d.choices('abcdefghij\\u0434\\u0436', k=5)) for _ in range(300)];"
-        "print(t.train(iter([' '.join(d.choices(w, k=20)) for _ in range(100)]), 300, True).fingerprint)"
+        "print(t.train('wordpiece', iter([' '.join(d.choices(w, k=20)) for _ in range(100)]), 300, True).fingerprint)"
     )
     found = {subprocess.check_output([sys.executable, "-c", code]) for _ in range(4)}
     assert len(found) == 1
@@ -190,12 +190,12 @@ def test_training_is_deterministic_over_processes():
 
 def test_too_small_a_vocabulary_is_refused():
     with pytest.raises(BadInput, match="tokenizer.size=20: too few"):
-        tokenizers.train(PROSE, 20, True)
+        tokenizers.train("wordpiece", PROSE, 20, True)
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_saved_and_loaded(tmp_path, lowercase):
-    tokenizer = tokenizers.train(PROSE + NASTY, 400, lowercase)
+    tokenizer = tokenizers.train("wordpiece", PROSE + NASTY, 400, lowercase)
     tokenizer.save(tmp_path)
     loaded = tokenizers.load(tmp_path)
     assert loaded.pieces == tokenizer.pieces and loaded.fingerprint == tokenizer.fingerprint
