@@ -50,7 +50,10 @@ class Source(NamedTuple):
 def open_sources(config) -> list[Source]:
     names = [name.strip() for name in config.corpus.source.split(",")]
     forms = config.corpus.format.split(",") * len(names)
-    return [open_source(name, form, config.corpus.sentences) for name, form in zip(names, forms)]
+    return [
+        open_source(name, form, config.corpus.sentences)
+        for name, form in zip(names, forms, strict=False)
+    ]
 
 
 def open_source(name: str, form: str, sentences: str) -> Source:
