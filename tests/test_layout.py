@@ -16,7 +16,7 @@ MODEL = ("flax", "jax", "numpy", "bert_jax.hash", "bert_jax.errors", "bert_jax.m
 STEP = ("jax", "numpy", "optax", "bert_jax.hash", "bert_jax.errors")
 DATA = ("numpy", "ml_collections", "tensorflow", "tensorflow_datasets", "bert_jax.data")
 DATA += ("bert_jax.tokenizer", "bert_jax.batch", "bert_jax.hash", "bert_jax.errors")
-DATA += ("bert_jax.config",)
+DATA += ("bert_jax.config", "datasketch")
 WIRING = ("jax", "flax", "numpy", "optax", "orbax", "ml_collections", "tensorboardX", "tqdm")
 WIRING += ("bert_jax",)
 
