@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from bert_jax import __version__
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, Unfinished
 
 DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
 
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader of our output has gone, as with `| head`; nothing more can be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except FloatingPointError as error:
+    except (FloatingPointError, Unfinished) as error:
         print(f"bert-jax: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -151,10 +151,10 @@ def refuse(overrides) -> None:
 def prepare_command(options, overrides) -> int:
     """Turn raw text into a token store, once."""
     config = load(options, overrides)
-    from bert_jax.data import prepare
+    from bert_jax.data import prepare, report
 
     values = prepare.prepare(config, tell)
-    return show(options, values, "\n".join(prepare.describe(values)))
+    return show(options, values, "\n".join(report.describe(values)))
 
 
 def pretrain_command(options, overrides) -> int:

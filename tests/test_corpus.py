@@ -19,7 +19,7 @@ def read(paths, form="lines", sentences="lines"):
     found = [
         document
         for block in blocks
-        for document in corpus.documents(block, form, sentences, problems)
+        for document in corpus.documents(block, corpus.Reading(form, sentences), problems)
     ]
     return found, dict(problems)
 

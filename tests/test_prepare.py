@@ -1,85 +1,43 @@
-"""Text to store: the same bits however it is made, nothing lost, nothing half-written, held-out apart."""
+"""Text to store: the same bits however it is made, nothing lost, held-out apart, nothing else overwritten."""
 
-import fcntl
+import functools
+import json
 import lzma
-import os
 import random
 import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
+import corpora
 import numpy as np
 import pytest
+from corpora import DATA, WORDS, encode_lines, files, make_text, prepare, read
 
-from bert_jax import config as configs
 from bert_jax import inspect
 from bert_jax import tokenizer as tokenizers
-from bert_jax.data import corpus, spool
+from bert_jax.data import corpus, partitions, shards
 from bert_jax.data import prepare as preparing
+from bert_jax.data import report as reports
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-
-WORDS = "the a cat dog bird saw ate took found old small red house tree fish and then it was not".split()
-DATA = Path(__file__).parents[2] / "shared" / "data"
-
-
-def make_text(documents: int, seed: int = 0) -> list[str]:
-    """Documents of random sentences, a sentence a line."""
-    draw = random.Random(seed)
-    return [
-        "\n".join(
-            " ".join(draw.choices(WORDS, k=draw.randrange(3, 12)))
-            for _ in range(draw.randrange(1, 6))
-        )
-        for _ in range(documents)
-    ]
 
 
 @pytest.fixture
 def make(tmp_path):
     """make(documents or bytes, key=value...) -> a config whose corpus they are; one process, 200 pieces."""
-
-    def config_of(documents, *overrides):
-        text = documents if isinstance(documents, bytes) else "\n\n".join(documents).encode()
-        (tmp_path / "corpus.txt").write_bytes(text)
-        keys = {
-            "corpus.source": tmp_path / "corpus.txt",
-            "corpus.workers": 1,
-            "corpus.heldout": 0.1,
-            "tokenizer.size": 200,
-            "store": tmp_path / "store",
-        }
-        return configs.load(
-            "demo", [f"{key}={value}" for key, value in keys.items()] + [*overrides]
-        )
-
-    return config_of
+    return functools.partial(corpora.config_of, tmp_path)
 
 
-def prepare(config) -> stores.Store:
-    preparing.prepare(config, log=lambda line: None)
-    return stores.open_store(config.store, hashes=True)
-
-
-def read(split: stores.Split) -> list[list[tuple]]:
-    """Documents of sentences of ids."""
-    sentences = np.split(split.tokens, split.sentence_ends[:-1])
-    sentences = [tuple(sentence.tolist()) for sentence in sentences]
-    starts = [0, *split.document_ends[:-1]]
-    return [sentences[a:b] for a, b in zip(starts, split.document_ends, strict=True)]
-
-
-def files(directory) -> dict:
-    paths = sorted(path for path in Path(directory).rglob("*") if path.is_file())
-    return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Many blocks, shards and partitions of a small corpus."""
+    monkeypatch.setattr(corpus, "BLOCK", 1000)
+    monkeypatch.setattr(shards, "BLOCKS", 3)
 
 
 def test_the_store_is_the_corpus(make):
     texts = make_text(300)
-    store = prepare(make(texts))
+    config = make(texts)
+    store = prepare(config)
     tokenizer = tokenizers.load(store.path / "tokenizer")
     encoded = [encode_lines(tokenizer.encode, text) for text in texts]
     train, heldout = read(store.splits["train"]), read(store.splits["heldout"])
@@ -94,34 +52,94 @@ def test_the_store_is_the_corpus(make):
     }
     assert store.manifest["special"] == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
     assert store.manifest["vocabulary"] == tokenizer.size
-    assert not list(store.path.glob("scratch*"))
+    assert sorted(path.name for path in Path(config.store).parent.iterdir()) == [
+        "corpus.txt",
+        "store",
+    ]
 
 
-def test_unigrams_and_entropy(make):
-    store = prepare(make(make_text(100)))
-    tokens = store.splits["train"].tokens
+def report_of(store) -> dict:
+    return json.loads((store.path / "report.json").read_text())
+
+
+def halves() -> tuple[list[str], list[str]]:
+    """Documents of two sources: ten stand in both, and of those in the first some are like one in the second."""
+    texts = [text + "\nit was not" * (not n % 30) for n, text in enumerate(make_text(300))]
+    similar = [f"{text} tree" for text in texts[:150] if len(text) > 150]
+    return texts[190:] + texts[:10] + similar, texts[:200]
+
+
+def two_sources(make, tmp_path, *overrides):
+    first, second = halves()
+    corpora.write(tmp_path / "other.txt", first)
+    source = f"corpus.source={tmp_path}/other.txt,{tmp_path}/corpus.txt"
+    return make(second, source, "corpus.format=lines,lines", *overrides)
+
+
+def test_documents_of_a_source_stay_together(make, tmp_path, small_parts):
+    store = prepare(two_sources(make, tmp_path))
+    sources = store.manifest["sources"]
+    assert [source["source"] for source in sources] == [
+        f"{tmp_path}/other.txt",
+        f"{tmp_path}/corpus.txt",
+    ]
+    first, second = halves()
+    assert report_of(store)["duplicates"] == 20
+    encode = tokenizers.load(store.path / "tokenizer").encode
+    for number, texts in enumerate([first, second[10:190]]):
+        order = [encode_lines(encode, text) for text in texts]
+        both = []
+        for name in stores.SPLITS:
+            ends = store.splits[name].source_ends
+            found = read(store.splits[name])[ends[number - 1] if number else 0 : ends[number]]
+            assert found == [document for document in order if document in found]
+            assert len(found) == sources[number]["documents"][name]
+            tokens = sum(len(sentence) for document in found for sentence in document)
+            assert tokens == sources[number]["tokens"][name]
+            both += found
+        assert sorted(both) == sorted(order)
+
+
+def test_a_source_of_duplicates_alone_stays_in_the_list(make, tmp_path):
+    texts = make_text(100)
+    corpora.write(tmp_path / "again.txt", texts[20:60])
+    store = prepare(make(texts, f"corpus.source={tmp_path}/corpus.txt,{tmp_path}/again.txt"))
+    none = {"train": 0, "heldout": 0}
+    assert [source["documents"] for source in store.manifest["sources"]] == [
+        {"train": 90, "heldout": 10},
+        none,
+    ]
+    assert store.manifest["sources"][1]["tokens"] == none
+    assert np.load(store.path / "unigrams.npy")[1].sum() == 0
+
+
+def test_unigrams_of_each_source_and_entropy(make, tmp_path):
+    store = prepare(two_sources(make, tmp_path))
+    train = store.splits["train"]
     unigrams = np.load(store.path / "unigrams.npy")
-    assert unigrams.tolist() == [int((tokens == piece).sum()) for piece in range(len(unigrams))]
-    share = unigrams[tokens] / len(tokens)  # the entropy is the mean of -log p over the tokens
+    ends = train.sentence_ends[train.document_ends[train.source_ends - 1] - 1]
+    for counts, tokens in zip(unigrams, np.split(train.tokens, ends[:-1]), strict=True):
+        assert counts.tolist() == [int((tokens == piece).sum()) for piece in range(len(counts))]
+    share = unigrams.sum(axis=0)[train.tokens] / len(train.tokens)  # the mean of -log p over tokens
     assert store.manifest["unigram_entropy"] == pytest.approx(-np.log(share).mean(), rel=1e-12)
 
 
-def test_bits_do_not_depend_on_the_workers(make, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "BLOCK", 1000)  # many blocks of a small corpus
-    texts = make_text(400)
-    texts[7:7] = texts[100:110]
-    one = prepare(make(texts))
-    two = prepare(make(texts, "corpus.workers=2", f"store={tmp_path / 'two'}"))
-    assert files(one.path) == files(two.path)
-    assert one.manifest["report"]["duplicates"] == 10
+@pytest.mark.parametrize("number", [2, 7])
+def test_bits_do_not_depend_on_the_workers(make, tmp_path, small_parts, number):
+    filters = "filter.near_duplicates=0.5", "filter.repeats=2"
+    one = prepare(two_sources(make, tmp_path, *filters))
+    more = f"corpus.workers={number}", f"store={tmp_path / 'more'}"
+    assert files(one.path) == files(prepare(two_sources(make, tmp_path, *filters, *more)).path)
+    found = report_of(one)
+    assert found["duplicates"] and found["near_duplicates"] and found["repeated_dropped"]
 
 
-def test_blocks_and_tables_leave_no_trace(make, tmp_path, monkeypatch):
+def test_blocks_shards_and_partitions_leave_no_trace(make, tmp_path, monkeypatch):
     texts = make_text(200)
-    config = make(texts)
-    one = files(prepare(config).path)
+    one = files(prepare(make(texts)).path)
     monkeypatch.setattr(corpus, "BLOCK", 500)
-    monkeypatch.setattr(spool, "PARTITIONS", 4)
+    monkeypatch.setattr(shards, "BLOCKS", 2)
+    monkeypatch.setattr(partitions, "BITS", 2)
     assert files(prepare(make(texts, f"store={tmp_path / 'two'}")).path) == one
 
 
@@ -136,7 +154,7 @@ def test_heldout_is_a_function_of_content(make, tmp_path):
     random.Random(1).shuffle(shuffled)
     two = prepare(make(shuffled, vocabulary, f"store={tmp_path / 'two'}"))
     assert sorted(read(one.splits["heldout"])) == sorted(read(two.splits["heldout"]))
-    assert two.manifest["report"]["duplicates"] == 400
+    assert report_of(two)["duplicates"] == 400
     train, heldout = (set(map(str, read(two.splits[name]))) for name in stores.SPLITS)
     assert not train & heldout and len(train) + len(heldout) == 200
 
@@ -145,7 +163,7 @@ def test_equal_to_the_model_is_a_duplicate_and_the_first_survives(make):
     texts = ["one cat", "The Cat", "a dog ran", "the cat", "old birds", "the  cat\x01", "fish eat"]
     store = prepare(make(texts))
     found = [*read(store.splits["train"]), *read(store.splits["heldout"])]
-    assert store.manifest["report"]["duplicates"] == 2 and len(found) == 5
+    assert report_of(store)["duplicates"] == 2 and len(found) == 5
 
 
 def test_of_duplicates_the_first_keeps_its_place(make):
@@ -158,18 +176,14 @@ def test_of_duplicates_the_first_keeps_its_place(make):
         assert places == sorted(places)
 
 
-def encode_lines(encode, text: str) -> list[tuple]:
-    return [tuple(ids) for ids in encode(text.split("\n"))]
-
-
 def test_problems_are_counted_not_fatal(make):
     lines = [*make_text(20), "\x01", b"bad \xff line", b"nul \0 line", b"x" * 10_000_000]
     text = b"\n\n".join(line if isinstance(line, bytes) else line.encode() for line in lines)
-    report = prepare(make(text)).manifest["report"]
+    report = report_of(prepare(make(text)))
     problems = {"lines not UTF-8": 1, "lines over 1 MB": 1, "lines with NUL bytes": 1}
     assert report["problems"] == problems and report["empty"] == 1
     assert report["train"]["documents"] + report["heldout"]["documents"] == 20
-    assert all(isinstance(line, str) and line for line in preparing.describe(report))
+    assert all(isinstance(line, str) and line for line in reports.describe(report))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +208,7 @@ def test_four_documents_are_enough(make):
     assert [len(read(store.splits[name])) for name in stores.SPLITS] == [2, 2]
 
 
-def test_an_error_leaves_nothing(make, tmp_path, monkeypatch):
+def test_a_bad_file_leaves_nothing(make, tmp_path):
     with lzma.open(tmp_path / "b.xz", "wb") as file:
         file.write("\n\n".join(make_text(3000, seed=2)).encode())
     whole = (tmp_path / "b.xz").read_bytes()
@@ -204,14 +218,6 @@ def test_an_error_leaves_nothing(make, tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="b.xz: damaged or cut short"):
         prepare(config)
     assert files(tmp_path) == before
-
-    def interrupt(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(preparing, "write_splits", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        prepare(make(make_text(50)))
-    assert files(tmp_path) == before and not Path(config.store).exists()
 
 
 def test_before_any_work(make, tmp_path):
@@ -228,27 +234,13 @@ def test_before_any_work(make, tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
 
 
-def test_left_by_a_kill_is_cleaned_and_in_use_is_refused(make, tmp_path):
-    left = tmp_path / ".store.preparing"
-    (left / "train").mkdir(parents=True)
-    (left / "train" / "junk").write_text("junk")
-    lock = os.open(left, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    with pytest.raises(BadInput, match="another process is preparing"):
-        prepare(make(make_text(50)))
-    assert (left / "train" / "junk").exists()
-    os.close(lock)
-    store = prepare(make(make_text(50)))
-    assert not left.exists() and "train/junk" not in files(store.path)
-
-
 def test_a_finished_store_is_kept(make):
     texts = make_text(50)
     store = prepare(make(texts))
     times = {path: path.stat().st_mtime_ns for path in store.path.rglob("*")}
     lines = []
     report = preparing.prepare(make(texts, "corpus.workers=2"), log=lines.append)
-    assert report == store.manifest["report"] and "already prepared" in lines[0]
+    assert report == report_of(store) and "already prepared" in lines[0]
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == times
     with pytest.raises(BadInput, match="names 1 of"):
         prepare(make([*texts, "more text"]))
@@ -262,10 +254,12 @@ def test_a_store_of_something_else_is_refused(make, tmp_path):
     config = make(texts)
     prepare(config)
     assert preparing.open_or_refuse(config).manifest["splits"]["heldout"]["documents"] == 5
+    assert prepare(make(texts, "corpus.weights=(2.0,)", "corpus.data_dir=elsewhere"))
     tokenizers.train("wordpiece", texts, 150, True).save(tmp_path)
     for override, message in [
         ("corpus.heldout=0.2", "config.corpus.heldout 0.1 there, 0.2 asked for"),
         ("corpus.source=pydocs", "config.corpus.source .* there, 'pydocs' asked for"),
+        ("filter.repeats=9", "config.filter.repeats 0 there, 9 asked for"),
         ("tokenizer.size=201", "config.tokenizer.size 200 there, 201 asked for"),
         ("tokenizer.lowercase=False", "config.tokenizer.lowercase True there, False asked for"),
         (f"tokenizer.path={tmp_path}/vocab.txt", "config.tokenizer.path None there"),
@@ -317,18 +311,6 @@ def test_fingerprints_tell_contents_apart(make, tmp_path):
     assert prepare(make(texts, f"store={tmp_path}/again")).fingerprint in found
 
 
-def test_a_sample_is_spread_over_the_corpus(make, monkeypatch):
-    monkeypatch.setattr(corpus, "BLOCK", 1)
-    config = make([f"document {number}" for number in range(1000)])
-    source = preparing.Source([Path(config.corpus.source)], "lines", "lines", {})
-    monkeypatch.setattr(
-        corpus, "read_lines", lambda path, problems: path.read_bytes().splitlines(keepends=True)
-    )
-    sample = [int(text.split()[1]) for text in preparing.sample_blocks(source, 3000)]
-    assert sample == list(range(0, 1000, sample[1])) and 100 < len(sample) < 250
-    assert len(preparing.sample_blocks(source, 10**9)) == 1000
-
-
 def test_text_to_store_of_wikipedia(make, tmp_path):
     """The sentences of the store are the text's words, all of them and in order."""
     path = DATA / "enwiki" / "enwiki-2014-part0.txt.xz"
@@ -344,78 +326,6 @@ def test_text_to_store_of_wikipedia(make, tmp_path):
     found = {sum(document, ()) for name in stores.SPLITS for document in read(store.splits[name])}
     bodies = [block.split("\n", 2)[2] for block in text.split("</doc>\n")[:-1]]
     assert found == {tuple(tokenizer.encode([body])[0]) for body in bodies}
-
-
-def make_large(make, directory):
-    """Work of some seconds for two workers, with a vocabulary given."""
-    texts = make_text(50_000)
-    tokenizers.train("wordpiece", texts[:1000], 200, True).save(directory / "vocabulary")
-    vocabulary = f"tokenizer.path={directory}/vocabulary/vocab.txt"
-    return make(texts, "corpus.workers=2", vocabulary)
-
-
-def test_no_process_outlives_a_kill(make, tmp_path):
-    """Workers of a killed parent end by themselves, and what it left does not stop the next one."""
-    config = make_large(make, tmp_path)
-    configs.save(config, tmp_path / "config.json")
-    code = (
-        "from bert_jax import config; from bert_jax.data import prepare\n"
-        f"prepare.prepare(config.load({str(tmp_path / 'config.json')!r}))"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    wait_for(lambda: at_work(tmp_path))
-    parent.kill()
-    parent.wait()
-    wait_for(lambda: processes(parent.pid) == 0)
-    assert not Path(config.store).exists()
-    assert prepare(config).manifest["splits"]["train"]["documents"] > 40_000
-
-
-def wait_for(condition, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def at_work(directory: Path) -> bool:
-    """Whether the workers have sent a first block: only then do they run for certain."""
-    tokens = directory / ".store.preparing" / "scratch" / "tokens"
-    return tokens.exists() and tokens.stat().st_size > 0
-
-
-def processes(session: int) -> int:
-    """How many processes of a session live."""
-    fields = [read_stat(path) for path in Path("/proc").glob("[0-9]*/stat")]
-    return sum(int(field[3]) == session and field[0] != "Z" for field in fields if field)
-
-
-def read_stat(path: Path) -> list[str]:
-    try:
-        return path.read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def test_ctrl_c_leaves_nothing(make, tmp_path):
-    config = make_large(make, tmp_path)
-    configs.save(config, tmp_path / "config.json")
-    code = (
-        "import sys; from bert_jax import config; from bert_jax.data import prepare\n"
-        f"try: prepare.prepare(config.load({str(tmp_path / 'config.json')!r}))\n"
-        "except KeyboardInterrupt: sys.exit(130)"
-    )
-    pipe = subprocess.PIPE
-    parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stderr=pipe)
-    wait_for(lambda: at_work(tmp_path))
-    os.killpg(parent.pid, signal.SIGINT)  # as a terminal does: to workers too
-    _, errors = parent.communicate(timeout=30)
-    assert parent.returncode == 130 and errors == b""
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "config.json",
-        "corpus.txt",
-        "vocabulary",
-    ]
 
 
 SIZES = {"unigram": 40, "bpe": 60, "byte_bpe": 300}

@@ -8,8 +8,10 @@ and is done by many. A new source is a function that yields blocks.
 import ast
 import glob
 import gzip
+import hashlib
 import html
 import importlib.util
+import json
 import lzma
 import re
 import sysconfig
@@ -18,6 +20,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from bert_jax.errors import BadInput
 
@@ -27,6 +30,56 @@ LONGEST_DOCUMENT = 4 << 20  # bytes; longer ones are parted at a line, so that m
 LONGEST_SENTENCE = 2000  # characters; longer ones are parted at a space
 
 Block = list[bytes]
+
+
+class Reading(NamedTuple):
+    form: str
+    sentences: str
+
+
+class Source(NamedTuple):
+    name: str
+    reading: Reading
+    files_read: dict
+    paths: list[Path]
+
+    def blocks(self, problems: Counter) -> Iterator[Block]:
+        return blocks(self.paths, self.reading.form, problems)
+
+
+def open_sources(config) -> list[Source]:
+    names = [name.strip() for name in config.corpus.source.split(",")]
+    forms = config.corpus.format.split(",") * len(names)
+    return [
+        open_source(name, form, config.corpus.sentences)
+        for name, form in zip(names, forms, strict=False)
+    ]
+
+
+def open_source(name: str, form: str, sentences: str) -> Source:
+    if name == "pydocs":
+        return Source(name, Reading("lines", "rules"), {}, [])
+    paths = find_files(name)
+    sentences = {"auto": "lines" if form == "lines" else "rules"}.get(sentences, sentences)
+    return Source(name, Reading(form, sentences), files_read(paths), paths)
+
+
+def files_read(paths: list[Path]) -> dict:
+    """What is cheap to know about text files: how many, their bytes together, a digest of names and sizes."""
+    table = [[path.name, path.stat().st_size] for path in paths]
+    digest = hashlib.sha256(json.dumps(table).encode()).hexdigest()
+    return {"files": len(table), "bytes": sum(size for _, size in table), "sha256": digest}
+
+
+def materialize(source: Source, directory: Path, run: Callable) -> Source:
+    if source.name != "pydocs":
+        return source
+    path = directory / "pydocs.txt"
+    write_pydocs(path, run)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    read = {"files": 1, "bytes": path.stat().st_size, "sha256": digest}
+    return source._replace(paths=[path], files_read=read)
+
 
 # --- Text files -----------------------------------------------------------------------------------
 
@@ -123,8 +176,9 @@ def blocks(paths: Iterable[Path], form: str, problems: Counter) -> Iterator[Bloc
 # --- From a block to sentences --------------------------------------------------------------------
 
 
-def documents(block: Block, form: str, sentences: str, problems: Counter) -> list[list[str]]:
+def documents(block: Block, reading, problems: Counter) -> list[list[str]]:
     """The documents of a block as lists of sentences; a document may turn out empty."""
+    form, sentences = reading.form, reading.sentences
     split = str.split if sentences == "lines" else split_sentences
     part = {"lines": part_lines, "files": part_file, "wiki": part_wiki}[form]
     result = []

@@ -1,53 +1,63 @@
-"""Documents -> token store, once, in parallel, in bounded memory.
+"""Documents -> token store, once, in parallel, in bounded memory; what is killed continues from whole shards.
 
-    corpus -> blocks -> (process pool) ids and hashes -> spool on disk -> duplicates, held-out -> splits
+    sources -> blocks -> (process pool) ids and hashes -> shards -> filters, held-out -> splits -> store
 
-Blocks and the order of their results do not depend on the number of workers, so neither does a bit
-of the store. Memory holds a few blocks in flight and what spool.py needs.
+Blocks, shards and their order do not depend on the number of workers or on interruptions, so neither does a bit of the
+store. Memory holds a few blocks in flight, one shard, and a few bytes a document.
 """
 
 import contextlib
-import fcntl
-import functools
 import hashlib
 import json
-import os
+import platform
 import shutil
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax import tokenizer as tokenizers
-from bert_jax.data import corpus
+from bert_jax.data import corpus, filters, report, shards, splits
 from bert_jax.data import store as stores
+from bert_jax.data.encode import Vocabulary, encode
 from bert_jax.data.pool import workers
-from bert_jax.data.spool import DUPLICATE, Encoded, Spool, choose_splits, write_splits
-from bert_jax.errors import BadInput
+from bert_jax.data.sample import sample
+from bert_jax.data.workplace import clear, follow, hidden, rename, workplace
+from bert_jax.errors import BadInput, Unfinished
 from bert_jax.tokenizer import Tokenizer
 
-LOG_EVERY = 10.0  # seconds
+# Libraries that decide the bits of a store, beside the code of this package.
+DECIDING = ("numpy", "tokenizers", "sentencepiece", "datasketch", "tensorflow-datasets")
 
 
 def prepare(config, log: Callable[[str], None] = print) -> dict:
     """Makes the store that `config` asks for, or keeps the one that is there; returns the report.
 
-    Raises BadInput for unusable text, files or vocabulary, and where the store is of another corpus or tokenizer. Until
-    the store is whole nothing lies at `config.store`; after an error nothing is left.
+    Nothing lies at `config.store` until the store is whole. Whatever stops this, the next start continues from the
+    shards that were whole. Raises BadInput, and leaves nothing, for unusable text, files or vocabulary, and where the
+    store is of another corpus or tokenizer; Unfinished where the machine fails, as by a full disk.
     """
     path = Path(config.store)
     if path.exists() and not is_empty(path):
         if not (path / "manifest.json").exists():
             raise BadInput(f"config.store={config.store!r}: exists, and is not a token store")
-        report = keep(config)
+        kept = keep(config)
+        clear(path)
         log(f"store {path}: already prepared")
-        return report
-    check_source(config)
-    with new_directory(path) as directory, workers(config.corpus.workers) as run:
-        return build(config, directory, run, log)
+        return kept
+    sources = corpus.open_sources(config)
+    if config.tokenizer.path:
+        given_vocabulary(config)
+    try:
+        with workplace(path) as directory, workers(config.corpus.workers) as run:
+            return build(config, sources, directory, run, log)
+    except (OSError, BrokenProcessPool, shards.Damaged) as error:
+        raise Unfinished(
+            f"config.store={config.store!r}: not finished ({error}); {hidden(path)} stays, the next start continues"
+        ) from error
 
 
 def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
@@ -66,13 +76,15 @@ def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
 
 def made_from(config) -> dict:
     """What decides a store's content, by key of the config; a vocabulary counts by its content, not its place."""
-    made = {
-        f"corpus.{key}": config.corpus[key] for key in ("source", "format", "sentences", "heldout")
-    }
-    keys = ("kind", "lowercase", "size", "sample")
+    keys = "source", "format", "field", "sentences", "heldout"
+    made = {f"corpus.{key}": config.corpus[key] for key in keys}
+    made |= {f"filter.{key}": value for key, value in config.filter.items()}
     if config.tokenizer.path:
         made["tokenizer.path"] = given_vocabulary(config).fingerprint
-        keys = ("lowercase",) if config.tokenizer.path.endswith(".txt") else ()
+        # Of the files that can be given, a vocab.txt alone does not know its case.
+        txt = Path(config.tokenizer.path).suffix == ".txt"
+        return made | ({"tokenizer.lowercase": config.tokenizer.lowercase} if txt else {})
+    keys = "kind", "size", "lowercase", "sample"
     return made | {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
 
 
@@ -81,302 +93,189 @@ def given_vocabulary(config) -> Tokenizer:
 
 
 def keep(config) -> dict:
-    """The report of a finished store, if it is of this config and its text files are what they were."""
+    """The report of a finished store, if it is of this config and its text is what it was."""
     store = open_or_refuse(config)
-    now = there = store.manifest["files_read"]
-    if config.corpus.source != "pydocs":
-        with contextlib.suppress(BadInput):  # a store outlives its text files
-            now = files_read(corpus.find_files(config.corpus.source))
-    if now != there:
-        raise BadInput(
-            f"{config.store}: made from {there['files']} files of {there['bytes']} bytes, but config.corpus.source"
-            f"={config.corpus.source!r} names {now['files']} of {now['bytes']} now; prepare into a new directory"
-        )
-    return store.manifest["report"]
-
-
-def files_read(paths: list[Path]) -> dict:
-    """What is cheap to know about text files: how many, their bytes together, a digest of names and sizes."""
-    table = [[path.name, path.stat().st_size] for path in paths]
-    digest = hashlib.sha256(json.dumps(table).encode()).hexdigest()
-    return {"files": len(table), "bytes": sum(size for _, size in table), "sha256": digest}
-
-
-def check_source(config) -> None:
-    """Everything that can be known to be wrong before any work is done."""
-    if config.corpus.source != "pydocs":
-        corpus.find_files(config.corpus.source)
-    if config.tokenizer.path:
-        given_vocabulary(config)
+    sources = []
+    with contextlib.suppress(BadInput):  # a store outlives its text files
+        sources = corpus.open_sources(config)
+    for source, there in zip(sources, store.manifest["files_read"], strict=False):
+        now = source.files_read or there  # that of pydocs is known once it is written
+        if now != there:
+            raise BadInput(
+                f"{config.store}: made from {there['files']} files of {there['bytes']} bytes, but config.corpus.source"
+                f" {source.name!r} names {now['files']} of {now['bytes']} now; prepare into a new directory"
+            )
+    return json.loads((store.path / "report.json").read_text())
 
 
 def is_empty(path: Path) -> bool:
     return path.is_dir() and not any(path.iterdir())
 
 
-@contextlib.contextmanager
-def new_directory(path: Path) -> Iterator[Path]:
-    """A temporary sibling that takes the name `path` when the block ends well, and goes when it does not.
-
-    It is locked, so that one left behind by a kill is told from one that another process is filling.
-    """
-    directory = path.parent / f".{path.name}.preparing"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = os.open(directory, os.O_RDONLY)
-    except OSError as error:
-        raise BadInput(
-            f"config.store={str(path)!r}: cannot be written ({error.strerror})"
-        ) from None
-    try:
-        take(lock, directory, path)
-        empty(directory)
-        try:
-            yield directory
-            directory.rename(path)
-        except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
-    finally:
-        os.close(lock)
-
-
-def take(lock: int, directory: Path, path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BadInput(f"config.store={str(path)!r}: another process is preparing it") from None
-    if not directory.exists():
-        raise BadInput(f"config.store={str(path)!r}: another process has just prepared it")
-
-
-def empty(directory: Path) -> None:
-    for path in directory.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def build(config, directory: Path, run: Callable, log: Callable) -> dict:
-    """Fills `directory` with the store."""
+def build(config, sources: list, directory: Path, run: Callable, log: Callable) -> dict:
+    """Fills `directory`, and renames what has become the store; returns its report and how long it took."""
     start = time.monotonic()
-    scratch = directory / "scratch"
+    sources = materialized(sources, directory / "text", run)
+    follow(plan(config, sources), directory, log)
+    vocabulary, tokenizer = saved_vocabulary(config, sources, directory, log)
+    signatures = config.filter.near_duplicates > 0
+    encoded = encode(sources, vocabulary, signatures, directory / "shards", run, log)
+    scratch, store = directory / "scratch", directory / "store"
     scratch.mkdir()
-    source = text_source(config, scratch, run, log)
-    tokenizer = make_tokenizer(config, source, log)
-    tokenizer.save(directory / "tokenizer")
-    spool = tokenize(source, directory / "tokenizer", tokenizer, scratch, run, log)
-    split = choose_splits(spool, config.corpus.heldout)
-    unigrams = write_splits(spool, split, directory, tokenizer.size)
-    shutil.rmtree(scratch)
-    np.save(directory / "unigrams.npy", unigrams)
-    report = make_report(spool, split, unigrams, tokenizer)
-    write_manifest(config, directory, source, tokenizer, report)
+    store.mkdir()
+    chosen = filters.choose(encoded, config.filter, config.corpus.heldout, scratch)
+    written = splits.write(encoded, chosen, len(sources), store, tokenizer.size)
+    result = finish(config, sources, store, tokenizer, encoded, chosen, written)
+    rename(store, Path(config.store))
+    shutil.rmtree(directory)
     seconds = time.monotonic() - start
-    return report | {
-        "seconds": seconds,
-        "megabytes_per_second": spool.counts["bytes"] / 1e6 / seconds,
+    speed = encoded.counts["bytes"] / 1e6 / seconds
+    return result | {"seconds": seconds, "megabytes_per_second": speed}
+
+
+def materialized(sources: list, directory: Path, run: Callable) -> list[corpus.Source]:
+    """The sources, those without files as files in `directory`."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return [corpus.materialize(source, directory, run) for source in sources]
+
+
+def plan(config, sources: list[corpus.Source]) -> dict:
+    """Everything that decides the bits of shards and vocabulary, as far as it is cheap to know."""
+    code = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        code.update(path.read_bytes())
+    versions = {"python": platform.python_version()}
+    for name in DECIDING:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return {
+        "made_from": made_from(config),
+        "files_read": [source.files_read for source in sources],
+        "block": corpus.BLOCK,
+        "blocks": shards.BLOCKS,
+        "code": code.hexdigest(),
+        "versions": versions,
     }
 
 
-class Source(NamedTuple):
-    """Text files and how to read them."""
-
-    paths: list[Path]
-    form: str
-    sentences: str
-    files_read: dict
-
-    def blocks(self, problems: Counter) -> Iterator[corpus.Block]:
-        return corpus.blocks(self.paths, self.form, problems)
-
-
-def text_source(config, scratch: Path, run: Callable, log: Callable) -> Source:
-    """The corpus as text files; pydocs is first written into one."""
-    form, sentences = config.corpus.format, config.corpus.sentences
-    if config.corpus.source != "pydocs":
-        paths = corpus.find_files(config.corpus.source)
-        sentences = {"auto": "lines" if form == "lines" else "rules"}.get(sentences, sentences)
-        return Source(paths, form, sentences, files_read(paths))
-    path = scratch / "pydocs.txt"
-    corpus.write_pydocs(path, run)
-    digest = stores.digest(path)
-    log(
-        f"pydocs: {path.stat().st_size / 1e6:.1f} MB of text, fingerprint {digest[:16]}"
-        " (another one with other versions of Python and its packages)"
-    )
-    sentences = "rules" if sentences == "auto" else sentences
-    return Source(
-        [path], "lines", sentences, {"files": 1, "bytes": path.stat().st_size, "sha256": digest}
-    )
+def saved_vocabulary(
+    config, sources: list, directory: Path, log: Callable
+) -> tuple[Vocabulary, Tokenizer]:
+    """The vocabulary that is given or trained, saved in a directory that its fingerprint names."""
+    tokenizer = None
+    for path in directory.glob("vocabulary-*"):
+        tokenizer = load(path)
+    if not tokenizer:
+        tokenizer = make_tokenizer(config, sources, log)
+        temporary = directory / "vocabulary.writing"
+        tokenizer.save(temporary)
+        rename(temporary, directory / f"vocabulary-{tokenizer.fingerprint}")
+    path = directory / f"vocabulary-{tokenizer.fingerprint}"
+    return Vocabulary(str(path), tokenizer.fingerprint), tokenizer
 
 
-def make_tokenizer(config, source: Source, log: Callable) -> Tokenizer:
+def load(path: Path) -> Tokenizer | None:
+    """The vocabulary of an earlier start; None, and no longer there, if it is damaged."""
+    with contextlib.suppress(BadInput):
+        tokenizer = tokenizers.load(path)
+        if path.name == f"vocabulary-{tokenizer.fingerprint}":
+            return tokenizer
+    shutil.rmtree(path)
+    return None
+
+
+def make_tokenizer(config, sources: list, log: Callable) -> Tokenizer:
     if config.tokenizer.path:
         return given_vocabulary(config)
     start = time.monotonic()
-    sample = sample_blocks(source, config.tokenizer.sample * 1_000_000)
-    tokenizer = tokenizers.train(
-        config.tokenizer.kind, sample, config.tokenizer.size, config.tokenizer.lowercase
-    )
-    megabytes = sum(len(text) for text in sample) / 1e6
+    texts = sample(sources, config.tokenizer.sample * 1_000_000)
+    settings = config.tokenizer
+    tokenizer = tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
+    megabytes = sum(map(len, texts)) / 1e6
     log(
         f"vocabulary: {tokenizer.size} pieces from {megabytes:.1f} M characters in {time.monotonic() - start:.1f} s"
     )
     return tokenizer
 
 
-def sample_blocks(source: Source, limit: int) -> list[str]:
-    """Documents of blocks that are evenly spread over the corpus, of `limit` bytes at most (but one block at least)."""
-    kept, size, stride = [], 0, 1
-    for number, block in enumerate(source.blocks(Counter())):
-        if number % stride:
-            continue
-        kept.append(block)
-        size += sum(map(len, block))
-        while size > limit and len(kept) > 1:  # every second one has to go, and stay away
-            stride *= 2
-            kept = kept[::2]
-            size = sum(len(text) for block in kept for text in block)
-    parsed = (corpus.documents(block, source.form, "lines", Counter()) for block in kept)
-    return ["\n".join(document) for documents in parsed for document in documents]
-
-
-def tokenize(
-    source: Source, saved: Path, tokenizer: Tokenizer, scratch: Path, run: Callable, log: Callable
-) -> Spool:
-    """All documents in the order of the corpus, duplicates too, in files under `scratch`."""
-    spool = Spool(scratch, stores.token_type(tokenizer.size))
-    function = functools.partial(
-        encode_block, str(saved), tokenizer.fingerprint, source.form, source.sentences
-    )
-    start = reported = time.monotonic()
-    with spool:
-        for encoded in run(function, source.blocks(spool.problems)):
-            spool.add(encoded)
-            if time.monotonic() - reported > LOG_EVERY:
-                reported = time.monotonic()
-                megabytes = spool.counts["bytes"] / 1e6
-                log(
-                    f"prepare: {megabytes:,.0f} MB of text, {megabytes / (reported - start):.1f} MB/s"
-                )
-    return spool
-
-
-def encode_block(
-    saved: str, fingerprint: str, form: str, sentence_rule: str, block: corpus.Block
-) -> Encoded:
-    """Runs in a worker: the documents of a block as ids."""
-    problems = Counter()
-    parsed = corpus.documents(block, form, sentence_rule, problems)
-    kind, table = opened_table(saved, fingerprint)
-    tokens, ends = table.encode([sentence for document in parsed for sentence in document])
-    tokens = tokens.astype(kind)
-    lengths = np.diff(ends, prepend=0)
-    # A sentence of nothing but control characters has no pieces, and a document of such sentences
-    # no sentences.
-    sizes = np.array([len(document) for document in parsed], np.int64)
-    owners = np.repeat(np.arange(len(parsed)), sizes)[lengths > 0]
-    sentences = np.bincount(owners, minlength=len(parsed))
-    documents, lengths = sentences[sentences > 0], lengths[lengths > 0]
-    stops = np.cumsum(lengths)[np.cumsum(documents) - 1]
-    hashes = [hash_tokens(part) for part in np.split(tokens, stops[:-1])] if len(stops) else []
-    counts = Counter(bytes=sum(map(len, block)), empty=int((sentences == 0).sum()))
-    return Encoded(
-        tokens,
-        lengths.astype(np.uint32),
-        documents.astype(np.uint32),
-        np.array(hashes, np.uint64).reshape(-1, 2),
-        counts,
-        problems,
-    )
-
-
-@functools.lru_cache(maxsize=1)
-def opened_table(saved: str, fingerprint: str):
-    """(type of the ids, their encoder), one a process, kept between blocks; the fingerprint tells apart what lay at
-    the same place."""
-    tokenizer = tokenizers.load(saved)
-    return stores.token_type(tokenizer.size), tokenizer.table()
-
-
-def hash_tokens(tokens: np.ndarray) -> tuple[int, int]:
-    """128 bits of a document's ids, as two integers: what is equal to the model is a duplicate."""
-    digest = hashlib.blake2b(tokens.astype("<u4").tobytes(), digest_size=16).digest()
-    return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
-
-
-def entropy(counts: np.ndarray) -> float:
-    """Entropy in nats of the distribution that counts give."""
-    share = counts[counts > 0] / counts.sum()
-    return float(-(share * np.log(share)).sum())
-
-
-def make_report(
-    spool: Spool, split: np.ndarray, unigrams: np.ndarray, tokenizer: Tokenizer
+def finish(
+    config,
+    sources: list[corpus.Source],
+    directory: Path,
+    tokenizer: Tokenizer,
+    encoded: shards.Shards,
+    chosen: filters.Chosen,
+    written: splits.Written,
 ) -> dict:
-    """Counts of what was read and kept; a function of the corpus, so it can lie in the manifest."""
-    return {
-        "bytes": spool.counts["bytes"],
-        "empty": spool.counts["empty"],
-        "duplicates": int((split == DUPLICATE).sum()),
-        "problems": dict(sorted(spool.problems.items())),
-        "unknown_share": float(unigrams[tokenizer.unk] / unigrams.sum()),
-        "pieces_per_word": float(unigrams.sum() / unigrams[tokenizer.word_starts].sum()),
-        "unigram_entropy": entropy(unigrams),
-    }
-
-
-def write_manifest(
-    config, directory: Path, source: Source, tokenizer: Tokenizer, report: dict
-) -> None:
-    splits = {}
-    for name in stores.SPLITS:
-        arrays = [
-            np.load(directory / name / f"{array}.npy", mmap_mode="r") for array in stores.ARRAYS
-        ]
-        lengths = map(len, reversed(arrays))
-        splits[name] = dict(zip(("documents", "sentences", "tokens"), lengths, strict=True))
-    report |= splits
-    made = made_from(config)
+    """Adds to the splits in `directory` all else that a store holds, the manifest last; returns the report."""
+    tokenizer.save(directory / "tokenizer")
+    np.save(directory / "unigrams.npy", written.unigrams)
+    table = table_of_sources(sources, written)
+    counted = count(encoded, chosen, written, tokenizer)
+    result = report.make(config, directory, tokenizer, counted, table)
+    (directory / "report.json").write_text(json.dumps(result, indent=1) + "\n")
+    text = "".join(f"{line}\n" for line in report.describe(result))
+    (directory / "report.txt").write_text(text, encoding="utf-8")
     content = {path: stores.digest(directory / path) for path in content_paths()}
-    text = json.dumps([made, tokenizer.fingerprint, content], sort_keys=True)
+    made = made_from(config)
+    identity = json.dumps([made, tokenizer.fingerprint, content, table], sort_keys=True)
     manifest = {
-        "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
+        "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
         "made_from": made,
-        "files_read": source.files_read,
+        "files_read": [source.files_read for source in sources],
         "vocabulary": tokenizer.size,
         "special": tokenizer.special,
-        "sources": [
-            {
-                "source": config.corpus.source,
-                "documents": {name: splits[name]["documents"] for name in splits},
-            }
-        ],
-        "splits": splits,
-        "unigram_entropy": report["unigram_entropy"],
-        "report": report,
+        "sources": table,
+        "splits": {name: result[name] for name in stores.SPLITS},
+        "unigram_entropy": entropy(written.unigrams.sum(axis=0)),
     }
     stores.write_manifest(directory, manifest)
+    return result
+
+
+def table_of_sources(sources: list[corpus.Source], written: splits.Written) -> list[dict]:
+    """What the manifest says of each source, in the order of the config."""
+
+    def of_splits(counts: np.ndarray) -> dict:
+        return dict(zip(stores.SPLITS, counts.tolist(), strict=True))
+
+    return [
+        {
+            "source": source.name,
+            "format": source.reading.form,
+            "documents": of_splits(written.documents[number]),
+            "tokens": of_splits(written.tokens[number]),
+        }
+        for number, source in enumerate(sources)
+    ]
+
+
+def count(
+    encoded: shards.Shards, chosen: filters.Chosen, written: splits.Written, tokenizer: Tokenizer
+) -> report.Counted:
+    states = np.bincount(chosen.state, minlength=filters.EMPTIED + 1).tolist()
+    problems = dict(encoded.problems)
+    if states[filters.EMPTIED]:
+        problems["documents of repeated sentences alone"] = states[filters.EMPTIED]
+    return report.Counted(
+        bytes=encoded.counts["bytes"],
+        documents=encoded.counts["documents"],
+        empty=encoded.counts["empty"],
+        duplicates=states[filters.DUPLICATE],
+        near_duplicates=states[filters.NEAR],
+        problems=problems,
+        repeated_dropped=chosen.repeats.sentences,
+        repeated_share=written.often / max(1, int(written.unigrams.sum())),
+        most_repeated=[[times, tokenizer.decode(ids)] for times, ids in written.most],
+    )
 
 
 def content_paths() -> list[str]:
     return [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
 
 
-def describe(report: dict) -> list[str]:
-    """The report as a few lines to read."""
-    lines = [
-        f"{name}: {report[name]['documents']:,} documents, {report[name]['sentences']:,} sentences,"
-        f" {report[name]['tokens']:,} tokens"
-        for name in stores.SPLITS
-    ]
-    lines.append(
-        f"left out: {report['duplicates']:,} duplicate and {report['empty']:,} empty documents"
-    )
-    lines += [f"problems: {number:,} {reason}" for reason, number in report["problems"].items()]
-    lines.append(
-        f"{report['bytes'] / 1e6:,.1f} MB, {report['pieces_per_word']:.2f} pieces a word, {report['unknown_share']:.2%}"
-        f" unknown, unigram entropy {report['unigram_entropy']:.2f} nats"
-    )
-    if "seconds" in report:
-        lines.append(f"{report['seconds']:.1f} s, {report['megabytes_per_second']:.1f} MB/s")
-    return lines
+def entropy(counts: np.ndarray) -> float:
+    """Entropy in nats of the distribution that counts give."""
+    share = counts[counts > 0] / counts.sum()
+    return float(-(share * np.log(share)).sum())

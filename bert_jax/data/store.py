@@ -2,13 +2,15 @@
 
     manifest.json             format, what made it and its fingerprint, counts, SHA-256 of every file and of itself
     tokenizer/                the vocabulary, as bert_jax.tokenizer reads it
-    unigrams.npy              int64[V]    how often each piece stands in the training split
+    report.json, report.txt   what prepare counted, for programs and for people
+    unigrams.npy              int64[K, V] how often each piece stands in the training split, by source
     train/tokens.npy          uint16 or uint32[T], all sentences one after the other, no special pieces
     train/sentence_ends.npy   int64[S]    where each sentence ends in tokens, increasing
     train/document_ends.npy   int64[D]    where each document ends in sentences, increasing
     heldout/...               the same for the documents that are never trained on
 
-Sentences and documents are never empty. The documents of a source follow one another; the manifest counts them.
+Sentences and documents are never empty. The documents of a source follow one another, in the order of the config; the
+manifest's `sources` counts documents and tokens of each, by split. No document stands in both splits.
 
 A store is written under a temporary name and renamed when it is whole, so a
 directory with a manifest is a finished one.

@@ -1,0 +1,104 @@
+"""The hidden directory beside a store in which it is made: locked, kept when prepare is killed, gone after bad input.
+
+plan.json      what the rest belongs to: config, text files, versions
+text/          the text of sources that come without files
+vocabulary-*/  the trained vocabulary, by its fingerprint
+shards/        encoded text
+scratch/       files that are sorted
+store/         the store, renamed when it is whole and on the disk
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bert_jax.errors import BadInput
+
+
+def hidden(path: Path) -> Path:
+    return path.parent / f".{path.name}.preparing"
+
+
+@contextlib.contextmanager
+def workplace(path: Path) -> Iterator[Path]:
+    """The directory in which the store `path` is made, for this process alone; it stays unless BadInput is raised."""
+    directory = hidden(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise BadInput(
+            f"config.store={str(path)!r}: cannot be written ({error.strerror})"
+        ) from None
+    try:
+        take(lock, directory, path)
+        try:
+            yield directory
+        except BadInput:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+    finally:
+        os.close(lock)
+
+
+def take(lock: int, directory: Path, path: Path) -> None:
+    """Locks the directory, so that one left behind by a kill is told from one that another process is filling."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        other = not os.path.samestat(os.fstat(lock), directory.stat())
+    except BlockingIOError:
+        raise BadInput(f"config.store={str(path)!r}: another process is preparing it") from None
+    except FileNotFoundError:
+        other = True
+    if other:
+        raise BadInput(f"config.store={str(path)!r}: another process has just prepared it")
+
+
+def clear(path: Path) -> None:
+    """Removes what was left beside a finished store, unless another process is about to."""
+    if hidden(path).exists():
+        with contextlib.suppress(BadInput), workplace(path) as directory:
+            shutil.rmtree(directory)
+
+
+def follow(plan: dict, directory: Path, log: Callable) -> None:
+    """Leaves in `directory` what an earlier start of the same plan has finished; else nothing but text/."""
+    path = directory / "plan.json"
+    keep = {"text"}
+    try:
+        same = json.loads(path.read_text()) == plan
+    except FileNotFoundError:
+        same = None
+    except ValueError:
+        same = False
+    if same:
+        keep |= {path.name, "shards", *(found.name for found in directory.glob("vocabulary-*"))}
+    elif same is False:
+        log("starts over: what was left here is of another corpus, config or version")
+    for found in directory.iterdir():
+        if found.name not in keep:
+            shutil.rmtree(found) if found.is_dir() else found.unlink()
+    if not same:
+        temporary = directory / "plan.writing"
+        temporary.write_text(json.dumps(plan) + "\n")
+        rename(temporary, path)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Renames a file or a directory once all that it holds is on the disk."""
+    for path in [*old.rglob("*"), old]:
+        sync(path)
+    old.rename(new)
+    sync(new.parent)
+
+
+def sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
