@@ -248,7 +248,7 @@ def test_a_finished_store_is_kept(make):
     report = preparing.prepare(make(texts, "corpus.workers=2"), log=lines.append)
     assert report == store.manifest["report"] and "already prepared" in lines[0]
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == times
-    with pytest.raises(BadInput, match="names 1 of"):
+    with pytest.raises(BadInput, match="names 1 files, .* bytes now"):
         prepare(make([*texts, "more text"]))
     config = make(texts)
     Path(config.corpus.source).unlink()  # a store outlives its text
@@ -318,13 +318,10 @@ def test_fingerprints_tell_contents_apart(make, tmp_path):
 def test_a_sample_is_spread_over_the_corpus(make, monkeypatch):
     monkeypatch.setattr(corpus, "BLOCK", 1)
     config = make([f"document {number}" for number in range(1000)])
-    source = preparing.Source([Path(config.corpus.source)], "lines", "lines", {})
-    monkeypatch.setattr(
-        corpus, "read_lines", lambda path, problems: path.read_bytes().splitlines(keepends=True)
-    )
-    sample = [int(text.split()[1]) for text in preparing.sample_blocks(source, 3000)]
+    sources = corpus.open_sources(config)
+    sample = [int(text.split()[1]) for text in preparing.sample_texts(sources, 3000)]
     assert sample == list(range(0, 1000, sample[1])) and 100 < len(sample) < 250
-    assert len(preparing.sample_blocks(source, 10**9)) == 1000
+    assert len(preparing.sample_texts(sources, 10**9)) == 1000
 
 
 def test_text_to_store_of_wikipedia(make, tmp_path):

@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -45,9 +44,10 @@ def prepare(config, log: Callable[[str], None] = print) -> dict:
         report = keep(config)
         log(f"store {path}: already prepared")
         return report
-    check_source(config)
+    check_vocabulary(config)
+    sources = corpus.open_sources(config)
     with new_directory(path) as directory, workers(config.corpus.workers) as run:
-        return build(config, directory, run, log)
+        return build(config, sources, directory, run, log)
 
 
 def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
@@ -67,7 +67,8 @@ def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
 def made_from(config) -> dict:
     """What decides a store's content, by key of the config; a vocabulary counts by its content, not its place."""
     made = {
-        f"corpus.{key}": config.corpus[key] for key in ("source", "format", "sentences", "heldout")
+        f"corpus.{key}": config.corpus[key]
+        for key in ("source", "format", "field", "sentences", "heldout")
     }
     keys = (
         ("kind", "lowercase") if config.tokenizer.path else ("kind", "lowercase", "size", "sample")
@@ -85,29 +86,29 @@ def given_vocabulary(config) -> Tokenizer:
 def keep(config) -> dict:
     """The report of a finished store, if it is of this config and its text files are what they were."""
     store = open_or_refuse(config)
-    now = there = store.manifest["files_read"]
-    if config.corpus.source != "pydocs":
-        with contextlib.suppress(BadInput):  # a store outlives its text files
-            now = files_read(corpus.find_files(config.corpus.source))
-    if now != there:
-        raise BadInput(
-            f"{config.store}: made from {there['files']} files of {there['bytes']} bytes, but config.corpus.source"
-            f"={config.corpus.source!r} names {now['files']} of {now['bytes']} now; prepare into a new directory"
-        )
+    there = store.manifest["files_read"]
+    now = files_now(config)
+    for name in now:
+        if now[name] and now[name] != there[name]:
+            raise BadInput(
+                f"{config.store}: made from {describe_files(there[name])}, but config.corpus.source={name!r} names"
+                f" {describe_files(now[name])} now; prepare into a new directory"
+            )
     return store.manifest["report"]
 
 
-def files_read(paths: list[Path]) -> dict:
-    """What is cheap to know about text files: how many, their bytes together, a digest of names and sizes."""
-    table = [[path.name, path.stat().st_size] for path in paths]
-    digest = hashlib.sha256(json.dumps(table).encode()).hexdigest()
-    return {"files": len(table), "bytes": sum(size for _, size in table), "sha256": digest}
+def files_now(config) -> dict:
+    """What is known of the sources now, by name; {} where they are gone, which a store outlives."""
+    with contextlib.suppress(BadInput):
+        return {source.name: source.files_read for source in corpus.open_sources(config)}
+    return {}
 
 
-def check_source(config) -> None:
-    """Everything that can be known to be wrong before any work is done."""
-    if config.corpus.source != "pydocs":
-        corpus.find_files(config.corpus.source)
+def describe_files(known: dict) -> str:
+    return ", ".join(f"{number} {what}" for what, number in known.items() if what != "sha256")
+
+
+def check_vocabulary(config) -> None:
     if config.tokenizer.path:
         given_vocabulary(config)
 
@@ -157,21 +158,25 @@ def empty(directory: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def build(config, directory: Path, run: Callable, log: Callable) -> dict:
+def build(
+    config, sources: list[corpus.Source], directory: Path, run: Callable, log: Callable
+) -> dict:
     """Fills `directory` with the store."""
     start = time.monotonic()
     scratch = directory / "scratch"
     scratch.mkdir()
-    source = text_source(config, scratch, run, log)
-    tokenizer = make_tokenizer(config, source, log)
+    sources = [corpus.materialize(source, scratch, run) for source in sources]
+    for source in sources:
+        log(f"{source.name}: {source.files_read}")
+    tokenizer = make_tokenizer(config, sources, log)
     tokenizer.save(directory / "tokenizer")
-    spool = tokenize(source, directory / "tokenizer", tokenizer, scratch, run, log)
+    spool = tokenize(sources, directory / "tokenizer", tokenizer, scratch, run, log)
     split = choose_splits(spool, config.corpus.heldout)
     unigrams = write_splits(spool, split, directory, tokenizer.size)
     shutil.rmtree(scratch)
     np.save(directory / "unigrams.npy", unigrams)
     report = make_report(spool, split, unigrams, tokenizer)
-    write_manifest(config, directory, source, tokenizer, report)
+    write_manifest(config, directory, sources, tokenizer, report)
     seconds = time.monotonic() - start
     return report | {
         "seconds": seconds,
@@ -179,43 +184,11 @@ def build(config, directory: Path, run: Callable, log: Callable) -> dict:
     }
 
 
-class Source(NamedTuple):
-    """Text files and how to read them."""
-
-    paths: list[Path]
-    form: str
-    sentences: str
-    files_read: dict
-
-    def blocks(self, problems: Counter) -> Iterator[corpus.Block]:
-        return corpus.blocks(self.paths, self.form, problems)
-
-
-def text_source(config, scratch: Path, run: Callable, log: Callable) -> Source:
-    """The corpus as text files; pydocs is first written into one."""
-    form, sentences = config.corpus.format, config.corpus.sentences
-    if config.corpus.source != "pydocs":
-        paths = corpus.find_files(config.corpus.source)
-        sentences = {"auto": "lines" if form == "lines" else "rules"}.get(sentences, sentences)
-        return Source(paths, form, sentences, files_read(paths))
-    path = scratch / "pydocs.txt"
-    corpus.write_pydocs(path, run)
-    digest = stores.digest(path)
-    log(
-        f"pydocs: {path.stat().st_size / 1e6:.1f} MB of text, fingerprint {digest[:16]}"
-        " (another one with other versions of Python and its packages)"
-    )
-    sentences = "rules" if sentences == "auto" else sentences
-    return Source(
-        [path], "lines", sentences, {"files": 1, "bytes": path.stat().st_size, "sha256": digest}
-    )
-
-
-def make_tokenizer(config, source: Source, log: Callable) -> Tokenizer:
+def make_tokenizer(config, sources: list[corpus.Source], log: Callable) -> Tokenizer:
     if config.tokenizer.path:
         return given_vocabulary(config)
     start = time.monotonic()
-    sample = sample_blocks(source, config.tokenizer.sample * 1_000_000)
+    sample = sample_texts(sources, config.tokenizer.sample * 1_000_000)
     tokenizer = tokenizers.train(sample, config.tokenizer.size, config.tokenizer.lowercase)
     megabytes = sum(len(text) for text in sample) / 1e6
     log(
@@ -224,33 +197,40 @@ def make_tokenizer(config, source: Source, log: Callable) -> Tokenizer:
     return tokenizer
 
 
-def sample_blocks(source: Source, limit: int) -> list[str]:
+def sample_texts(sources: list[corpus.Source], limit: int) -> list[str]:
     """Documents of blocks that are evenly spread over the corpus, of `limit` bytes at most (but one block at least)."""
     kept, size, stride = [], 0, 1
-    for number, block in enumerate(source.blocks(Counter())):
+    found = ((source, block) for source in sources for block in source.blocks(Counter()))
+    for number, (source, block) in enumerate(found):
         if number % stride:
             continue
-        kept.append(block)
+        kept.append((source.reading._replace(sentences="lines"), block))
         size += sum(map(len, block))
         while size > limit and len(kept) > 1:  # every second one has to go, and stay away
             stride *= 2
             kept = kept[::2]
-            size = sum(len(text) for block in kept for text in block)
-    parsed = (corpus.documents(block, source.form, "lines", Counter()) for block in kept)
+            size = sum(len(text) for _, block in kept for text in block)
+    parsed = (corpus.documents(block, reading, Counter()) for reading, block in kept)
     return ["\n".join(document) for documents in parsed for document in documents]
 
 
 def tokenize(
-    source: Source, saved: Path, tokenizer: Tokenizer, scratch: Path, run: Callable, log: Callable
+    sources: list[corpus.Source],
+    saved: Path,
+    tokenizer: Tokenizer,
+    scratch: Path,
+    run: Callable,
+    log: Callable,
 ) -> Spool:
     """All documents in the order of the corpus, duplicates too, in files under `scratch`."""
     spool = Spool(scratch, stores.token_type(tokenizer.size))
-    function = functools.partial(
-        encode_block, str(saved), tokenizer.fingerprint, source.form, source.sentences
-    )
+    function = functools.partial(encode_block, str(saved), tokenizer.fingerprint)
     start = reported = time.monotonic()
     with spool:
-        for encoded in run(function, source.blocks(spool.problems)):
+        items = (
+            (source.reading, block) for source in sources for block in source.blocks(spool.problems)
+        )
+        for encoded in run(function, items):
             spool.add(encoded)
             if time.monotonic() - reported > LOG_EVERY:
                 reported = time.monotonic()
@@ -262,11 +242,12 @@ def tokenize(
 
 
 def encode_block(
-    saved: str, fingerprint: str, form: str, sentence_rule: str, block: corpus.Block
+    saved: str, fingerprint: str, item: tuple[corpus.Reading, corpus.Block]
 ) -> Encoded:
     """Runs in a worker: the documents of a block as ids."""
+    reading, block = item
     problems = Counter()
-    parsed = corpus.documents(block, form, sentence_rule, problems)
+    parsed = corpus.documents(block, reading, problems)
     table = word_table(saved, fingerprint)
     kind = stores.token_type(table.tokenizer.size)
     tokens, ends = table.encode([sentence for document in parsed for sentence in document])
@@ -325,7 +306,11 @@ def make_report(
 
 
 def write_manifest(
-    config, directory: Path, source: Source, tokenizer: Tokenizer, report: dict
+    config,
+    directory: Path,
+    sources: list[corpus.Source],
+    tokenizer: Tokenizer,
+    report: dict,
 ) -> None:
     splits = {}
     for name in stores.SPLITS:
@@ -341,7 +326,7 @@ def write_manifest(
     manifest = {
         "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
         "made_from": made,
-        "files_read": source.files_read,
+        "files_read": {source.name: source.files_read for source in sources},
         "vocabulary": tokenizer.size,
         "special": tokenizer.special,
         "sources": [
