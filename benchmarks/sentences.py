@@ -1,7 +1,9 @@
-"""Speed of our sentence rules, and where another splitter disagrees: python benchmarks/sentences.py FILE [--other NAME].
+"""Speed of our sentence rules, and where another splitter disagrees.
 
-FILE is text (plain, .xz), a paragraph a line; markup lines are passed over. NAME is sentencex, blingfire or pysbd, to be
-installed beside this. Read the examples: the counts say how often two splitters differ, not who is right.
+    python benchmarks/sentences.py FILE [--other NAME]
+
+FILE is text (plain or .xz), a paragraph a line; markup lines are passed over. NAME is sentencex, blingfire or
+pysbd, installed beside this. Read the examples: the counts say how often two splitters differ, not who is right.
 """
 
 import argparse

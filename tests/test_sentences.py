@@ -21,7 +21,8 @@ She said "No." | He left.
 "Is it?" he asked.
 Wait... | I see it.
 Wait... what is it?
-He came at 6 p.m. | The door was open.
+He came at 6 p.m. | Doors were open.
+The Rev. A.M. Hills gave it.
 In McDonald v. Chicago the court agreed.
 Nemo Gould (b. October 3, 1975) is an artist.
 The bird weighs 60-75 g. | Incubation is shared.

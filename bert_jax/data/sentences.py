@@ -53,8 +53,8 @@ def table(words: str) -> frozenset[str]:
 
 # No sentence ends with these.
 NEVER = table(
-    "mr mrs ms dr prof messrs mme mlle mmes mlles maj brig sgt lt capt cmdr adm"  # before names
-    " sra srta dra dña uds herrn vs cf viz eg ie vgl bzw sog inkl ggf evtl translit"
+    "mr mrs ms dr drs prof messrs mme mlle mmes mlles maj brig sgt lt capt cmdr adm"  # before names
+    " sra srta dra dña uds herrn vs cf viz eg ie vgl bzw sog inkl ggf evtl translit syn chapt"
     " e.g i.e z.b d.h u.a o.ä a.k.a c.f p.ej п.п т.е т.н им ул англ нем лат род см"
 )
 # And with these only where a word follows that begins sentences.
@@ -130,7 +130,7 @@ def ends_after_letters(line: str, start: int, match: re.Match, word: str) -> boo
     """The same after single letters: initials (J., U.S.), short forms (v., b., a.k.a.), units (75 g.), numbers (3.)."""
     if word == "I" or word.isdigit():
         return not ORDINALS.match(line, match.end())
-    if word.lower() in ENDING:
+    if word in ENDING:
         return not match[1].isdigit()
     if word.islower() and len(word) == 1 and word.isascii() and not match[1].isdigit():
         before = line[max(start, match.start() - NEAR) : match.start() - 1]
