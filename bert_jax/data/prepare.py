@@ -102,10 +102,14 @@ def keep(config) -> dict:
         now = source.files_read or there  # that of pydocs is known once it is written
         if now != there:
             raise BadInput(
-                f"{config.store}: made from {there['files']} files of {there['bytes']} bytes, but config.corpus.source"
-                f" {source.name!r} names {now['files']} of {now['bytes']} now; prepare into a new directory"
+                f"{config.store}: made from {describe_files(there)}, but config.corpus.source {source.name!r} names"
+                f" {describe_files(now)} now; prepare into a new directory"
             )
     return json.loads((store.path / "report.json").read_text())
+
+
+def describe_files(known: dict) -> str:
+    return ", ".join(f"{what} {value}" for what, value in known.items() if what != "sha256")
 
 
 def is_empty(path: Path) -> bool:
