@@ -60,11 +60,10 @@ def test_sentences_by_lines_or_rules(tmp_path, sentences, number):
 
 
 def test_a_file_named_twice_by_one_source_counts_once(tmp_path):
-    write(tmp_path / "a", b"one")
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    (source,) = open_sources(f"corpus.source={tmp_path}/**/[a]")
+    write(tmp_path / "a" / "b" / "c", b"one")
+    (source,) = open_sources(f"corpus.source={tmp_path}/**/**/c")  # two ways to match
     assert source.files_read["files"] == 1 and len(source.paths) == 1
-    assert len(open_sources(f"corpus.source={tmp_path}/a,{tmp_path}/a")) == 2
+    assert len(open_sources(f"corpus.source={tmp_path}/a,{tmp_path}/a/b")) == 2
 
 
 @pytest.mark.parametrize("form", ["lines", "files", "wiki", "jsonl"])
@@ -88,7 +87,7 @@ def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
         assert read(*keys) == whole
         (source,) = open_sources(*keys)
         blocks = list(source.blocks(Counter()))
-        assert blocks == list(source.blocks(Counter())) and len(blocks) > 4
+        assert blocks == list(source.blocks(Counter())) and len(blocks) > 4 + (form != "files")
     assert len(whole[0]) == 5 if form == "files" else len(whole[0]) > 100
 
 
