@@ -17,6 +17,7 @@ from bert_jax import config as configs
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus, spool
 from bert_jax.data import prepare as preparing
+from bert_jax.data import report as reports
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 
@@ -167,7 +168,7 @@ def test_problems_are_counted_not_fatal(make):
     problems = {"lines not UTF-8": 1, "lines over 1 MB": 1, "lines with NUL bytes": 1}
     assert report["problems"] == problems and report["empty"] == 1
     assert report["train"]["documents"] + report["heldout"]["documents"] == 20
-    assert all(isinstance(line, str) and line for line in preparing.describe(report))
+    assert all(isinstance(line, str) and line for line in reports.describe(report))
 
 
 @pytest.mark.parametrize(

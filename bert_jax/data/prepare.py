@@ -23,8 +23,10 @@ import numpy as np
 
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus
+from bert_jax.data import report as reports
 from bert_jax.data import store as stores
 from bert_jax.data.pool import workers
+from bert_jax.data.report import Counted
 from bert_jax.data.spool import DUPLICATE, Encoded, Spool, choose_splits, write_splits
 from bert_jax.errors import BadInput
 from bert_jax.tokenizer import Tokenizer
@@ -170,8 +172,9 @@ def build(config, directory: Path, run: Callable, log: Callable) -> dict:
     unigrams = write_splits(spool, split, directory, tokenizer.size)
     shutil.rmtree(scratch)
     np.save(directory / "unigrams.npy", unigrams)
-    report = make_report(spool, split, unigrams, tokenizer)
-    write_manifest(config, directory, source, tokenizer, report)
+    sources = source_table(config, directory)
+    report = reports.make(config, directory, tokenizer, count(spool, split), sources)
+    write_manifest(config, directory, source, tokenizer, report, sources)
     seconds = time.monotonic() - start
     return report | {
         "seconds": seconds,
@@ -303,38 +306,31 @@ def hash_tokens(tokens: np.ndarray) -> tuple[int, int]:
     return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
 
 
-def entropy(counts: np.ndarray) -> float:
-    """Entropy in nats of the distribution that counts give."""
-    share = counts[counts > 0] / counts.sum()
-    return float(-(share * np.log(share)).sum())
+def count(spool: Spool, split: np.ndarray) -> Counted:
+    empty, duplicates = spool.counts["empty"], int((split == DUPLICATE).sum())
+    problems = dict(spool.problems)
+    return Counted(
+        spool.counts["bytes"], spool.documents + empty, empty, duplicates, 0, problems, 0, 0.0, []
+    )
 
 
-def make_report(
-    spool: Spool, split: np.ndarray, unigrams: np.ndarray, tokenizer: Tokenizer
-) -> dict:
-    """Counts of what was read and kept; a function of the corpus, so it can lie in the manifest."""
-    return {
-        "bytes": spool.counts["bytes"],
-        "empty": spool.counts["empty"],
-        "duplicates": int((split == DUPLICATE).sum()),
-        "problems": dict(sorted(spool.problems.items())),
-        "unknown_share": float(unigrams[tokenizer.unk] / unigrams.sum()),
-        "pieces_per_word": float(unigrams.sum() / unigrams[tokenizer.word_starts].sum()),
-        "unigram_entropy": entropy(unigrams),
+def source_table(config, directory: Path) -> list[dict]:
+    """Documents and tokens of each split, by source."""
+    arrays = {"documents": "document_ends", "tokens": "tokens"}
+    counts = {
+        what: {
+            name: len(np.load(directory / name / f"{array}.npy", mmap_mode="r"))
+            for name in stores.SPLITS
+        }
+        for what, array in arrays.items()
     }
+    return [{"source": config.corpus.source, **counts}]
 
 
 def write_manifest(
-    config, directory: Path, source: Source, tokenizer: Tokenizer, report: dict
+    config, directory: Path, source: Source, tokenizer: Tokenizer, report: dict, sources: list
 ) -> None:
-    splits = {}
-    for name in stores.SPLITS:
-        arrays = [
-            np.load(directory / name / f"{array}.npy", mmap_mode="r") for array in stores.ARRAYS
-        ]
-        lengths = map(len, reversed(arrays))
-        splits[name] = dict(zip(("documents", "sentences", "tokens"), lengths, strict=True))
-    report |= splits
+    splits = {name: report[name] for name in stores.SPLITS}
     made = made_from(config)
     content = {path: stores.digest(directory / path) for path in content_paths()}
     text = json.dumps([made, tokenizer.fingerprint, content], sort_keys=True)
@@ -344,12 +340,7 @@ def write_manifest(
         "files_read": source.files_read,
         "vocabulary": tokenizer.size,
         "special": tokenizer.special,
-        "sources": [
-            {
-                "source": config.corpus.source,
-                "documents": {name: splits[name]["documents"] for name in splits},
-            }
-        ],
+        "sources": sources,
         "splits": splits,
         "unigram_entropy": report["unigram_entropy"],
         "report": report,
@@ -359,23 +350,3 @@ def write_manifest(
 
 def content_paths() -> list[str]:
     return [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
-
-
-def describe(report: dict) -> list[str]:
-    """The report as a few lines to read."""
-    lines = [
-        f"{name}: {report[name]['documents']:,} documents, {report[name]['sentences']:,} sentences,"
-        f" {report[name]['tokens']:,} tokens"
-        for name in stores.SPLITS
-    ]
-    lines.append(
-        f"left out: {report['duplicates']:,} duplicate and {report['empty']:,} empty documents"
-    )
-    lines += [f"problems: {number:,} {reason}" for reason, number in report["problems"].items()]
-    lines.append(
-        f"{report['bytes'] / 1e6:,.1f} MB, {report['pieces_per_word']:.2f} pieces a word, {report['unknown_share']:.2%}"
-        f" unknown, unigram entropy {report['unigram_entropy']:.2f} nats"
-    )
-    if "seconds" in report:
-        lines.append(f"{report['seconds']:.1f} s, {report['megabytes_per_second']:.1f} MB/s")
-    return lines
