@@ -133,7 +133,8 @@ def open_tokenizer(directory: Path) -> Iterator[Problem]:
     try:
         return tokenizers.load(directory / "tokenizer")
     except BadInput as error:
-        yield Problem("tokenizer", str(error))
+        name, _, text = str(error).removeprefix(f"{directory}/").partition(": ")
+        yield Problem(name, text)
     except Exception as error:  # the libraries that read vocabularies raise what they like
         yield Problem("tokenizer", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
