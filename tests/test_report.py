@@ -136,7 +136,7 @@ CAUTIONS = {
     "duplicates": ({}, dict(duplicates=5000), ()),
     "near_duplicates": ({}, dict(near_duplicates=5000), ()),
     "dropped_lines": ({}, dict(problems={"lines not UTF-8": 5000}), ()),
-    "dropped_documents": ({}, dict(problems={"documents without a text": 2000}), ()),
+    "dropped_documents": ({}, dict(problems={"documents of another kind": 2000}), ()),
 }
 SILENT = {
     "nothing": ({}, {}, ()),
@@ -152,7 +152,7 @@ SILENT = {
             duplicates=3000,
             near_duplicates=3000,
             repeated_share=0.005,
-            problems={"lines not UTF-8": 500, "documents without a text": 50},
+            problems={"lines not UTF-8": 500, "documents of another kind": 50},
         ),
         (),
     ),
@@ -196,10 +196,25 @@ def test_few_heldout_documents(tmp_path):
     assert [(each["name"], each["number"]) for each in made["warnings"]] == [("few_heldout", 49)]
 
 
-def test_a_filter_that_leaves_little(tmp_path):
-    problems = dict(problems={"lines under 20 characters": 200_000})
-    [caution] = cautions(tmp_path, {}, problems, ("filter.line_characters=20",))
-    assert "change config.filter.line_characters=20" in caution["remedy"]
+@pytest.mark.parametrize(
+    "reason, number, override, remedy",
+    [
+        ("lines under 20 characters", 200_000, "filter.line_characters=20", None),
+        ("lines of symbols", 200_000, "filter.line_symbols=0.5", None),
+        ("lines without a stop", 200_000, "filter.line_stops=True", None),
+        ("documents under 200 characters", 20_000, "filter.document_characters=200", None),
+        ("documents of repeated sentences alone", 20_000, "filter.repeats=7", None),
+        ("lines without 'text'", 500, "corpus.format=jsonl", "is config.corpus.field the key"),
+        ("lines not JSON", 500, "corpus.format=jsonl", "is config.corpus.format right"),
+        ("lines over 1 MB", 5_000, "seed=1", "with line breaks"),
+    ],
+)
+def test_what_was_dropped_and_why(tmp_path, reason, number, override, remedy):
+    """Half is much for a filter that was asked for, a hundredth for what nobody asked for."""
+    [caution] = cautions(tmp_path, {}, dict(problems={reason: number}), (override,))
+    assert (remedy or f"change config.{override}") in caution["remedy"]
+    assert f"{number:,} {reason}" in caution["what"]
+    assert not cautions(tmp_path / "less", {}, dict(problems={reason: number // 5}), (override,))
 
 
 def test_many_pieces_a_word_where_words_have_spaces(tmp_path):

@@ -348,6 +348,8 @@ def test_links_out_of_the_store(store):
 def test_cached_rows_are_named_and_no_fault_of_the_store(store):
     path = next((store / "index").glob("*.npy"))
     content = path.read_bytes()
+    path.write_bytes(content[:1000] + bytes([255] * 8) + content[1008:])
+    assert verify(store, print)["rebuilt"] == [f"index/{path.name}"]
     path.write_bytes(content[:-8])
     next((store / "index").glob("*.json")).write_text("{")
     values = verify(store, print)

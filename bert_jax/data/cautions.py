@@ -19,18 +19,18 @@ SPACELESS = 0.2  # share of letters of scripts without spaces, from which on "a 
 
 # Words of a reason for which lines or documents are dropped -> the filter that is then at work.
 FILTERS = {
-    "lines": {"characters": "line_characters", "letters": "line_symbols", "stop": "line_stops"}
-    | {"symbols": "line_symbols", "end": "line_stops"},
-    "documents": {"characters": "document_characters"},
+    "lines": {"characters": "line_characters", "symbols": "line_symbols", "stop": "line_stops"},
+    "documents": {"characters": "document_characters", "repeated": "repeats"},
 }
 # And what to do about the others.
 REMEDIES = {
     "UTF-8": "convert the files to UTF-8, or name others in config.corpus.source",
     "NUL": "are all files of config.corpus.source text?",
     "MB": "are all files of config.corpus.source text, with line breaks?",
-    "JSON": "is config.corpus.format right, and config.corpus.field the key of the text?",
-    "field": "is config.corpus.field the key of the text?",
+    "JSON": "is config.corpus.format right?",
+    "without": "is config.corpus.field the key of the text?",
 }
+RECORDS = {"JSON", "without"}  # words of reasons for which a line, if it is a document, is dropped
 REMEDY = "look at the files of config.corpus.source, and whether config.corpus.format is right"
 KEEP = {
     "duplicates": "config.filter.duplicates=False",
@@ -108,27 +108,31 @@ def of_repetition(config, report: dict) -> Iterator[tuple]:
 
 def of_dropped(config, report: dict) -> Iterator[tuple]:
     """Lines are compared with the sentences that were kept, as lines themselves are not counted."""
-    kept = {"lines": sum(report[name]["sentences"] for name in ("train", "heldout"))}
-    kept["documents"] = sum(report[name]["documents"] for name in ("train", "heldout"))
+    splits = report["train"], report["heldout"]
+    kept = {"lines": sum(split["sentences"] for split in splits)}
+    kept["documents"] = sum(split["documents"] for split in splits)
     for reason, number in report["problems"].items():
-        what = reason.partition(" ")[0]
+        what, *words = reason.split()
         if what not in kept or reason == "documents parted":
             continue
-        share = number / (number + kept[what])
-        words = reason.replace(",", " ").split()
         key = next((key for word, key in FILTERS[what].items() if word in words), "")
+        unit = "documents" if RECORDS & set(words) and not key else what
+        share = number / (number + kept[unit])
         if share > (FILTERED if key else DROPPED):
-            if key:
-                value = config.filter[key]
-                remedy = f"if that is too much, change config.filter.{key}={value!r}"
-            else:
-                remedy = next((text for word, text in REMEDIES.items() if word in words), REMEDY)
             yield (
                 f"dropped_{what}",
                 share,
                 f"{share:.1%} of the {what} were left out: {number:,} {reason}",
-                remedy,
+                filter_remedy(config, key) if key else remedy(words),
             )
+
+
+def filter_remedy(config, key: str) -> str:
+    return f"if that is too much, change config.filter.{key}={config.filter[key]!r}"
+
+
+def remedy(words: list[str]) -> str:
+    return next((text for word, text in REMEDIES.items() if word in words), REMEDY)
 
 
 def of_amount(config, report: dict) -> Iterator[tuple]:
