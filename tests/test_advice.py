@@ -13,6 +13,11 @@ def test_the_published_corpus_gets_the_published_run():
     assert (run.size, run.steps, run.rows) == ("large", 1_000_000, 256)
 
 
+def test_ten_tokens_a_parameter():
+    needed = 10 * 12 * 12 * 768**2
+    assert [advice.run(tokens).size for tokens in (needed - 1, needed)] == ["medium", "base"]
+
+
 def test_more_text_is_never_a_smaller_model_or_a_shorter_run():
     runs = [advice.run(int(tokens)) for tokens in np.geomspace(1000, 1e11, 200)]
     sizes = [list(advice.SIZES).index(run.size) for run in runs]

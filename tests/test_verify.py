@@ -276,23 +276,23 @@ def test_counts_of_the_manifest(store):
     assert [line.partition(":")[0] for line in lines] == ["tokenizer", "manifest.json"]
 
 
-def test_heldout_documents_that_are_trained_on(store):
-    """A training document takes the place of a held-out one, of equal length or not."""
-    train = stores.open_store(store).splits["train"]
-    end = int(train.sentence_ends[train.document_ends[0] - 1])
-    document, sentences = (
-        np.array(train.tokens[:end]),
-        np.array(train.sentence_ends[: train.document_ends[0]]),
-    )
-    split = store / "heldout"
-    tokens, ends, documents = (np.load(split / f"{array}.npy") for array in stores.ARRAYS)
-    np.save(split / "tokens.npy", np.concatenate([document, tokens]))
-    np.save(split / "sentence_ends.npy", np.concatenate([sentences, ends + end]))
-    np.save(split / "document_ends.npy", np.concatenate([[0], documents]) + len(sentences))
+@pytest.mark.parametrize("part", [16, 1 << 22])
+def test_heldout_documents_that_are_trained_on(store, monkeypatch, part):
+    """A training document, the fifth, becomes the first held-out one."""
+    monkeypatch.setattr(sound, "PART", part)
+    tokens, ends, documents = stores.open_store(store).splits["train"][1:4]
+    first, last = documents[3], documents[4]
+    start, end = ends[first - 1], ends[last - 1]
+    one = tokens[start:end], ends[first:last] - start, [last - first]
+    others = [np.load(store / f"heldout/{array}.npy") for array in stores.ARRAYS]
+    shifts = (None, end - start, last - first)
+    for name, mine, theirs, shift in zip(stores.ARRAYS, one, others, shifts, strict=True):
+        theirs = theirs if shift is None else theirs + shift
+        np.save(store / f"heldout/{name}.npy", np.concatenate([mine, theirs]))
     make_manifest(store)
     lines = found(store)
-    message = "heldout/tokens.npy: 1 held-out documents are trained on, too: number 0 is number 0"
-    assert any(line.startswith(message) for line in lines)
+    message = "heldout/tokens.npy: 1 held-out documents are trained on, too: number 0 is number 4"
+    assert any(line.startswith(message) for line in lines), lines
 
 
 def test_swapped_files_are_told_from_altered_ones(store):

@@ -45,7 +45,8 @@ def run(tokens: int) -> Run:
     Batch: 256 rows as published, halved, down to 32, while the run would have fewer than 10,000 steps, the
     published warm-up. That one is a rule of thumb: with few tokens the number of updates is what is short.
     """
-    fitting = [name for name, shape in SIZES.items() if parameters(*shape) * 10 <= tokens]
+    largest = tokens / TOKENS_A_PARAMETER
+    fitting = [name for name, shape in SIZES.items() if parameters(*shape) <= largest]
     rows = ROWS
     while rows > FEWEST_ROWS and PASSES * tokens < UPDATES * tokens_a_step(rows):
         rows //= 2
