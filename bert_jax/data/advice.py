@@ -89,8 +89,9 @@ def recommend(config, report: dict) -> dict:
         else f" (about {PASSES} are the most that help)"
     )
     overrides = of_run(size, steps, rows) | of_store(config)
-    if "short_documents" in warned or config.objective.pairs == "none":
-        overrides["objective.pairs"] = "none"
+    pairs = "none" if "short_documents" in warned else config.objective.pairs
+    if pairs != configs.base().objective.pairs:
+        overrides["objective.pairs"] = pairs
     return {
         "size": size,
         "layers": layers,

@@ -125,7 +125,7 @@ def bins(histogram: np.ndarray) -> list[list[int]]:
 def spaceless_share(tokens: np.ndarray, tokenizer) -> float:
     """Share, of the letters in spans spread evenly over the tokens, of scripts without spaces between words."""
     starts = np.linspace(0, max(0, len(tokens) - SAMPLE), SAMPLES).astype(int)
-    text = "".join(tokenizer.decode(tokens[start : start + SAMPLE]) for start in starts)
+    text = "".join(tokenizer.decode(tokens[start : start + SAMPLE].tolist()) for start in starts)
     letters = sum(map(str.isalpha, text))
     return len(SPACELESS.findall(text)) / max(letters, 1)
 
