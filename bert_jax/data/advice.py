@@ -36,11 +36,12 @@ def run(tokens: int) -> Run:
 
     Size: the largest published one whose encoder, of 12 * layers * width**2 parameters, has at most one
     for every ten tokens. BERT-large, with 302M on 3.3 billion words (arXiv:1810.04805), is the published
-    model with the fewest words a parameter, eleven; and a base model has been found as good with 4 GB of
-    text as with 138 GB (CamemBERT, arXiv:1911.03894).
+    size with the fewest words a parameter, eleven; and base models have been found as good with 4 GB of
+    text as with over 130 (CamemBERT, arXiv:1911.03894).
 
-    Steps: 40 passes, as arXiv:1810.04805 counts its own million steps, and no more than that million. Encoders
-    lose little by 64 passes and clearly by 256 and more (T5, arXiv:1910.10683, section 3.4.2).
+    Steps: at most 40 passes and at most the published million. arXiv:1810.04805 calls its own million "approximately
+    40 epochs", taking every row for one of 512 tokens; here tokens are counted at both lengths. T5, an
+    encoder-decoder, lost little by 64 passes, more by 256 and much by 1,024 (arXiv:1910.10683, table 9).
 
     Batch: 256 rows as published, halved, down to 32, while the run would have fewer than 10,000 steps, the
     published warm-up. That one is a rule of thumb: with few tokens the number of updates is what is short.
@@ -84,9 +85,7 @@ def recommend(config, report: dict) -> dict:
     )
     reason += f"; {steps:,} steps of {rows} rows are {passes:.3g} passes"
     reason += (
-        " and the published number"
-        if steps == STEPS
-        else f" (about {PASSES} are the most that help)"
+        " and the published number" if steps == STEPS else f" (no more than {PASSES} are advised)"
     )
     overrides = of_run(size, steps, rows) | of_store(config)
     pairs = "none" if "short_documents" in warned else config.objective.pairs
