@@ -183,7 +183,7 @@ def test_problems_are_counted_not_fatal(make):
     problems = {"lines not UTF-8": 1, "lines over 1 MB": 1, "lines with NUL bytes": 1}
     assert report["problems"] == problems and report["empty"] == 1
     assert report["train"]["documents"] + report["heldout"]["documents"] == 20
-    assert all(isinstance(line, str) and line for line in reports.describe(report))
+    assert "problems: 1 lines not UTF-8" in reports.describe(report)
 
 
 @pytest.mark.parametrize(
