@@ -299,7 +299,9 @@ def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarr
     end = ends[sentence]
     going, last = np.arange(len(sentence)), sentence.copy()
     while going.size:  # sentence by sentence: far fewer than a search in the whole file would read
-        going = going[(end[going] - begin[going] < wanted[going]) & (last[going] + 1 < after[going])]
+        going = going[
+            (end[going] - begin[going] < wanted[going]) & (last[going] + 1 < after[going])
+        ]
         last[going] += 1
         end[going] = ends[last[going]]
     return begin, end
@@ -337,6 +339,7 @@ def drawer(split, rules, epoch, block, start) -> Callable[[str], np.ndarray]:
     the document."""
     owner = block.owner[start]
     sentence = (start - block.firsts[owner]).astype(np.uint32)
+
     def draw(purpose: str) -> np.ndarray:
         key = purpose_key(split, rules, epoch, purpose, block.copy)
         return hash.fold(hash.fold(key, block.documents)[owner], sentence)
@@ -344,9 +347,7 @@ def drawer(split, rules, epoch, block, start) -> Callable[[str], np.ndarray]:
     return draw
 
 
-def purpose_key(
-    split: Split, rules: Rules, epoch: int, purpose: str, copy: int = 0
-) -> np.ndarray:
+def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str, copy: int = 0) -> np.ndarray:
     """uint32[1]; an array because NumPy warns where scalars overflow."""
     number = SPLITS.index(split.path.name)
     numbers = (rules.seed, hash.PURPOSE[purpose], number, rules.phase, epoch)

@@ -2,7 +2,7 @@
 
     manifest.json             format, what made it and its fingerprint, counts, SHA-256 of every file and of itself
     tokenizer/                the vocabulary, as bert_jax.tokenizer reads it
-    unigrams.npy              int64[V]    how often each piece stands in the training split
+    unigrams.npy              int64[K, V] how often each piece stands in the training split, by source
     train/tokens.npy          uint16 or uint32[T], all sentences one after the other, no special pieces
     train/sentence_ends.npy   int64[S]    where each sentence ends in tokens, increasing
     train/document_ends.npy   int64[D]    where each document ends in sentences, increasing
@@ -125,6 +125,15 @@ def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
     check_files(directory, manifest, hashes=hashes)
     splits = {name: open_split(directory / name, manifest["sources"]) for name in SPLITS}
     return Store(directory, manifest, splits)
+
+
+def unigram_entropy(store: Store, weights: tuple[float, ...] = ()) -> float:
+    """Entropy in nats of the pieces of the training split, each source counted as often as its
+    weight says; () is once each."""
+    unigrams = np.load(store.path / "unigrams.npy").reshape(len(store.manifest["sources"]), -1)
+    counts = np.asarray(weights or np.ones(len(unigrams)), float) @ unigrams
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
 
 def open_split(directory: Path, sources: list[dict]) -> Split:

@@ -62,9 +62,7 @@ class Spec(NamedTuple):
 
     @property
     def rules(self) -> Rules:
-        return Rules(
-            self.seed, self.phase, self.length, self.pairs, self.short_rate, self.weights
-        )
+        return Rules(self.seed, self.phase, self.length, self.pairs, self.short_rate, self.weights)
 
 
 def spec(config, phase_name: str) -> Spec:
