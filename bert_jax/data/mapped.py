@@ -6,7 +6,6 @@ stay in the system's page cache, and reading them again maps them again.
 """
 
 import mmap
-import os
 import sys
 from pathlib import Path
 
