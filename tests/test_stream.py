@@ -169,7 +169,7 @@ def test_heldout_rows_are_given_once_each(store, batch):
     available = index.Indexes(store, "heldout", SPEC.rules).rows_per_epoch()
     spec = SPEC._replace(batch=batch)
     for rows in (5, available, 10**9):
-        made = list(stream.heldout_batches(store, WORD_STARTS, spec, rows))
+        made = list(stream.Heldout(store, WORD_STARTS, spec, rows))
         number = min(rows, available)
         assert number == min(rows, available) and len(made) == -(-number // batch)
         weights = np.concatenate([one["pair_weights"][:, 0] for one in made])
@@ -178,7 +178,8 @@ def test_heldout_rows_are_given_once_each(store, batch):
         assert (masked[:number].sum(1) >= 1).all() and not masked[number:].any()
         everything = np.concatenate([one["sequence_ids"].sum(1) for one in made])
         assert (everything >= 5).all()
-        again = stream.heldout_batches(store, WORD_STARTS, spec, rows)
+        again = stream.Heldout(store, WORD_STARTS, spec, rows)
+        assert_same(list(again), made)
         assert_same(list(again), made)
     kept = np.concatenate([unmasked(one) for one in made])[:number]
     words = set(store.splits["heldout"].tokens.tolist()) | {0, 2, 3}
@@ -186,9 +187,9 @@ def test_heldout_rows_are_given_once_each(store, batch):
 
 
 def test_heldout_over_two_hosts(store):
-    whole = list(stream.heldout_batches(store, WORD_STARTS, SPEC, 21))
+    whole = list(stream.Heldout(store, WORD_STARTS, SPEC, 21))
     for positions in (np.array([0, 1, 6, 7]), np.array([2, 3, 4, 5])):
-        part = list(stream.heldout_batches(store, WORD_STARTS, SPEC, 21, positions))
+        part = list(stream.Heldout(store, WORD_STARTS, SPEC, 21, positions))
         assert_same(
             part, [{name: array[positions] for name, array in one.items()} for one in whole]
         )

@@ -137,31 +137,32 @@ def open_all(indexes: Indexes, epochs: range, cancelled=never) -> dict[int, np.n
     return {epoch: indexes.open(epoch, cancelled) for epoch in epochs}
 
 
-def heldout_batches(
-    store: Store,
-    word_starts: np.ndarray,
-    spec: Spec,
-    rows: int,
-    positions: np.ndarray | None = None,
-    threads: int = 2,
-) -> Iterator[dict[str, np.ndarray]]:
+class Heldout:
     """Batches of the first `rows` held-out rows (all, if fewer) of epoch 0 in its random order,
-    each once.
+    each once; the same at every iteration, and traced only once.
 
-    Rows that only fill the last batch have masked_weights and pair_weights 0.
+    Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput.
     """
-    check(store, "heldout", word_starts, spec)
-    positions = check_positions(positions, spec)
-    return heldout(store, word_starts, spec, rows, positions, threads)
 
+    def __init__(
+        self,
+        store: Store,
+        word_starts: np.ndarray,
+        spec: Spec,
+        rows: int,
+        positions: np.ndarray | None = None,
+        threads: int = 2,
+    ):
+        check(store, "heldout", word_starts, spec)
+        self.positions, self.batch = check_positions(positions, spec), spec.batch
+        self.index = Indexes(store, "heldout", spec.rules).open(0)
+        self.rows = min(rows, len(self.index))
+        self.pipeline = make_pipeline(store, "heldout", word_starts, spec, threads)
 
-def heldout(store, word_starts, spec, rows, positions, threads):
-    index = Indexes(store, "heldout", spec.rules).open(0)
-    pipeline = make_pipeline(store, "heldout", word_starts, spec, threads)
-    rows = min(rows, len(index))
-    steps = -(-rows // spec.batch)
-    for window in windows(0, steps, len(positions)):
-        yield from pipeline({0: index}, window, steps, positions, rows)
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        steps = -(-self.rows // self.batch)
+        for window in windows(0, steps, len(self.positions)):
+            yield from self.pipeline({0: self.index}, window, steps, self.positions, self.rows)
 
 
 def steps_per_epoch(indexes: Indexes, spec: Spec) -> int:
