@@ -136,6 +136,7 @@ def test_what_a_resumed_run_may_change():
     allowed += ("evaluate.rows=7", "phases.main.steps=50", "store=elsewhere", "corpus.workers=1")
     assert config.refusals(old, small_config(*allowed), step=10) == []
     refused = ("seed=1", "model.layers=3", "objective.masking=whole_word", "optimizer.clip=2")
+    refused += ("corpus.weights=(2.0,)",)
     refused += ("phases.main.batch=32", "tokenizer.size=99", "schedule.warmup=3", "dtype=bfloat16")
     for override in refused:
         key = override.split("=")[0]

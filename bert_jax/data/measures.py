@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.store import ARRAYS
+from bert_jax.data.store import ARRAYS, entropy
 
 PART = 1 << 20  # lengths at a time
 SHOWN = 10  # longest and commonest pieces
@@ -73,12 +73,6 @@ def of_pieces(unigrams: np.ndarray, weights: np.ndarray, tokenizer) -> dict:
             if shares[piece]
         ],
     }
-
-
-def entropy(counts: np.ndarray) -> float:
-    """Entropy in nats of the distribution that counts give."""
-    share = counts[counts > 0] / counts.sum()
-    return float(-(share * np.log(share)).sum())
 
 
 def length(piece: str) -> int:

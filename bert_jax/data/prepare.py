@@ -232,7 +232,7 @@ def finish(
         "special": tokenizer.special,
         "sources": table,
         "splits": {name: result[name] for name in stores.SPLITS},
-        "unigram_entropy": entropy(written.unigrams.sum(axis=0)),
+        "unigram_entropy": stores.entropy(written.unigrams.sum(axis=0)),
     }
     stores.write_manifest(directory, manifest)
     return result
@@ -277,9 +277,3 @@ def count(
 
 def content_paths() -> list[str]:
     return [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
-
-
-def entropy(counts: np.ndarray) -> float:
-    """Entropy in nats of the distribution that counts give."""
-    share = counts[counts > 0] / counts.sum()
-    return float(-(share * np.log(share)).sum())
