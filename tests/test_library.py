@@ -9,6 +9,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bert_jax import tokenizer as tokenizers
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers.library import SPACED
 from bert_jax.tokenizers.table import Direct, Units
 
 NAMES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -218,3 +219,29 @@ def test_byte_level_knows_everything():
         BadInput, match="config.tokenizer.size=260: too few, single bytes alone take 261"
     ):
         tokenizers.train("byte_bpe", PROSE, 260, True)
+
+
+def test_units_end_at_single_spaces():
+    assert SPACED.findall("a bc  d e\n f \u3000g \n") == [
+        "a",
+        " bc  d",
+        " e",
+        "\n",
+        " f \u3000g ",
+        "\n",
+    ]
+
+
+def test_a_special_piece_that_the_file_calls_ordinary(tmp_path):
+    theirs = roberta_like()
+    theirs.add_tokens(["[MASK]"])
+    ours = given(tmp_path, theirs)
+    assert ours.pieces[ours.mask] == "[MASK]" and ours.unk not in ours.encode(["a [MASK]"])[0]
+    assert ours.mask not in ours.encode(["a [MASK]"])[0]
+
+
+def test_the_unknown_piece_is_the_one_that_text_gets(tmp_path):
+    theirs = llama_like()
+    theirs.add_special_tokens(["[UNK]"])
+    ours = given(tmp_path, theirs)
+    assert ours.pieces[ours.unk] == "<unk>" and "[UNK]" in ours.pieces
