@@ -27,15 +27,19 @@ def make_store(path, train, heldout=None, vocabulary: int = 1000, sources=None) 
             np.cumsum([len(sentence) for sentence in sentences]),
             np.cumsum([len(document) for document in documents]),
         )
-        (path / name).mkdir(parents=True)
-        for array, values in zip(store.ARRAYS, arrays, strict=True):
-            np.save(path / name / f"{array}.npy", values)
+        write_split(path / name, *arrays)
     ends = np.cumsum(sources["train"])
     parts = [train[end - number : end] for number, end in zip(sources["train"], ends, strict=True)]
     unigrams = [
         np.bincount([i for d in part for s in d for i in s], minlength=vocabulary) for part in parts
     ]
     return finish_store(path, vocabulary, np.array(unigrams), sources)
+
+
+def write_split(path: Path, *arrays) -> None:
+    path.mkdir(parents=True)
+    for name, array in zip(store.ARRAYS, arrays, strict=True):
+        np.save(path / f"{name}.npy", array)
 
 
 def finish_store(path: Path, vocabulary: int, unigrams, documents: dict) -> store.Store:
