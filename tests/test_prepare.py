@@ -240,7 +240,9 @@ def test_a_finished_store_is_kept(make):
     report = preparing.prepare(make(texts, "corpus.workers=2"), log=lines.append)
     assert report == report_of(store) and "already prepared" in lines[0]
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == times
-    with pytest.raises(BadInput, match="names 1 of"):
+    with pytest.raises(
+        BadInput, match="corpus.txt of config.corpus.source was bytes .*, files 1, .* now"
+    ):
         prepare(make([*texts, "more text"]))
     config = make(texts)
     Path(config.corpus.source).unlink()  # a store outlives its text

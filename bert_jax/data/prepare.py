@@ -99,10 +99,15 @@ def keep(config) -> dict:
         now = source.files_read or there  # that of pydocs is known once it is written
         if now != there:
             raise BadInput(
-                f"{config.store}: made from {there['files']} files of {there['bytes']} bytes, but config.corpus.source"
-                f" {source.name!r} names {now['files']} of {now['bytes']} now; prepare into a new directory"
+                f"{config.store}: {source.name} of config.corpus.source was {spelt(there)} and is {spelt(now)} now;"
+                " prepare into a new directory"
             )
     return json.loads((store.path / "report.json").read_text())
+
+
+def spelt(files_read: dict) -> str:
+    """As `bytes 1234, files 2, sha256 0123456789abcdef`."""
+    return ", ".join(f"{key} {str(value)[:16]}" for key, value in sorted(files_read.items()))
 
 
 def is_empty(path: Path) -> bool:
@@ -112,7 +117,7 @@ def is_empty(path: Path) -> bool:
 def build(config, sources: list, directory: Path, run: Callable, log: Callable) -> dict:
     """Fills `directory`, and renames what has become the store; returns its report and how long it took."""
     start = time.monotonic()
-    sources = materialized(sources, directory / "text", run)
+    sources = materialized(sources, directory / "text", run, log)
     follow(plan(config, sources), directory, log)
     vocabulary, tokenizer = saved_vocabulary(config, sources, directory, log)
     signatures = config.filter.near_duplicates > 0
@@ -130,11 +135,17 @@ def build(config, sources: list, directory: Path, run: Callable, log: Callable) 
     return result | {"seconds": seconds, "megabytes_per_second": speed}
 
 
-def materialized(sources: list, directory: Path, run: Callable) -> list[corpus.Source]:
+def materialized(
+    sources: list[corpus.Source], directory: Path, run: Callable, log: Callable
+) -> list[corpus.Source]:
     """The sources, those without files as files in `directory`."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
-    return [corpus.materialize(source, directory, run) for source in sources]
+    ready = [corpus.materialize(source, directory, run) for source in sources]
+    for before, source in zip(sources, ready, strict=True):
+        if before.files_read != source.files_read:  # known only now, and not the user's own files
+            log(f"{source.name}: {spelt(source.files_read)}")
+    return ready
 
 
 def plan(config, sources: list[corpus.Source]) -> dict:
