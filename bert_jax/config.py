@@ -103,6 +103,8 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     config = find(name)
     for override in overrides:
         apply(config, override)
+    if not all(may_change(override.partition("=")[0]) for override in overrides):
+        config.bands = ()  # they were measured without these overrides
     check(config)
     config.lock()
     return config
@@ -123,16 +125,24 @@ def find(name: str) -> ConfigDict:
         raise BadInput(
             f"--config {name}: no such config; there are {names}, or a path to a .py file"
         )
-    return importlib.import_module(module).get_config()
+    module = importlib.import_module(module)
+    return with_bands(module.get_config(), vars(module))
+
+
+def with_bands(config: ConfigDict, module: dict) -> ConfigDict:
+    """The config with the BANDS of its own file; those of a file that it builds on are of another run."""
+    config.bands = tuple(number for band in module.get("BANDS", ()) for number in band)
+    return config
 
 
 def execute(path: Path) -> ConfigDict:
     """The config of a Python file; whatever is wrong with the file is said with its line."""
     try:
-        config = runpy.run_path(str(path))["get_config"]()
+        module = runpy.run_path(str(path))
+        config = module["get_config"]()
         if not isinstance(config, ConfigDict):
             raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
-        return config
+        return with_bands(config, module)
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
@@ -291,7 +301,7 @@ def sources(config: ConfigDict) -> list[str]:
 
 
 def check_corpus(config: ConfigDict, values: dict) -> None:
-    """That the lists of formats and weights fit the list of sources."""
+    """That the lists of formats and weights fit the list of sources, and what a tuple holds."""
     number = len(sources(config))
     require(number >= 1, "corpus.source", values, "names no source")
     forms = [form.strip() for form in config.corpus.format.split(",")]
@@ -302,6 +312,10 @@ def check_corpus(config: ConfigDict, values: dict) -> None:
     hint = f"expected a number over 0 for each of {number} sources, or ()"
     real = all(type(weight) in (int, float) and 0 < weight <= 1000 for weight in weights)
     require(real and len(weights) in (0, number), "corpus.weights", values, hint)
+    numbers = all(type(number) in (int, float) for number in config.bands)
+    rising = list(config.bands[::3]) == sorted(set(config.bands[::3]))
+    hint = "expected rising steps, each with the least and largest normal loss"
+    require(numbers and rising and len(config.bands) % 3 == 0, "bands", values, hint)
     symbols = 0 <= config.filter.line_symbols <= 1
     require(symbols, "filter.line_symbols", values, "expected a share from 0 to 1")
 
@@ -344,6 +358,11 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
     return {key: (a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)}
 
 
+def may_change(key: str) -> bool:
+    """Whether a resumed run may have another value: nothing that is learnt depends on it."""
+    return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
+
+
 def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     """The keys in which a run at `step` may not differ from its saved config: all but cadence, place and future."""
     before, after = phases(old), phases(new)
@@ -354,7 +373,7 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     refused = []
     for key, (was, now) in differences(old, new).items():
         group, _, rest = key.partition(".")
-        if group in CHANGEABLE or key in CHANGEABLE:
+        if may_change(key):
             continue
         if group == "phases":
             name, _, what = rest.partition(".")

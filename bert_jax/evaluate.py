@@ -35,14 +35,20 @@ def batch_size(config, phase, mesh) -> int:
     return -(-rows // devices) * devices
 
 
-def heldout(store, word_starts, config, phase, mesh, batch: int):
-    """Global batches of the held-out rows of a phase, the same at every call."""
-    from bert_jax.data import stream
+class Heldout:
+    """Global batches of the held-out rows of a phase, the same at every iteration."""
 
-    spec = stream.spec(config, phase.name)._replace(batch=batch)
-    positions = sharding.host_rows(mesh, batch)
-    for arrays in stream.heldout_batches(store, word_starts, spec, config.evaluate.rows, positions):
-        yield sharding.to_devices(mesh, arrays, positions, batch)
+    def __init__(self, store, word_starts, config, phase, mesh):
+        from bert_jax.data import stream
+
+        self.mesh, self.batch = mesh, batch_size(config, phase, mesh)
+        self.positions = sharding.host_rows(mesh, self.batch)
+        spec = stream.spec(config, phase.name)._replace(batch=self.batch)
+        self.local = stream.Heldout(store, word_starts, spec, config.evaluate.rows, self.positions)
+
+    def __iter__(self):
+        for arrays in self.local:
+            yield sharding.to_devices(self.mesh, arrays, self.positions, self.batch)
 
 
 def evaluate(directory: Path, overrides: list[str] = ()) -> dict:
@@ -59,10 +65,9 @@ def evaluate(directory: Path, overrides: list[str] = ()) -> dict:
     phase = configs.phases(run.config)[-1]
     places = sharding.parameters(run.params, mesh)
     params = jax.device_put(run.params, places)
-    size = batch_size(run.config, phase, mesh)
     words = tokenizer.load(store.path / "tokenizer").word_starts
     function = jax.jit(partial(step.evaluate, objective=run.objective))
     with jax.set_mesh(mesh):
-        batches = heldout(store, words, run.config, phase, mesh, size)
+        batches = Heldout(store, words, run.config, phase, mesh)
         values = over(function, params, batches)
     return {"step": run.step, "unigram_entropy": run.facts["unigram_entropy"], **values}

@@ -23,6 +23,7 @@ PURPOSES = (
     "random_token",
     "dropout",
     "swap",
+    "copies",
 )
 PURPOSE = {name: number for number, name in enumerate(PURPOSES)}
 

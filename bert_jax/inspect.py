@@ -39,9 +39,9 @@ def show(arrays: dict, row: int, words) -> str:
     targets = dict(zip(positions, arrays["masked_targets"][row][used], strict=True))
     pieces = []
     for place in range(int((arrays["sequence_ids"][row] > 0).sum())):
-        shown = words.pieces[arrays["tokens"][row, place]]
+        shown = words.readable(arrays["tokens"][row, place])
         if place in targets:
-            target = words.pieces[targets[place]]
+            target = words.readable(targets[place])
             shown = f"{{{target}}}" if shown == target else f"{{{shown}<{target}}}"
         pieces.append(shown)
     label = f" label {arrays['pair_labels'][row, 0]}" if arrays["pair_weights"][row, 0] else ""

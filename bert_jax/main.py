@@ -89,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
     step = "--step", needed | dict(type=int)
     model = "--model", needed | dict(type=Path, help="directory of a run")
     top_pieces = "--top", dict(type=positive, default=5, help="candidates a mask")
+    store = "--store", needed | dict(type=Path, help="directory of a token store")
     texts = "texts", dict(nargs="+", metavar="TEXT", help="with one or more [MASK]")
     add(prepare_command, config, as_json)
     add(pretrain_command, config, run)
@@ -96,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
     add(inspect_command, config, step, rows, as_json)
     add(status_command, run, as_json)
     add(evaluate_command, run, as_json)
+    add(verify_command, store, as_json)
     add(predict_command, model, top_pieces, texts, as_json)
     return top
 
@@ -154,7 +156,20 @@ def prepare_command(options, overrides) -> int:
     from bert_jax.data import prepare, report
 
     values = prepare.prepare(config, tell)
-    return show(options, values, "\n".join(report.describe(values)))
+    lines = report.describe(values, config.store, config.tokenizer.path)
+    if "seconds" in values:
+        lines.append(f"{values['seconds']:.1f} s, {values['megabytes_per_second']:.1f} MB/s")
+    return show(options, values, "\n".join(lines))
+
+
+def verify_command(options, overrides) -> int:
+    """Say all that is wrong with a store."""
+    refuse(overrides)
+    from bert_jax import verify
+
+    values = verify.verify(options.store, tell)
+    show(options, values, "\n".join(verify.describe(values)))
+    return 0 if values["sound"] else 1
 
 
 def pretrain_command(options, overrides) -> int:

@@ -27,7 +27,7 @@ def fill(run, text: str, top: int) -> dict:
     for row in probabilities:
         best = np.argsort(-row)[:top]
         masks.append(
-            [{"piece": run.tokenizer.pieces[id], "probability": float(row[id])} for id in best]
+            [{"piece": run.tokenizer.readable(id), "probability": float(row[id])} for id in best]
         )
     return {"text": text, "masks": masks}
 

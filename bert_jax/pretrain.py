@@ -19,6 +19,7 @@ from bert_jax import (
     evaluate,
     facts,
     metrics,
+    preflight,
     report,
     runtime,
     sharding,
@@ -63,8 +64,11 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
                 raise BadInput(f"--workdir {directory}: another process has trained in it just now")
             for path in checkpoint.set_aside(directory / "checkpoints"):
                 print(f"{path}: renamed, not a whole checkpoint")
+            if newest is None:
+                for line in preflight.preflight(config, directory, data.store, trainer.shapes):
+                    print(line, flush=True)
             write_run(config, directory, data, trainer)
-            with report.Reporter(directory, newest or 0, total) as reporter:
+            with report.Reporter(directory, newest or 0, total, config.bands) as reporter:
                 try:
                     code = Loop(config, directory, data, trainer, reporter).run(stop)
                 except BaseException as error:
@@ -136,6 +140,7 @@ class Loop:
         self.config, self.directory, self.data = config, directory, data
         self.trainer, self.reporter = trainer, reporter
         self.phases = configs.phases(config)
+        self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.started = time.monotonic()  # of the interval that the next report is about
 
@@ -240,10 +245,11 @@ class Loop:
 
     def evaluate(self, phase, step: int, params) -> None:
         started, data = time.monotonic(), self.data
-        size = evaluate.batch_size(self.config, phase, self.trainer.mesh)
-        rows = evaluate.heldout(
-            data.store, data.word_starts, self.config, phase, self.trainer.mesh, size
-        )
+        if phase.name not in self.heldout:
+            self.heldout[phase.name] = evaluate.Heldout(
+                data.store, data.word_starts, self.config, phase, self.trainer.mesh
+            )
+        rows = self.heldout[phase.name]
         values = evaluate.over(self.trainer.evaluate[phase.name], params, rows)
         seconds = time.monotonic() - started
         self.reporter.report(step, "heldout", values | {"seconds": seconds})

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
@@ -19,8 +20,10 @@ from bert_jax.errors import BadInput
 class Reporter:
     """Writes one run's reports. Used as a context, so that files are closed and the bar is ended."""
 
-    def __init__(self, workdir: Path, step: int, total: int):
+    def __init__(self, workdir: Path, step: int, total: int, bands: tuple = ()):
+        """bands: what is normal, as in `config.bands`."""
         self.workdir, self.first, self.step, self.total = workdir, step, step, total
+        self.bands = bands
         self.started = time.monotonic()
         self.newest = {}
         self.lines = self.board = None
@@ -68,8 +71,11 @@ class Reporter:
             self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in list(shown)[:3]})
         else:
             text = "  ".join(f"{key} {shown[key]:.4g}" for key in shown)
-            left = f"  {duration(self.seconds_left())} left" if split == "train" else ""
-            self.log(f"step {step}/{self.total}  {split:7}  {text}{left}")
+            if split == "train":
+                text += f"  {duration(self.seconds_left())} left"
+            elif "mlm_loss" in values and (normal := band(self.bands, step)):
+                text += f"  {compare(values['mlm_loss'], *normal)}"
+            self.log(f"step {step}/{self.total}  {split:7}  {text}")
         self.status("running")
 
     def status(self, state: str, **values) -> None:
@@ -93,6 +99,20 @@ class Reporter:
         done = self.step - self.first
         passed = time.monotonic() - self.started
         return (self.total - self.step) * passed / done if done else 0.0
+
+
+def band(bands: tuple, step: int) -> tuple[float, float] | None:
+    """(least, largest) normal held-out masked-LM loss at a step, between known steps on a straight line."""
+    steps, least, largest = bands[::3], bands[1::3], bands[2::3]
+    if not steps or not steps[0] <= step <= steps[-1]:
+        return None
+    return float(np.interp(step, steps, least)), float(np.interp(step, steps, largest))
+
+
+def compare(loss: float, least: float, largest: float) -> str:
+    """Whether a loss is what the config's band says."""
+    where = "above" if loss > largest else "below" if loss < least else "within"
+    return f"mlm_loss is {where} the normal {least:.2f} to {largest:.2f}"
 
 
 def is_shown(key: str, value) -> bool:

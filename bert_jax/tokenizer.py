@@ -1,256 +1,160 @@
-"""WordPiece behind one small interface: ids, special ids, word starts, training, saving.
+"""Tokenizers behind one small interface: ids, special ids, word starts, training, saving.
 
-Pieces are cut by the Hugging Face `tokenizers` library with BERT's normalizer and pre-tokenizer, so
-ids equal those of transformers' BertTokenizer. `WordTable` gives the same ids faster, for whole
-corpora.
+What cuts the text is in bert_jax/tokenizers: WordPiece (vocab.txt), SentencePiece (.model) and
+whatever a Hugging Face tokenizer.json says. Each file there has a class with what Tokenizer asks for,
+`given` for the files of others, `read` for those that its `write` wrote, and `train`.
 """
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-import tokenizers
-from tokenizers.decoders import WordPiece as WordPieceDecoder
-from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer
-from tokenizers.trainers import WordPieceTrainer
 
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import library, sentencepiece, wordpiece
+from bert_jax.tokenizers.special import SPECIAL, literal
+from bert_jax.tokenizers.table import Direct, Units
 
-SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-LITERAL = re.compile(r"(\[MASK\]|\[SEP\]|\[CLS\])")
-
-# Longer words are [UNK]. The original program says 200; transformers, whose ids ours equal, 100.
-LONGEST_WORD = 100
-
-# Characters outside this share of the training text become [UNK]: a rare script would fill a small
-# vocabulary.
-COVERAGE = 0.9999
-
-# Characters that BERT's rules make words of their own: ASCII punctuation and ideographs (the common
-# block of them).
-SINGLE = r"!-/:-@\[-`{-~\u4e00-\u9fff"
-ALONE = re.compile(rf"[{SINGLE}]")
-
-# The units of a WordTable: a line break, a character of its own, or a run of anything between those
-# and white space. BERT's rules part words at all of these and look at nothing across them, so the
-# ids of a text are the ids of its units, one after the other. Other white space and control
-# characters are left inside of a unit to the library.
-UNITS = re.compile(rf"[^ \t\r\n{SINGLE}]+|[{SINGLE}]|\n")
+SAVED = {module.KIND: module for module in (wordpiece, sentencepiece, library)}
 
 
 class Tokenizer:
-    """Text to ids of a fixed list of pieces, and back; `pad`, `unk`, `cls`, `sep`, `mask` are ids."""
+    """Text to ids of a fixed list of pieces, and back.
 
-    def __init__(self, pieces: list[str], lowercase: bool):
-        self.pieces = list(pieces)
-        self.lowercase = lowercase
-        vocabulary = {piece: number for number, piece in enumerate(pieces)}
-        self.pad, self.unk, self.cls, self.sep, self.mask = map(vocabulary.get, SPECIAL.values())
-        # No special piece is added to the library's tokenizer: "[MASK]" in a document stays three
-        # words.
-        self._library = wordpiece(vocabulary, lowercase)
+    pieces: list[str], by id. special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}; `pad`, `unk`, `cls`,
+    `sep` and `mask` are those ids too.
+    """
+
+    def __init__(self, model: wordpiece.WordPiece | sentencepiece.SentencePiece | library.Library):
+        self.model = model
+        self.pieces, self.special = model.pieces, model.special
+        self.pad, self.unk, self.cls, self.sep, self.mask = map(self.special.get, SPECIAL)
 
     @property
     def size(self) -> int:
         return len(self.pieces)
 
     @property
-    def special(self) -> dict[str, int]:
-        """{'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}."""
-        return {name: getattr(self, name) for name in SPECIAL}
-
-    @property
     def word_starts(self) -> np.ndarray:
-        """bool[size]: whether a piece begins a word."""
-        return np.array([not piece.startswith("##") for piece in self.pieces])
+        """bool[size]: whether a piece begins a word; special pieces do."""
+        return self.model.word_starts
 
     @property
     def fingerprint(self) -> str:
         """SHA-256, in hex, of all that decides the ids."""
-        return vocabulary_digest(self.pieces, self.lowercase)
+        text = json.dumps([self.model.kind, *self.model.identity])
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Ids of each text; no special piece is added, and none is read from a text."""
-        batch = self._library.encode_batch_fast(texts, add_special_tokens=False)
-        return [encoding.ids for encoding in batch]
+        """Ids of each text; no special piece is added, and none but [UNK] is read from a text."""
+        return self.model.encode(texts)
+
+    def table(self) -> Units | Direct:
+        """What encodes whole corpora: `.encode(texts) -> (int32[T] ids, int64[len(texts)] ends)`."""
+        return self.model.table()
 
     def encode_with_masks(self, text: str) -> list[int]:
-        """Ids of a text in which [MASK], [SEP] and [CLS] mean the special pieces."""
-        special = {"[MASK]": self.mask, "[SEP]": self.sep, "[CLS]": self.cls}
-        ids = []
-        for part in LITERAL.split(text):
-            ids += [special[part]] if part in special else self.encode([part])[0]
+        """Ids of a text in which [MASK], [SEP] and [CLS] (or <mask>, </s> and <s>, if the pieces are
+        called that) mean the special pieces."""
+        pattern, special = literal(self.pieces, self.special)
+        ids, glued = [], False
+        for part in pattern.split(text):
+            if part in special:
+                ids.append(special[part])
+            elif part.strip():
+                ids += self.encode_part(part.strip(), glued and not part[0].isspace())
+            glued = part in special
         return ids
+
+    def encode_part(self, text: str, glued: bool) -> list[int]:
+        """The ids of a part of a text, at a word's start unless it is glued to what stands before."""
+        ids = self.encode([text])[0]
+        mark = self.model.mark
+        if not mark or not ids:
+            return ids
+        starts = self.pieces[ids[0]].startswith(mark)
+        if glued and starts:
+            return self.without_mark(ids)
+        return ids if glued or starts else self.encode([f" {text}"])[0]
+
+    def without_mark(self, ids: list[int]) -> list[int]:
+        """Of ids at a word's start, those of the same text as it goes on after "[MASK]", where there are such."""
+        rest = self.pieces[ids[0]].removeprefix(self.model.mark)
+        if not rest:
+            return ids[1:]
+        return [self.pieces.index(rest), *ids[1:]] if rest in self.pieces else ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text: pieces joined into words, special pieces as they are."""
-        return self._library.decode([int(number) for number in ids], skip_special_tokens=False)
+        ids = [int(number) for number in ids]
+        if not self.model.mark:
+            return self.model.decode(ids)
+        # Libraries leave special pieces out, or put no space before them.
+        special, text = set(self.special.values()), ""
+        for marked, run in groupby(ids, special.__contains__):
+            run = list(run)
+            if marked:
+                # [UNK] stands for a part of a word.
+                shown = (self.pieces[i] if i == self.unk else f" {self.pieces[i]}" for i in run)
+                text += "".join(shown)
+            else:
+                gap = " " if self.pieces[run[0]].startswith(self.model.mark) else ""
+                text += gap + self.model.decode(run).removeprefix(" ")
+        return text.removeprefix(" ")
 
-    def table(self):
-        return WordTable(self)
+    def readable(self, number: int) -> str:
+        """One piece as people can read it: bytes as characters, a space as "▁"."""
+        return self.model.readable(int(number))
 
     def save(self, directory: str | Path) -> None:
-        """Writes vocab.txt, as others read it, and tokenizer.json (kind and case)."""
+        """Writes settings.json, and vocab.txt, sentencepiece.model or tokenizer.json, as others read them."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        text = "".join(piece + "\n" for piece in self.pieces)
-        (directory / "vocab.txt").write_text(text, encoding="utf-8", newline="\n")
-        settings = {"kind": "wordpiece", "lowercase": self.lowercase}
-        (directory / "tokenizer.json").write_text(json.dumps(settings) + "\n")
-
-
-def wordpiece(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
-    model = WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
-    library = tokenizers.Tokenizer(model)
-    library.normalizer = BertNormalizer(lowercase=lowercase)
-    library.pre_tokenizer = BertPreTokenizer()
-    library.decoder = WordPieceDecoder()
-    return library
-
-
-def vocabulary_digest(pieces: list[str], lowercase: bool) -> str:
-    text = json.dumps(["wordpiece", lowercase, pieces])
-    return hashlib.sha256(text.encode()).hexdigest()
+        settings = {"kind": self.model.kind, **self.model.write(directory)}
+        (directory / "settings.json").write_text(json.dumps(settings) + "\n")
 
 
 def load(directory: str | Path) -> Tokenizer:
     """The tokenizer that `save` wrote."""
-    path = Path(directory) / "tokenizer.json"
+    path = Path(directory) / "settings.json"
     try:
         settings = json.loads(path.read_text())
-        kind, lowercase = settings["kind"], settings["lowercase"]
+        kind = settings["kind"]
+        if kind not in SAVED:
+            raise BadInput(f"{path}: kind {kind!r}, expected one of {', '.join(SAVED)}")
+        return Tokenizer(SAVED[kind].read(Path(directory), settings))
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; not a saved tokenizer") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{path}: not a saved tokenizer ({error})") from None
-    if kind != "wordpiece":
-        raise BadInput(f"{path}: kind {kind!r}, expected wordpiece")
-    return from_vocab(Path(directory) / "vocab.txt", lowercase)
-
-
-def from_vocab(path: str | Path, lowercase: bool) -> Tokenizer:
-    """A tokenizer of a published vocab.txt: one piece a line, its id the line's number from 0."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: not a vocabulary (not UTF-8)") from None
-    # Not splitlines: a piece may be a Unicode line separator.
-    pieces = text.removesuffix("\n").split("\n")
-    lines = {}
-    for number, piece in enumerate(pieces, 1):
-        if piece in lines:
-            raise BadInput(
-                f"{path}: piece {piece!r} on line {lines[piece]} and again on line {number}"
-            )
-        lines[piece] = number
-    for piece in SPECIAL.values():
-        if piece not in lines:
-            raise BadInput(f"{path}: no piece {piece} among its {len(pieces)}")
-    return Tokenizer(pieces, lowercase)
 
 
 def given(path: str | Path, lowercase: bool) -> Tokenizer:
-    return from_vocab(path, lowercase)
+    """A tokenizer of a published file: vocab.txt (any .txt), a .model or a tokenizer.json (any .json).
+
+    lowercase: for vocab.txt; the others know theirs.
+    """
+    path = Path(path)
+    if path.suffix == ".txt":
+        return Tokenizer(wordpiece.given(path, lowercase))
+    if path.suffix == ".model":
+        return Tokenizer(sentencepiece.given(path))
+    if path.suffix == ".json":
+        return Tokenizer(library.given(path))
+    raise BadInput(f"{path}: expected a vocab.txt, a .model or a tokenizer.json")
 
 
 def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokenizer:
-    """A vocabulary of at most `size` pieces, special ones first; equal texts give equal ones.
+    """A vocabulary of `size` pieces, special ones first; equal texts give equal ones.
 
-    Texts are read twice; those of an iterator, which can be read but once, are kept in memory.
+    kind: wordpiece or byte_bpe (`size` at most), unigram or bpe (`size` exactly). Texts may be read twice. Raises
+    BadInput where `size` is too small or too large for the texts.
     """
-    texts = list(texts) if iter(texts) is texts else texts
-    letters = alphabet(texts, lowercase)
-    # The library numbers the letters' pieces in the order of a hash map, and breaks ties between
-    # merges by number. So that training is deterministic it is given them as special pieces, whose
-    # order it keeps.
-    first = [
-        *SPECIAL.values(),
-        *letters,
-        *(f"##{letter}" for letter in letters if not ALONE.match(letter)),
-    ]
-    if len(first) > size:
-        raise BadInput(
-            f"config.tokenizer.size={size}: too few, single characters alone take {len(first)}"
-        )
-    library = wordpiece({"[UNK]": 0}, lowercase)
-    trainer = WordPieceTrainer(
-        vocab_size=size,
-        initial_alphabet=letters,
-        limit_alphabet=len(letters),
-        special_tokens=first,
-        show_progress=False,
-    )
-    library.train_from_iterator(texts, trainer)
-    vocabulary = library.get_vocab()
-    return Tokenizer(sorted(vocabulary, key=vocabulary.get), lowercase)
-
-
-def alphabet(texts: Iterable[str], lowercase: bool) -> list[str]:
-    """The commonest characters, as far as COVERAGE goes, and all of ASCII, by code point."""
-    normalizer = BertNormalizer(lowercase=lowercase)
-    counts = np.zeros(0x110000, np.int64)
-    for text in texts:
-        codes = np.frombuffer(normalizer.normalize_str(text).encode("utf-32-le"), np.uint32)
-        found = np.bincount(codes)
-        counts[: len(found)] += found
-    counts[: ord(" ") + 1] = 0
-    order = np.argsort(-counts, kind="stable")
-    kept = np.searchsorted(np.cumsum(counts[order]), COVERAGE * counts.sum()) + 1
-    return [chr(code) for code in sorted({*order[:kept], *range(128)}) if counts[code]]
-
-
-class WordTable:
-    """Encodes many texts, remembering units already seen: several times as fast as the library."""
-
-    def __init__(self, tokenizer: Tokenizer, units: int = 1 << 19, characters: int = 1 << 24):
-        self.tokenizer = tokenizer
-        self.limits = units, characters
-        self.clear()
-
-    def clear(self) -> None:
-        self.numbers = {"\n": 0}  # unit -> its place in the arrays below
-        self.characters = 0
-        self.lengths = np.zeros(1, np.int64)
-        self.starts = np.zeros(1, np.int64)
-        self.pieces = np.zeros(0, np.int32)
-
-    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """int32[T] ids of the texts, one after the other; int64[len(texts)] where each text ends."""
-        if not texts:
-            return self.pieces[:0], np.zeros(0, np.int64)
-        joined = "\n".join(texts) + "\n"
-        if joined.count("\n") != len(texts):
-            joined = "\n".join(text.replace("\n", " ") for text in texts) + "\n"
-        units = UNITS.findall(joined)
-        self.learn(set(units))
-        numbers = np.fromiter(map(self.numbers.__getitem__, units), np.int32, len(units))
-        lengths = self.lengths[numbers]
-        ends = np.cumsum(lengths)
-        places = np.repeat(self.starts[numbers] - (ends - lengths), lengths)
-        places += np.arange(len(places))
-        return self.pieces[places], ends[numbers == 0]
-
-    def learn(self, units: set[str]) -> None:
-        if len(self.numbers) > self.limits[0] or self.characters > self.limits[1]:
-            self.clear()
-        new = list(units.difference(self.numbers))
-        if not new:
-            return
-        ids = self.tokenizer.encode(new)
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        starts = len(self.pieces) + np.cumsum(lengths) - lengths
-        flat = np.fromiter((piece for unit in ids for piece in unit), np.int32, lengths.sum())
-        self.numbers.update(
-            zip(new, range(len(self.numbers), len(self.numbers) + len(new)), strict=True)
-        )
-        self.characters += sum(map(len, new))
-        self.lengths = np.concatenate([self.lengths, lengths])
-        self.starts = np.concatenate([self.starts, starts])
-        self.pieces = np.concatenate([self.pieces, flat])
+    if kind == "wordpiece":
+        return Tokenizer(wordpiece.train(texts, size, lowercase))
+    if kind == "byte_bpe":
+        return Tokenizer(library.train(texts, size, lowercase))
+    return Tokenizer(sentencepiece.train(kind, texts, size, lowercase))

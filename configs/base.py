@@ -52,8 +52,8 @@ def get_config() -> ConfigDict:
     config.tokenizer.kind = "wordpiece"  # what is trained: wordpiece, unigram, bpe, byte_bpe
     config.tokenizer.size = 30522  # pieces to train; ignored, as is `kind`, where `path` is given
     config.tokenizer.path = ""  # a vocab.txt, .model or tokenizer.json to use instead of training
-    config.tokenizer.lowercase = True  # lower-case and strip accents; .model and .json know theirs
-    config.tokenizer.sample = 100  # megabytes of text that a vocabulary is trained on, at most
+    config.tokenizer.lowercase = True  # wordpiece strips accents too; .model and .json know theirs
+    config.tokenizer.sample = 50  # megabytes of text that a vocabulary is trained on, at most
 
     config.model = ConfigDict()
     config.model.name = "bert"  # a file of bert_jax/models

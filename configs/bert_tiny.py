@@ -1,6 +1,6 @@
-"""BERT-tiny (arXiv:1908.08962): 2 layers of width 128, otherwise the recipe of BERT-base.
+"""BERT-tiny (arXiv:1908.08962): 2 layers of width 128, 4.4M parameters; otherwise BERT-base's recipe.
 
-The smallest of the published sizes: on GLUE its authors report 83.2 on SST-2 and 81.1 F1 on MRPC.
+Its authors report, on the GLUE test sets: 83.2 on SST-2, 81.1 F1 on MRPC, 73.6 Spearman on STS-B, 57.2 on RTE.
 
     bert-jax pretrain --config bert_tiny --workdir runs/bert_tiny --config.corpus.source='text/*.txt'
 """

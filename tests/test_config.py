@@ -52,6 +52,15 @@ def test_overrides_have_the_keys_type(override, expected):
         ("checkpoint.every=30", "expected a multiple of log.every=50"),
         ("phase_order=main,main", "each once"),
         ("phase_order=other", "expected the keys of phases"),
+        ("corpus.source= , ", "names no source"),
+        ("corpus.format=pdf", "expected one of lines, files, wiki, jsonl"),
+        ("corpus.format=lines,wiki", "one for each of 1 sources"),
+        ("corpus.weights=(1, 2)", "a number over 0 for each of 1 sources"),
+        ("corpus.weights=0", "a number over 0"),
+        ("filter.line_symbols=2", "expected a share"),
+        ("filter.near_duplicates=1", "expected a share"),
+        ("bands=(5, 1.0)", "expected rising steps"),
+        ("bands=(5, 1.0, 2.0, 5, 1.0, 2.0)", "expected rising steps"),
     ],
 )
 def test_wrong_overrides_name_key_and_value(override, words):
@@ -77,6 +86,22 @@ def test_configs_are_found(tmp_path):
     mine.write_text(mine.read_text().replace("config.seed", "config.sead"))
     with pytest.raises(BadInput, match="mine.py.*sead"):
         config.load(str(mine))
+
+
+def test_bands_belong_to_one_file_as_it_stands(tmp_path):
+    measured, derived = tmp_path / "measured.py", tmp_path / "derived.py"
+    measured.write_text(
+        "from bert_jax.configs import base\n"
+        "BANDS = ((10, 5.0, 6.0), (20, 3.0, 5.0))\n"
+        "get_config = base.get_config\n"
+    )
+    derived.write_text(
+        f"import runpy\nget_config = runpy.run_path({str(measured)!r})['get_config']\n"
+    )
+    assert config.load(str(measured)).bands == (10, 5.0, 6.0, 20, 3.0, 5.0)
+    assert config.load(str(measured), ["log.every=5"]).bands
+    assert config.load(str(measured), ["log.every=5", "seed=1"]).bands == ()
+    assert config.load(str(derived)).bands == ()
 
 
 @pytest.mark.parametrize("name", ["demo", "bert_base"])
@@ -111,6 +136,7 @@ def test_what_a_resumed_run_may_change():
     allowed += ("evaluate.rows=7", "phases.main.steps=50", "store=elsewhere", "corpus.workers=1")
     assert config.refusals(old, small_config(*allowed), step=10) == []
     refused = ("seed=1", "model.layers=3", "objective.masking=whole_word", "optimizer.clip=2")
+    refused += ("corpus.weights=(2.0,)",)
     refused += ("phases.main.batch=32", "tokenizer.size=99", "schedule.warmup=3", "dtype=bfloat16")
     for override in refused:
         key = override.split("=")[0]

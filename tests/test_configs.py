@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import jax
 import pytest
 
-from bert_jax import config
+from bert_jax import batch, config, metrics
+from bert_jax.objectives import base
 
 FOLDER = Path(__file__).parent.parent / "configs"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in ("__init__", "base"))
@@ -19,8 +21,36 @@ def keys(tree, prefix=""):
             yield prefix + key
 
 
-def test_there_are_configs():
-    assert {"demo", "bert_tiny", "bert_base"} <= set(NAMES)
+# Parameters of the published encoders with 30,522 pieces, pooler and no heads (arXiv:1908.08962, arXiv:1810.04805).
+PUBLISHED = {
+    "tiny": 4_385_920,
+    "mini": 11_170_560,
+    "small": 28_763_648,
+    "medium": 41_373_184,
+    "base": 109_482_240,
+    "large": 335_141_888,
+}
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_sizes_are_the_published_ones(size):
+    resolved = config.load(f"bert_{size}", ["dtype=float32"])
+    objective = base.make(
+        resolved, base.Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103)
+    )
+    params = jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
+    assert metrics.count({"encoder": params["encoder"]}, 30522) == PUBLISHED[size]
+
+
+def test_a_chinese_vocabulary_has_fewer_pieces():
+    resolved = config.load("bert_chinese")
+    assert resolved.model == config.load("bert_base").model and resolved.tokenizer.path
+
+
+@pytest.mark.parametrize("size", ["base", "large"])
+def test_whole_word_differs_in_the_masking_alone(size):
+    plain, whole = config.load(f"bert_{size}"), config.load(f"bert_{size}_whole_word")
+    assert set(config.differences(plain, whole)) == {"objective.masking", "store"}
 
 
 @pytest.mark.parametrize("name", NAMES)

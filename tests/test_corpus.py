@@ -1,242 +1,185 @@
-"""Documents and sentences of text files and of Python's docstrings; what is not text is dropped and counted."""
+"""Sources and their blocks: what the config names is read, each in its own format, the same at every call."""
 
-import gzip
+import bz2
+import json
 import lzma
+import pickle
 import random
-import sys
 from collections import Counter
 
 import pytest
 
+from bert_jax import config as configs
 from bert_jax.data import corpus
 from bert_jax.errors import BadInput
 
 
-def read(paths, form="lines", sentences="lines"):
-    """([document of sentences], problems) of some files."""
-    problems = Counter()
-    blocks = corpus.blocks(paths, form, problems)
-    found = [
-        document
-        for block in blocks
-        for document in corpus.documents(block, corpus.Reading(form, sentences), problems)
-    ]
-    return found, dict(problems)
-
-
 def write(path, content: bytes):
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
 
 
-def test_lines(tmp_path):
-    a = write(tmp_path / "a.txt", b"\n\none\ntwo \r\n \t\r\n\nthree\n")
-    b = write(tmp_path / "b.txt", b"\xef\xbb\xbffour\nfive")
-    assert read([a, b]) == ([["one", "two"], ["three"], ["four", "five"]], {})
+def open_sources(*overrides):
+    return corpus.open_sources(configs.load("demo", list(overrides)))
 
 
-def test_files(tmp_path):
-    a = write(tmp_path / "a.txt", b"One. Two.\n\nThree.\n")
-    b = write(tmp_path / "b.txt", b"\n \n")
-    assert read([a, b], "files", "rules") == ([["One.", "Two.", "Three."], []], {})
+def read(*overrides):
+    """([document of sentences], problems) of all sources."""
+    problems, found = Counter(), []
+    for source in open_sources(*overrides):
+        for block in source.blocks(problems):
+            found += corpus.documents(block, source.reading, problems)
+    return found, dict(problems)
 
 
-WIKI = """<doc id="1" url="u" title="A &amp; B">
-A & B
-
-First here. Second here.
-History.
-Third one.
-</doc>
-<doc id="2" url="u" title="Empty">
-Empty
-</doc>
-<doc id="3" url="u" title="C">
-Not the title. More.
-
-C
-</doc>
-"""
+def test_sources_are_read_in_their_order_each_in_its_format(tmp_path):
+    b = write(tmp_path / "b.jsonl", b'{"text": "One. Two."}\n')
+    a = write(tmp_path / "a.txt", b"One. Two.\n\nThree.")
+    write(tmp_path / "w" / "1", b'<doc id="1" title="T">\nT\nFour. Five.\n</doc>\n')
+    source = f"corpus.source={b}, {a},{tmp_path}/w,{tmp_path}/*.txt"
+    found, problems = read(source, "corpus.format=jsonl,lines,wiki,files")
+    assert found == [["One.", "Two."], ["One. Two."], ["Three."]] + [
+        ["Four.", "Five."],
+        ["One.", "Two.", "Three."],
+    ]
+    assert not problems
+    sources = open_sources(source, "corpus.format=jsonl,lines,wiki,files")
+    assert [s.name for s in sources] == [str(b), str(a), f"{tmp_path}/w", f"{tmp_path}/*.txt"]
+    assert [s.files_read["files"] for s in sources] == [1, 1, 1, 1]
 
 
-def test_wiki(tmp_path):
-    path = write(tmp_path / "wiki.txt", WIKI.encode())
-    first = ["First here.", "Second here.", "History.", "Third one."]
-    assert read([path], "wiki", "rules")[0] == [first, [], ["Not the title.", "More.", "C"]]
+@pytest.mark.parametrize("sentences, number", [("lines", 1), ("rules", 2), ("auto", None)])
+def test_sentences_by_lines_or_rules(tmp_path, sentences, number):
+    write(tmp_path / "a", b"One. Two.")
+    write(tmp_path / "j" / "a", b'{"text": "One. Two."}')
+    for form, auto in (("lines", 1), ("files", 2), ("jsonl", 2)):
+        source = tmp_path / "j" if form == "jsonl" else tmp_path / "a"
+        keys = f"corpus.source={source}", f"corpus.format={form}", f"corpus.sentences={sentences}"
+        assert len(read(*keys)[0][0]) == (number or auto)
 
 
-@pytest.mark.parametrize("form", ["lines", "files", "wiki"])
+def test_a_file_named_twice_by_one_source_counts_once(tmp_path):
+    write(tmp_path / "a" / "b" / "c", b"one")
+    (source,) = open_sources(f"corpus.source={tmp_path}/**/**/c")  # two ways to match
+    assert source.files_read["files"] == 1 and len(source.paths) == 1
+    assert len(open_sources(f"corpus.source={tmp_path}/a,{tmp_path}/a/b")) == 2
+
+
+@pytest.mark.parametrize("form", ["lines", "files", "wiki", "jsonl"])
 def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
     draw = random.Random(1)
-    paths = []
     for number in range(5):
         texts = [
             "\n".join("word " * draw.randrange(1, 9) for _ in range(draw.randrange(9)))
             for _ in range(30)
         ]
         if form == "wiki":
-            texts = [
-                f'<doc id="{i}" title="T">\nT\n\n{text}\n</doc>' for i, text in enumerate(texts)
-            ]
-        separator = "\n" if form == "wiki" else "\n\n"
-        paths.append(write(tmp_path / f"{number}.txt", separator.join(texts).encode()))
-    whole = read(paths, form)
+            texts = [f'<doc id="{i}" title="T">\nT\n\n{t}\n</doc>' for i, t in enumerate(texts)]
+        elif form == "jsonl":
+            texts = [json.dumps({"text": text}) for text in texts]
+        separator = "\n\n" if form in ("lines", "files") else "\n"
+        write(tmp_path / f"{number}.txt", separator.join(texts).encode())
+    keys = f"corpus.source={tmp_path}", f"corpus.format={form}"
+    whole = read(*keys)
     for size in (1, 7, 100, 1000):
         monkeypatch.setattr(corpus, "BLOCK", size)
-        assert read(paths, form) == whole
+        assert read(*keys) == whole
+        (source,) = open_sources(*keys)
+        blocks = list(source.blocks(Counter()))
+        assert blocks == list(source.blocks(Counter())) and len(blocks) > 4 + (form != "files")
     assert len(whole[0]) == 5 if form == "files" else len(whole[0]) > 100
 
 
-@pytest.mark.parametrize("opener, suffix", [(gzip.open, ".gz"), (lzma.open, ".xz")])
-def test_compressed(tmp_path, opener, suffix):
-    path = tmp_path / f"a.txt{suffix}"
-    content = "\n\n".join(str(number) for number in range(50_000)).encode()
-    with opener(path, "wb") as file:
-        file.write(content)
-    assert read([path]) == read([write(tmp_path / "plain.txt", content)])
-    write(path, path.read_bytes()[:-20])
-    with pytest.raises(BadInput, match=f"{path}: damaged or cut short"):
-        read([path])
-    write(path, b"this is no archive")
-    with pytest.raises(BadInput, match=f"{path}: damaged or cut short"):
-        read([path])
+def test_a_reading_travels(tmp_path):
+    write(tmp_path / "a", b"one")
+    keys = ["corpus.field=meta.body", "filter.line_characters=7", "filter.line_stops=True"]
+    keys += ["filter.document_characters=9", "filter.line_symbols=0.3"]
+    (source,) = open_sources(f"corpus.source={tmp_path}/a", *keys)
+    assert pickle.loads(pickle.dumps(source.reading)) == source.reading
+    assert len(pickle.dumps(source.reading)) < 1000
+    assert source.reading == corpus.Reading(
+        "lines", "lines", "meta.body", corpus.Filters(9, 7, 0.3, True)
+    )
 
 
-def test_bad_lines_are_dropped_and_counted(tmp_path):
-    bad = [b"a\xffb", b"nul\0nul", b"x" * 10_000_000, b"x" * 1_500_000, b"\xc3"]
-    path = write(tmp_path / "a.txt", b"\n".join([b"first", *bad, b"last"]))
-    problems = {"lines not UTF-8": 2, "lines with NUL bytes": 1, "lines over 1 MB": 2}
-    assert read([path]) == ([["first", "last"]], problems)
-
-
-@pytest.mark.parametrize("before", [0, 1, 999_990, 1_048_575, 1_048_576])
-@pytest.mark.parametrize("after", [b"", b"\n", b"\nb", b"\nb\n\nc"])
-def test_a_long_line_anywhere(tmp_path, before, after):
-    start = b"a\n" * (before // 2)
-    path = write(tmp_path / "a.txt", start + b"x" * 3_200_000 + after)
-    found, problems = read([path])
-    assert problems == {"lines over 1 MB": 1}
-    assert [sentence for document in found for sentence in document] == (
-        start + after.lstrip()
-    ).decode().split()
-    assert len(found) == bool(start or after.strip()) + after.count(b"\n\n")
-
-
-def test_memory_does_not_grow_with_a_line(tmp_path):
-    path = write(tmp_path / "a.txt", b"x" * 20_000_000 + b"\nend")
-    assert max(map(len, corpus.read_lines(path, Counter()))) < 3_000_000
-
-
-def test_a_huge_document_is_parted(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "LONGEST_DOCUMENT", 3_000_000)
-    path = write(tmp_path / "a.txt", b"some words of a line\n" * 400_000)
-    found, problems = read([path])
-    assert problems == {"documents parted": 2} and len(found) == 3
-    assert sum(map(len, found)) == 400_000
-
-
-def test_globs(tmp_path):
-    a, b = write(tmp_path / "a.txt", b"a"), write(tmp_path / "b.txt", b"b")
-    (tmp_path / "folder.txt").mkdir()
-    assert corpus.find_files(f"{tmp_path}/*.txt") == [a, b]
-    assert corpus.find_files(f"{b}, {tmp_path}/[ab].txt,{a}") == [a, b]
-    for source, message in [
-        (f"{a},{tmp_path}/*.gz", "matches no file"),
-        (f"{tmp_path}/none.txt", "no such file"),
-        (str(tmp_path), "no such file"),
-        (" , ", "names no file"),
-    ]:
-        with pytest.raises(BadInput, match=message):
-            corpus.find_files(source)
+def test_filters_come_before_sentences(tmp_path):
+    write(tmp_path / "a", b"History\n\nShort. Text. Here.\n|-|-|-|-|-|\n")
+    keys = ["filter.line_characters=10", "filter.line_symbols=0.5", "corpus.sentences=rules"]
+    found, problems = read(f"corpus.source={tmp_path}/a", *keys)
+    assert found == [[], ["Short.", "Text.", "Here."]]
+    assert problems == {"lines under 10 characters": 1, "lines of symbols": 1}
 
 
 @pytest.mark.parametrize(
-    "line, expected",
+    "source, message",
+    [("none", "no such file"), ("*.none", "matches no file"), ("dir", "directory without files")],
+)
+def test_what_is_not_there(tmp_path, source, message):
+    (tmp_path / "dir").mkdir()
+    write(tmp_path / "a", b"one")
+    with pytest.raises(BadInput, match=message):
+        open_sources(f"corpus.source={tmp_path}/a,{tmp_path}/{source}")
+
+
+@pytest.mark.parametrize(
+    "content, message",
     [
-        ("One here. Two here! Three? Four", 4),
-        ("Dr. Smith paid 3.50 to J. R. Tolkien of the U.S. Army.", 1),
-        ('She said "no." He left. (He did.) So?', 4),
-        ("It costs No. 5 e.g. this and so on... or not. was it", 1),
-        ("Über alles. Élan vital. 1984 was", 3),
-        ("他来了。她说：“好！”然后走了。为什么？", 4),
-        ("?! ... !", 1),
-        ("", 0),
+        (b'{"body": "a"}\n' * 3, "field='text': 3 lines without 'text'"),
+        (b"plain text\n\n{}", "1 lines not JSON, 1 lines without 'text'"),
+        (b"{}\n" * 400_000 + b'{"text": "late"}', "lines without 'text'"),
     ],
 )
-def test_sentences(line, expected):
-    found = corpus.split_sentences(line)
-    assert len(found) == expected
-    assert "".join(found).replace(" ", "") == line.replace(" ", "")
+def test_a_file_without_a_usable_line(tmp_path, content, message):
+    good = write(tmp_path / "good.jsonl", b'{}\n{"text": "a"}')
+    bad = write(tmp_path / "z.jsonl", content)
+    with pytest.raises(BadInput, match=message) as error:
+        open_sources(f"corpus.source={good},{tmp_path}/*.jsonl", "corpus.format=jsonl")
+    assert str(bad) in str(error.value) and "\n" not in str(error.value)
+    assert len(str(error.value)) < 300
 
 
-def test_sentences_lose_nothing_and_are_short():
-    draw = random.Random(1)
-    for size in [50] * 300 + [20_000] * 5 + [300_000]:
-        line = "".join(draw.choices("aB 1.!?。”\"')( é", k=size)).strip()
-        found = corpus.split_sentences(line)
-        assert "".join("".join(found).split()) == "".join(line.split())
-        assert all(found) and max(map(len, found), default=0) <= corpus.LONGEST_SENTENCE
-    assert list(map(len, corpus.cap("x" * 4500 + " " + "y" * 10))) == [2000, 2000, 511]
+def test_empty_files_of_records_are_no_error(tmp_path):
+    write(tmp_path / "a.jsonl", b"")
+    write(tmp_path / "b.jsonl", b"\n\n")
+    write(tmp_path / "c.jsonl", b'{"text": "a"}')
+    assert read(f"corpus.source={tmp_path}", "corpus.format=jsonl") == ([["a"]], {})
 
 
-MODULE = b'''"""The module tells a long story about what it is for.
-    It goes on for a while.
-
-    >>> code()
-    42
-
-Parameters
-----------
-x : array_like
-"""
-
-class Thing:
-    """A thing is what it is, and never anything else."""
-
-    def method(self):
-        """Returns the thing that was asked for."""
-
-def silent():
-    return 1
-'''
+@pytest.mark.parametrize("opener, suffix", [(lzma.open, "xz"), (bz2.open, "bz2")])
+def test_records_in_a_damaged_archive(tmp_path, opener, suffix):
+    path = tmp_path / f"a.jsonl.{suffix}"
+    lines = [json.dumps({"text": f"{number**9}"}) for number in range(20_000)]
+    with opener(path, "wb") as file:
+        file.write("\n".join(lines).encode())
+    keys = f"corpus.source={path}", "corpus.format=jsonl"
+    assert len(read(*keys)[0]) == 20_000
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(BadInput, match=f"{path}: damaged or cut short"):
+        read(*keys)
 
 
-def test_docstrings_become_paragraphs():
-    module, thing, method = corpus.docstrings(MODULE)
-    assert corpus.paragraphs(module) == [
-        "The module tells a long story about what it is for. It goes on for a while.",
-        "Parameters ---------- x : array_like",
-    ]
-    assert thing == "A thing is what it is, and never anything else."
-    assert method == "Returns the thing that was asked for."
+def test_a_book_on_a_line(tmp_path):
+    """A line of eight megabytes travels whole, whatever pieces it was read in, and becomes two documents."""
+    book = "A sentence of the book. " * 330_000
+    write(tmp_path / "a.jsonl", json.dumps({"text": book}).encode() + b'\n{"text": "b"}')
+    found, problems = read(f"corpus.source={tmp_path}", "corpus.format=jsonl")
+    assert len(found) == 3 and found[2] == ["b"]
+    assert " ".join(found[0] + found[1]) == book.strip()
+    assert problems == {"documents parted": 1}
 
 
-def test_short_docstrings_are_left_out(tmp_path):
-    path = write(tmp_path / "a.py", b'def f():\n    """' + b"Words. " * 60 + b'"""\n')
-    short = write(tmp_path / "b.py", b'"""A few words."""\n')
-    text = corpus.pydocs_text([short, path])
-    assert text == b"Words. " * 59 + b"Words.\n\n"
-
-
-def test_pydocs_reads_the_standard_library_without_importing(tmp_path):
-    groups = corpus.pydocs_files()
-    assert sum(map(len, groups)) > 500 and groups == corpus.pydocs_files()
-    topics = [path for group in groups for path in group if path.name == "topics.py"]
-    before = set(sys.modules)
-    text = corpus.pydocs_text(topics[:1] + groups[0][:5])
-    assert set(sys.modules) == before
-    found, problems = read([write(tmp_path / "p.txt", text)], "lines", "rules")
+def test_materialize(tmp_path):
+    write(tmp_path / "a", b"one")
+    source, pydocs = open_sources(f"corpus.source={tmp_path}/a,pydocs", "corpus.format=files")
+    assert corpus.materialize(source, tmp_path, map) == source
+    assert pydocs.files_read == {} and pydocs.reading[:2] == ("lines", "rules")
+    with pytest.raises(ValueError, match="not materialized"):
+        pydocs.blocks(Counter())
+    few = lambda function, groups: map(function, groups[:1])  # noqa: E731
+    ready = corpus.materialize(pydocs, tmp_path, few)
+    assert ready.files_read["files"] == 1 and len(ready.files_read["sha256"]) == 64
+    problems = Counter()
+    blocks = ready.blocks(problems)
+    found = [doc for block in blocks for doc in corpus.documents(block, ready.reading, problems)]
     assert len(found) > 20 and not problems
-    letters = sum(c.isalpha() or c.isspace() for c in text.decode())
-    assert letters > 0.8 * len(text.decode())
-
-
-def test_what_python_cannot_read_is_passed_over(tmp_path):
-    bad = [
-        write(tmp_path / "a.py", b'"""doc'),
-        write(tmp_path / "b.py", b'"""\xff"""'),
-        write(tmp_path / "c.py", b'"""\0"""'),
-        write(tmp_path / "d.py", b"x = '''" + b"\\d" + b"'''\n"),
-        tmp_path / "missing.py",
-    ]
-    assert corpus.pydocs_text(bad) == b""

@@ -17,6 +17,7 @@ STEP = ("jax", "numpy", "optax", "bert_jax.hash", "bert_jax.errors")
 DATA = ("numpy", "ml_collections", "tensorflow", "tensorflow_datasets", "bert_jax.data")
 DATA += ("bert_jax.tokenizer", "bert_jax.batch", "bert_jax.hash", "bert_jax.errors")
 DATA += ("bert_jax.config", "datasketch")
+TOKENIZERS = ("numpy", "tokenizers", "sentencepiece", "bert_jax.errors", "bert_jax.tokenizers")
 WIRING = ("jax", "flax", "numpy", "optax", "orbax", "ml_collections", "tensorboardX", "tqdm")
 WIRING += ("bert_jax",)
 
@@ -38,7 +39,8 @@ ALLOWED = {
     "bert_jax/hash.py": ("numpy",),
     "bert_jax/errors.py": (),
     "bert_jax/config.py": ("ml_collections", "bert_jax.errors", "bert_jax.configs"),
-    "bert_jax/tokenizer.py": ("numpy", "tokenizers", "sentencepiece", "bert_jax.errors"),
+    "bert_jax/tokenizer.py": ("numpy", "bert_jax.errors", "bert_jax.tokenizers"),
+    "bert_jax/tokenizers/*": TOKENIZERS,
     "bert_jax/*": WIRING,
 }
 

@@ -4,13 +4,15 @@ import functools
 import json
 import lzma
 import random
+import re
 from pathlib import Path
 
 import corpora
 import numpy as np
 import pytest
-from corpora import DATA, encode_lines, files, make_text, prepare, read
+from corpora import DATA, WORDS, encode_lines, files, make_text, prepare, read
 
+from bert_jax import inspect
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus, partitions, shards
 from bert_jax.data import prepare as preparing
@@ -181,7 +183,7 @@ def test_problems_are_counted_not_fatal(make):
     problems = {"lines not UTF-8": 1, "lines over 1 MB": 1, "lines with NUL bytes": 1}
     assert report["problems"] == problems and report["empty"] == 1
     assert report["train"]["documents"] + report["heldout"]["documents"] == 20
-    assert all(isinstance(line, str) and line for line in reports.describe(report))
+    assert "problems: 1 lines not UTF-8" in reports.describe(report)
 
 
 @pytest.mark.parametrize(
@@ -240,9 +242,7 @@ def test_a_finished_store_is_kept(make):
     report = preparing.prepare(make(texts, "corpus.workers=2"), log=lines.append)
     assert report == report_of(store) and "already prepared" in lines[0]
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == times
-    with pytest.raises(
-        BadInput, match="corpus.txt of config.corpus.source was bytes .*, files 1, .* now"
-    ):
+    with pytest.raises(BadInput, match="names files 1, bytes"):
         prepare(make([*texts, "more text"]))
     config = make(texts)
     Path(config.corpus.source).unlink()  # a store outlives its text
@@ -326,3 +326,48 @@ def test_text_to_store_of_wikipedia(make, tmp_path):
     found = {sum(document, ()) for name in stores.SPLITS for document in read(store.splits[name])}
     bodies = [block.split("\n", 2)[2] for block in text.split("</doc>\n")[:-1]]
     assert found == {tuple(tokenizer.encode([body])[0]) for body in bodies}
+
+
+SIZES = {"unigram": 40, "bpe": 60, "byte_bpe": 300}
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_other_kinds_of_vocabularies(make, tmp_path, kind):
+    texts = make_text(200)
+    size = f"tokenizer.size={SIZES[kind]}"
+    one = prepare(make(texts, f"tokenizer.kind={kind}", size, "tokenizer.lowercase=False"))
+    tokenizer = tokenizers.load(one.path / "tokenizer")
+    encoded = [encode_lines(tokenizer.encode, text) for text in texts]
+    split = one.splits["train"]
+    assert read(split) == [document for document in encoded if document in read(split)]
+    assert one.manifest["vocabulary"] == tokenizer.size
+    # Given as a file the same vocabulary makes the same ids, whatever `kind` and `lowercase` say.
+    (path,) = (path for path in (one.path / "tokenizer").iterdir() if path.name != "settings.json")
+    place = f"store={tmp_path / 'two'}"
+    two = prepare(make(texts, f"tokenizer.path={path}", place))
+    assert (two.splits["train"].tokens == split.tokens).all()
+    other = make(texts, f"tokenizer.path={path}", place, "tokenizer.kind=bpe", "tokenizer.size=7")
+    preparing.open_or_refuse(other)
+    other = make(texts, f"tokenizer.path={path}", place, "tokenizer.lowercase=False")
+    preparing.open_or_refuse(other)
+
+
+def test_the_case_of_a_given_vocab_is_part_of_the_store(make, tmp_path):
+    texts = make_text(200)
+    tokenizers.train("wordpiece", texts, 150, True).save(tmp_path / "vocabulary")
+    path = f"tokenizer.path={tmp_path}/vocabulary/vocab.txt"
+    prepare(make(texts, path))
+    with pytest.raises(BadInput, match="config.tokenizer.lowercase True there, False asked for"):
+        preparing.open_or_refuse(make(texts, path, "tokenizer.lowercase=False"))
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_rows_of_other_vocabularies_are_shown_readably(make, kind):
+    changes = {"phases.main.length": 64, "model.positions": 64, "phases.main.batch": 4}
+    changes |= {"phases.main.predictions": 9, "tokenizer.kind": kind, "tokenizer.size": SIZES[kind]}
+    config = make(make_text(200), *(f"{key}={value}" for key, value in changes.items()))
+    (row,) = inspect.inspect(config, step=0, rows=1, log=lambda line: None)["rows"]
+    assert row.count("{") > 3 and "{[MASK]<" in row and "▁" in row and "Ġ" not in row
+    text = re.sub(r"\{(?:[^ ]*<)?([^ ]+)\}", r"\1", row.partition(": ")[2])
+    words = text.replace(" ", "").replace("▁", " ").replace("[CLS]", " ").replace("[SEP]", " ")
+    assert set(words.split()) <= set(WORDS)

@@ -1,6 +1,7 @@
 """Rows against a plain, sentence by sentence, token by token account of the original algorithm
 (FACTS, "Data")."""
 
+import hashlib
 import random
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from worlds import make_store, random_documents
 
 from bert_jax import hash
-from bert_jax.data import rows
+from bert_jax.data import mapped, rows
 from bert_jax.data.index import HEADER, Indexes
 from bert_jax.errors import BadInput
 
@@ -219,6 +220,93 @@ def test_random_b_is_from_any_other_document(tmp_path, pairs):
     assert (abs(shares - 1 / 6) < bound)[~np.eye(7, dtype=bool)].all()
 
 
+def hashed_documents(number):
+    """Documents made by our own hash, which stays what it is when a library's generator changes."""
+
+    def size(draw, most):
+        return 1 + int(hash.below(hash.mix(np.full(1, draw, np.uint32)), most)[0])
+
+    return [
+        [
+            [5 + (7 * d + 3 * s + w) % 900 for w in range(size(10_000 + 50 * d + s, 20))]
+            for s in range(size(d, 20))
+        ]
+        for d in range(number)
+    ]
+
+
+@pytest.mark.parametrize("weights", [(), (1,), (1.0,)])
+def test_rows_are_what_they_have_always_been(tmp_path, weights):
+    """Every bit, with all sources read once: runs and index files of earlier versions go on."""
+    split = make_store(tmp_path / "store", hashed_documents(60)).splits["train"]
+    sha = hashlib.sha256()
+    for epoch in (0, 3):
+        for pairs in rows.PAIRS:
+            for part in rows.build(split, RULES._replace(pairs=pairs, weights=weights), epoch):
+                sha.update(part.tobytes())
+    assert sha.hexdigest() == "71d1a073baf8f7df4465c6321aac0d736c696d574bf11ac05ce766dee7275432"
+
+
+def owners(split, starts):
+    """The documents in which these tokens are."""
+    return np.searchsorted(split.sentence_ends[split.document_ends - 1], starts, side="right")
+
+
+def test_documents_are_used_as_often_as_their_weight_says(tmp_path):
+    """Without cuts each use of a document gives as many tokens as it has."""
+    numbers, weights = {"train": [30, 0, 50], "heldout": [1, 1, 1]}, (2.25, 9.0, 0.6)
+    documents = random_documents(80)
+    split = make_store(tmp_path / "store", documents, sources=numbers).splits["train"]
+    rules = RULES._replace(pairs="none", length=5000, short_rate=0.0, weights=weights)
+    sizes = np.array([len(flat(document)) for document in documents])
+    used = []
+    for epoch in range(200):
+        made = build(split, rules, epoch)
+        tokens = np.bincount(owners(split, made.a_start), made.a_length, minlength=80)
+        assert (tokens % sizes == 0).all()
+        used.append(tokens // sizes)
+    used = np.array(used)
+    assert set(used[:, :30].flat) == {2, 3} and set(used[:, 30:].flat) == {0, 1}
+    for part, more in ((used[:, :30] - 2, 0.25), (used[:, 30:], 0.6)):
+        error = (more * (1 - more) / part.size) ** 0.5
+        assert abs(part.mean() - more) < 4 * error
+        # The draws of documents and of epochs have nothing to do with one another.
+        for axis in (0, 1):
+            expected = more * (1 - more) / part.shape[axis]
+            assert 0.5 < part.mean(axis).var() / expected < 1.7
+
+
+def test_every_use_is_cut_anew(tmp_path):
+    _, split = make_world(tmp_path / "store", 60)
+    thrice = build(split, RULES._replace(weights=(3,)))
+    parts = list(rows.build(split, RULES._replace(weights=(3,)), 0))
+    assert len(parts) == 3
+    once = np.concatenate(list(rows.build(split, RULES, 0)))
+    np.testing.assert_array_equal(parts[0], once)  # the first use is what it is without weights
+    seen = [set(map(tuple, part.tolist())) for part in parts]
+    for left, right in ((0, 1), (0, 2), (1, 2)):
+        assert len(seen[left] & seen[right]) < 0.2 * len(once)
+    assert abs(len(thrice.label) - 3 * len(once)) < 0.1 * len(once)
+
+
+@pytest.mark.parametrize("pairs", ["nsp", "sop"])
+def test_random_b_is_of_the_same_source(tmp_path, pairs):
+    """In another language it would tell that it is random. A source of one document has no other."""
+    numbers = {"train": [3, 1, 4], "heldout": [1, 1, 0]}
+    split = make_store(tmp_path / "store", random_documents(8, 3), sources=numbers).splits["train"]
+    seen = np.zeros((8, 8), int)
+    for epoch in range(100):
+        made = build(split, RULES._replace(pairs=pairs, weights=(2, 3, 1)), epoch)
+        a, b = owners(split, made.a_start), owners(split, made.b_start)
+        np.add.at(seen, (a[a != b], b[a != b]), 1)
+        if pairs == "nsp":
+            assert (a != b)[made.label == 1].all()
+    source = np.repeat(np.arange(3), numbers["train"])
+    expected = (source[:, None] == source) & ~np.eye(8, dtype=bool)
+    expected[3] = np.arange(8) != 3
+    np.testing.assert_array_equal(seen > 0, expected)
+
+
 def test_sop_swaps_half_of_the_pairs(tmp_path):
     _, split = make_world(tmp_path / "store", 800)
     made = build(split, RULES._replace(pairs="sop", short_rate=0.0))
@@ -244,13 +332,23 @@ def test_every_token_is_used_once_where_nothing_is_cut(tmp_path):
         assert (used == 1).all(), pairs
 
 
-def test_rows_do_not_depend_on_the_blocks(tmp_path, monkeypatch):
-    _, split = make_world(tmp_path / "store", 60)
-    expected = np.concatenate(list(rows.build(split, RULES, 0)))
+@pytest.mark.parametrize("weights", [(), (1.5, 2.25)])
+def test_rows_do_not_depend_on_the_blocks_nor_on_the_slices(tmp_path, monkeypatch, weights):
+    numbers = {"train": [40, 20], "heldout": [1, 1]}
+    documents = random_documents(60)
+    split = make_store(tmp_path / "store", documents, sources=numbers).splits["train"]
+    rules = RULES._replace(weights=weights)
+    expected = np.concatenate(list(rows.build(split, rules, 0)))
     monkeypatch.setattr(rows, "BLOCK", 7)
-    parts = list(rows.build(split, RULES, 0))
+    monkeypatch.setattr(mapped, "SLICE", 100)  # parts of a file between two looks at the memory
+    monkeypatch.setattr(mapped, "LIMIT", 0)  # everything is given back each time
+    parts = list(rows.build(split, rules, 0))
     assert len(parts) > 20
-    np.testing.assert_array_equal(np.concatenate(parts), expected)
+    # The copies of a document follow one another in each block.
+    places = [np.lexsort(index.T) for index in (np.concatenate(parts), expected)]
+    np.testing.assert_array_equal(np.concatenate(parts)[places[0]], expected[places[1]])
+    if not weights:
+        np.testing.assert_array_equal(np.concatenate(parts), expected)
 
 
 def test_one_sentence_longer_than_everything(tmp_path):
@@ -341,7 +439,11 @@ def test_names_tell_everything_an_index_depends_on(tmp_path):
     names |= {Indexes(store, split, RULES).name for split in ("train", "heldout")}
     other = store._replace(manifest={**store.manifest, "fingerprint": "other"})
     names.add(Indexes(other, "train", RULES).name)
-    assert len(names) == len(changes) + 3
+    for weights in ((2.0,), (2.5,), (1.0, 2.0), (2.0,) * 99, (2.0,) * 98 + (3.0,)):
+        names.add(Indexes(store, "train", RULES._replace(weights=weights)).name)
+    assert len(names) == len(changes) + 3 + 5 and max(map(len, names)) < 200
+    names |= {Indexes(store, "train", RULES._replace(weights=(1,) * n)).name for n in range(3)}
+    assert len(names) == len(changes) + 3 + 5
 
 
 def test_old_epochs_are_deleted(tmp_path):
@@ -372,3 +474,15 @@ def test_bad_input(tmp_path):
     for change in (dict(length=4), dict(length=70_000), dict(short_rate=1.5), dict(pairs="both")):
         with pytest.raises(BadInput, match=str(*change.values())):
             rows.check_rules(split, RULES._replace(**change))
+
+
+def test_weights_that_cannot_be(tmp_path):
+    store = make_store(tmp_path / "store", random_documents(4))
+    for weights in ((1.0, 2.0), (0.0,), (-1.0,), (float("inf"),)):
+        with pytest.raises(BadInput, match=r"config.corpus.weights=.*for each of 1 sources"):
+            rows.check_rules(store.splits["train"], RULES._replace(weights=weights))
+    few = RULES._replace(weights=(1e-6,))
+    with pytest.raises(BadInput, match="uses none of 4 documents of .*train"):
+        rows.check_rules(store.splits["train"], few)
+    with pytest.raises(BadInput, match="epoch 7 uses no document of .*train"):
+        Indexes(store, "train", few).open(7)

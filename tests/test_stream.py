@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from worlds import SPECIAL, make_store, random_documents
 
-from bert_jax.data import index, stream
+from bert_jax.data import index, mapped, stream
 from bert_jax.errors import BadInput
 
 V = 1000
@@ -169,7 +169,7 @@ def test_heldout_rows_are_given_once_each(store, batch):
     available = index.Indexes(store, "heldout", SPEC.rules).rows_per_epoch()
     spec = SPEC._replace(batch=batch)
     for rows in (5, available, 10**9):
-        made = list(stream.heldout_batches(store, WORD_STARTS, spec, rows))
+        made = list(stream.Heldout(store, WORD_STARTS, spec, rows))
         number = min(rows, available)
         assert number == min(rows, available) and len(made) == -(-number // batch)
         weights = np.concatenate([one["pair_weights"][:, 0] for one in made])
@@ -178,7 +178,8 @@ def test_heldout_rows_are_given_once_each(store, batch):
         assert (masked[:number].sum(1) >= 1).all() and not masked[number:].any()
         everything = np.concatenate([one["sequence_ids"].sum(1) for one in made])
         assert (everything >= 5).all()
-        again = stream.heldout_batches(store, WORD_STARTS, spec, rows)
+        again = stream.Heldout(store, WORD_STARTS, spec, rows)
+        assert_same(list(again), made)
         assert_same(list(again), made)
     kept = np.concatenate([unmasked(one) for one in made])[:number]
     words = set(store.splits["heldout"].tokens.tolist()) | {0, 2, 3}
@@ -186,9 +187,9 @@ def test_heldout_rows_are_given_once_each(store, batch):
 
 
 def test_heldout_over_two_hosts(store):
-    whole = list(stream.heldout_batches(store, WORD_STARTS, SPEC, 21))
+    whole = list(stream.Heldout(store, WORD_STARTS, SPEC, 21))
     for positions in (np.array([0, 1, 6, 7]), np.array([2, 3, 4, 5])):
-        part = list(stream.heldout_batches(store, WORD_STARTS, SPEC, 21, positions))
+        part = list(stream.Heldout(store, WORD_STARTS, SPEC, 21, positions))
         assert_same(
             part, [{name: array[positions] for name, array in one.items()} for one in whole]
         )
@@ -202,7 +203,9 @@ def test_spec_of_a_config():
     with config.unlocked():
         config.phases.short = base.phase(steps=9, length=128, batch=256, predictions=20)
         config.phases.long = base.phase(steps=1, length=512, batch=64, predictions=76)
+    config.corpus.weights = (2.0, 0.5)
     made = stream.spec(config, "long")
+    assert made.weights == made.rules.weights == (2.0, 0.5)
     assert (made.phase, made.length, made.batch, made.predictions) == (1, 512, 64, 76)
     assert (made.seed, made.pairs, made.mask_rate) == (12345, "nsp", 0.15)
 
@@ -223,6 +226,30 @@ def test_bad_input_is_told_at_once(store):
         stream.train_batches(store, WORD_STARTS[:-1], SPEC, 0, 1)
     with pytest.raises(BadInput, match="not rows of a batch of 8"):
         stream.train_batches(store, WORD_STARTS, SPEC, 0, 1, np.array([8]))
+
+
+def test_a_damaged_row_of_an_index_is_found_when_it_is_used(store, monkeypatch):
+    """One that opening the file, which looks at some rows, does not see."""
+    monkeypatch.setattr(index, "PROBE", 2)
+    epoch = steps_per_epoch(store, seed=97)
+    expected = batches(store, 0, epoch, seed=97)
+    (path,) = (store.path / "index").glob("train-*-seed97-*-epoch0.npy")
+    damaged = np.load(path, mmap_mode="r+")
+    damaged[1, 0] = len(store.splits["train"].tokens)
+    damaged.flush()
+    with pytest.raises(BadInput, match=f"{path}: damaged; it is deleted now, start again"):
+        batches(store, 0, epoch, seed=97)
+    assert_same(batches(store, 0, epoch, seed=97), expected)
+
+
+def test_what_is_given_back_changes_nothing(store, monkeypatch):
+    """Mapped pages are dropped at every batch, while others are made from them."""
+    whole = batches(store, 0, 100, weights=(1.5,))
+    for name, value in (("LIMIT", 0), ("SLICE", 64)):
+        monkeypatch.setattr(mapped, name, value)
+    monkeypatch.setattr(stream, "TOUCHES", 1)
+    assert_same(batches(store, 0, 100, weights=(1.5,)), whole)
+    assert_same(batches(store, 70, 100, weights=(1.5,)), whole[70:])
 
 
 def test_ids_beyond_the_vocabulary(tmp_path, monkeypatch):

@@ -1,237 +1,165 @@
-"""Ids equal those of other people's programs, fast path and slow; training is deterministic."""
+"""What every kind of tokenizer promises: the same ids after saving, everywhere, fast path and slow."""
 
-import lzma
 import random
 import subprocess
 import sys
-import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pytest
+from texts import NASTY, PROSE, nasty
 
 from bert_jax import tokenizer as tokenizers
 from bert_jax.errors import BadInput
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
-VOCABULARIES = {"uncased": True, "cased": False, "chinese": True}
-
-PROSE = [
-    "The quick brown fox jumps over the lazy dog, and then it sleeps until the evening.",
-    "A tokenizer parts words into pieces; unknown words become many pieces, or none.",
-    "Élan vital, naïve façades: coöperation isn't déjà-vu.",
-] * 20
-
-NASTY = [
-    "",
-    " ",
-    "\t\n\r",
-    "\x00\ufffd\x0b\x0c\x1c\x85",
-    "a\x00b\x0bc\x1cd\x85e\u200bf\u00adg",
-    "a\xa0b\u3000c\u2028d",
-    "e\u0301 =\u0338a a\u226fb \u037e \u1fef",
-    "İSTANBUL ΣΑΣ ß ŉ ǰ ﬁ",
-    "[MASK] [CLS] [SEP] [UNK] [PAD] ##ing [unused1]",
-    "他来了。She said:“好”！漢字かな交じり文 \uf900\u2f800 \U00020000",
-    "한국어 가각",
-    "x" * 100 + " " + "x" * 101 + " " + "x" * 200,
-    "don't-do_it@home.com $5.00 50% ~`^<>|",
-    "🙂👩‍👩‍👧 ①½ Ⅷ",
-    "\u0301start \u0301\u0302",
-]
+SIZES = {"wordpiece": 500, "unigram": 200, "bpe": 500, "byte_bpe": 700}
+KINDS = pytest.mark.parametrize("kind", SIZES)
 
 
-def nasty(draw: random.Random) -> str:
-    """A random string of what normalizers stumble over."""
-    alphabet = "aAzZ09éÉßİΣς ́̈=.,!'\"-_[]#  \t\n\r\x00\x0b\x0c\x1c\x85\xa0\u200b\u3000\ufffd。中漢か가ﬁ½🙂\u226f\u037e"
-    return "".join(draw.choice(alphabet) for _ in range(draw.randrange(40)))
+def trained(kind: str, lowercase: bool = True) -> tokenizers.Tokenizer:
+    return tokenizers.train(kind, PROSE + NASTY, SIZES[kind], lowercase)
 
 
-def published(name: str) -> tuple[Path, bool]:
-    path = DATA / "vocab" / f"bert_base_{name}_vocab.txt"
-    if not path.exists():
-        pytest.skip(f"needs {path}")
-    return path, VOCABULARIES[name]
+@KINDS
+def test_trained_vocabulary(kind):
+    tokenizer = trained(kind)
+    assert tokenizer.pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert list(tokenizer.special.values()) == [0, 1, 2, 3, 4]
+    assert (tokenizer.pad, tokenizer.unk, tokenizer.cls) == (0, 1, 2)
+    assert (tokenizer.sep, tokenizer.mask) == (3, 4)
+    assert tokenizer.size == len(tokenizer.pieces) <= SIZES[kind]
+    assert tokenizer.decode(tokenizer.encode(["Quick fox"])[0]) == "quick fox"
+    starts = tokenizer.word_starts
+    assert starts.dtype == bool and starts.shape == (tokenizer.size,) and starts[:5].all()
+    assert starts[tokenizer.encode(["quick brown foxes, lazily"])[0]].sum() in (4, 5)  # "," or not
 
 
-def real_text(name: str, size: int = 300_000) -> list[str]:
-    path = next((DATA / ("zhwiki" if name == "chinese" else "enwiki")).glob("*.xz"))
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        return file.read(size).split("\n")
-
-
-def trained() -> tokenizers.Tokenizer:
-    return tokenizers.train("wordpiece", PROSE + NASTY, 400, True)
-
-
-@pytest.mark.parametrize("name", VOCABULARIES)
-def test_ids_equal_transformers(name):
-    transformers = pytest.importorskip("transformers")
-    path, lowercase = published(name)
-    theirs = transformers.BertTokenizer(str(path), do_lower_case=lowercase)
-    ours = tokenizers.from_vocab(path, lowercase)
-    # Theirs reads special pieces in a text; ours does not, on purpose, so those are left out.
-    texts = [text for text in real_text(name, 100_000) + NASTY if "[" not in text]
-    assert ours.encode(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
-    assert (ours.pad, ours.unk, ours.cls) == (
-        theirs.pad_token_id,
-        theirs.unk_token_id,
-        theirs.cls_token_id,
-    )
-    assert (ours.sep, ours.mask) == (theirs.sep_token_id, theirs.mask_token_id)
-
-
-@pytest.mark.parametrize("name", VOCABULARIES)
-def test_table_equals_library_on_real_text(name):
-    path, lowercase = published(name)
-    tokenizer = tokenizers.from_vocab(path, lowercase)
-    check_table(tokenizers.WordTable(tokenizer), real_text(name))
-
-
+@KINDS
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_table_equals_library_on_nasty_text(lowercase):
-    tokenizer = tokenizers.train("wordpiece", PROSE + NASTY, 400, lowercase)
+def test_saved_and_loaded(tmp_path, kind, lowercase):
+    tokenizer = trained(kind, lowercase)
+    tokenizer.save(tmp_path)
+    loaded = tokenizers.load(tmp_path)
+    texts = PROSE + NASTY
+    assert loaded.pieces == tokenizer.pieces and loaded.special == tokenizer.special
+    assert loaded.fingerprint == tokenizer.fingerprint != trained(kind, not lowercase).fingerprint
+    assert loaded.encode(texts) == tokenizer.encode(texts)
+    assert (loaded.word_starts == tokenizer.word_starts).all()
+
+
+@KINDS
+def test_a_saved_file_given_back_is_the_same(tmp_path, kind):
+    tokenizer = trained(kind)
+    tokenizer.save(tmp_path)
+    (path,) = (path for path in tmp_path.iterdir() if path.name != "settings.json")
+    again = tokenizers.given(path, True)
+    assert again.special == tokenizer.special
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+    assert tokenizers.load(tmp_path / "again").fingerprint == again.fingerprint
+
+
+@KINDS
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_table_equals_encode(kind, lowercase):
+    tokenizer = trained(kind, lowercase)
     draw = random.Random(1)
-    texts = NASTY + [nasty(draw) for _ in range(5000)]
-    check_table(tokenizers.WordTable(tokenizer), texts)
+    table = tokenizer.table()
+    check_table(tokenizer, table, NASTY)
+    texts = [nasty(draw) for _ in range(5000)]
+    check_table(tokenizer, table, texts)
+    check_table(tokenizer, table, [text.replace("\n", " ") for text in texts])
+    check_table(tokenizer, table, [])
 
 
-def test_table_is_bounded_and_forgets_nothing_it_needs():
-    tokenizer = trained()
-    table = tokenizers.WordTable(tokenizer, units=50, characters=300)
-    draw = random.Random(2)
-    for _ in range(100):
-        check_table(table, [nasty(draw) for _ in range(10)])
-        assert len(table.numbers) < 1000
-    check_table(table, [])
-
-
-def check_table(table: tokenizers.WordTable, texts: list[str]) -> None:
+def check_table(tokenizer, table, texts: list[str]) -> None:
     ids, ends = table.encode(texts)
+    assert ids.dtype == np.int32 and ends.dtype == np.int64 and len(ends) == len(texts)
     parts = np.split(ids, ends[:-1]) if texts else []
-    assert [part.tolist() for part in parts] == table.tokenizer.encode(texts)
+    assert [part.tolist() for part in parts] == tokenizer.encode(texts)
 
 
-def test_ids_equal_the_original_algorithm():
-    path, _ = published("uncased")
-    tokenizer = tokenizers.from_vocab(path, True)
-    vocabulary = {piece: number for number, piece in enumerate(tokenizer.pieces)}
-    texts = real_text("uncased", 30_000) + PROSE[:3]
-    expected = [
-        [vocabulary[piece] for piece in original_pieces(text, vocabulary)] for text in texts
-    ]
-    assert tokenizer.encode(texts) == expected
-
-
-def original_pieces(text: str, vocabulary: dict) -> list[str]:
-    """google-research/bert tokenization.py, uncased, told in few words."""
-    text = "".join(f" {c} " if "\u4e00" <= c <= "\u9fff" else c for c in text).lower()
-    text = "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
-    text = "".join(f" {c} " if is_punctuation(c) else c for c in text)
-    return [piece for word in text.split() for piece in original_word(word, vocabulary)]
-
-
-def is_punctuation(c: str) -> bool:
-    ascii_mark = c.isascii() and not c.isalnum() and c.isprintable() and c != " "
-    return ascii_mark or unicodedata.category(c).startswith("P")
-
-
-def original_word(word: str, vocabulary: dict) -> list[str]:
-    pieces, start = [], 0
-    while start < len(word):
-        mark = "##" if start else ""
-        ends = range(len(word), start, -1)
-        end = next((end for end in ends if mark + word[start:end] in vocabulary), None)
-        if end is None:
-            return ["[UNK]"]
-        pieces.append(mark + word[start:end])
-        start = end
-    return pieces
-
-
-def test_text_never_makes_special_pieces_but_predict_can():
-    tokenizer = trained()
+@KINDS
+def test_text_never_makes_special_pieces_but_predict_can(kind):
+    tokenizer = trained(kind)
     special = set(tokenizer.special.values()) - {tokenizer.unk}
     text = "the [MASK] fox [SEP]"
     assert not special & set(tokenizer.encode([text])[0])
     ids = tokenizer.encode_with_masks(text)
-    fox = tokenizer.encode(["fox"])[0]
-    assert ids == [*tokenizer.encode(["the"])[0], tokenizer.mask, *fox, tokenizer.sep]
+    the, fox = tokenizer.encode(["the", "fox"])
+    assert ids == [*the, tokenizer.mask, *fox, tokenizer.sep]
     assert tokenizer.encode_with_masks("the mask") == tokenizer.encode(["the mask"])[0]
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.encode_with_masks("[MASK][MASK]") == [tokenizer.mask] * 2
 
 
-def test_trained_vocabulary():
-    tokenizer = trained()
-    assert tokenizer.pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert list(tokenizer.special.values()) == [0, 1, 2, 3, 4]
-    assert tokenizer.size == len(tokenizer.pieces) <= 400
-    assert (
-        "quick" in tokenizer.pieces
-        and tokenizer.decode(tokenizer.encode(["Quick fox"])[0]) == "quick fox"
-    )
-    continues = {
-        piece
-        for piece, starts in zip(tokenizer.pieces, tokenizer.word_starts, strict=True)
-        if not starts
-    }
-    assert continues == {piece for piece in tokenizer.pieces if piece.startswith("##")} != set()
+@KINDS
+def test_what_follows_a_mask_is_cut_as_after_a_word(kind):
+    tokenizer = trained(kind)
+    comma, word = tokenizer.encode(["dog, the"])[0], tokenizer.encode(["dog"])[0]
+    ids = tokenizer.encode_with_masks("[MASK], the")
+    assert ids == [tokenizer.mask, *comma[len(word) :]]
 
 
-def test_training_is_deterministic_over_processes():
-    # The library's hash maps are seeded anew in each process; text enough for ties between merges.
+@KINDS
+def test_readable_pieces_make_the_text(kind):
+    tokenizer = trained(kind)
+    shown = "".join(map(tokenizer.readable, tokenizer.encode(["the lazy dog"])[0]))
+    assert shown.replace("##", "").replace("▁", "") == "thelazydog"
+    assert tokenizer.readable(np.int32(tokenizer.mask)) == "[MASK]"
+
+
+@KINDS
+def test_training_is_deterministic_over_processes(kind):
+    # Hash maps are seeded anew in each process; text enough for ties between merges.
+    size = {"unigram": 100}.get(kind, 400)
     code = (
         "import random; from bert_jax import tokenizer as t; d = random.Random(1);"
         "w = [''.join(d.choices('abcdefghij\\u0434\\u0436', k=5)) for _ in range(300)];"
-        "print(t.train('wordpiece', iter([' '.join(d.choices(w, k=20)) for _ in range(100)]), 300, True).fingerprint)"
+        "texts = iter([' '.join(d.choices(w, k=20)) for _ in range(100)]);"
+        f"print(t.train({kind!r}, texts, {size}, True).fingerprint)"
     )
     found = {subprocess.check_output([sys.executable, "-c", code]) for _ in range(4)}
     assert len(found) == 1
 
 
 def test_too_small_a_vocabulary_is_refused():
-    with pytest.raises(BadInput, match="tokenizer.size=20: too few"):
-        tokenizers.train("wordpiece", PROSE, 20, True)
+    for kind in SIZES:
+        with pytest.raises(BadInput, match="^config.tokenizer.size=20: too few"):
+            tokenizers.train(kind, PROSE, 20, True)
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_saved_and_loaded(tmp_path, lowercase):
-    tokenizer = tokenizers.train("wordpiece", PROSE + NASTY, 400, lowercase)
-    tokenizer.save(tmp_path)
-    loaded = tokenizers.load(tmp_path)
-    assert loaded.pieces == tokenizer.pieces and loaded.fingerprint == tokenizer.fingerprint
-    assert loaded.encode(PROSE + NASTY) == tokenizer.encode(PROSE + NASTY)
-
-
-SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(BadInput, match="vocab.bin: expected a vocab.txt, a .model or a tokenizer"):
+        tokenizers.given(tmp_path / "vocab.bin", True)
 
 
 @pytest.mark.parametrize(
-    "content, message",
+    "text, message",
     [
-        (None, "cannot read the vocabulary"),
-        (b"", r"no piece \[PAD\]"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"no piece \[MASK\] among its 5"),
-        (SPECIAL.encode() + b"a\nb\na\n", "'a' on line 6 and again on line 8"),
-        (SPECIAL.encode() + b"\xff\xfe\n", "not UTF-8"),
-    ],
-)
-def test_bad_vocabularies(tmp_path, content, message):
-    path = tmp_path / "vocab.txt"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(BadInput, match=message) as error:
-        tokenizers.from_vocab(path, True)
-    assert str(path) in str(error.value) and "\n" not in str(error.value)
-
-
-def test_bad_saved_tokenizers(tmp_path):
-    with pytest.raises(BadInput, match="no such file"):
-        tokenizers.load(tmp_path)
-    for text, message in [
         ("{", "not a saved"),
         ("[]", "not a saved"),
-        ('{"kind": "x", "lowercase": true}', "'x'"),
-    ]:
-        (tmp_path / "tokenizer.json").write_text(text)
-        with pytest.raises(BadInput, match=message):
-            tokenizers.load(tmp_path)
+        ('{"kind": []}', "not a saved"),
+        ('{"kind": "x"}', "'x'"),
+        ('{"kind": "wordpiece"}', "not a saved tokenizer .'lowercase'"),
+        ('{"kind": "wordpiece", "lowercase": true}', "cannot read the vocabulary"),
+        ('{"kind": "sentencepiece"}', "No such file"),
+        ('{"kind": "library"}', "No such file"),
+    ],
+)
+def test_bad_saved_tokenizers(tmp_path, text, message):
+    with pytest.raises(BadInput, match="no such file"):
+        tokenizers.load(tmp_path)
+    (tmp_path / "settings.json").write_text(text)
+    with pytest.raises(BadInput, match=message):
+        tokenizers.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "byte_bpe"])
+@pytest.mark.parametrize("change", [("mask", 9999), ("mask", 0), ("mask", "4"), ("other", 5)])
+def test_special_ids_that_cannot_be(tmp_path, kind, change):
+    trained(kind).save(tmp_path)
+    settings = tokenizers.json.loads((tmp_path / "settings.json").read_text())
+    settings["special"][change[0]] = change[1]
+    (tmp_path / "settings.json").write_text(tokenizers.json.dumps(settings))
+    with pytest.raises(BadInput, match="special pieces"):
+        tokenizers.load(tmp_path)

@@ -1,5 +1,6 @@
-"""Small token stores made by hand."""
+"""Small token stores made by hand, and large ones made by a generator."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -7,36 +8,45 @@ import numpy as np
 from bert_jax.data import store
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+PART = 1 << 24  # tokens of a synthetic store that are made at a time
 
 
-def make_store(path, train, heldout=None, vocabulary: int = 1000) -> store.Store:
-    """A store of documents, each a list of sentences, each a list of ids."""
+def make_store(path, train, heldout=None, vocabulary: int = 1000, sources=None) -> store.Store:
+    """A store of documents, each a list of sentences, each a list of ids.
+
+    sources: how many documents of each split come from each source, {split: [number, ...]}; one
+    source by default.
+    """
     path = Path(path)
-    for name, documents in zip(store.SPLITS, (train, heldout or train[:2]), strict=True):
+    splits = dict(zip(store.SPLITS, (train, heldout or train[:2]), strict=True))
+    sources = sources or {name: [len(documents)] for name, documents in splits.items()}
+    for name, documents in splits.items():
         sentences = [sentence for document in documents for sentence in document]
         arrays = (
             np.concatenate(sentences).astype(store.token_type(vocabulary)),
             np.cumsum([len(sentence) for sentence in sentences]),
             np.cumsum([len(document) for document in documents]),
         )
-        write_split(path / name, *arrays)
-    return finish_store(path, vocabulary)
+        (path / name).mkdir(parents=True)
+        for array, values in zip(store.ARRAYS, arrays, strict=True):
+            np.save(path / name / f"{array}.npy", values)
+    ends = np.cumsum(sources["train"])
+    parts = [train[end - number : end] for number, end in zip(sources["train"], ends, strict=True)]
+    unigrams = [
+        np.bincount([i for d in part for s in d for i in s], minlength=vocabulary) for part in parts
+    ]
+    return finish_store(path, vocabulary, np.array(unigrams), sources)
 
 
-def write_split(path: Path, *arrays) -> None:
-    path.mkdir(parents=True)
-    for name, array in zip(store.ARRAYS, arrays, strict=True):
-        np.save(path / f"{name}.npy", array)
-
-
-def finish_store(path: Path, vocabulary: int) -> store.Store:
+def finish_store(path: Path, vocabulary: int, unigrams, documents: dict) -> store.Store:
+    """unigrams: int64[K, V]. documents: of each source, {split: [number, ...]}."""
+    np.save(path / "unigrams.npy", unigrams)
     manifest = {"vocabulary": vocabulary, "special": SPECIAL, "fingerprint": "0123456789abcdef"}
     manifest |= {"made_from": {}, "unigram_entropy": 5.0}
-    ends = {
-        name: np.load(path / name / "document_ends.npy", mmap_mode="r") for name in store.SPLITS
-    }
-    documents = {name: len(array) for name, array in ends.items()}
-    manifest["sources"] = [{"source": "made", "documents": documents}]
+    manifest["sources"] = [
+        {"source": f"made{number}", "documents": dict(zip(documents, numbers, strict=True))}
+        for number, numbers in enumerate(zip(*documents.values(), strict=True))
+    ]
     store.write_manifest(path, manifest)
     return store.open_store(path)
 
@@ -51,15 +61,52 @@ def random_documents(number: int, seed: int = 0, sentences: int = 20, words: int
 
 
 def synthetic_store(path: Path, tokens: int, vocabulary: int = 30522) -> store.Store:
-    """About `tokens` random tokens: sentences of about 25 tokens, documents of about 600."""
-    for name, share in zip(store.SPLITS, (1.0, 0.01), strict=True):
-        draw = np.random.default_rng(len(name))
-        lengths = 1 + draw.negative_binomial(3, 3 / 27, int(tokens * share / 25) + 48)
-        ends = np.cumsum(lengths)
-        sizes = 1 + draw.geometric(1 / 23, len(ends) // 24)
-        document_ends = np.cumsum(sizes)
-        document_ends = document_ends[document_ends <= len(ends)]
-        ends = ends[: document_ends[-1]]
-        ids = draw.integers(5, vocabulary, ends[-1], dtype=np.uint16)
-        write_split(Path(path) / name, ids, ends, document_ends)
-    return finish_store(Path(path), vocabulary)
+    """About `tokens` random tokens, made in bounded memory: sentences of about 25 tokens, documents
+    of about 600."""
+    documents, unigrams = {}, None
+    for name, number in zip(store.SPLITS, (tokens, min(tokens // 100, PART)), strict=True):
+        counts = np.zeros(vocabulary, np.int64)
+        (Path(path) / name).mkdir(parents=True)
+        arrays = [Path(path) / name / f"{array}.npy" for array in store.ARRAYS]
+        files = [open(array, "wb") for array in arrays]
+        sizes = write_parts(files, synthetic_parts(number, vocabulary, len(name)), counts)
+        for file, size, kind in zip(files, sizes, ("<u2", "<i8", "<i8"), strict=True):
+            file.seek(0)
+            header = {"descr": kind, "fortran_order": False, "shape": (size,)}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.close()
+        documents[name] = [sizes[2]]
+        unigrams = counts if unigrams is None else unigrams
+    return finish_store(Path(path), vocabulary, unigrams[None], documents)
+
+
+def write_parts(files, parts, counts) -> list[int]:
+    """Writes the arrays of a split behind room for their headers, one part after the other; adds
+    the parts' unigrams to `counts`. How long the three arrays are."""
+    sizes = [0, 0, 0]
+    for file in files:
+        file.write(bytes(128))
+    for ids, sentence_ends, document_ends in parts:
+        counts += np.bincount(ids, minlength=len(counts))
+        arrays = ids, sentence_ends + sizes[0], document_ends + sizes[1]
+        for number, (file, array) in enumerate(zip(files, arrays, strict=True)):
+            array.tofile(file)
+            sizes[number] += len(array)
+    return sizes
+
+
+def synthetic_parts(tokens: int, vocabulary: int, seed: int) -> Iterator[tuple]:
+    """(ids, sentence ends, document ends) of whole documents, about PART tokens at a time."""
+    draw = np.random.default_rng(seed)
+    made = 0
+    while made < tokens:
+        wanted = min(PART, tokens - made)
+        lengths = 1 + draw.negative_binomial(3, 3 / 27, wanted // 25 + 48)
+        sentence_ends = np.cumsum(lengths)
+        document_ends = np.cumsum(1 + draw.geometric(1 / 23, len(lengths) // 24 + 1))
+        document_ends = np.minimum(document_ends, len(lengths))
+        document_ends = document_ends[: 1 + np.argmax(document_ends)]  # the last one is cut short
+        sentence_ends = sentence_ends[: document_ends[-1]]
+        ids = draw.integers(5, vocabulary, sentence_ends[-1], dtype=np.uint16)
+        yield ids, sentence_ends, document_ends
+        made += len(ids)

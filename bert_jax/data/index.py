@@ -3,9 +3,11 @@
     index/train-128-nsp-short0.1-seed12345-phase0-STORE-v2-epoch3.npy   int64[R, 3], see rows.py
     index/train-128-nsp-short0.1-seed12345-phase0-STORE-v2-rows.json    how many rows epoch 0 has
 
-A name tells everything a file depends on. A file is written under a temporary name and renamed when
-it is whole, so several processes may build the same one. Everything here may be deleted at any
-time.
+A name tells everything a file depends on (weights of sources too: train-128-nsp-short0.1-weights1.0,2.5-...).
+A file is written under a temporary name and renamed when it is whole and on the disk, so several
+processes may build the same one. Everything here may be deleted at any time. Of a large file only
+PROBE rows are looked at when it is opened, so that the first batch does not wait; `check` sees the
+others when they are used.
 """
 
 import hashlib
@@ -26,8 +28,10 @@ import numpy as np
 
 from bert_jax.data import rows
 from bert_jax.data.store import Store
+from bert_jax.errors import BadInput
 
 VERSION = 2  # of the rows that the same store and rules give; part of the names
+PROBE = 1024  # rows, evenly spread
 HEADER = 128  # bytes of a .npy header of this shape and type
 # Seconds after which a temporary file is taken for one that a killed process left.
 STALE = 24 * 3600
@@ -51,7 +55,7 @@ class Indexes:
         self.spare = None  # a temporary directory, if the store is read-only or the disk full
         made_from = hashlib.sha256(store.fingerprint.encode()).hexdigest()[:12]
         self.name = (
-            f"{split}-{rules_.length}-{rules_.pairs}-short{rules_.short_rate}"
+            f"{split}-{rules_.length}-{rules_.pairs}-short{rules_.short_rate}{name_weights(rules_)}"
             f"-seed{rules_.seed}-phase{rules_.phase}-{made_from}-v{VERSION}"
         )
 
@@ -87,7 +91,9 @@ class Indexes:
         index = read(path, len(self.split.tokens))
         if index is not None:
             return index
-        write(path, rows.build(self.split, self.rules, epoch, cancelled), cancelled)
+        if not write(path, rows.build(self.split, self.rules, epoch, cancelled), cancelled):
+            weights = f"config.corpus.weights={self.rules.weights}"
+            raise BadInput(f"{weights}: epoch {epoch} uses no document of {self.split.path}")
         return np.load(path, mmap_mode="r")
 
     def _rows_per_epoch(self, directory: Path) -> int:
@@ -104,6 +110,16 @@ class Indexes:
         return number
 
 
+def name_weights(rules_: rows.Rules) -> str:
+    """'' where every source is read once, and so are its rows."""
+    if all(weight == 1 for weight in rules_.weights):
+        return ""
+    weights = ",".join(str(float(weight)) for weight in rules_.weights)
+    # A file's name has room for 255 characters.
+    short = weights if len(weights) < 100 else hashlib.sha256(weights.encode()).hexdigest()[:12]
+    return f"-weights{short}"
+
+
 def read(path: Path, tokens: int) -> np.ndarray | None:
     """The index in a file, or None if there is no file or not a sound one."""
     try:
@@ -111,29 +127,34 @@ def read(path: Path, tokens: int) -> np.ndarray | None:
     except (OSError, ValueError, EOFError):
         return None
     shaped = index.dtype == np.int64 and index.ndim == 2 and index.shape[1] == rows.COLUMNS
-    whole = shaped and path.stat().st_size == HEADER + index.nbytes
-    return index if whole and sound(index, tokens) else None
+    whole = shaped and path.stat().st_size == HEADER + index.nbytes and len(index)
+    probe = index[:: -(-len(index) // PROBE)] if whole else None
+    return index if whole and sound(probe, tokens) else None
+
+
+def check(index: np.ndarray, chosen: np.ndarray, tokens: int) -> None:
+    """Raises BadInput and deletes the file if rows of its index, int64[..., 3], cannot be."""
+    if not sound(chosen, tokens):
+        remove(Path(index.filename))
+        raise BadInput(f"{index.filename}: damaged; it is deleted now, start again")
 
 
 def sound(index: np.ndarray, tokens: int) -> bool:
-    """Whether every row lies within the tokens: a file whose blocks never reached the disk is full
-    of zeros."""
-    for first in range(0, len(index), 1 << 20):
-        part = rows.unpack(np.asarray(index[first : first + (1 << 20)]))
-        bad = (part.a_length < 1) | (part.a_start < 0) | (part.a_start + part.a_length > tokens)
-        bad |= (part.b_length < 0) | (part.b_start < 0) | (part.b_start + part.b_length > tokens)
-        if (bad | (part.label < 0) | (part.label > 1)).any():
-            return False
-    return len(index) > 0
+    """Whether every row lies within the tokens."""
+    part = rows.unpack(np.asarray(index))
+    bad = (part.a_length < 1) | (part.a_start < 0) | (part.a_start + part.a_length > tokens)
+    bad |= (part.b_length < 0) | (part.b_start < 0) | (part.b_start + part.b_length > tokens)
+    return not (bad | (part.label < 0) | (part.label > 1)).any()
 
 
-def write(path: Path, parts, cancelled: Callable[[], bool]) -> None:
-    """Writes the parts of an index one after the other; the header last, when their number is
-    known."""
+def write(path: Path, parts, cancelled: Callable[[], bool]) -> int:
+    """Writes the parts of an index one after the other; the header last, when the number of rows is
+    known. Returns it."""
+    number = 0
 
     def fill(file):
+        nonlocal number
         file.write(bytes(HEADER))
-        number = 0
         for part in parts:
             # Not a mapped file: on a full disk that would be a SIGBUS instead of an error.
             file.write(part.tobytes())
@@ -145,6 +166,7 @@ def write(path: Path, parts, cancelled: Callable[[], bool]) -> None:
         np.lib.format.write_array_header_1_0(file, header)
 
     replace(path, fill)
+    return number
 
 
 def replace(path: Path, fill: Callable) -> None:
@@ -157,6 +179,8 @@ def replace(path: Path, fill: Callable) -> None:
     try:
         with open(temporary, "xb") as file:
             fill(file)
+            file.flush()
+            os.fsync(file.fileno())  # or after a power cut the name may have zeros behind it
         os.replace(temporary, path)
     finally:
         remove(temporary)

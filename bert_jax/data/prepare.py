@@ -80,7 +80,10 @@ def made_from(config) -> dict:
     made = {f"corpus.{key}": config.corpus[key] for key in keys}
     made |= {f"filter.{key}": value for key, value in config.filter.items()}
     if config.tokenizer.path:
-        return made | {"tokenizer.path": given_vocabulary(config).fingerprint}
+        made["tokenizer.path"] = given_vocabulary(config).fingerprint
+        # Of the files that can be given, a vocab.txt alone does not know its case.
+        txt = Path(config.tokenizer.path).suffix == ".txt"
+        return made | ({"tokenizer.lowercase": config.tokenizer.lowercase} if txt else {})
     keys = "kind", "size", "lowercase", "sample"
     return made | {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
 
@@ -99,15 +102,14 @@ def keep(config) -> dict:
         now = source.files_read or there  # that of pydocs is known once it is written
         if now != there:
             raise BadInput(
-                f"{config.store}: {source.name} of config.corpus.source was {spelt(there)} and is {spelt(now)} now;"
-                " prepare into a new directory"
+                f"{config.store}: made from {describe_files(there)}, but config.corpus.source {source.name!r} names"
+                f" {describe_files(now)} now; prepare into a new directory"
             )
     return json.loads((store.path / "report.json").read_text())
 
 
-def spelt(files_read: dict) -> str:
-    """As `bytes 1234, files 2, sha256 0123456789abcdef`."""
-    return ", ".join(f"{key} {str(value)[:16]}" for key, value in sorted(files_read.items()))
+def describe_files(known: dict) -> str:
+    return ", ".join(f"{what} {value}" for what, value in known.items() if what != "sha256")
 
 
 def is_empty(path: Path) -> bool:
@@ -144,7 +146,7 @@ def materialized(
     ready = [corpus.materialize(source, directory, run) for source in sources]
     for before, source in zip(sources, ready, strict=True):
         if before.files_read != source.files_read:  # known only now, and not the user's own files
-            log(f"{source.name}: {spelt(source.files_read)}")
+            log(f"{source.name}: {describe_files(source.files_read)}")
     return ready
 
 
@@ -236,7 +238,7 @@ def finish(
         "special": tokenizer.special,
         "sources": table,
         "splits": {name: result[name] for name in stores.SPLITS},
-        "unigram_entropy": entropy(written.unigrams.sum(axis=0)),
+        "unigram_entropy": stores.entropy(written.unigrams.sum(axis=0)),
     }
     stores.write_manifest(directory, manifest)
     return result
@@ -281,9 +283,3 @@ def count(
 
 def content_paths() -> list[str]:
     return [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
-
-
-def entropy(counts: np.ndarray) -> float:
-    """Entropy in nats of the distribution that counts give."""
-    share = counts[counts > 0] / counts.sum()
-    return float(-(share * np.log(share)).sum())

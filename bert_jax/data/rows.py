@@ -3,10 +3,13 @@
 Rows are made the way the original create_pretraining_data does it (FACTS, "Data"): whole sentences
 gather into a chunk up to the document's target length, A is the chunk up to a random sentence, B
 the rest of the chunk or a piece of another document, and sentences that a random B leaves unused go
-into the next chunk. Here B comes from the whole split and never from A's document.
+into the next chunk. Here B comes from all documents of A's source and never from A's own.
 
-Every draw is a hash of (seed, phase, epoch, document, first sentence of the chunk), so where the
-next chunk starts is a function of where this one does. It is computed for all sentences at once;
+A document of a source of weight 2.5 is used twice an epoch, and in half of the epochs once more.
+Each use is a copy that is cut into rows by draws of its own.
+
+Every draw is a hash of (seed, phase, epoch, copy, document, first sentence of the chunk), so where
+the next chunk starts is a function of where this one does. It is computed for all sentences at once;
 what the first sentence of a document leads to are the chunks. NumPy, pure. An index is int64[R, 3]: where A
 starts in tokens, where B starts, and lengths and label in one number.
 """
@@ -18,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import hash
+from bert_jax.data import mapped
 from bert_jax.data.store import SPLITS, Split
 from bert_jax.errors import BadInput
 
@@ -37,6 +41,7 @@ class Rules(NamedTuple):
     length: int  # tokens a row, with [CLS] and [SEP]
     pairs: str  # nsp, sop or none
     short_rate: float  # share of documents with a short random target length
+    weights: tuple[float, ...] = ()  # times that each source is read in an epoch; () is once
 
 
 class Rows(NamedTuple):
@@ -52,7 +57,8 @@ class Rows(NamedTuple):
 class Block(NamedTuple):
     """Some whole documents; sentences and documents counted from the block's first."""
 
-    document: int  # number of the first document in the split
+    copy: int  # 0 the first use of these documents in the epoch, 1 the second, ...
+    documents: np.ndarray  # uint32[D] their numbers in the split
     begins: np.ndarray  # int64[S] where each sentence begins in the split's tokens
     ends: np.ndarray  # int64[S] where it ends
     owner: np.ndarray  # int64[S] its document
@@ -88,6 +94,22 @@ def check_rules(split: Split, rules: Rules) -> None:
         raise BadInput(
             f"{split.path}: {documents} documents, pairs {rules.pairs!r} needs at least {needed}"
         )
+    check_weights(split, rules)
+
+
+def check_weights(split: Split, rules: Rules) -> None:
+    weights, sources = rules.weights, len(split.source_ends)
+    if not weights:
+        return
+    if len(weights) != sources or not all(0 < weight < math.inf for weight in weights):
+        raise BadInput(
+            f"config.corpus.weights={weights}: expected a number over 0 for each of {sources} sources"
+        )
+    numbers = np.arange(len(split.document_ends), dtype=np.uint32)
+    if min(weights) < 1 and not uses(split, rules, 0, numbers).any():
+        raise BadInput(
+            f"config.corpus.weights={weights}: uses none of {len(numbers)} documents of {split.path}"
+        )
 
 
 def pack(rows: Rows) -> np.ndarray:
@@ -114,7 +136,7 @@ def build(
     split: Split, rules: Rules, epoch: int, cancelled: Callable[[], bool] = lambda: False
 ) -> Iterator[np.ndarray]:
     """The index of an epoch in document order, in parts int64[r, 3]; ends early once `cancelled`."""
-    for block in blocks(split):
+    for block in blocks(split, rules, epoch):
         if cancelled():
             return
         yield pack(make_rows(split, rules, epoch, block, find_chunks(split, rules, epoch, block)))
@@ -123,31 +145,60 @@ def build(
 def count(split: Split, rules: Rules, epoch: int, cancelled=lambda: False) -> int:
     """The number of rows in an epoch."""
     total = 0
-    for block in blocks(split):
+    for block in blocks(split, rules, epoch):
         if cancelled():
             break
         total += len(find_chunks(split, rules, epoch, block).start)
     return total
 
 
-def blocks(split: Split) -> Iterator[Block]:
+def blocks(split: Split, rules: Rules, epoch: int) -> Iterator[Block]:
+    """All documents, each as often as the epoch uses it."""
     ends = split.document_ends
     first = 0
     while first < len(ends):
         begin = int(ends[first - 1]) if first else 0
         after = max(first + 1, int(np.searchsorted(ends, begin + BLOCK, side="right")))
-        yield open_block(split, first, after, begin)
+        block = open_block(split, first, after, begin)
+        mapped.release(split.sentence_ends, split.document_ends)
+        number = uses(split, rules, epoch, block.documents)
+        for copy in range(number.max()):
+            yield choose(block, copy, number > copy)
         first = after
+
+
+def uses(split: Split, rules: Rules, epoch: int, documents: np.ndarray) -> np.ndarray:
+    """int64[D]: how often an epoch uses these documents, uint32[D]: the weight of their source,
+    rounded up or down by a draw."""
+    if not rules.weights:
+        return np.ones(len(documents), np.int64)
+    source = np.searchsorted(split.source_ends, documents, side="right")
+    weight = np.asarray(rules.weights, float)[source]
+    draw = hash.uniform(hash.fold(purpose_key(split, rules, epoch, "copies"), documents))
+    return np.floor(weight).astype(np.int64) + (draw < weight % 1)
 
 
 def open_block(split: Split, first: int, after: int, begin: int) -> Block:
     """Documents first..after-1, whose first sentence is `begin`."""
     document_ends = np.asarray(split.document_ends[first:after]) - begin
     firsts = np.concatenate([[0], document_ends[:-1]])
-    ends = np.asarray(split.sentence_ends[begin : begin + int(document_ends[-1])])
+    ends = np.array(split.sentence_ends[begin : begin + int(document_ends[-1])])
     begins = np.concatenate([[split.sentence_ends[begin - 1] if begin else 0], ends[:-1]])
     owner = np.repeat(np.arange(after - first), document_ends - firsts)
-    return Block(first, begins, ends, owner, firsts, document_ends - 1)
+    documents = np.arange(first, after).astype(np.uint32)
+    return Block(0, documents, begins, ends, owner, firsts, document_ends - 1)
+
+
+def choose(block: Block, copy: int, chosen: np.ndarray) -> Block:
+    """The `chosen` documents of a block, bool[D], as their `copy`."""
+    if chosen.all():
+        return block._replace(copy=copy)
+    sentences = chosen[block.owner]
+    sizes = (block.lasts - block.firsts + 1)[chosen]
+    after = np.cumsum(sizes)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    begins, ends = block.begins[sentences], block.ends[sentences]
+    return Block(copy, block.documents[chosen], begins, ends, owner, after - sizes, after - 1)
 
 
 def find_chunks(split: Split, rules: Rules, epoch: int, block: Block) -> Chunks:
@@ -186,7 +237,8 @@ def target_lengths(split, rules, epoch, block) -> np.ndarray:
     """int64[D]: what a document's chunks grow to: a full row or, with `short_rate`, anything from 2
     tokens."""
     room = rules.length - special_pieces(rules.pairs)
-    key = hash.fold(purpose_key(split, rules, epoch, "target_length"), document_numbers(block))
+    key = purpose_key(split, rules, epoch, "target_length", block.copy)
+    key = hash.fold(key, block.documents)
     short = hash.uniform(hash.fold(key, np.uint32(0))) < rules.short_rate
     return np.where(short, 2 + hash.below(hash.fold(key, np.uint32(1)), room - 1), room)
 
@@ -216,18 +268,43 @@ def fill_random(split, rules, epoch, block, chunks, a_length, b_begin, b_end) ->
     where = np.flatnonzero(chunks.random)
     start = chunks.start[where]
     draw = drawer(split, rules, epoch, block, start)
-    own = block.document + block.owner[start]
-    other = hash.below(draw("random_document"), len(split.document_ends) - 1)
-    other += other >= own  # one of the others, each as likely
+    own = block.documents[block.owner[start]].astype(np.int64)
+    other = other_documents(split, own, draw("random_document"))
     first = np.where(other > 0, split.document_ends[other - 1], 0)
     after = split.document_ends[other]
     sentence = first + hash.below(draw("random_start"), after - first)
-    begin = np.where(sentence > 0, split.sentence_ends[sentence - 1], 0)
     wanted = target_lengths(split, rules, epoch, block)[block.owner[start]] - a_length[where]
-    # At least one sentence, also where A alone is as long as the target.
-    last = np.searchsorted(split.sentence_ends, begin + np.maximum(wanted, 1))
-    b_begin[where] = begin
-    b_end[where] = split.sentence_ends[np.minimum(last, after - 1)]
+    for part in mapped.in_order(sentence, split.sentence_ends):
+        begin, end = sentences_from(split, sentence[part], after[part], wanted[part])
+        b_begin[where[part]], b_end[where[part]] = begin, end
+        mapped.release(split.sentence_ends)
+
+
+def other_documents(split: Split, own: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """int64[N]: for each document another one of its source, or of the split where the source has
+    only this one; each as likely. In several languages a B of another one would tell the label."""
+    source = np.searchsorted(split.source_ends, own, side="right")
+    first, after = np.concatenate([[0], split.source_ends[:-1]])[source], split.source_ends[source]
+    alone = after - first == 1
+    first, after = np.where(alone, 0, first), np.where(alone, len(split.document_ends), after)
+    other = first + hash.below(bits, after - first - 1)
+    return other + (other >= own)
+
+
+def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarray]:
+    """Where in tokens `sentence` begins, and where the sentences end that make up `wanted` tokens
+    from there, or the last one before `after`; at least one. int64[N] each."""
+    ends = split.sentence_ends
+    begin = np.where(sentence > 0, ends[sentence - 1], 0)
+    end = ends[sentence]
+    going, last = np.arange(len(sentence)), sentence.copy()
+    while going.size:  # sentence by sentence: far fewer than a search in the whole file would read
+        going = going[
+            (end[going] - begin[going] < wanted[going]) & (last[going] + 1 < after[going])
+        ]
+        last[going] += 1
+        end[going] = ends[last[going]]
+    return begin, end
 
 
 def truncated_lengths(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
@@ -262,23 +339,19 @@ def drawer(split, rules, epoch, block, start) -> Callable[[str], np.ndarray]:
     the document."""
     owner = block.owner[start]
     sentence = (start - block.firsts[owner]).astype(np.uint32)
-    numbers = document_numbers(block)
 
     def draw(purpose: str) -> np.ndarray:
-        documents = hash.fold(purpose_key(split, rules, epoch, purpose), numbers)
-        return hash.fold(documents[owner], sentence)
+        key = purpose_key(split, rules, epoch, purpose, block.copy)
+        return hash.fold(hash.fold(key, block.documents)[owner], sentence)
 
     return draw
 
 
-def document_numbers(block: Block) -> np.ndarray:
-    return (block.document + np.arange(len(block.firsts))).astype(np.uint32)
-
-
-def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str) -> np.ndarray:
+def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str, copy: int = 0) -> np.ndarray:
     """uint32[1]; an array because NumPy warns where scalars overflow."""
     number = SPLITS.index(split.path.name)
-    return np.full(1, hash.key(rules.seed, hash.PURPOSE[purpose], number, rules.phase, epoch))
+    numbers = (rules.seed, hash.PURPOSE[purpose], number, rules.phase, epoch)
+    return np.full(1, hash.key(*numbers, *([copy] if copy else [])))
 
 
 def shuffle(numbers: np.ndarray, count: int, key: np.ndarray) -> np.ndarray:

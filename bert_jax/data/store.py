@@ -18,6 +18,7 @@ directory with a manifest is a finished one.
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,13 @@ class Store(NamedTuple):
         return self.manifest["fingerprint"]
 
 
+class Problem(NamedTuple):
+    """Something that is wrong with a store."""
+
+    file: str  # its name within the store
+    text: str
+
+
 def token_type(vocabulary: int) -> np.dtype:
     """The narrowest unsigned type that holds every id."""
     return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
@@ -75,8 +83,11 @@ def write_manifest(directory: Path, manifest: dict) -> None:
     }
     manifest = {"format": FORMAT, **manifest, "files": table}
     manifest["digest"] = manifest_digest(manifest)
-    text = json.dumps(manifest, indent=1, sort_keys=True)
-    (directory / "manifest.json").write_text(text + "\n")
+    (directory / "manifest.json").write_text(manifest_text(manifest))
+
+
+def manifest_text(manifest: dict) -> str:
+    return json.dumps(manifest, indent=1, sort_keys=True) + "\n"
 
 
 def manifest_digest(manifest: dict) -> str:
@@ -95,7 +106,7 @@ def read_manifest(directory: Path) -> dict:
         ) from None
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: unreadable manifest ({error})") from None
-    if not isinstance(manifest, dict) or not set(manifest) >= KEYS or manifest["format"] != FORMAT:
+    if not well_formed(manifest):
         raise BadInput(
             f"{path}: not a token store of format {FORMAT}; run bert-jax prepare into a new directory"
         )
@@ -104,29 +115,90 @@ def read_manifest(directory: Path) -> dict:
     return manifest
 
 
-def check_files(directory: Path, manifest: dict, *, hashes: bool) -> None:
-    """Raises BadInput at the first file that is missing, of another size or, if asked, of other content."""
+def well_formed(manifest) -> bool:
+    """Whether JSON is a manifest of this format, as far as what reads it relies on."""
+    if not isinstance(manifest, dict) or not set(manifest) >= KEYS or manifest["format"] != FORMAT:
+        return False
+    files, sources = manifest["files"], manifest["sources"]
+    if not isinstance(files, dict) or not isinstance(sources, list):
+        return False
+    listed = all(
+        isinstance(file, dict) and {"bytes", "sha256"} <= set(file) for file in files.values()
+    )
+    counts = (source.get("documents") for source in sources if isinstance(source, dict))
+    counted = [count for count in counts if isinstance(count, dict) and set(SPLITS) <= set(count)]
+    return listed and len(counted) == len(sources) > 0
+
+
+def check_files(
+    directory: Path,
+    manifest: dict,
+    *,
+    hashes: bool,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[Problem]:
+    """What is wrong with the files that a manifest names: sizes always, contents if `hashes`.
+
+    `tell` is told the name of every file before it is read.
+    """
+    for split in SPLITS:
+        for name in (f"{split}/{array}.npy" for array in ARRAYS):
+            if name not in manifest["files"]:
+                yield Problem("manifest.json", f"does not name {name}")
     for name, expected in manifest["files"].items():
-        path = Path(directory) / name
+        tell(name)
+        text = check_file(Path(directory), name, expected, hashes)
+        if text:
+            yield Problem(name, text)
+
+
+def check_file(directory: Path, name: str, expected: dict, hashes: bool) -> str:
+    """What is wrong with one file, or an empty text."""
+    path = directory / name
+    # Nothing outside of a store is read, whatever a manifest or a link in it says.
+    if not inside(directory, name):
+        return "lies outside of the store"
+    try:
         if not path.is_file():
-            raise BadInput(f"{path}: missing from the token store")
-        if path.stat().st_size != expected["bytes"]:
-            raise BadInput(
-                f"{path}: {path.stat().st_size} bytes, {expected['bytes']} in the manifest"
-            )
+            return "missing from the token store"
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            return f"{size} bytes, {expected['bytes']} in the manifest"
         if hashes and digest(path) != expected["sha256"]:
-            raise BadInput(
-                f"{path}: altered since it was prepared (SHA-256 differs from the manifest)"
-            )
+            return "altered since it was prepared (SHA-256 differs from the manifest)"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return ""
+
+
+def inside(directory: Path, name: str) -> bool:
+    """Whether a name, links followed, stays within the directory."""
+    path = Path(name)
+    straight = not path.is_absolute() and ".." not in path.parts and "\0" not in name
+    return straight and (directory / path).resolve().is_relative_to(directory.resolve())
 
 
 def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
     """Maps a store after checking its files against the manifest: sizes always, contents if `hashes`."""
     directory = Path(directory)
     manifest = read_manifest(directory)
-    check_files(directory, manifest, hashes=hashes)
+    for problem in check_files(directory, manifest, hashes=hashes):
+        raise BadInput(f"{directory / problem.file}: {problem.text}")
     splits = {name: open_split(directory / name, manifest["sources"]) for name in SPLITS}
     return Store(directory, manifest, splits)
+
+
+def unigram_entropy(store: Store, weights: tuple[float, ...] = ()) -> float:
+    """Entropy in nats of the pieces of the training split, each source counted as often as its
+    weight says; () is once each."""
+    unigrams = np.load(store.path / "unigrams.npy").reshape(len(store.manifest["sources"]), -1)
+    return entropy(np.asarray(weights or np.ones(len(unigrams)), float) @ unigrams)
+
+
+def entropy(counts: np.ndarray) -> float:
+    """Entropy in nats of the distribution that counts give."""
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
 
 def open_split(directory: Path, sources: list[dict]) -> Split:

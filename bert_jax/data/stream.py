@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_jax.data import masking
+from bert_jax.data import index as index_files
+from bert_jax.data import mapped, masking
 from bert_jax.data.index import Ahead, Indexes, never
 from bert_jax.data.rows import (
     COLUMNS,
@@ -34,6 +35,8 @@ from bert_jax.errors import BadInput
 WINDOW = 1 << 19  # rows whose index is read at a time
 # Steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one.
 SHORT = 64
+# Rows that are read from the mapped tokens between two looks at how much of them is in memory.
+TOUCHES = 2048
 # Tokens that are checked against the vocabulary at the door; the others are in their batches.
 PROBE = 1 << 24
 
@@ -55,10 +58,11 @@ class Spec(NamedTuple):
     mask_share: float
     random_share: float
     short_rate: float
+    weights: tuple[float, ...] = ()  # times that each source is read in an epoch; () is once
 
     @property
     def rules(self) -> Rules:
-        return Rules(self.seed, self.phase, self.length, self.pairs, self.short_rate)
+        return Rules(self.seed, self.phase, self.length, self.pairs, self.short_rate, self.weights)
 
 
 def spec(config, phase_name: str) -> Spec:
@@ -76,6 +80,7 @@ def spec(config, phase_name: str) -> Spec:
         mask_share=objective.mask_share,
         random_share=objective.random_share,
         short_rate=objective.short_rate,
+        weights=tuple(config.corpus.weights),
     )
 
 
@@ -132,31 +137,32 @@ def open_all(indexes: Indexes, epochs: range, cancelled=never) -> dict[int, np.n
     return {epoch: indexes.open(epoch, cancelled) for epoch in epochs}
 
 
-def heldout_batches(
-    store: Store,
-    word_starts: np.ndarray,
-    spec: Spec,
-    rows: int,
-    positions: np.ndarray | None = None,
-    threads: int = 2,
-) -> Iterator[dict[str, np.ndarray]]:
+class Heldout:
     """Batches of the first `rows` held-out rows (all, if fewer) of epoch 0 in its random order,
-    each once.
+    each once; the same at every iteration, and traced only once.
 
-    Rows that only fill the last batch have masked_weights and pair_weights 0.
+    Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput.
     """
-    check(store, "heldout", word_starts, spec)
-    positions = check_positions(positions, spec)
-    return heldout(store, word_starts, spec, rows, positions, threads)
 
+    def __init__(
+        self,
+        store: Store,
+        word_starts: np.ndarray,
+        spec: Spec,
+        rows: int,
+        positions: np.ndarray | None = None,
+        threads: int = 2,
+    ):
+        check(store, "heldout", word_starts, spec)
+        self.positions, self.batch = check_positions(positions, spec), spec.batch
+        self.index = Indexes(store, "heldout", spec.rules).open(0)
+        self.rows = min(rows, len(self.index))
+        self.pipeline = make_pipeline(store, "heldout", word_starts, spec, threads)
 
-def heldout(store, word_starts, spec, rows, positions, threads):
-    index = Indexes(store, "heldout", spec.rules).open(0)
-    pipeline = make_pipeline(store, "heldout", word_starts, spec, threads)
-    rows = min(rows, len(index))
-    steps = -(-rows // spec.batch)
-    for window in windows(0, steps, len(positions)):
-        yield from pipeline({0: index}, window, steps, positions, rows)
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        steps = -(-self.rows // self.batch)
+        for window in windows(0, steps, len(self.positions)):
+            yield from self.pipeline({0: self.index}, window, steps, self.positions, self.rows)
 
 
 def steps_per_epoch(indexes: Indexes, spec: Spec) -> int:
@@ -223,7 +229,8 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
     Row numbers from `rows` on only fill the batch and weigh nothing.
     """
     documents, special = store.splits[split], store.manifest["special"]
-    tokens = map_tokens(documents.path / "tokens.npy")
+    pages = mapped.writable(documents.path / "tokens.npy")
+    tokens = tf.experimental.dlpack.from_dlpack(pages.__dlpack__())
     mask = partial(masking.mask, make_masking(spec, special, word_starts))
 
     def make_batch(positions, index, keys, numbers, weights):
@@ -245,7 +252,9 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
     def pipeline(indexes, steps, epoch_steps, positions, rows=math.inf):
         inputs = window_inputs(documents, spec, indexes, steps, epoch_steps, positions, rows)
         batches = dataset(positions.astype(np.int32), *inputs).with_options(options(threads))
-        for batch in batches.as_numpy_iterator():
+        for number, batch in enumerate(batches.as_numpy_iterator()):
+            if number % max(1, TOUCHES // len(positions)) == 0:
+                mapped.release(pages)
             check_ids(batch["tokens"], len(word_starts), documents.path)
             yield batch
 
@@ -263,12 +272,23 @@ def window_inputs(documents: Split, spec: Spec, indexes, steps, epoch_steps, pos
         numbers = within[:, None] * spec.batch + positions
         # An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left
         # out.
-        chosen = index[shuffle(numbers % len(index), len(index), key("order"))]
+        chosen = read_rows(index, shuffle(numbers % len(index), len(index), key("order")))
+        index_files.check(index, chosen, len(documents.tokens))
         keys = np.concatenate([key(purpose) for purpose in masking.PURPOSES])
         weights = (numbers < rows).astype(np.float32)
         keys = np.broadcast_to(keys, (len(within), len(keys)))
         parts.append((chosen, keys, numbers.astype(np.uint32), weights))
     return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+
+
+def read_rows(index: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Rows int64[N, B, 3] of a mapped index, given their numbers int64[N, B]."""
+    places = numbers.reshape(-1)
+    chosen = np.empty((len(places), COLUMNS), np.int64)
+    for part in mapped.in_order(places, index):
+        chosen[part] = index[places[part]]
+        mapped.release(index)
+    return chosen.reshape(*numbers.shape, COLUMNS)
 
 
 def signature() -> list[tf.TensorSpec]:
@@ -288,15 +308,6 @@ def options(threads: int) -> tf.data.Options:
     options.threading.max_intra_op_parallelism = 1
     options.autotune.enabled = False
     return options
-
-
-def map_tokens(path) -> tf.Tensor:
-    """The tokens as a tensor over the mapped file: nothing is copied, and only what is read comes
-    into memory."""
-    # Copy-on-write, because an array that may not be written to cannot be handed over; nothing
-    # writes.
-    mapped = np.load(path, mmap_mode="c")
-    return tf.experimental.dlpack.from_dlpack(mapped.__dlpack__())
 
 
 def make_masking(spec: Spec, special: dict, word_starts: np.ndarray) -> masking.Masking:

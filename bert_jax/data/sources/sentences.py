@@ -1,0 +1,153 @@
+"""From a line of text to its sentences, in any script: rules, and small tables of abbreviations.
+
+A stop ends a sentence where what follows it looks like the beginning of one. Only the Latin full
+stop is ambiguous enough to need words: abbreviations, initials, ordinals. Chinese and Japanese stops
+need no white space after them.
+"""
+
+import re
+
+LONGEST_SENTENCE = 2000  # characters; longer ones are parted at a space
+LONGEST_WORK = (
+    100_000  # characters that are looked at together: bounds the work on a line without stops
+)
+
+# Unicode's property Sentence_Terminal in the scripts that put white space after a sentence, and the ellipsis.
+SPACED = ".!?…‼‽⁇⁈⁉։؝؞؟۔܀܁܂߹࠷࠹࠽࠾।॥၊။።፧፨᙮᜵᜶។៕᠃᠉᥄᥅᪨᪩᪪᪫᭎᭏᭚᭛᭞᭟᭽᭾᭿᰻᰼᱾᱿⳹⳺⳻⸮⸼⹓⹔꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗．"
+UNSPACED = "。！？｡"
+STOPS = SPACED + UNSPACED
+
+CLOSING = "\"'”’»›“‘«)]}」』）】］"  # also “ and «, which close in German
+OPENING = "\"'“‘”’«»‹›„‚‟([{「『（【［¿¡"
+CJK_CLOSING = "\"'”’」』）)】］\\]"
+# What a sentence goes on with after a quotation, or a title that ends in a stop.
+GOES_ON = (
+    "[》〉，、；：,;:的是与與和とのはがをにで]|等(?!到)|[之](?![后後前间間])|[为為](?!了)|及(?!至)"
+)
+HAN = "\u3005\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+
+STOP = re.compile(
+    rf"""[{re.escape(STOPS)}]
+    (?:
+        (?<=[{re.escape(SPACED)}]) (?![{re.escape(SPACED)}]) [{re.escape(CLOSING)}]*+
+        (?:[ \u00a0\u202f]»(?=\s))?              # French sets its marks apart
+        \s++ (?=[{re.escape(OPENING)}]*+([^\W_]))
+    |
+        (?<=[{UNSPACED}]) [{UNSPACED}!?]*+
+        (?:
+            [{CJK_CLOSING}]++ (?!{GOES_ON}|[{CJK_CLOSING}])
+            | (?![{CJK_CLOSING}》〉，、；：,;:])
+        ) \s*
+    |
+        (?<=[{HAN}][!?]) (?![!?]) [”’」』）]*+ (?=[“‘「『（]*+[{HAN}])
+    |
+        (?<=[\u3040-\u309f]．) [」』）]*+ (?=[「『（]*+[{HAN}])     # elsewhere ． stands between names
+    )""",
+    re.VERBOSE,
+)
+
+
+def table(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+# No sentence ends with these.
+NEVER = table(
+    "mr mrs ms dr drs prof messrs mme mlle mmes mlles maj brig sgt lt capt cmdr adm"  # before names
+    " sra srta dra dña uds herrn vs cf viz eg ie vgl bzw sog inkl ggf evtl translit syn chapt"
+    " e.g i.e z.b d.h u.a o.ä a.k.a c.f p.ej п.п т.е т.н им ул англ нем лат род см"
+)
+# And with these only where a word follows that begins sentences.
+ABBREVIATIONS = table(
+    "rev gen col gov sen rep hon st jr sr mt ft etc ca al fig figs eq eqs sec nos vol vols ed eds"
+    " pp ch op approx inc ltd co corp dept est supp trans univ assn bros"
+    " hr fr dipl ing nr str bd hrsg aufl abb tab kap mio mrd usw geb gest jh jhd"
+    " mm mgr av bd éd env chap"
+    " ud ee uu pág págs núm ing lic avda"
+    " sig sigg dott ecc pag гг вв др проф акад изд руб млн млрд тыс стр"
+)
+# No sentence ends with these before a number.
+NUMBERED = table(
+    "no num art abs s p pp ss pgs jan feb mar apr jun jul aug sep sept oct nov dec janv févr juil déc"
+    " op cit ibid circa reg cap sect div гл рис табл"
+)
+ENDING = table("a.m p.m т.д т.п")  # dotted, and as often as not at the end
+ORDINALS = re.compile(  # what German counts with a full stop: "am 3. Oktober", "im 19. Jahrhundert"
+    r"(?:Januar|Jänner|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
+    r"|Jahrhunderts?|Jh|Weltkriegs?|Lebensjahr|Auflage|Klasse|Platz)\b"
+)
+# Words that begin sentences, and are neither names nor parts of them.
+STARTERS = re.compile(
+    rf"[{re.escape(OPENING)}]*(?:The|He|She|It|They|We|You|His|Her|Its|Their|My|Our|This|That|These|Those|There|Here"
+    r"|In|On|At|By|For|From|With|As|After|Before|When|While|Where|During|Since|Until|Under|Both|All|Some|Many"
+    r"|Most|Such|But|And|Or|If|However|Although|Though|Because|Also|Another|Other|Each|One|Two|To|What|Who|Why|How"
+    r"|A|An|I|Then|Later|Today|Now|Not|No|Yes|According"
+    r"|Der|Ein|Eine|Einer|Er|Sie|Es|Wir|Ich|Dies|Diese|Dieser|Dieses|Mit|Nach|Auch|Als|Bei|Für|Seit|Aber|Und|Wenn"
+    r"|Une|Elle|Ils|Elles|Cette|Ces|Ce|Dans|Pour|Mais|Avec|Selon|Après|Nous"
+    r"|Una|Ella|Ellos|Esta|Este|Esto|Pero|Con|Por|Para|Según|Después|También|Nel|Nella|Questo|Questa|Ele|Ela|Não"
+    r"|В|Он|Она|Они|Это|На|По|Но|Из|При|После|Однако)(?![\w.])"
+)
+DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.-?)+[^\W\d_]{1,2}")  # U.S, J.-C, a.k.a, Ph.D
+NEAR = 40  # characters before a stop: enough for any abbreviation
+
+
+def split_sentences(line: str) -> list[str]:
+    """A line's sentences, none longer than LONGEST_SENTENCE: together the line, without the white space between."""
+    if len(line) > LONGEST_WORK:
+        return [part for piece in cap(line, LONGEST_WORK) for part in split_sentences(piece)]
+    result, start = [], 0
+    for match in STOP.finditer(line):
+        if ends_sentence(line, start, match):
+            result += cap(line[start : match.end()].rstrip())
+            start = match.end()
+    return result + cap(line[start:].strip())
+
+
+def ends_sentence(line: str, start: int, match: re.Match) -> bool:
+    """Whether the sentence from `start` ends at a stop; the match's group is the first letter after it."""
+    following = match[1]
+    if following is None:  # a stop that needs no white space
+        return True
+    if following.islower():
+        return False
+    stop = match.start()
+    if line[stop] != ".":
+        return True
+    word = line[max(start, stop - NEAR) : stop].rpartition(" ")[2].lstrip(OPENING)
+    if len(word) == 1 or ("." in word and DOTTED.fullmatch(word)):
+        return ends_after_letters(line, start, match, word)
+    lower = word.lower()
+    if lower in NEVER:
+        return False
+    if following.isdigit() and lower in NUMBERED:
+        return False
+    if lower in ABBREVIATIONS:
+        return STARTERS.match(line, match.end()) is not None
+    return not (len(word) == 2 and word.isdigit() and ORDINALS.match(line, match.end()))
+
+
+def ends_after_letters(line: str, start: int, match: re.Match, word: str) -> bool:
+    """The same after single letters: initials (J., U.S.), short forms (v., b., a.k.a.), units (75 g.), numbers (3.)."""
+    if word == "I" or word.isdigit():
+        return not ORDINALS.match(line, match.end())
+    if word in ENDING:
+        return not match[1].isdigit()
+    if word.islower() and len(word) == 1 and word.isascii() and not match[1].isdigit():
+        before = line[max(start, match.start() - NEAR) : match.start() - 1]
+        return before.rstrip()[-1:].isdigit()  # a unit
+    if word.islower() or word.lower() in NEVER or match[1].isdigit():
+        return False
+    if len(word) == 1 and not word.isupper():  # of a script without cases
+        return True
+    return STARTERS.match(line, match.end()) is not None
+
+
+def cap(sentence: str, longest: int = LONGEST_SENTENCE) -> list[str]:
+    """The sentence, in parts if it is too long: cut after a space where there is one."""
+    parts = []
+    while len(sentence) > longest:
+        cut = sentence.rfind(" ", 1, longest + 1)
+        cut = cut if cut > 0 else longest
+        parts.append(sentence[:cut].rstrip())
+        sentence = sentence[cut:].lstrip()
+    return parts + [sentence] if sentence else parts

@@ -1,0 +1,165 @@
+"""From the bytes of a text to its documents as lists of lines, by format; what is not text is dropped and counted."""
+
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from bert_jax.data.sources.files import LONGEST_DOCUMENT, LONGEST_LINE, LONGEST_RECORD, too_long
+
+Lines = list[str]  # stripped; of a document none is empty
+
+
+def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lines]:
+    """The documents in a text of the format `form`: lines, files, wiki, jsonl, or text (one whole document)."""
+    if form == "jsonl":
+        for whole in records(text, field, problems):
+            for part in parts(whole, LONGEST_DOCUMENT, problems):
+                yield paragraphs(part, problems)
+    elif form == "text":
+        yield from part_file(decode(text, len(text), problems))
+    else:
+        split = {"lines": part_lines, "files": part_file, "wiki": part_wiki}[form]
+        yield from split(decode(text, LONGEST_LINE, problems))
+
+
+# --- Text files -----------------------------------------------------------------------------------
+
+
+def decode(text: bytes, longest: int, problems: Counter) -> Lines:
+    """Stripped lines of a text, empty ones too. Lines that are not text are dropped and counted."""
+    text = text.removeprefix(b"\xef\xbb\xbf")
+    if b"\0" not in text and (len(text) <= longest or max(map(len, text.split(b"\n"))) <= longest):
+        try:
+            return [line.strip() for line in text.decode().split("\n")]
+        except UnicodeDecodeError:
+            pass
+    lines = (decode_line(line, longest, problems) for line in text.split(b"\n"))
+    return [line.strip() for line in lines if line is not None]
+
+
+def decode_line(line: bytes, longest: int, problems: Counter) -> str | None:
+    if len(line) > longest:
+        problems[too_long(longest)] += 1
+    elif b"\0" in line:
+        problems["lines with NUL bytes"] += 1
+    else:
+        try:
+            return line.decode()
+        except UnicodeDecodeError:
+            problems["lines not UTF-8"] += 1
+    return None
+
+
+def part_lines(lines: Lines) -> Iterator[Lines]:
+    """Documents parted by blank lines."""
+    document = []
+    for line in lines:
+        if line:
+            document.append(line)
+        elif document:
+            yield document
+            document = []
+    if document:
+        yield document
+
+
+def part_file(lines: Lines) -> Iterator[Lines]:
+    """One document a file."""
+    yield [line for line in lines if line]
+
+
+TITLE = re.compile(r'<doc [^>]*?title="(.*?)"[^"]*>$')
+
+
+def part_wiki(lines: Lines) -> Iterator[Lines]:
+    """WikiExtractor blocks, `<doc ... title="T">`, T, text, `</doc>`; the title T is left out."""
+    document, title, inside = [], None, False
+    for line in lines:
+        if line.startswith("<doc ") and line.endswith(">"):
+            if inside or document:
+                yield document
+            match = TITLE.match(line)
+            document, title, inside = [], html.unescape(match[1]) if match else None, True
+        elif line == "</doc>":
+            yield document
+            document, inside = [], False
+        elif line and not document and title is not None and html.unescape(line) == title:
+            title = None
+        elif line:
+            document.append(line)
+    if inside or document:
+        yield document
+
+
+# --- JSON lines -----------------------------------------------------------------------------------
+
+
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def records(text: bytes, field: str, problems: Counter) -> Iterator[str]:
+    """The texts under `field` in lines of JSON. Lines without one are dropped and counted, blank ones passed over."""
+    for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        if len(line) > LONGEST_RECORD:
+            problems[too_long(LONGEST_RECORD)] += 1
+        elif line and not line.isspace():
+            found = record(line, field, problems)
+            if found is not None:
+                yield found
+
+
+def record(line: bytes, field: str, problems: Counter) -> str | None:
+    try:
+        value = json.loads(line.decode())
+    except UnicodeDecodeError:
+        problems["lines not UTF-8"] += 1
+        return None
+    except (ValueError, RecursionError):
+        problems["lines not JSON"] += 1
+        return None
+    for name in field.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(value, str):
+        problems[f"lines without {field!r}"] += 1
+        return None
+    # JSON can spell half a surrogate pair (only so: UTF-8 has none), which no encoding has.
+    if b"\\u" in line and SURROGATES.search(value):
+        problems["texts with half surrogate pairs, replaced"] += 1
+        value = SURROGATES.sub("\ufffd", value)
+    return value
+
+
+def paragraphs(text: str, problems: Counter) -> Lines:
+    """The lines of a text that are not empty; those with NUL are dropped and counted, as in files."""
+    lines = [line for line in map(str.strip, text.split("\n")) if line]
+    if "\0" in text:
+        problems["lines with NUL bytes"] += sum("\0" in line for line in lines)
+        lines = [line for line in lines if "\0" not in line]
+    return lines
+
+
+# --- Huge documents -------------------------------------------------------------------------------
+
+
+def parts(text: str | bytes, longest: int, problems: Counter) -> Iterator[str | bytes]:
+    """The text; if it is longer than `longest`, in parts cut after a line, or else a space, of its second half."""
+    newline, space = ("\n", " ") if isinstance(text, str) else (b"\n", b" ")
+    start = 0
+    while len(text) - start > longest:
+        middle, end = start + longest // 2, start + longest
+        cut = 1 + text.rfind(newline, middle, end)
+        cut = cut or 1 + text.rfind(space, middle, end)
+        cut = cut or character_start(text, end)
+        yield text[start:cut]
+        problems["documents parted"] += 1
+        start = cut
+    yield text[start:] if start else text
+
+
+def character_start(text: str | bytes, place: int) -> int:
+    """`place`, or where the UTF-8 character begins that it lies in."""
+    while isinstance(text, bytes) and text[place] & 0xC0 == 0x80 and place > 1:
+        place -= 1
+    return place

@@ -1,0 +1,102 @@
+"""What a store gives a phase, measured on a spread sample before step 0: fill, pairs, predictions, ids, overlap.
+
+NumPy, pure; the cost does not grow with the store.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.data.index import Indexes
+from bert_jax.data.rows import special_pieces, unpack
+from bert_jax.data.store import Split, Store
+from bert_jax.data.stream import Spec
+
+ROWS = 1 << 18  # rows of the index that are looked at, at most
+TOKENS = 1 << 24
+DOCUMENTS = 1 << 20  # training documents that are compared with HELDOUT held-out ones, at most
+HELDOUT = 1000
+PARTS = 64  # a sample is this many stretches, spread evenly
+
+
+class Survey(NamedTuple):
+    """Numbers of a sample."""
+
+    rows: int
+    fill: float  # real tokens, with [CLS] and [SEP], by row length
+    pair_ratio: float  # share of the rows with label 1; 0 without pairs
+    wanted: float  # masked positions a row that the rate asks for, on average
+    given: float  # of those, the ones that fit into `predictions`
+    largest_id: int
+    compared: int  # held-out documents looked for among the training ones
+    overlap: int  # of these, found
+
+
+def survey(store: Store, spec: Spec) -> Survey:
+    """Opens the index of epoch 0, which training needs next."""
+    train = store.splits["train"]
+    index = Indexes(store, "train", spec.rules).open(0)
+    rows = unpack(np.concatenate([index[part] for part in spread(len(index), ROWS)]))
+    real = rows.a_length + rows.b_length + special_pieces(spec.pairs)
+    # As masking.py counts them, from the original: at least one, rounded half to even.
+    wanted = np.maximum(1, np.rint(spec.mask_rate * real))
+    largest = max(int(train.tokens[part].max()) for part in spread(len(train.tokens), TOKENS))
+    compared, overlap = find_overlap(train, store.splits["heldout"])
+    return Survey(
+        rows=len(real),
+        fill=float(real.mean() / spec.length),
+        pair_ratio=float((rows.label != 0).mean()),
+        wanted=float(wanted.mean()),
+        given=float(np.minimum(wanted, spec.predictions).mean()),
+        largest_id=largest,
+        compared=compared,
+        overlap=overlap,
+    )
+
+
+def spread(length: int, most: int) -> list[slice]:
+    """All of range(length) or, if that is more than `most`, as many numbers in PARTS even stretches."""
+    if length <= most:
+        return [slice(0, length)]
+    starts = np.linspace(0, length - most // PARTS, PARTS).astype(np.int64)
+    return [slice(int(start), int(start) + most // PARTS) for start in starts]
+
+
+def find_overlap(train: Split, heldout: Split) -> tuple[int, int]:
+    """(held-out documents looked for, how many of them are training documents token by token)."""
+    step = max(1, -(-len(heldout.document_ends) // HELDOUT))
+    sample = [slice(number, number + 1) for number in range(0, len(heldout.document_ends), step)]
+    texts, shapes = set(), []
+    for part in sample:
+        bounds, shape = outline(heldout, part)
+        texts.add(heldout.tokens[slice(*bounds[0])].tobytes())
+        shapes.append(shape)
+    shapes, found = np.unique(np.concatenate(shapes), axis=0), set()
+    for part in spread(len(train.document_ends), DOCUMENTS):
+        bounds, shape = outline(train, part)
+        # Only what has the outline of a held-out document is read.
+        for begin, end in bounds[same_rows(shape, shapes)]:
+            text = train.tokens[begin:end].tobytes()
+            if text in texts:
+                found.add(text)
+    return len(sample), len(found)
+
+
+def outline(split: Split, part: slice) -> tuple[np.ndarray, np.ndarray]:
+    """(int64[D, 2] token ranges, int64[D, 3] tokens, sentences, tokens of the first sentence) of some documents."""
+    last = np.asarray(split.document_ends[part])
+    before = split.document_ends[part.start - 1] if part.start else 0
+    first = np.concatenate([[before], last[:-1]])
+    begin = np.where(first > 0, split.sentence_ends[np.maximum(first - 1, 0)], 0)
+    end = np.asarray(split.sentence_ends[last - 1])
+    shape = np.stack([end - begin, last - first, split.sentence_ends[first] - begin], axis=1)
+    return np.stack([begin, end], axis=1), shape
+
+
+def same_rows(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """bool[len(rows)]: whether a row of int64[.., 3] is one of `wanted`."""
+
+    def packed(array):
+        return np.ascontiguousarray(array, np.int64).view("V24").reshape(-1)
+
+    return np.isin(packed(rows), packed(wanted))

@@ -1,0 +1,240 @@
+"""A tokenizer.json of the Hugging Face `tokenizers` library, given or trained (byte-level BPE).
+
+Ids equal those of the library and of transformers' fast tokenizers, except that no special piece is
+read from a text.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+
+from bert_jax.errors import BadInput
+from bert_jax.tokenizers import table, wordpiece
+from bert_jax.tokenizers.sample import lines
+from bert_jax.tokenizers.special import SPECIAL, Ban, check, find
+
+KIND = "library"
+FILE = "tokenizer.json"
+MODELS = ("WordPiece", "BPE", "Unigram")
+
+# GPT-2's table of bytes as characters: those that can be seen stand for themselves.
+VISIBLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
+HIDDEN = [byte for byte in range(256) if byte not in VISIBLE]
+BYTES = {chr(byte): byte for byte in VISIBLE}
+BYTES |= {chr(256 + place): byte for place, byte in enumerate(HIDDEN)}
+
+# Units for table.Units: byte-level rules begin a new word at every single space between two other
+# characters, and look at nothing before it. Other white space stays inside of a unit.
+SPACED = re.compile(r"[^\S\n]*\S+(?:(?! \S)[^\S\n]+\S*)*|[^\S\n]+|\n")
+
+
+class Library:
+    """A tokenizer.json as its parsed `document`, in which all special pieces are added tokens."""
+
+    kind = KIND
+
+    def __init__(self, document: dict, special: dict[str, int], place: object = FILE):
+        self.document, self.special = document, special
+        text = json.dumps(document, ensure_ascii=False)
+        try:
+            self.library = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises nothing narrower
+            raise BadInput(f"{place}: not a tokenizer ({first_line(error)})") from None
+        self.library.encode_special_tokens = True  # "[MASK]" in a document stays text
+        self.pieces = list_pieces(self.library)
+        self.mark, self.continues = word_marks(document, place)
+        self.bytes = uses(document, "ByteLevel")
+        self.ban = Ban(special)  # a Unigram model holds its special pieces, and would use them
+
+    @property
+    def word_starts(self) -> np.ndarray:
+        if self.mark:
+            starts = np.array([piece.startswith(self.mark) for piece in self.pieces])
+        else:
+            starts = np.array([not piece.startswith(self.continues) for piece in self.pieces])
+        starts[[token["id"] for token in self.document["added_tokens"]]] = True
+        return starts
+
+    @property
+    def identity(self) -> list:
+        return [self.document, self.special]
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        batch = self.library.encode_batch_fast(texts, add_special_tokens=False)
+        return self.ban.apply(encoding.ids for encoding in batch)
+
+    def decode(self, ids: list[int]) -> str:
+        return self.library.decode(ids, skip_special_tokens=False)
+
+    def readable(self, number: int) -> str:
+        """Bytes as the characters they make, "▁" for a space; parts of a character as numbers."""
+        piece = self.pieces[number]
+        if not self.bytes or not all(character in BYTES for character in piece):
+            return piece
+        text = bytes(BYTES[character] for character in piece).decode("utf-8", "backslashreplace")
+        return text.replace(" ", "▁")
+
+    def table(self) -> table.Units | table.Direct:
+        pattern = units(self.document)
+        return table.Units(pattern, self.encode) if pattern else table.Direct(self.encode)
+
+    def write(self, directory: Path) -> dict:
+        text = json.dumps(self.document, ensure_ascii=False, indent=1)
+        (directory / FILE).write_text(text + "\n", encoding="utf-8", newline="\n")
+        return {"special": self.special}
+
+
+def first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def list_pieces(library: tokenizers.Tokenizer) -> list[str]:
+    """Pieces by id; an id without one, as some vocabularies have, is ''."""
+    vocabulary = library.get_vocab()
+    pieces = [""] * (max(vocabulary.values(), default=-1) + 1)
+    for piece, number in vocabulary.items():
+        pieces[number] = piece
+    return pieces
+
+
+def parts(step: dict | None) -> Iterator[dict]:
+    """The steps of a normalizer, pre-tokenizer or decoder, sequences taken apart."""
+    if step and step.get("type") == "Sequence":
+        nested = next((value for value in step.values() if isinstance(value, list)), [])
+        for part in nested:
+            yield from parts(part)
+    elif step:
+        yield step
+
+
+def uses(document: dict, kind: str) -> bool:
+    return any(part.get("type") == kind for part in parts(document.get("pre_tokenizer")))
+
+
+def word_marks(document: dict, place: object) -> tuple[str, str]:
+    """(what begins pieces that begin a word, what begins pieces that continue one): one of them is ''."""
+    model = document["model"]
+    if model["type"] == "WordPiece":
+        return "", model.get("continuing_subword_prefix") or "##"
+    if uses(document, "ByteLevel"):
+        return "Ġ", ""
+    for part in parts(document.get("pre_tokenizer")):
+        if part.get("type") == "Metaspace":
+            return part.get("replacement", "▁"), ""
+    for part in parts(document.get("normalizer")):
+        if part.get("type") == "Replace" and part.get("content") == "▁":
+            return "▁", ""
+    if model.get("continuing_subword_prefix"):
+        return "", model["continuing_subword_prefix"]
+    raise BadInput(f"{place}: its pieces do not tell where words start (no ##, ▁ or Ġ)")
+
+
+def units(document: dict) -> re.Pattern | None:
+    """The units that may be encoded one by one; None where the rules are not known to allow it."""
+    if not all(token["special"] for token in document["added_tokens"]):
+        return None
+    normalizer, splitter = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
+    name = normalizer.get("type")
+    if splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True):
+        return SPACED if name in (None, "Lowercase") else None
+    bert = splitter.get("type") == "BertPreTokenizer" and name == "BertNormalizer"
+    if bert and normalizer["handle_chinese_chars"] and document["model"]["type"] == "WordPiece":
+        return wordpiece.UNITS
+    return None
+
+
+def parse(path: Path) -> dict:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
+    except ValueError as error:  # not UTF-8 or not JSON
+        raise BadInput(f"{path}: not a tokenizer ({first_line(error)})") from None
+    model = document.get("model") if isinstance(document, dict) else None
+    kind = model.get("type") if isinstance(model, dict) else None
+    if kind not in MODELS:
+        raise BadInput(f"{path}: model type {kind!r}, expected one of {', '.join(MODELS)}")
+    return document
+
+
+def read(directory: Path, settings: dict) -> Library:
+    path = directory / FILE
+    library = Library(parse(path), settings["special"], path)
+    check(library.special, len(library.pieces), path)
+    return library
+
+
+def given(path: Path) -> Library:
+    """A tokenizer.json of others; the special pieces that it lacks get the ids after its last."""
+    document = parse(path)
+    # Texts are neither cut nor padded here.
+    document |= {"truncation": None, "padding": None}
+    document["added_tokens"] = [dict(token) for token in document.get("added_tokens") or []]
+    pieces = Library(document, {"unk": 0}, path).pieces
+    special, _ = find(pieces, unknown(document["model"], pieces))
+    add(document["added_tokens"], pieces, special)
+    library = Library(document, special, path)
+    check(special, len(library.pieces), path)
+    for name, number in special.items():
+        if library.pieces[number] != document_piece(document, number):
+            raise BadInput(f"{path}: ids with gaps, so there is no place for {SPECIAL[name]}")
+    return library
+
+
+def unknown(model: dict, pieces: list[str]) -> dict[str, int]:
+    """{'unk': id} of the piece that the model gives to what it does not know; {} if it knows everything."""
+    number = model.get("unk_id")
+    if model.get("unk_token") in pieces:
+        number = pieces.index(model["unk_token"])
+    return {} if number is None else {"unk": number}
+
+
+def add(tokens: list[dict], pieces: list[str], special: dict[str, int]) -> None:
+    """Makes every special piece one of the special added tokens, which the library keeps out of texts."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    known = {token["id"]: token for token in tokens}
+    for name, number in special.items():
+        if number not in known:
+            content = pieces[number] if number < len(pieces) else SPECIAL[name]
+            known[number] = {"id": number, "content": content, **flags}
+            tokens.append(known[number])
+        known[number]["special"] = True
+    tokens.sort(key=lambda token: token["id"])
+
+
+def document_piece(document: dict, number: int) -> str:
+    return next(token["content"] for token in document["added_tokens"] if token["id"] == number)
+
+
+def train(texts: Iterable[str], size: int, lowercase: bool) -> Library:
+    """Byte-level BPE of at most `size` pieces, special ones and all bytes first; equal texts give equal ones.
+
+    lowercase lower-cases and keeps accents. A text begins with a space, so that its first word is cut like any other.
+    There is an [UNK], which no text ever makes.
+    """
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    least = len(SPECIAL) + len(alphabet)
+    if size < least:
+        raise BadInput(f"config.tokenizer.size={size}: too few, single bytes alone take {least}")
+    library = tokenizers.Tokenizer(BPE())
+    if lowercase:
+        library.normalizer = normalizers.Lowercase()
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    library.decoder = decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=size,
+        min_frequency=2,
+        initial_alphabet=sorted(alphabet),
+        special_tokens=list(SPECIAL.values()),
+        show_progress=False,
+    )
+    library.train_from_iterator(lines(texts), trainer)
+    special = {name: number for number, name in enumerate(SPECIAL)}
+    return Library(json.loads(library.to_str()), special)

@@ -1,0 +1,155 @@
+"""SentencePiece, unigram or BPE: a .model, kept byte for byte, and the special pieces it lacks.
+
+Ids equal those of the `sentencepiece` library, which normalizes by the rules in the model.
+"""
+
+import hashlib
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from bert_jax.errors import BadInput
+from bert_jax.tokenizers import table
+from bert_jax.tokenizers.sample import COVERAGE, lines
+from bert_jax.tokenizers.special import SPECIAL, Ban, check, find
+
+KIND = "sentencepiece"
+FILE = "sentencepiece.model"
+
+# The sums of unigram training are parted among threads: their rounding depends on this number, so
+# it is the same on every machine.
+THREADS = 8
+
+
+class SentencePiece:
+    """A serialized model; `special` ids from its size on are those of the `appended` pieces."""
+
+    kind = KIND
+    mark = "▁"
+
+    def __init__(self, model: bytes, special: dict[str, int], appended: list[str]):
+        self.model, self.special, self.appended = model, special, list(appended)
+        self.processor = open_processor(model)
+        self.pieces = [*model_pieces(self.processor), *appended]
+        # Control symbols are never read from a text, user-defined ones are.
+        self.ban = Ban(special)
+        inside = self.ban.banned & set(range(self.processor.piece_size()))
+        self.readable_from_text = not all(map(self.processor.is_control, inside))
+
+    @property
+    def word_starts(self) -> np.ndarray:
+        starts = np.array([piece.startswith(self.mark) for piece in self.pieces])
+        starts[list(self.special.values())] = True
+        return starts
+
+    @property
+    def identity(self) -> list:
+        return [hashlib.sha256(self.model).hexdigest(), self.special, self.appended]
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        # The library's own threads would multiply with the processes of prepare.
+        ids = self.processor.encode(texts, num_threads=1)
+        return self.ban.apply(ids) if self.readable_from_text else ids
+
+    def decode(self, ids: list[int]) -> str:
+        return self.processor.decode(ids)
+
+    def readable(self, number: int) -> str:
+        return self.pieces[number]
+
+    def table(self) -> table.Direct:
+        return table.Direct(self.encode)
+
+    def write(self, directory: Path) -> dict:
+        (directory / FILE).write_bytes(self.model)
+        return {"special": self.special, "appended": self.appended}
+
+
+def model_pieces(processor: sentencepiece.SentencePieceProcessor) -> list[str]:
+    return [processor.id_to_piece(number) for number in range(processor.piece_size())]
+
+
+def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.load_from_serialized_proto(model)  # the constructor takes b"" for no model at all
+    return processor
+
+
+def open_model(path: Path) -> tuple[bytes, sentencepiece.SentencePieceProcessor]:
+    try:
+        model = path.read_bytes()
+        return model, open_processor(model)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
+    except RuntimeError:
+        raise BadInput(f"{path}: not a SentencePiece model") from None
+
+
+def read(directory: Path, settings: dict) -> SentencePiece:
+    path = directory / FILE
+    model, processor = open_model(path)
+    special, appended = settings["special"], settings["appended"]
+    check(special, processor.piece_size() + len(appended), path)
+    return SentencePiece(model, special, appended)
+
+
+def given(path: Path) -> SentencePiece:
+    """A .model of others; the special pieces that it lacks get the ids after its last."""
+    model, processor = open_model(path)
+    pieces = model_pieces(processor)
+    told = {"pad": "pad_id", "unk": "unk_id", "cls": "bos_id", "sep": "eos_id"}
+    known = {name: getattr(processor, method)() for name, method in told.items()}
+    known = {name: number for name, number in known.items() if number >= 0}  # -1: it has none
+    special, appended = find(pieces, known)
+    check(special, len(pieces) + len(appended), path)
+    return SentencePiece(model, special, appended)
+
+
+def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> SentencePiece:
+    """A model of `size` pieces, kind unigram or bpe, special ones first; equal texts give equal ones.
+
+    lowercase folds case and keeps accents. Texts are read once and held by the library.
+    """
+    file = io.BytesIO()
+    names = {f"{role}_piece": SPECIAL[name] for role, name in ROLES.items()}
+    ids = {f"{role}_id": list(SPECIAL).index(name) for role, name in ROLES.items()}
+    if size <= len(SPECIAL):
+        raise BadInput(f"config.tokenizer.size={size}: too few, special pieces take {len(SPECIAL)}")
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines(texts),
+            model_writer=file,
+            model_type=kind,
+            vocab_size=size,
+            normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
+            character_coverage=COVERAGE,
+            control_symbols=[SPECIAL["mask"]],  # takes the next free id
+            num_threads=THREADS,
+            minloglevel=2,
+            **names,
+            **ids,
+        )
+    except RuntimeError as error:
+        raise BadInput(explain(str(error), size)) from None
+    special = {name: number for number, name in enumerate(SPECIAL)}
+    return SentencePiece(file.getvalue(), special, [])
+
+
+# What the library calls our special pieces.
+ROLES = {"pad": "pad", "unk": "unk", "bos": "cls", "eos": "sep"}
+
+
+def explain(message: str, size: int) -> str:
+    """The library's complaint, in the terms of the config."""
+    if found := re.search(r"size too high .* a value <= (\d+)", message):
+        return f"config.tokenizer.size={size}: too many, this text is enough for {found[1]}"
+    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return f"config.tokenizer.size={size}: too few, single characters alone take {found[1]}"
+    if "sentences_.empty()" in message or "all_chars_count" in message:
+        return f"config.tokenizer.size={size}: there is no text to train a vocabulary on"
+    message = " ".join(message.split())
+    return f"config.tokenizer.size={size}: the vocabulary cannot be trained ({message})"

@@ -1,0 +1,66 @@
+"""The five special pieces: their names, and where a vocabulary that others made has them."""
+
+import re
+from collections.abc import Iterable
+
+from bert_jax.errors import BadInput
+
+# Their names, and their order in vocabularies that are trained here.
+SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+OTHER_NAMES = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+
+
+def find(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], list[str]]:
+    """({name: id} of all five, the pieces to append for those that `pieces` lacks).
+
+    known: {name: id} that the file itself tells. Its unknown piece is the one that text is given, so that counts before
+    any name; for the others the usual names count first.
+    """
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    special, appended = {}, []
+    for name, usual in SPECIAL.items():
+        named = ids.get(usual, ids.get(OTHER_NAMES[name]))
+        told = known.get(name)
+        number = told if named is None or (name == "unk" and told is not None) else named
+        if number is None:
+            number = len(pieces) + len(appended)
+            appended.append(usual)
+        special[name] = number
+    return special, appended
+
+
+def check(special: dict[str, int], size: int, place: object) -> None:
+    """Raises BadInput unless these are the ids of five different pieces."""
+    ids = list(special.values())
+    if list(special) != list(SPECIAL) or not all(type(number) is int for number in ids):
+        raise BadInput(f"{place}: special pieces {special}, expected the ids of {list(SPECIAL)}")
+    if len(set(ids)) < len(ids) or not all(0 <= number < size for number in ids):
+        raise BadInput(
+            f"{place}: special pieces {special}, expected five different ids under {size}"
+        )
+
+
+class Ban:
+    """Keeps special ids that a library reads from a text, where it can, out of its results."""
+
+    def __init__(self, special: dict[str, int]):
+        self.unk = special["unk"]
+        self.banned = set(special.values()) - {self.unk}
+
+    def apply(self, texts: Iterable[list[int]]) -> list[list[int]]:
+        """The ids of each text with [UNK] instead of every other special piece."""
+        return [ids if self.banned.isdisjoint(ids) else self.without(ids) for ids in texts]
+
+    def without(self, ids: list[int]) -> list[int]:
+        return [self.unk if number in self.banned else number for number in ids]
+
+
+def literal(pieces: list[str], special: dict[str, int]) -> tuple[re.Pattern, dict[str, int]]:
+    """What stands for [CLS], [SEP] and [MASK] in texts that may name them, and the ids it stands for.
+
+    Both the usual spelling and the vocabulary's own.
+    """
+    names = ("cls", "sep", "mask")
+    spelt = {pieces[special[name]]: special[name] for name in names}
+    spelt |= {SPECIAL[name]: special[name] for name in names}
+    return re.compile("(" + "|".join(map(re.escape, spelt)) + ")"), spelt

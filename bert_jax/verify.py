@@ -1,0 +1,159 @@
+"""All that is wrong with a store: its manifest, its files, and what is in them."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bert_jax import tokenizer as tokenizers
+from bert_jax.data import index, sound
+from bert_jax.data import store as stores
+from bert_jax.data.store import Problem
+from bert_jax.errors import BadInput
+
+INDEX = "index"  # the directory of cached rows, which no manifest knows
+LARGE = 100_000_000  # bytes of a store or file from which on progress is told
+PARTS = {"manifest.json", "unigrams.npy", "tokenizer", *stores.SPLITS}  # of which a store has some
+
+
+def verify(directory: Path, tell: Callable[[str], None]) -> dict:
+    """{store, sound, problems: [{file, problem}], rebuilt: [file], files, bytes, seconds}; BadInput if it is no store.
+
+    `rebuilt` are damaged files of cached rows, which the next run makes again by itself.
+    """
+    directory, start = Path(directory), time.monotonic()
+    if not directory.is_dir() or not any((directory / name).exists() for name in PARTS):
+        raise BadInput(f"--store {directory}: no token store")
+    sizes = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
+    quiet = sum(sizes) < LARGE
+    problems = list(dict.fromkeys(check(directory, (lambda text: None) if quiet else tell)))
+    return {
+        "store": str(directory),
+        "sound": not problems,
+        "problems": [{"file": problem.file, "problem": problem.text} for problem in problems],
+        "rebuilt": damaged_indexes(directory),
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "seconds": time.monotonic() - start,
+    }
+
+
+def describe(values: dict) -> list[str]:
+    """One line a problem, then a summary."""
+    lines = [f"{problem['file']}: {problem['problem']}" for problem in values["problems"]]
+    lines += [f"{name}: damaged, will be built again" for name in values["rebuilt"]]
+    number = len(values["problems"])
+    state = "sound" if values["sound"] else f"{number} problem{'s' * (number > 1)}"
+    size = f"{values['files']} files of {values['bytes'] / 1e6:,.1f} MB"
+    return [*lines, f"{values['store']}: {state}, {size} in {values['seconds']:.1f} s"]
+
+
+def check(directory: Path, tell: Callable[[str], None]) -> Iterator[Problem]:
+    try:
+        manifest = stores.read_manifest(directory)
+    except BadInput as error:
+        # Its hashes cannot be relied on any more; what the files hold can still be looked at.
+        manifest = None
+        yield Problem("manifest.json", str(error).partition(": ")[2])
+    if manifest:
+        yield from check_manifest(directory, manifest)
+        yield from check_all_files(directory, manifest, tell)
+    tokenizer = yield from open_tokenizer(directory)
+    if manifest and tokenizer:
+        yield from check_vocabulary(manifest, tokenizer)
+    yield from sound.check(directory, tokenizer, manifest, tell)
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def check_manifest(directory: Path, manifest: dict) -> Iterator[Problem]:
+    if (directory / "manifest.json").read_bytes() != stores.manifest_text(manifest).encode():
+        yield Problem("manifest.json", "not as it was written, though it says the same")
+
+
+def check_all_files(directory: Path, manifest: dict, tell: Callable) -> Iterator[Problem]:
+    """Files that are missing, cut, grown, altered or swapped, and those that the manifest does not know."""
+
+    def announce(name: str) -> None:
+        size = manifest["files"][name]["bytes"]
+        if size > LARGE:
+            tell(f"verify: {name}, {size / 1e9:.1f} GB")
+
+    wrong = list(stores.check_files(directory, manifest, hashes=True, tell=announce))
+    held = {
+        problem.file: stores.digest(directory / problem.file)
+        for problem in wrong
+        if stores.inside(directory, problem.file) and (directory / problem.file).is_file()
+    }
+    for problem in wrong:
+        other = owner(held.get(problem.file), problem.file, manifest["files"])
+        text = f"{problem.text}; it holds what belongs in {other}" if other else problem.text
+        yield Problem(problem.file, text)
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        known = name in manifest["files"] or name == "manifest.json"
+        if not known and path.parts[len(directory.parts)] != INDEX and not path.is_dir():
+            yield Problem(name, "surplus: not a file of this store")
+
+
+def owner(digest: str | None, name: str, files: dict) -> str:
+    """The other file that a manifest gives this SHA-256, or an empty text."""
+    return next(
+        (other for other in files if other != name and files[other]["sha256"] == digest), ""
+    )
+
+
+def damaged_indexes(directory: Path) -> list[str]:
+    """Files of cached rows that cannot be used."""
+    damaged = []
+    for path in sorted((directory / INDEX).glob("*")):
+        split = path.name.partition("-")[0]
+        if path.suffix == ".json" and not is_json(path):
+            damaged.append(f"{INDEX}/{path.name}")
+        if path.suffix == ".npy" and split in stores.SPLITS:
+            tokens, _ = sound.load(directory / split / "tokens.npy")
+            if tokens is not None and not whole(path, len(tokens)):
+                damaged.append(f"{INDEX}/{path.name}")
+    return damaged
+
+
+def whole(path: Path, tokens: int) -> bool:
+    """Whether every row of an index lies within the tokens; to open one may look at some of them only."""
+    rows = index.read(path, tokens)
+    return rows is not None and all(
+        index.sound(rows[first : first + sound.PART], tokens)
+        for first in range(0, len(rows), sound.PART)
+    )
+
+
+def is_json(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(path.read_text()), dict)
+    except (OSError, ValueError):
+        return False
+
+
+# --- Content --------------------------------------------------------------------------------------
+
+
+def open_tokenizer(directory: Path) -> Iterator[Problem]:
+    """Returns the tokenizer, or None after a problem."""
+    try:
+        return tokenizers.load(directory / "tokenizer")
+    except BadInput as error:
+        name, _, text = str(error).removeprefix(f"{directory}/").partition(": ")
+        yield Problem(name, text)
+    except Exception as error:  # the libraries that read vocabularies raise what they like
+        yield Problem("tokenizer", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+
+
+def check_vocabulary(manifest: dict, tokenizer) -> Iterator[Problem]:
+    if tokenizer.size != manifest["vocabulary"]:
+        yield Problem(
+            "tokenizer", f"{tokenizer.size} pieces, {manifest['vocabulary']} in the manifest"
+        )
+    if tokenizer.special != manifest["special"]:
+        yield Problem(
+            "tokenizer", f"special ids {tokenizer.special}, {manifest['special']} in the manifest"
+        )

@@ -1,0 +1,57 @@
+"""Mapped files: what is read is given back, and none is too large."""
+
+import mmap
+import sys
+
+import numpy as np
+import pytest
+
+from bert_jax.data import mapped
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is mapped")
+SIZE = 1 << 26
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file of 64 MB of numbers that tell their places."""
+    np.save(tmp_path / "array.npy", np.arange(SIZE // 8))
+    return tmp_path / "array.npy"
+
+
+@linux
+@pytest.mark.parametrize("open_file", [mapped.writable, lambda path: np.load(path, mmap_mode="r")])
+def test_memory_does_not_grow_with_what_was_read(path, monkeypatch, open_file):
+    array = open_file(path)
+    before = mapped.resident()
+    array[:: mmap.PAGESIZE // 8].sum()
+    assert mapped.resident() > before + 0.9 * SIZE  # this is what a stream would end with
+    mapped.release(array)  # under the limit nothing is done
+    assert mapped.resident() > before + 0.9 * SIZE
+    monkeypatch.setattr(mapped, "LIMIT", before + SIZE // 2)
+    mapped.release(array)
+    assert mapped.resident() < before + 0.1 * SIZE
+    np.testing.assert_array_equal(array, np.arange(SIZE // 8))
+
+
+def test_a_store_larger_than_the_memory_of_the_machine(tmp_path):
+    """8 TB, all of it a hole but the ends."""
+    path, size = tmp_path / "tokens.npy", 1 << 42
+    with open(path, "wb") as file:
+        header = {"descr": "<u2", "fortran_order": False, "shape": (size,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.seek(2 * size - 2, 1)
+        file.write(np.uint16(77).tobytes())
+    tokens = mapped.writable(path)
+    assert tokens.shape == (size,) and tokens.dtype == np.uint16 and tokens[-1] == 77
+    assert tokens.flags.writeable  # or it could not be handed to TensorFlow
+    tokens[0] = 5
+    assert np.load(path, mmap_mode="r")[0] == 0
+
+
+def test_in_order_reads_from_front_to_back(path, monkeypatch):
+    monkeypatch.setattr(mapped, "SLICE", SIZE // 4)
+    places = np.random.default_rng(0).permutation(1000)
+    parts = mapped.in_order(places, np.load(path, mmap_mode="r"))
+    assert len(parts) == 5
+    np.testing.assert_array_equal(places[np.concatenate(parts)], np.arange(1000))

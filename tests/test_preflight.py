@@ -1,0 +1,127 @@
+"""Before step 0: every warning has its number and remedy, and what cannot work stops the run."""
+
+import shutil
+from collections import namedtuple
+
+import jax
+import numpy as np
+import pytest
+from small import small_config
+from worlds import make_store, random_documents
+
+from bert_jax import preflight
+from bert_jax.data import rows, stream
+from bert_jax.data import survey as surveys
+from bert_jax.errors import BadInput
+
+SHAPES = {"params": jax.ShapeDtypeStruct((1000, 250), np.float32)}  # a megabyte
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return random_documents(600, sentences=30)
+
+
+@pytest.fixture
+def check(tmp_path):
+    """check(train, heldout, key=value...) -> the lines of the preflight of a store of these documents."""
+
+    def lines(train, heldout, *changes):
+        store = make_store(tmp_path / "store", train, heldout)
+        return preflight.preflight(small_config(*changes), tmp_path, store, SHAPES)
+
+    return lines
+
+
+def test_a_sound_start_has_no_warning(check, documents, tmp_path):
+    (line,) = check(documents[:500], documents[500:])
+    assert "none of 100 held-out documents in training" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_numbers_are_those_of_all_rows(documents, tmp_path):
+    store = make_store(tmp_path / "store", documents[:500], documents[500:])
+    spec = stream.spec(small_config(), "main")
+    numbers = surveys.survey(store, spec)
+    index = np.concatenate(list(rows.build(store.splits["train"], spec.rules, 0)))
+    assert numbers.rows == len(index)
+    steps = numbers.rows // spec.batch
+    words = np.ones(1000, bool)
+    batches = list(stream.train_batches(store, words, spec, 0, steps))
+    real = np.concatenate([batch["sequence_ids"].sum(1) for batch in batches])
+    labels = np.concatenate([batch["pair_labels"][:, 0] for batch in batches])
+    masked = np.concatenate([batch["masked_weights"].sum(1) for batch in batches])
+    assert numbers.fill == pytest.approx(real.mean() / 32, abs=0.005)
+    assert numbers.pair_ratio == pytest.approx(labels.mean(), abs=0.005)
+    assert numbers.given == pytest.approx(masked.mean(), abs=0.02)
+
+
+def test_a_sample_is_spread(monkeypatch, documents, tmp_path):
+    parts = surveys.spread(10_000, 640)
+    assert len(parts) == surveys.PARTS and parts[0].start == 0 and parts[-1].stop == 10_000
+    assert {part.stop - part.start for part in parts} == {10}
+    assert surveys.spread(640, 640) == [slice(0, 640)]
+    store = make_store(tmp_path / "store", documents[:500], documents[500:])
+    spec = stream.spec(small_config(), "main")
+    whole = surveys.survey(store, spec)
+    monkeypatch.setattr(surveys, "ROWS", 1280)
+    sample = surveys.survey(store, spec)
+    assert sample.rows == 1280 < whole.rows and sample.fill == pytest.approx(whole.fill, abs=0.05)
+
+
+def test_documents_of_one_sentence(check):
+    single = [document[:1] for document in random_documents(400)]
+    with pytest.raises(BadInput, match="all .* have the label 1.*objective.pairs=none"):
+        check(single, [[[7, 8, 9]], [[9, 8]]])
+
+
+def test_most_documents_of_one_sentence(check, documents):
+    single = [document[:1] for document in random_documents(4000, seed=1)]
+    (warning, _) = check(single + documents[:50], documents[500:], "phases.main.length=20")
+    assert "of the pairs have label 1" in warning and "objective.pairs=none" in warning
+
+
+def test_short_documents_fill_little(check):
+    short = [[[5, 6, 7]], [[8, 9], [10, 11]]] * 50
+    warnings = check(short, [[[12, 13]], [[14]]], "objective.pairs=none")
+    assert "full, the rest is padding" in warnings[0] and "phases.main.length" in warnings[0]
+
+
+@pytest.mark.parametrize("predictions, words", [(2, "cuts off"), (20, "none has more than 5")])
+def test_predictions_fit_the_length(check, documents, predictions, words):
+    (warning, _) = check(documents[:500], documents[500:], f"phases.main.predictions={predictions}")
+    assert f"predictions={predictions}" in warning and words in warning
+
+
+def test_heldout_documents_in_training_stop(check, documents):
+    with pytest.raises(BadInput, match="3 of 103 held-out documents are in the training split"):
+        check(documents[:500], documents[500:] + documents[:3])
+
+
+def test_ids_beyond_the_vocabulary_stop(check, documents):
+    with pytest.raises(BadInput, match="id 1000 is beyond the vocabulary of 1000"):
+        check([*documents[:500], [[1000, 5], [6]]], documents[500:])
+
+
+def test_disk_for_the_checkpoints_to_come(check, documents, monkeypatch):
+    """Two newest ones and one being written are three megabytes; every fifth step kept makes seven."""
+    split = documents[:500], documents[500:]
+    changes = "checkpoint.every=5", "checkpoint.keep_every=5"
+    for free, lines in [(7.1e6, 1), (6.9e6, 2)]:
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: Usage(0, 0, free))
+        found = preflight.check_disk(small_config(*changes), split, 1_000_000)
+        assert len(found) == lines - 1
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 2.9e6))
+    with pytest.raises(BadInput, match="config.checkpoint.keep=2: .* need 0.0 GB, 0.0 GB free"):
+        check(*split, *changes)
+
+
+def test_a_workdir_that_cannot_be_written(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(preflight.os, "fsync", full)
+    with pytest.raises(BadInput, match="cannot be written .No space left"):
+        preflight.check_writing(tmp_path)
+    assert not list(tmp_path.iterdir())
