@@ -117,3 +117,15 @@ def test_near_duplicates_go(make):
     expected = altered[:10] + texts[10:]  # the earlier one of each pair
     assert found == sorted(text.split("\n") for text in expected)
     assert report_of(store)["near_duplicates"] == 20
+
+
+def test_all_filters_together_hold_out_the_share_of_what_is_left(make):
+    texts = list(dict.fromkeys(text for text in make_text(600) if len(text.split()) > 25))
+    texts = [f"house house then house\n{text}" for text in texts]
+    altered = [text + " tree" for text in texts[::2]]
+    filters = "filter.near_duplicates=0.6", "filter.repeats=20", "corpus.heldout=0.3"
+    store = prepare(make(texts * 2 + altered, *filters))
+    report, left = report_of(store), len(everything(store))
+    assert left == len(texts) == report["repeated_dropped"] == report["duplicates"]
+    assert report["near_duplicates"] == len(altered) and not overlap(store)
+    assert len(read(store.splits["heldout"])) == round(0.3 * left)

@@ -119,7 +119,7 @@ def is_empty(path: Path) -> bool:
 def build(config, sources: list, directory: Path, run: Callable, log: Callable) -> dict:
     """Fills `directory`, and renames what has become the store; returns its report and how long it took."""
     start = time.monotonic()
-    sources = materialized(sources, directory / "text", run)
+    sources = materialized(sources, directory / "text", run, log)
     follow(plan(config, sources), directory, log)
     vocabulary, tokenizer = saved_vocabulary(config, sources, directory, log)
     signatures = config.filter.near_duplicates > 0
@@ -137,11 +137,17 @@ def build(config, sources: list, directory: Path, run: Callable, log: Callable) 
     return result | {"seconds": seconds, "megabytes_per_second": speed}
 
 
-def materialized(sources: list, directory: Path, run: Callable) -> list[corpus.Source]:
+def materialized(
+    sources: list[corpus.Source], directory: Path, run: Callable, log: Callable
+) -> list[corpus.Source]:
     """The sources, those without files as files in `directory`."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
-    return [corpus.materialize(source, directory, run) for source in sources]
+    ready = [corpus.materialize(source, directory, run) for source in sources]
+    for before, source in zip(sources, ready, strict=True):
+        if before.files_read != source.files_read:  # known only now, and not the user's own files
+            log(f"{source.name}: {describe_files(source.files_read)}")
+    return ready
 
 
 def plan(config, sources: list[corpus.Source]) -> dict:
