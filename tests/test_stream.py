@@ -2,6 +2,7 @@
 ends."""
 
 import itertools
+import os
 import subprocess
 import sys
 import threading
@@ -303,6 +304,16 @@ def test_closing_cancels_the_background(store, monkeypatch):
     files = [path.name for path in (store.path / "index").glob("*")]
     assert not any(name.endswith(".tmp") for name in files)
     assert not any("seed98" in name and "epoch1" in name for name in files)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_the_background_leaves_the_cores_to_training():
+    def priority(cancelled=None):
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = priority()
+    assert index.Ahead(priority).result() == 19 > before
+    assert priority() == before
 
 
 LEAVE = """
