@@ -76,7 +76,8 @@ def encode_lines(encode, text: str) -> list[tuple]:
 PROGRAM = """
 import sys
 from bert_jax import config, main
-from bert_jax.data import corpus, shards
+from bert_jax.data import corpus
+from bert_jax.data.preparing import shards
 corpus.BLOCK, shards.BLOCKS = 20_000, 3
 {before}
 sys.exit(main.main(["prepare", "--config", {path!r}]))

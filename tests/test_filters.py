@@ -10,7 +10,7 @@ from corpora import make_text, prepare, read
 
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import store as stores
-from bert_jax.data.repeats import OFTEN
+from bert_jax.data.preparing.repeats import OFTEN
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_jax.data import near, shards
+from bert_jax.data.preparing import near, shards
 
 
 def documents_of(number: int, words: int, seed: int = 0) -> list[list[int]]:

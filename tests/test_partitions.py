@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_jax.data.partitions import Partitions
+from bert_jax.data.preparing.partitions import Partitions
 
 
 def test_records_come_back_in_the_order_of_their_first_bits(tmp_path):

@@ -14,10 +14,11 @@ from corpora import DATA, WORDS, encode_lines, files, make_text, prepare, read
 
 from bert_jax import inspect
 from bert_jax import tokenizer as tokenizers
-from bert_jax.data import corpus, partitions, shards
+from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
 from bert_jax.data import report as reports
 from bert_jax.data import store as stores
+from bert_jax.data.preparing import partitions, shards
 from bert_jax.errors import BadInput
 
 

@@ -13,7 +13,8 @@ from worlds import random_documents, write_split
 
 from bert_jax import config as configs
 from bert_jax import main
-from bert_jax.data import measures, prepare, report
+from bert_jax.data import prepare, report
+from bert_jax.data.reporting import measures
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.special import SPECIAL

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from bert_jax.data import corpus, sample
+from bert_jax.data import corpus
+from bert_jax.data.preparing import sample
 
 
 class Source(NamedTuple):

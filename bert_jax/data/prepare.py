@@ -20,12 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax import tokenizer as tokenizers
-from bert_jax.data import corpus, filters, report, shards, splits
+from bert_jax.data import corpus, report
 from bert_jax.data import store as stores
-from bert_jax.data.encode import Vocabulary, encode
-from bert_jax.data.pool import workers
-from bert_jax.data.sample import sample
-from bert_jax.data.workplace import clear, follow, hidden, rename, workplace
+from bert_jax.data.preparing import filters, shards, splits
+from bert_jax.data.preparing.encode import Vocabulary, encode
+from bert_jax.data.preparing.pool import workers
+from bert_jax.data.preparing.sample import sample
+from bert_jax.data.preparing.workplace import clear, follow, hidden, rename, workplace
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.tokenizer import Tokenizer
 

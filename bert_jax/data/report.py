@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data import advice, cautions, measures
+from bert_jax.data.reporting import advice, cautions, measures
 from bert_jax.data.store import SPLITS
 
 BAR = 40  # characters of the longest bar of a histogram

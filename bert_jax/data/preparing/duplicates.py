@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.partitions import Partitions
+from bert_jax.data.preparing.partitions import Partitions
 
 
 class Equals(NamedTuple):

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.partitions import Partitions
-from bert_jax.data.shards import Shards
+from bert_jax.data.preparing.partitions import Partitions
+from bert_jax.data.preparing.shards import Shards
 
 OFTEN = 100  # the report tells the share of tokens in sentences that stand more often
 MOST = 5  # sentences that it shows

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.data import hashes
-from bert_jax.data.partitions import Partitions
-from bert_jax.data.shards import Shards
+from bert_jax.data.preparing import hashes
+from bert_jax.data.preparing.partitions import Partitions
+from bert_jax.data.preparing.shards import Shards
 
 PERMUTATIONS = 128
 SHINGLE = 5  # tokens

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.data import store as stores
-from bert_jax.data.filters import HELDOUT, TRAIN, Chosen, select
-from bert_jax.data.repeats import among
-from bert_jax.data.shards import Shards
+from bert_jax.data.preparing.filters import HELDOUT, TRAIN, Chosen, select
+from bert_jax.data.preparing.repeats import among
+from bert_jax.data.preparing.shards import Shards
 
 
 class Written(NamedTuple):

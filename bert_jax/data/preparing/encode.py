@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import tokenizer as tokenizers
-from bert_jax.data import corpus, hashes, near, shards
+from bert_jax.data import corpus
 from bert_jax.data import store as stores
+from bert_jax.data.preparing import hashes, near, shards
 from bert_jax.errors import BadInput
 
 LOG_EVERY = 10.0  # seconds

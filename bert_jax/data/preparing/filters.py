@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data import duplicates, hashes, near, repeats
-from bert_jax.data.shards import Shards
+from bert_jax.data.preparing import duplicates, hashes, near, repeats
+from bert_jax.data.preparing.shards import Shards
 from bert_jax.errors import BadInput
 
 TRAIN, HELDOUT, DUPLICATE, NEAR, EMPTIED = range(5)  # the first two are the splits, as numbers
