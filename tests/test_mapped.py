@@ -29,6 +29,9 @@ def test_memory_does_not_grow_with_what_was_read(path, monkeypatch, open_file):
     mapped.release(array)  # under the limit nothing is done
     assert mapped.resident() > before + 0.9 * SIZE
     monkeypatch.setattr(mapped, "LIMIT", before + SIZE // 2)
+    mapped.release(array)  # nor for a small file
+    assert mapped.resident() > before + 0.9 * SIZE
+    monkeypatch.setattr(mapped, "SLICE", SIZE)
     mapped.release(array)
     assert mapped.resident() < before + 0.1 * SIZE
     np.testing.assert_array_equal(array, np.arange(SIZE // 8))

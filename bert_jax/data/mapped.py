@@ -23,7 +23,8 @@ def release(*arrays: np.ndarray) -> None:
     memory. The arrays stay as they are, for every thread."""
     if resident() > LIMIT:
         for array in arrays:
-            array.base.madvise(mmap.MADV_DONTNEED)
+            if array.nbytes >= SLICE:  # smaller ones do not add up
+                array.base.madvise(mmap.MADV_DONTNEED)
 
 
 def resident() -> int:
