@@ -14,20 +14,22 @@ LEAST_FILL = 0.5
 PAIR_RATIO = 0.35, 0.7  # the original's share of random pairs is a little over a half
 CUT = 0.05  # share of the wanted predictions that are cut off
 SPARE = 1.5  # places for predictions, by those that are wanted
+WORD_STARTS = 0.15  # share of the tokens that begin a word; Chinese without spaces has fewer
 PROBE = 1 << 20  # bytes that are written into the workdir and read back
 
 
-def preflight(config, directory: Path, store, state_shapes) -> list[str]:
+def preflight(config, directory: Path, store, word_starts, state_shapes) -> list[str]:
     """Warnings, one line each, and a last line with the numbers. Raises BadInput for what cannot work.
 
-    Looks at the first phase's rows; `directory` exists, nothing of the run is in it yet.
+    word_starts: bool[V], the pieces that start a word. Looks at the first phase's rows; `directory` exists, and nothing
+    of the run is in it yet.
     """
     from bert_jax.data import stream, survey
 
     check_writing(directory)
     warnings = check_disk(config, directory, checkpoint_bytes(state_shapes))
     phase = configs.phases(config)[0]
-    numbers = survey.survey(store, stream.spec(config, phase.name))
+    numbers = survey.survey(store, stream.spec(config, phase.name), word_starts)
     check_store(store, numbers)
     warnings += check_rows(config, phase, numbers)
     summary = (
@@ -115,6 +117,11 @@ def check_rows(config, phase, numbers) -> list[str]:
             f"{key}.predictions={phase.predictions} cuts off {1 - numbers.given / numbers.wanted:.0%} of the masked"
             f" positions that objective.mask_rate={config.objective.mask_rate} asks for;"
             f" {most(config, phase)} would hold all"
+        )
+    if config.objective.masking == "whole_word" and numbers.word_starts < WORD_STARTS:
+        warnings.append(
+            f"objective.masking='whole_word': {numbers.word_starts:.0%} of the tokens begin a word, so words are too"
+            " long to be masked whole; this vocabulary does not part the text's words, set objective.masking=token"
         )
     if phase.predictions > SPARE * max(4, most(config, phase)):
         warnings.append(

@@ -65,8 +65,10 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
             for path in checkpoint.set_aside(directory / "checkpoints"):
                 print(f"{path}: renamed, not a whole checkpoint")
             if newest is None:
-                for line in preflight.preflight(config, directory, data.store, trainer.shapes):
-                    print(line, flush=True)
+                lines = preflight.preflight(
+                    config, directory, data.store, data.word_starts, trainer.shapes
+                )
+                print(*lines, sep="\n", flush=True)
             write_run(config, directory, data, trainer)
             with report.Reporter(directory, newest or 0, total, config.bands) as reporter:
                 try:

@@ -15,6 +15,7 @@ from bert_jax.data import survey as surveys
 from bert_jax.errors import BadInput
 
 SHAPES = {"params": jax.ShapeDtypeStruct((1000, 250), np.float32)}  # a megabyte
+WORDS = np.ones(1000, bool)  # every piece begins a word
 Usage = namedtuple("Usage", "total used free")
 
 
@@ -27,9 +28,9 @@ def documents():
 def check(tmp_path):
     """check(train, heldout, key=value...) -> the lines of the preflight of a store of these documents."""
 
-    def lines(train, heldout, *changes):
+    def lines(train, heldout, *changes, words=WORDS):
         store = make_store(tmp_path / "store", train, heldout)
-        return preflight.preflight(small_config(*changes), tmp_path, store, SHAPES)
+        return preflight.preflight(small_config(*changes), tmp_path, store, words, SHAPES)
 
     return lines
 
@@ -43,12 +44,11 @@ def test_a_sound_start_has_no_warning(check, documents, tmp_path):
 def test_numbers_are_those_of_all_rows(documents, tmp_path):
     store = make_store(tmp_path / "store", documents[:500], documents[500:])
     spec = stream.spec(small_config(), "main")
-    numbers = surveys.survey(store, spec)
+    numbers = surveys.survey(store, spec, WORDS)
     index = np.concatenate(list(rows.build(store.splits["train"], spec.rules, 0)))
     assert numbers.rows == len(index)
     steps = numbers.rows // spec.batch
-    words = np.ones(1000, bool)
-    batches = list(stream.train_batches(store, words, spec, 0, steps))
+    batches = list(stream.train_batches(store, WORDS, spec, 0, steps))
     real = np.concatenate([batch["sequence_ids"].sum(1) for batch in batches])
     labels = np.concatenate([batch["pair_labels"][:, 0] for batch in batches])
     masked = np.concatenate([batch["masked_weights"].sum(1) for batch in batches])
@@ -64,9 +64,9 @@ def test_a_sample_is_spread(monkeypatch, documents, tmp_path):
     assert surveys.spread(640, 640) == [slice(0, 640)]
     store = make_store(tmp_path / "store", documents[:500], documents[500:])
     spec = stream.spec(small_config(), "main")
-    whole = surveys.survey(store, spec)
+    whole = surveys.survey(store, spec, WORDS)
     monkeypatch.setattr(surveys, "ROWS", 1280)
-    sample = surveys.survey(store, spec)
+    sample = surveys.survey(store, spec, WORDS)
     assert sample.rows == 1280 < whole.rows and sample.fill == pytest.approx(whole.fill, abs=0.05)
 
 
@@ -92,6 +92,13 @@ def test_short_documents_fill_little(check):
 def test_predictions_fit_the_length(check, documents, predictions, words):
     (warning, _) = check(documents[:500], documents[500:], f"phases.main.predictions={predictions}")
     assert f"predictions={predictions}" in warning and words in warning
+
+
+def test_words_that_are_sentences_cannot_be_masked_whole(check, documents):
+    starts = np.arange(1000) < 105  # of the ids from 5 to 999, about a tenth
+    split = documents[:500], documents[500:]
+    (warning, _) = check(*split, "objective.masking=whole_word", words=starts)
+    assert "10% of the tokens begin a word" in warning and "objective.masking=token" in warning
 
 
 def test_heldout_documents_in_training_stop(check, documents):

@@ -28,19 +28,21 @@ class Survey(NamedTuple):
     wanted: float  # masked positions a row that the rate asks for, on average
     given: float  # of those, the ones that fit into `predictions`
     largest_id: int
+    word_starts: float  # share of the tokens that begin a word
     compared: int  # held-out documents looked for among the training ones
     overlap: int  # of these, found
 
 
-def survey(store: Store, spec: Spec) -> Survey:
-    """Opens the index of epoch 0, which training needs next."""
+def survey(store: Store, spec: Spec, word_starts: np.ndarray) -> Survey:
+    """Opens the index of epoch 0, which training needs next. word_starts: bool[V]."""
     train = store.splits["train"]
     index = Indexes(store, "train", spec.rules).open(0)
     rows = unpack(np.concatenate([index[part] for part in spread(len(index), ROWS)]))
     real = rows.a_length + rows.b_length + special_pieces(spec.pairs)
     # As masking.py counts them, from the original: at least one, rounded half to even.
     wanted = np.maximum(1, np.rint(spec.mask_rate * real))
-    largest = max(int(train.tokens[part].max()) for part in spread(len(train.tokens), TOKENS))
+    counts = count_ids(train)
+    known = np.pad(word_starts, (0, max(0, len(counts) - len(word_starts))))[: len(counts)]
     compared, overlap = find_overlap(train, store.splits["heldout"])
     return Survey(
         rows=len(real),
@@ -48,10 +50,20 @@ def survey(store: Store, spec: Spec) -> Survey:
         pair_ratio=float((rows.label != 0).mean()),
         wanted=float(wanted.mean()),
         given=float(np.minimum(wanted, spec.predictions).mean()),
-        largest_id=largest,
+        largest_id=len(counts) - 1,
+        word_starts=float(counts[known].sum() / counts.sum()),
         compared=compared,
         overlap=overlap,
     )
+
+
+def count_ids(split: Split) -> np.ndarray:
+    """int64[largest id + 1]: how often each id stands in a sample of the tokens."""
+    parts = [np.bincount(split.tokens[part]) for part in spread(len(split.tokens), TOKENS)]
+    counts = np.zeros(max(map(len, parts)), np.int64)
+    for part in parts:
+        counts[: len(part)] += part
+    return counts
 
 
 def spread(length: int, most: int) -> list[slice]:
