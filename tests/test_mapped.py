@@ -2,6 +2,7 @@
 
 import mmap
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -35,6 +36,23 @@ def test_memory_does_not_grow_with_what_was_read(path, monkeypatch, open_file):
     mapped.release(array)
     assert mapped.resident() < before + 0.1 * SIZE
     np.testing.assert_array_equal(array, np.arange(SIZE // 8))
+
+
+@linux
+def test_what_another_reads_is_released_meanwhile(path, monkeypatch):
+    before = mapped.resident()
+    monkeypatch.setattr(mapped, "LIMIT", before + SIZE // 2)
+    monkeypatch.setattr(mapped, "SLICE", SIZE)
+    array = mapped.writable(path)
+    with mapped.released(array):
+        array[:: mmap.PAGESIZE // 8].sum()
+        ended = time.monotonic() + 5
+        while mapped.resident() > before + 0.1 * SIZE and time.monotonic() < ended:
+            time.sleep(0.01)
+        assert mapped.resident() < before + 0.1 * SIZE
+    array[:: mmap.PAGESIZE // 8].sum()
+    time.sleep(0.1)
+    assert mapped.resident() > before + 0.9 * SIZE  # nobody looks any more
 
 
 def test_a_store_larger_than_the_memory_of_the_machine(tmp_path):

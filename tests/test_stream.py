@@ -244,11 +244,11 @@ def test_a_damaged_row_of_an_index_is_found_when_it_is_used(store, monkeypatch):
 
 
 def test_what_is_given_back_changes_nothing(store, monkeypatch):
-    """Mapped pages are dropped at every batch, while others are made from them."""
+    """Mapped pages are dropped all the time, while batches are made from them."""
     whole = batches(store, 0, 100, weights=(1.5,))
     for name, value in (("LIMIT", 0), ("SLICE", 64)):
         monkeypatch.setattr(mapped, name, value)
-    monkeypatch.setattr(stream, "TOUCHES", 1)
+    monkeypatch.setattr(mapped, "PERIOD", 0)
     assert_same(batches(store, 0, 100, weights=(1.5,)), whole)
     assert_same(batches(store, 70, 100, weights=(1.5,)), whole[70:])
 

@@ -35,8 +35,6 @@ from bert_jax.errors import BadInput
 WINDOW = 1 << 19  # rows whose index is read at a time
 # Steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one.
 SHORT = 64
-# Rows that are read from the mapped tokens between two looks at how much of them is in memory.
-TOUCHES = 2048
 # Tokens that are checked against the vocabulary at the door; the others are in their batches.
 PROBE = 1 << 24
 
@@ -252,11 +250,10 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
     def pipeline(indexes, steps, epoch_steps, positions, rows=math.inf):
         inputs = window_inputs(documents, spec, indexes, steps, epoch_steps, positions, rows)
         batches = dataset(positions.astype(np.int32), *inputs).with_options(options(threads))
-        for number, batch in enumerate(batches.as_numpy_iterator()):
-            if number % max(1, TOUCHES // len(positions)) == 0:
-                mapped.release(pages)
-            check_ids(batch["tokens"], len(word_starts), documents.path)
-            yield batch
+        with mapped.released(pages):
+            for batch in batches.as_numpy_iterator():
+                check_ids(batch["tokens"], len(word_starts), documents.path)
+                yield batch
 
     return pipeline
 
