@@ -103,7 +103,8 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     config = find(name)
     for override in overrides:
         apply(config, override)
-    if not all(may_change(override.partition("=")[0]) for override in overrides):
+    keys = {override.partition("=")[0] for override in overrides}
+    if "bands" not in keys and not all(map(may_change, keys)):
         config.bands = ()  # they were measured without these overrides
     check(config)
     config.lock()
@@ -313,9 +314,12 @@ def check_corpus(config: ConfigDict, values: dict) -> None:
     real = all(type(weight) in (int, float) and 0 < weight <= 1000 for weight in weights)
     require(real and len(weights) in (0, number), "corpus.weights", values, hint)
     numbers = all(type(number) in (int, float) for number in config.bands)
-    rising = list(config.bands[::3]) == sorted(set(config.bands[::3]))
+    steps, least, largest = config.bands[::3], config.bands[1::3], config.bands[2::3]
+    rising = list(steps) == sorted(set(steps)) and all(
+        a <= b for a, b in zip(least, largest, strict=False)
+    )
     hint = "expected rising steps, each with the least and largest normal loss"
-    require(numbers and rising and len(config.bands) % 3 == 0, "bands", values, hint)
+    require(numbers and len(config.bands) % 3 == 0 and rising, "bands", values, hint)
     symbols = 0 <= config.filter.line_symbols <= 1
     require(symbols, "filter.line_symbols", values, "expected a share from 0 to 1")
 

@@ -6,7 +6,6 @@ from importlib.metadata import version
 
 from bert_jax import config as configs
 from bert_jax import metrics, sharding
-from bert_jax.data.store import unigram_entropy
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -24,7 +23,7 @@ def facts(config, store, vocabulary, trainer) -> dict:
     return {
         "parameters": metrics.count(params, vocabulary.size),
         "encoder_parameters": metrics.count({"encoder": params["encoder"]}, vocabulary.size),
-        "unigram_entropy": unigram_entropy(store, tuple(config.corpus.weights)),
+        "unigram_entropy": store.manifest["unigram_entropy"],
         "vocabulary": vocabulary._asdict(),
         "store_fingerprint": store.fingerprint,
         "versions": {name: version(name) for name in PACKAGES}

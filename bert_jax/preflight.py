@@ -3,6 +3,7 @@
 import math
 import os
 import shutil
+import uuid
 from pathlib import Path
 
 import jax
@@ -11,37 +12,44 @@ from bert_jax import config as configs
 from bert_jax.errors import BadInput
 
 LEAST_FILL = 0.5
-PAIR_RATIO = 0.35, 0.7  # the original's share of random pairs is a little over a half
+FEW = 100  # rows
+MOST_RANDOM = 0.7  # the original's share of random pairs is a little over a half
+ONE_SENTENCE = 0.2  # share of the documents
 CUT = 0.05  # share of the wanted predictions that are cut off
 SPARE = 1.5  # places for predictions, by those that are wanted
 WORD_STARTS = 0.15  # share of the tokens that begin a word; Chinese without spaces has fewer
 PROBE = 1 << 20  # bytes that are written into the workdir and read back
 
 
-def preflight(config, directory: Path, store, word_starts, state_shapes) -> list[str]:
-    """Warnings, one line each, and a last line with the numbers. Raises BadInput for what cannot work.
+def preflight(config, store, word_starts) -> list[str]:
+    """Warnings about the store, one line each, and a line with the numbers. Raises BadInput for what cannot work.
 
-    word_starts: bool[V], the pieces that start a word. Looks at the first phase's rows; `directory` exists, and nothing
-    of the run is in it yet.
+    word_starts: bool[V], the pieces that start a word. Looks at samples, so that a store of any size takes seconds.
     """
     from bert_jax.data import stream, survey
 
+    numbers = survey.survey_store(store, word_starts)
+    check_store(store, numbers)
+    warnings, fills = check_words(config, numbers), []
+    for phase in configs.phases(config):
+        rows = survey.survey_rows(store, stream.spec(config, phase.name))
+        warnings += check_rows(config, phase, rows, numbers.single)
+        fills.append(f"{phase.name} {rows.fill:.0%} full, {rows.pair_ratio:.0%} label 1")
+    apart = f"none of {numbers.heldout:,} held-out documents among {numbers.train:,} training ones"
+    summary = f"rows {'; '.join(fills)}; {apart}"
+    return [f"preflight: {line}" for line in [*warnings, summary]]
+
+
+def check_place(config, directory: Path, state_shapes) -> list[str]:
+    """Warnings about the workdir. Raises BadInput where it cannot be written, or not hold the checkpoints to come."""
     check_writing(directory)
     warnings = check_disk(config, directory, checkpoint_bytes(state_shapes))
-    phase = configs.phases(config)[0]
-    numbers = survey.survey(store, stream.spec(config, phase.name), word_starts)
-    check_store(store, numbers)
-    warnings += check_rows(config, phase, numbers)
-    summary = (
-        f"fill {numbers.fill:.2f}, pair ratio {numbers.pair_ratio:.2f}, {numbers.given:.1f} predictions a row,"
-        f" none of {numbers.compared} held-out documents in training, workdir written and read back"
-    )
-    return [f"preflight: {line}" for line in [*warnings, summary]]
+    return [f"preflight: {line}" for line in warnings]
 
 
 def check_writing(directory: Path) -> None:
     """Writes a file, reads it back, deletes it."""
-    path, content = directory / f".preflight.{os.getpid()}", os.urandom(PROBE)
+    path, content = directory / f".preflight.{uuid.uuid4().hex}", os.urandom(PROBE)
     try:
         with open(path, "wb") as file:
             file.write(content)
@@ -63,21 +71,25 @@ def checkpoint_bytes(state_shapes) -> int:
 def check_disk(config, directory: Path, size: int) -> list[str]:
     """Room for the checkpoints to come: the newest ones, one more while it is written, and those that stay."""
     keys, total = config.checkpoint, configs.total_steps(config)
-    newest = (min(keys.keep, math.ceil(total / keys.every)) + 1) * size
-    forever = total // keys.keep_every * size if keys.keep_every else 0
+    there = len(list((directory / "checkpoints").glob("[0-9]*")))
+    newest = min(keys.keep, math.ceil(total / keys.every)) + 1
+    forever = total // keys.keep_every if keys.keep_every else 0
     free = shutil.disk_usage(directory).free
-    numbers = f"{free / 1e9:,.1f} GB free at {directory}"
-    if free < newest:
+    place = f"{show(free)} are free at {directory}"
+    if free < (newest - there) * size:
         raise BadInput(
-            f"config.checkpoint.keep={keys.keep}: checkpoints of {size / 1e9:,.2f} GB need"
-            f" {newest / 1e9:,.1f} GB, {numbers}"
+            f"config.checkpoint.keep={keys.keep}: {newest - there} checkpoints of {show(size)} are to come, {place}"
         )
-    if free < newest + forever:
+    if free < (newest + forever - there) * size:
         return [
-            f"checkpoints will need {(newest + forever) / 1e9:,.1f} GB by the last step, {numbers};"
-            f" raise checkpoint.keep_every={keys.keep_every} or make room"
+            f"{newest + forever - there} checkpoints of {show(size)} are to come, {place}; raise"
+            f" checkpoint.keep_every={keys.keep_every} or make room"
         ]
     return []
+
+
+def show(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 def check_store(store, numbers) -> None:
@@ -88,40 +100,33 @@ def check_store(store, numbers) -> None:
         )
     if numbers.overlap:
         raise BadInput(
-            f"{store.path}: {numbers.overlap} of {numbers.compared} held-out documents are in the training"
+            f"{store.path}: {numbers.overlap} of {numbers.heldout} held-out documents are in the training"
             " split too; prepare into a new directory"
         )
 
 
-def check_rows(config, phase, numbers) -> list[str]:
-    """Warnings about what the first phase's rows will be like."""
-    warnings, key = [], f"phases.{phase.name}"
-    if numbers.fill < LEAST_FILL:
-        warnings.append(
-            f"rows are {numbers.fill:.0%} full, the rest is padding: documents are short for {key}.length="
-            f"{phase.length}; a smaller length wastes less"
-        )
-    pairs, ratio = config.objective.pairs, numbers.pair_ratio
-    if pairs != "none" and ratio in (0.0, 1.0):
-        raise BadInput(
-            f"config.objective.pairs={pairs!r}: all {numbers.rows} rows looked at have the label {ratio:.0f}, so there"
-            " is nothing to learn: documents are of one sentence; set objective.pairs=none"
-        )
-    if pairs != "none" and not PAIR_RATIO[0] <= ratio <= PAIR_RATIO[1]:
-        warnings.append(
-            f"{ratio:.0%} of the pairs have label 1, expected about half: many documents are of one sentence;"
-            " check corpus.format and corpus.sentences, or set objective.pairs=none"
-        )
-    if numbers.given < (1 - CUT) * numbers.wanted:
-        warnings.append(
-            f"{key}.predictions={phase.predictions} cuts off {1 - numbers.given / numbers.wanted:.0%} of the masked"
-            f" positions that objective.mask_rate={config.objective.mask_rate} asks for;"
-            f" {most(config, phase)} would hold all"
-        )
+def check_words(config, numbers) -> list[str]:
     if config.objective.masking == "whole_word" and numbers.word_starts < WORD_STARTS:
-        warnings.append(
+        return [
             f"objective.masking='whole_word': {numbers.word_starts:.0%} of the tokens begin a word, so words are too"
             " long to be masked whole; this vocabulary does not part the text's words, set objective.masking=token"
+        ]
+    return []
+
+
+def check_rows(config, phase, rows, single: float) -> list[str]:
+    """Warnings about what a phase's rows will be like; `single` is the share of documents of one sentence."""
+    warnings, key = check_pairs(config, phase, rows, single), f"phases.{phase.name}"
+    if rows.fill < LEAST_FILL:
+        warnings.append(
+            f"rows are {rows.fill:.0%} full, the rest is padding: documents are short for {key}.length="
+            f"{phase.length}; a smaller length wastes less"
+        )
+    if rows.given < (1 - CUT) * rows.wanted:
+        warnings.append(
+            f"{key}.predictions={phase.predictions} cuts off {1 - rows.given / rows.wanted:.0%} of the masked"
+            f" positions that objective.mask_rate={config.objective.mask_rate} asks for;"
+            f" {most(config, phase)} would hold all"
         )
     if phase.predictions > SPARE * max(4, most(config, phase)):
         warnings.append(
@@ -129,6 +134,28 @@ def check_rows(config, phase, numbers) -> list[str]:
             f" {most(config, phase)}"
         )
     return warnings
+
+
+def check_pairs(config, phase, rows, single: float) -> list[str]:
+    """Whether there is something to learn from pairs; of a few rows nothing can be said."""
+    pairs, ratio = config.objective.pairs, rows.pair_ratio
+    if pairs == "none" or rows.rows < FEW:
+        return []
+    cause = (
+        f"{single:.0%} of the documents have one sentence; check corpus.format and corpus.sentences"
+        if single > ONE_SENTENCE
+        else f"sentences are long for phases.{phase.name}.length={phase.length}; check corpus.sentences"
+    )
+    if ratio in (0.0, 1.0):
+        raise BadInput(
+            f"config.objective.pairs={pairs!r}: all {rows.rows} rows looked at have the label {ratio:.0f}, so there"
+            f" is nothing to learn: {cause}, or set objective.pairs=none"
+        )
+    if ratio > MOST_RANDOM:
+        return [
+            f"{ratio:.0%} of the pairs have label 1, expected a little over half: {cause}, or set objective.pairs=none"
+        ]
+    return []
 
 
 def most(config, phase) -> int:

@@ -7,6 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from bert_jax import (
 )
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build
+from bert_jax.data import store as stores
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 from bert_jax.objectives.base import Vocabulary
@@ -57,18 +59,20 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
         print(f"{directory}: done already, {total} steps")
         return 0
     data = open_data(config, directory)
-    with runtime.stop_signals() as stop:
+    with runtime.stop_signals() as stop, ThreadPoolExecutor(1) as beside:
+        # The hashes of a large store take as long as the compiler does.
+        sound = beside.submit(check_hashes, config, data.store)
         trainer = build(config, mesh, data.vocabulary)
+        sound.result()
         with workdir.locked(directory):
             if checkpoint.newest(directory / "checkpoints") != newest:
                 raise BadInput(f"--workdir {directory}: another process has trained in it just now")
             for path in checkpoint.set_aside(directory / "checkpoints"):
                 print(f"{path}: renamed, not a whole checkpoint")
+            lines = preflight.check_place(config, directory, trainer.shapes)
             if newest is None:
-                lines = preflight.preflight(
-                    config, directory, data.store, data.word_starts, trainer.shapes
-                )
-                print(*lines, sep="\n", flush=True)
+                lines += preflight.preflight(config, data.store, data.word_starts)
+            print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
             write_run(config, directory, data, trainer)
             with report.Reporter(directory, newest or 0, total, config.bands) as reporter:
                 try:
@@ -107,7 +111,7 @@ def open_data(config: ConfigDict, directory: Path) -> Data:
         if jax.process_count() > 1:
             raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
         prepare.prepare(config)
-    store = prepare.open_or_refuse(config, hashes=config.store_hashes)
+    store = prepare.open_or_refuse(config)
     if checkpoint.newest(directory / "checkpoints") is not None:
         known = workdir.read_json(directory / "run.json").get("store_fingerprint")
         if known != store.fingerprint:
@@ -118,6 +122,12 @@ def open_data(config: ConfigDict, directory: Path) -> Data:
         for split in store.splits:
             stream.check(store, split, word_starts, stream.spec(config, phase.name))
     return Data(store, word_starts, vocabulary)
+
+
+def check_hashes(config: ConfigDict, store: Store) -> None:
+    """Raises BadInput where a file of the store is not what was prepared."""
+    if config.store_hashes:
+        stores.open_store(store.path, hashes=True)
 
 
 def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer) -> None:

@@ -61,6 +61,7 @@ def test_overrides_have_the_keys_type(override, expected):
         ("filter.near_duplicates=1", "expected a share"),
         ("bands=(5, 1.0)", "expected rising steps"),
         ("bands=(5, 1.0, 2.0, 5, 1.0, 2.0)", "expected rising steps"),
+        ("bands=(5, 2.0, 1.0)", "expected rising steps"),
     ],
 )
 def test_wrong_overrides_name_key_and_value(override, words):
@@ -101,6 +102,7 @@ def test_bands_belong_to_one_file_as_it_stands(tmp_path):
     assert config.load(str(measured)).bands == (10, 5.0, 6.0, 20, 3.0, 5.0)
     assert config.load(str(measured), ["log.every=5"]).bands
     assert config.load(str(measured), ["log.every=5", "seed=1"]).bands == ()
+    assert config.load(str(measured), ["bands=(1, 2, 3)", "seed=1"]).bands == (1, 2, 3)
     assert config.load(str(derived)).bands == ()
 
 

@@ -9,7 +9,7 @@ import pytest
 from small import small_config
 from worlds import make_store, random_documents
 
-from bert_jax import preflight
+from bert_jax import config, preflight
 from bert_jax.data import rows, stream
 from bert_jax.data import survey as surveys
 from bert_jax.errors import BadInput
@@ -26,27 +26,27 @@ def documents():
 
 @pytest.fixture
 def check(tmp_path):
-    """check(train, heldout, key=value...) -> the lines of the preflight of a store of these documents."""
+    """check(train, heldout, key=value...) -> what is said about a store of these documents."""
 
     def lines(train, heldout, *changes, words=WORDS):
         store = make_store(tmp_path / "store", train, heldout)
-        return preflight.preflight(small_config(*changes), tmp_path, store, words, SHAPES)
+        return preflight.preflight(small_config(*changes), store, words)
 
     return lines
 
 
 def test_a_sound_start_has_no_warning(check, documents, tmp_path):
     (line,) = check(documents[:500], documents[500:])
-    assert "none of 100 held-out documents in training" in line
+    assert "none of 100 held-out documents among 500 training ones" in line
+    assert preflight.check_place(small_config(), tmp_path, SHAPES) == []
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
 def test_numbers_are_those_of_all_rows(documents, tmp_path):
     store = make_store(tmp_path / "store", documents[:500], documents[500:])
     spec = stream.spec(small_config(), "main")
-    numbers = surveys.survey(store, spec, WORDS)
-    index = np.concatenate(list(rows.build(store.splits["train"], spec.rules, 0)))
-    assert numbers.rows == len(index)
+    numbers = surveys.survey_rows(store, spec)
+    assert numbers.rows == rows.count(store.splits["train"], spec.rules, 0)
     steps = numbers.rows // spec.batch
     batches = list(stream.train_batches(store, WORDS, spec, 0, steps))
     real = np.concatenate([batch["sequence_ids"].sum(1) for batch in batches])
@@ -57,17 +57,31 @@ def test_numbers_are_those_of_all_rows(documents, tmp_path):
     assert numbers.given == pytest.approx(masked.mean(), abs=0.02)
 
 
-def test_a_sample_is_spread(monkeypatch, documents, tmp_path):
+def test_a_sample_is_spread():
     parts = surveys.spread(10_000, 640)
     assert len(parts) == surveys.PARTS and parts[0].start == 0 and parts[-1].stop == 10_000
     assert {part.stop - part.start for part in parts} == {10}
     assert surveys.spread(640, 640) == [slice(0, 640)]
+
+
+def test_every_phase_is_looked_at(documents, tmp_path):
     store = make_store(tmp_path / "store", documents[:500], documents[500:])
-    spec = stream.spec(small_config(), "main")
-    whole = surveys.survey(store, spec, WORDS)
-    monkeypatch.setattr(surveys, "ROWS", 1280)
-    sample = surveys.survey(store, spec, WORDS)
-    assert sample.rows == 1280 < whole.rows and sample.fill == pytest.approx(whole.fill, abs=0.05)
+    changes = "phases.long.predictions=1", "phases.long.length=40", "phases.short.length=32"
+    changes += "phases.short.predictions=5", "dtype=float32"
+    *warnings, summary = preflight.preflight(config.load("bert_base", changes), store, WORDS)
+    assert any("phases.long.predictions=1 cuts off" in warning for warning in warnings)
+    assert "rows short " in summary and "; long " in summary
+
+
+def test_of_few_rows_nothing_is_said(check):
+    few = [[[5, 6], [7, 8]], [[9, 10], [11, 12, 13]]]
+    assert len(check(few, [[[5]], [[6]]], "phases.main.length=12")) == 1
+
+
+def test_sentences_that_fill_a_row(check):
+    long = random_documents(300, sentences=9, words=200)
+    (warning, _) = check(long, random_documents(20, seed=1))
+    assert "sentences are long for phases.main.length=32" in warning
 
 
 def test_documents_of_one_sentence(check):
@@ -111,17 +125,22 @@ def test_ids_beyond_the_vocabulary_stop(check, documents):
         check([*documents[:500], [[1000, 5], [6]]], documents[500:])
 
 
-def test_disk_for_the_checkpoints_to_come(check, documents, monkeypatch):
+def test_disk_for_the_checkpoints_to_come(tmp_path, monkeypatch):
     """Two newest ones and one being written are three megabytes; every fifth step kept makes seven."""
-    split = documents[:500], documents[500:]
-    changes = "checkpoint.every=5", "checkpoint.keep_every=5"
-    for free, lines in [(7.1e6, 1), (6.9e6, 2)]:
-        monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: Usage(0, 0, free))
-        found = preflight.check_disk(small_config(*changes), split, 1_000_000)
-        assert len(found) == lines - 1
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 2.9e6))
-    with pytest.raises(BadInput, match="config.checkpoint.keep=2: .* need 0.0 GB, 0.0 GB free"):
-        check(*split, *changes)
+
+    def check(free: float) -> list[str]:
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, free))
+        config = small_config("checkpoint.every=5", "checkpoint.keep_every=5")
+        return preflight.check_place(config, tmp_path, SHAPES)
+
+    assert check(7.1e6) == []
+    (warning,) = check(6.9e6)
+    assert "7 checkpoints of 1.0 MB are to come, 6.9 MB are free" in warning
+    with pytest.raises(BadInput, match="config.checkpoint.keep=2: 3 checkpoints of 1.0 MB"):
+        check(2.9e6)
+    for step in ("5", "10"):  # a resumed run has some of them
+        (tmp_path / "checkpoints" / step).mkdir(parents=True)
+    assert len(check(2.9e6)) == 1 and check(5.1e6) == []
 
 
 def test_a_workdir_that_cannot_be_written(tmp_path, monkeypatch):

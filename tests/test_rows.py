@@ -10,7 +10,7 @@ from worlds import make_store, random_documents
 
 from bert_jax import hash
 from bert_jax.data import mapped, rows
-from bert_jax.data.index import HEADER, Indexes
+from bert_jax.data.index import CHECKSUM, HEADER, Indexes
 from bert_jax.errors import BadInput
 
 
@@ -237,7 +237,7 @@ def hashed_documents(number):
 
 @pytest.mark.parametrize("weights", [(), (1,), (1.0,)])
 def test_rows_are_what_they_have_always_been(tmp_path, weights):
-    """Every bit, with all sources read once: runs and index files of earlier versions go on."""
+    """Every bit, where all sources are read once: weights came later."""
     split = make_store(tmp_path / "store", hashed_documents(60)).splits["train"]
     sha = hashlib.sha256()
     for epoch in (0, 3):
@@ -267,13 +267,12 @@ def test_documents_are_used_as_often_as_their_weight_says(tmp_path):
         used.append(tokens // sizes)
     used = np.array(used)
     assert set(used[:, :30].flat) == {2, 3} and set(used[:, 30:].flat) == {0, 1}
-    for part, more in ((used[:, :30] - 2, 0.25), (used[:, 30:], 0.6)):
-        error = (more * (1 - more) / part.size) ** 0.5
-        assert abs(part.mean() - more) < 4 * error
-        # The draws of documents and of epochs have nothing to do with one another.
-        for axis in (0, 1):
-            expected = more * (1 - more) / part.shape[axis]
-            assert 0.5 < part.mean(axis).var() / expected < 1.7
+    for part, weight in ((used[:, :30], 2.25), (used[:, 30:], 0.6)):
+        expected = weight * part.shape[1]  # in each epoch
+        assert set(part.sum(1)) <= {np.floor(expected), np.ceil(expected)}
+        uses = np.cumsum(part, axis=0)  # of each document, up to each epoch
+        assert (abs(uses - weight * np.arange(1, 201)[:, None]) < 1).all()
+        assert len(np.unique(part[:20], axis=1).T) > 3  # not all in the same epochs
 
 
 def test_every_use_is_cut_anew(tmp_path):
@@ -411,7 +410,7 @@ def test_index_files_are_reused_and_rebuilt_when_damaged(tmp_path, monkeypatch):
     indexes = Indexes(store, "train", RULES)
     expected = np.array(indexes.open(0))
     path = store.path / "index" / f"{indexes.name}-epoch0.npy"
-    assert path.stat().st_size == HEADER + expected.nbytes
+    assert path.stat().st_size == HEADER + expected.nbytes + CHECKSUM
     whole = path.read_bytes()
     for damaged in (
         b"",
@@ -419,12 +418,17 @@ def test_index_files_are_reused_and_rebuilt_when_damaged(tmp_path, monkeypatch):
         whole[:-8],
         whole + b"12345678",
         whole[:HEADER] + bytes(len(whole) - HEADER),
+        whole[:200] + bytes([whole[200] ^ 1]) + whole[201:],  # still a row that can be
     ):
         path.write_bytes(damaged)
         np.testing.assert_array_equal(indexes.open(0), expected)
         assert path.read_bytes() == whole
-    (store.path / "index" / f"{indexes.name}-rows.json").write_text("{")
+    remembered = store.path / "index" / f"{indexes.name}-rows.json"
     assert indexes.rows_per_epoch() == len(expected)
+    fewer = remembered.read_text().replace(str(len(expected)), str(len(expected) - 1))
+    for damaged in ("{", "{}", '{"rows": 7}', fewer):
+        remembered.write_text(damaged)
+        assert indexes.rows_per_epoch() == len(expected)
     monkeypatch.setattr(rows, "build", None)  # a second start builds nothing
     monkeypatch.setattr(rows, "count", None)
     again = Indexes(store, "train", RULES)
@@ -481,8 +485,20 @@ def test_weights_that_cannot_be(tmp_path):
     for weights in ((1.0, 2.0), (0.0,), (-1.0,), (float("inf"),)):
         with pytest.raises(BadInput, match=r"config.corpus.weights=.*for each of 1 sources"):
             rows.check_rules(store.splits["train"], RULES._replace(weights=weights))
-    few = RULES._replace(weights=(1e-6,))
-    with pytest.raises(BadInput, match="uses none of 4 documents of .*train"):
-        rows.check_rules(store.splits["train"], few)
-    with pytest.raises(BadInput, match="epoch 7 uses no document of .*train"):
-        Indexes(store, "train", few).open(7)
+    with pytest.raises(BadInput, match="an epoch would use no document of .*train"):
+        rows.check_rules(store.splits["train"], RULES._replace(weights=(0.24,)))
+    rules = RULES._replace(weights=(0.25,))
+    rows.check_rules(store.splits["train"], rules)
+    assert all(rows.count(store.splits["train"], rules, epoch) for epoch in range(50))
+
+
+def test_a_sample_has_the_rows_of_its_documents(tmp_path):
+    _, split = make_world(tmp_path / "store", 300)
+    every = build(split, RULES)
+    for field, whole in zip(rows.sample(split, RULES, 4, 10_000), every, strict=True):
+        np.testing.assert_array_equal(field, whole)
+    some = rows.sample(split, RULES, 8, 50)
+    assert 8 < len(some.label) < len(every.label)
+    assert set(zip(*some, strict=True)) <= set(zip(*every, strict=True))
+    found = owners(split, some.a_start)
+    assert found.min() == 0 and found.max() > 250  # spread over all documents

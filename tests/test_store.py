@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from worlds import make_store
 
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
@@ -58,27 +57,3 @@ def test_what_is_no_store(path, tmp_path_factory):
         (path / "manifest.json").write_text(text)
         with pytest.raises(BadInput, match="manifest.json"):
             stores.open_store(path)
-
-
-def test_unigram_entropy_of_a_mix(tmp_path):
-    """Two sources with no piece in common: the entropy of the mix is that of which source, and the
-    mean of theirs."""
-    documents = [[[5, 6, 5, 6]], [[7] * 6], [[7] * 2]]
-    numbers = {"train": [1, 2], "heldout": [1, 1]}
-    store = make_store(tmp_path / "store", documents, sources=numbers)
-    assert stores.unigram_entropy(store) == pytest.approx(
-        entropy(4 / 12, 8 / 12) + 4 / 12 * np.log(2)
-    )
-    assert stores.unigram_entropy(store, (6, 0.5)) == pytest.approx(
-        entropy(24 / 28, 4 / 28) + 24 / 28 * np.log(2)
-    )
-    ones = stores.unigram_entropy(store, (1.0, 1.0))
-    assert ones == pytest.approx(stores.unigram_entropy(store), rel=1e-12)
-
-
-def entropy(*shares):
-    return -sum(share * np.log(share) for share in shares)
-
-
-def test_ids_have_the_narrowest_type():
-    assert stores.token_type(2**16) == np.uint16 and stores.token_type(2**16 + 1) == np.uint32

@@ -230,8 +230,9 @@ def test_bad_input_is_told_at_once(store):
 
 
 def test_a_damaged_row_of_an_index_is_found_when_it_is_used(store, monkeypatch):
-    """One that opening the file, which looks at some rows, does not see."""
+    """One that opening a large file, of which some rows are looked at, does not see."""
     monkeypatch.setattr(index, "PROBE", 2)
+    monkeypatch.setattr(index, "SMALL", 0)
     epoch = steps_per_epoch(store, seed=97)
     expected = batches(store, 0, epoch, seed=97)
     (path,) = (store.path / "index").glob("train-*-seed97-*-epoch0.npy")

@@ -1,15 +1,17 @@
 """The indexes of rows as files beside the store, which the next start reuses.
 
-    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v2-epoch3.npy   int64[R, 3], see rows.py
-    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v2-rows.json    how many rows epoch 0 has
+    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v3-epoch3.npy   int64[R, 3], see rows.py
+    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v3-rows.json    how many rows epoch 0 has
 
 A name tells everything a file depends on (weights of sources too: train-128-nsp-short0.1-weights1.0,2.5-...).
 A file is written under a temporary name and renamed when it is whole and on the disk, so several
-processes may build the same one. Everything here may be deleted at any time. Of a large file only
-PROBE rows are looked at when it is opened, so that the first batch does not wait; `check` sees the
-others when they are used.
+processes may build the same one. Everything here may be deleted at any time. A file ends with a
+checksum of its rows. It is compared when a file is opened, but not a large one's, so that the first
+batch does not wait: of that, PROBE rows are looked at, `check` sees the others when they are used,
+and `bert-jax verify` compares.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,6 +23,7 @@ import threading
 import time
 import uuid
 import weakref
+import zlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -31,9 +34,11 @@ from bert_jax.data import rows
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 
-VERSION = 2  # of the rows that the same store and rules give; part of the names
+VERSION = 3  # of the rows that the same store and rules give; part of the names
 PROBE = 1024  # rows, evenly spread
+SMALL = 1 << 28  # bytes of an index up to which it is read whole when it is opened
 HEADER = 128  # bytes of a .npy header of this shape and type
+CHECKSUM = 4  # bytes behind the array: CRC-32 of its data
 NICE = 19  # priority of what is done in the background: what others leave
 # Seconds after which a temporary file is taken for one that a killed process left.
 STALE = 24 * 3600
@@ -83,9 +88,14 @@ class Indexes:
         if self.spare is None:
             try:
                 return work(self.directory)
-            except OSError:
+            except OSError as error:
                 self.spare = Path(tempfile.mkdtemp(prefix="bert_jax_index_"))
                 weakref.finalize(self, shutil.rmtree, self.spare, ignore_errors=True)
+                # Said once: an index may be large, and a temporary directory may lie in memory.
+                print(
+                    f"{self.directory}: {error.strerror}; row indexes go to {self.spare}",
+                    file=sys.stderr,
+                )
         return work(self.spare)
 
     def _open(self, directory: Path, epoch: int, cancelled) -> np.ndarray:
@@ -93,23 +103,26 @@ class Indexes:
         index = read(path, len(self.split.tokens))
         if index is not None:
             return index
-        if not write(path, rows.build(self.split, self.rules, epoch, cancelled), cancelled):
-            weights = f"config.corpus.weights={self.rules.weights}"
-            raise BadInput(f"{weights}: epoch {epoch} uses no document of {self.split.path}")
+        write(path, rows.build(self.split, self.rules, epoch, cancelled), cancelled)
         return np.load(path, mmap_mode="r")
 
     def _rows_per_epoch(self, directory: Path) -> int:
         path = directory / f"{self.name}-rows.json"
         try:
-            number = json.loads(path.read_text())["rows"]
-            if isinstance(number, int) and number > 0:
-                return number
+            known = json.loads(path.read_text())
+            if known == remembered(path, known["rows"]) and known["rows"] > 0:
+                return known["rows"]
         except (OSError, ValueError, TypeError, KeyError):
             pass  # missing or damaged: count again
         index = read(directory / f"{self.name}-epoch0.npy", len(self.split.tokens))
         number = rows.count(self.split, self.rules, 0) if index is None else len(index)
-        replace(path, lambda file: file.write(json.dumps({"rows": number}).encode()))
+        replace(path, lambda file: file.write(json.dumps(remembered(path, number)).encode()))
         return number
+
+
+def remembered(path: Path, number: int) -> dict:
+    """What the file about the number of rows holds."""
+    return {"rows": number, "checksum": zlib.crc32(f"{path.name} {number}".encode())}
 
 
 def name_weights(rules_: rows.Rules) -> str:
@@ -129,16 +142,19 @@ def read(path: Path, tokens: int) -> np.ndarray | None:
     except (OSError, ValueError, EOFError):
         return None
     shaped = index.dtype == np.int64 and index.ndim == 2 and index.shape[1] == rows.COLUMNS
-    whole = shaped and path.stat().st_size == HEADER + index.nbytes and len(index)
-    probe = index[:: -(-len(index) // PROBE)] if whole else None
-    return index if whole and sound(probe, tokens) else None
+    whole = shaped and path.stat().st_size == HEADER + index.nbytes + CHECKSUM and len(index)
+    if not whole or (index.nbytes <= SMALL and not intact(path)):
+        return None
+    return index if sound(index[:: -(-len(index) // PROBE)], tokens) else None
 
 
 def check(index: np.ndarray, chosen: np.ndarray, tokens: int) -> None:
     """Raises BadInput and deletes the file if rows of its index, int64[..., 3], cannot be."""
     if not sound(chosen, tokens):
-        remove(Path(index.filename))
-        raise BadInput(f"{index.filename}: damaged; it is deleted now, start again")
+        path = Path(index.filename)
+        remove(path)
+        remedy = "delete it and start" if path.exists() else "it is deleted now, start"
+        raise BadInput(f"{path}: damaged; {remedy} again")
 
 
 def sound(index: np.ndarray, tokens: int) -> bool:
@@ -149,26 +165,37 @@ def sound(index: np.ndarray, tokens: int) -> bool:
     return not (bad | (part.label < 0) | (part.label > 1)).any()
 
 
-def write(path: Path, parts, cancelled: Callable[[], bool]) -> int:
-    """Writes the parts of an index one after the other; the header last, when the number of rows is
-    known. Returns it."""
-    number = 0
+def write(path: Path, parts, cancelled: Callable[[], bool]) -> None:
+    """Writes the parts of an index one after the other, and behind them a checksum; the header last,
+    when the number of rows is known."""
 
     def fill(file):
-        nonlocal number
+        number = checksum = 0
         file.write(bytes(HEADER))
         for part in parts:
             # Not a mapped file: on a full disk that would be a SIGBUS instead of an error.
-            file.write(part.tobytes())
-            number += len(part)
+            data = part.tobytes()
+            file.write(data)
+            number, checksum = number + len(part), zlib.crc32(data, checksum)
         if cancelled():
             raise Cancelled
+        file.write(checksum.to_bytes(CHECKSUM, "little"))
         file.seek(0)
         header = {"descr": "<i8", "fortran_order": False, "shape": (number, rows.COLUMNS)}
         np.lib.format.write_array_header_1_0(file, header)
 
     replace(path, fill)
-    return number
+
+
+def intact(path: Path) -> bool:
+    """Whether an index file is what was written; reads all of it."""
+    with open(path, "rb") as file:
+        file.seek(HEADER)
+        checksum, rest = 0, b""
+        while data := file.read(1 << 24):
+            rest, data = data[-CHECKSUM:], rest + data[:-CHECKSUM]
+            checksum = zlib.crc32(data, checksum)
+        return rest == checksum.to_bytes(CHECKSUM, "little")
 
 
 def replace(path: Path, fill: Callable) -> None:
@@ -215,7 +242,8 @@ class Ahead:
 def run(work: Callable, stop: threading.Event, future: Future) -> None:
     if sys.platform == "linux":  # elsewhere a thread has no priority of its own
         # The cores belong to training; on two of them an index took a quarter of its speed.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
     try:
         future.set_result(work(stop.is_set))
     except BaseException as error:  # it is raised again where the result is asked for

@@ -105,10 +105,11 @@ def check_weights(split: Split, rules: Rules) -> None:
         raise BadInput(
             f"config.corpus.weights={weights}: expected a number over 0 for each of {sources} sources"
         )
-    numbers = np.arange(len(split.document_ends), dtype=np.uint32)
-    if min(weights) < 1 and not uses(split, rules, 0, numbers).any():
+    uses = np.diff(split.source_ends, prepend=0) * np.asarray(weights)
+    if max(uses) < 1:
         raise BadInput(
-            f"config.corpus.weights={weights}: uses none of {len(numbers)} documents of {split.path}"
+            f"config.corpus.weights={weights}: an epoch would use no document of {split.path}; raise the weights, of"
+            " which only the ratio matters in a run of many epochs"
         )
 
 
@@ -168,14 +169,38 @@ def blocks(split: Split, rules: Rules, epoch: int) -> Iterator[Block]:
 
 
 def uses(split: Split, rules: Rules, epoch: int, documents: np.ndarray) -> np.ndarray:
-    """int64[D]: how often an epoch uses these documents, uint32[D]: the weight of their source,
-    rounded up or down by a draw."""
+    """int64[D]: how often an epoch uses these documents, uint32[D].
+
+    With weight w a document has been used floor(e w + u) times before epoch e. Its u is its place in a random order of
+    the source's documents, so that an epoch uses a share of w of them, rounded, and each of them as often as any other.
+    """
     if not rules.weights:
         return np.ones(len(documents), np.int64)
-    source = np.searchsorted(split.source_ends, documents, side="right")
-    weight = np.asarray(rules.weights, float)[source]
-    draw = hash.uniform(hash.fold(purpose_key(split, rules, epoch, "copies"), documents))
-    return np.floor(weight).astype(np.int64) + (draw < weight % 1)
+    result = np.zeros(len(documents), np.int64)
+    key, first = purpose_key(split, rules, 0, "copies"), 0
+    for weight, after in zip(rules.weights, split.source_ends, strict=True):
+        here = np.flatnonzero((documents >= first) & (documents < after))
+        if here.size:
+            place = shuffle(documents[here].astype(np.int64) - first, int(after - first), key)
+            before = epoch * weight + (place + 0.5) / (after - first)
+            result[here] = np.floor(before + weight) - np.floor(before)
+        first = int(after)
+    return result
+
+
+def sample(split: Split, rules: Rules, parts: int, sentences: int) -> Rows:
+    """Rows of epoch 0 from `parts` places spread evenly over the documents, of about as many sentences each; of all
+    documents if they have no more. Every document is used once, whatever the weights."""
+    ends, rules = split.document_ends, rules._replace(weights=())
+    if ends[-1] <= parts * sentences:
+        return unpack(np.concatenate(list(build(split, rules, 0))))
+    made = []
+    for first in np.linspace(0, len(ends), parts, endpoint=False, dtype=np.int64):
+        begin = int(ends[first - 1]) if first else 0
+        after = max(first + 1, int(np.searchsorted(ends, begin + sentences, side="right")))
+        block = open_block(split, int(first), int(after), begin)
+        made.append(make_rows(split, rules, 0, block, find_chunks(split, rules, 0, block)))
+    return Rows(*map(np.concatenate, zip(*made, strict=True)))
 
 
 def open_block(split: Split, first: int, after: int, begin: int) -> Block:

@@ -188,13 +188,6 @@ def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
     return Store(directory, manifest, splits)
 
 
-def unigram_entropy(store: Store, weights: tuple[float, ...] = ()) -> float:
-    """Entropy in nats of the pieces of the training split, each source counted as often as its
-    weight says; () is once each."""
-    unigrams = np.load(store.path / "unigrams.npy").reshape(len(store.manifest["sources"]), -1)
-    return entropy(np.asarray(weights or np.ones(len(unigrams)), float) @ unigrams)
-
-
 def entropy(counts: np.ndarray) -> float:
     """Entropy in nats of the distribution that counts give."""
     shares = counts[counts > 0] / counts.sum()

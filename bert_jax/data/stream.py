@@ -137,7 +137,7 @@ def open_all(indexes: Indexes, epochs: range, cancelled=never) -> dict[int, np.n
 
 class Heldout:
     """Batches of the first `rows` held-out rows (all, if fewer) of epoch 0 in its random order,
-    each once; the same at every iteration, and traced only once.
+    each once, whatever the weights; the same at every iteration, and traced only once.
 
     Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput.
     """
@@ -151,6 +151,7 @@ class Heldout:
         positions: np.ndarray | None = None,
         threads: int = 2,
     ):
+        spec = spec._replace(weights=())  # comparable between runs, and all of it is read
         check(store, "heldout", word_starts, spec)
         self.positions, self.batch = check_positions(positions, spec), spec.batch
         self.index = Indexes(store, "heldout", spec.rules).open(0)
@@ -177,7 +178,10 @@ def windows(first: int, last: int, batch: int) -> Iterator[np.ndarray]:
 
 def check(store: Store, split: str, word_starts: np.ndarray, spec: Spec) -> None:
     """Raises BadInput if these batches cannot be made."""
-    check_rules(store.splits[split], spec.rules)
+    # Held-out rows have no weights, see Heldout.
+    check_rules(
+        store.splits[split], spec.rules if split == "train" else spec.rules._replace(weights=())
+    )
     most = spec.length - special_pieces(spec.pairs)
     if not 1 <= spec.predictions <= most:
         raise BadInput(

@@ -7,52 +7,66 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.index import Indexes
-from bert_jax.data.rows import special_pieces, unpack
+from bert_jax.data.rows import sample, special_pieces
 from bert_jax.data.store import Split, Store
 from bert_jax.data.stream import Spec
 
-ROWS = 1 << 18  # rows of the index that are looked at, at most
-TOKENS = 1 << 24
+PARTS = 64  # a sample is this many stretches, spread evenly
+SENTENCES = 1 << 13  # of a stretch whose rows are made, about
+TOKENS = 1 << 24  # in all
 DOCUMENTS = 1 << 20  # training documents that are compared with HELDOUT held-out ones, at most
 HELDOUT = 1000
-PARTS = 64  # a sample is this many stretches, spread evenly
 
 
-class Survey(NamedTuple):
-    """Numbers of a sample."""
+class RowSurvey(NamedTuple):
+    """Numbers of a sample of a phase's rows."""
 
     rows: int
     fill: float  # real tokens, with [CLS] and [SEP], by row length
     pair_ratio: float  # share of the rows with label 1; 0 without pairs
     wanted: float  # masked positions a row that the rate asks for, on average
     given: float  # of those, the ones that fit into `predictions`
+
+
+class StoreSurvey(NamedTuple):
+    """Numbers of a sample of a store's documents."""
+
     largest_id: int
     word_starts: float  # share of the tokens that begin a word
-    compared: int  # held-out documents looked for among the training ones
-    overlap: int  # of these, found
+    single: float  # share of the documents that have one sentence
+    heldout: int  # held-out documents looked for
+    train: int  # training documents among which they were looked for
+    overlap: int  # of the held-out ones, found
 
 
-def survey(store: Store, spec: Spec, word_starts: np.ndarray) -> Survey:
-    """Opens the index of epoch 0, which training needs next. word_starts: bool[V]."""
-    train = store.splits["train"]
-    index = Indexes(store, "train", spec.rules).open(0)
-    rows = unpack(np.concatenate([index[part] for part in spread(len(index), ROWS)]))
+def survey_rows(store: Store, spec: Spec) -> RowSurvey:
+    rows = sample(store.splits["train"], spec.rules, PARTS, SENTENCES)
     real = rows.a_length + rows.b_length + special_pieces(spec.pairs)
     # As masking.py counts them, from the original: at least one, rounded half to even.
     wanted = np.maximum(1, np.rint(spec.mask_rate * real))
-    counts = count_ids(train)
-    known = np.pad(word_starts, (0, max(0, len(counts) - len(word_starts))))[: len(counts)]
-    compared, overlap = find_overlap(train, store.splits["heldout"])
-    return Survey(
+    return RowSurvey(
         rows=len(real),
         fill=float(real.mean() / spec.length),
         pair_ratio=float((rows.label != 0).mean()),
         wanted=float(wanted.mean()),
         given=float(np.minimum(wanted, spec.predictions).mean()),
+    )
+
+
+def survey_store(store: Store, word_starts: np.ndarray) -> StoreSurvey:
+    """word_starts: bool[V]."""
+    train = store.splits["train"]
+    counts = count_ids(train)
+    known = np.pad(word_starts, (0, max(0, len(counts) - len(word_starts))))[: len(counts)]
+    parts = spread(len(train.document_ends), DOCUMENTS)
+    outlines = [outline(train, part)[1] for part in parts]
+    heldout, overlap = find_overlap(train, store.splits["heldout"], parts)
+    return StoreSurvey(
         largest_id=len(counts) - 1,
         word_starts=float(counts[known].sum() / counts.sum()),
-        compared=compared,
+        single=float(np.mean(np.concatenate(outlines)[:, 1] == 1)),
+        heldout=heldout,
+        train=sum(map(len, outlines)),
         overlap=overlap,
     )
 
@@ -74,24 +88,26 @@ def spread(length: int, most: int) -> list[slice]:
     return [slice(int(start), int(start) + most // PARTS) for start in starts]
 
 
-def find_overlap(train: Split, heldout: Split) -> tuple[int, int]:
-    """(held-out documents looked for, how many of them are training documents token by token)."""
+def find_overlap(train: Split, heldout: Split, parts: list[slice]) -> tuple[int, int]:
+    """(held-out documents looked for in parts of the training ones, how many are there token by token)."""
     step = max(1, -(-len(heldout.document_ends) // HELDOUT))
-    sample = [slice(number, number + 1) for number in range(0, len(heldout.document_ends), step)]
+    looked_for = [
+        slice(number, number + 1) for number in range(0, len(heldout.document_ends), step)
+    ]
     texts, shapes = set(), []
-    for part in sample:
+    for part in looked_for:
         bounds, shape = outline(heldout, part)
         texts.add(heldout.tokens[slice(*bounds[0])].tobytes())
         shapes.append(shape)
     shapes, found = np.unique(np.concatenate(shapes), axis=0), set()
-    for part in spread(len(train.document_ends), DOCUMENTS):
+    for part in parts:
         bounds, shape = outline(train, part)
         # Only what has the outline of a held-out document is read.
         for begin, end in bounds[same_rows(shape, shapes)]:
             text = train.tokens[begin:end].tobytes()
             if text in texts:
                 found.add(text)
-    return len(sample), len(found)
+    return len(looked_for), len(found)
 
 
 def outline(split: Split, part: slice) -> tuple[np.ndarray, np.ndarray]:
