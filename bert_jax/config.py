@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import math
+import os
 import runpy
 import traceback
 from pathlib import Path
@@ -106,6 +107,8 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     if not all(may_change(override.partition("=")[0]) for override in overrides):
         config.bands = ()  # they were measured without these overrides
     check(config)
+    config.store = os.path.expanduser(config.store)
+    config.tokenizer.path = os.path.expanduser(config.tokenizer.path)
     config.lock()
     return config
 

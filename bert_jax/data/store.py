@@ -176,8 +176,8 @@ def inside(directory: Path, name: str) -> bool:
     """Whether a name, links followed, stays within the directory."""
     path = Path(name)
     straight = not path.is_absolute() and ".." not in path.parts and "\0" not in name
-    real, whole = (os.path.realpath(place) for place in (directory, directory / path))
-    return straight and Path(whole).is_relative_to(real)
+    real = os.path.realpath  # unlike Path.resolve it takes a link that leads to itself
+    return straight and Path(real(directory / path)).is_relative_to(real(directory))
 
 
 def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
