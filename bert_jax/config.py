@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import math
+import os
 import runpy
 import traceback
 from pathlib import Path
@@ -107,6 +108,8 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     if "bands" not in keys and not all(map(may_change, keys)):
         config.bands = ()  # they were measured without these overrides
     check(config)
+    config.store = os.path.expanduser(config.store)
+    config.tokenizer.path = os.path.expanduser(config.tokenizer.path)
     config.lock()
     return config
 

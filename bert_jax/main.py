@@ -1,6 +1,7 @@
 """The command line: arguments -> config -> one call. The only file that knows arguments."""
 
 import argparse
+import io
 import json
 import math
 import os
@@ -14,7 +15,9 @@ DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT o
 
 Any key of a config can be set with --config.KEY=VALUE, for example --config.train.micro_batches=4.
 """
-EXIT_CODES = "exit codes: 0 done, 1 failed, 2 bad input, 75 preempted after saving, 130 interrupted"
+EXIT_CODES = """exit codes: 0 done, 1 failed, 2 bad input, 75 preempted after saving, 130 interrupted,
+143 terminated while preparing
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,6 +26,10 @@ def main(arguments: list[str] | None = None) -> int:
     # TensorFlow announces itself at import in several lines; its errors stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # a terminal that lacks a character gets its number
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         check_json(options)
         code = options.command(options, overrides)

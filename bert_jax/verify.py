@@ -1,9 +1,10 @@
 """All that is wrong with a store: its manifest, its files, and what is in them."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import index, sound
@@ -22,9 +23,13 @@ def verify(directory: Path, tell: Callable[[str], None]) -> dict:
     `rebuilt` are damaged files of cached rows, which the next run makes again by itself.
     """
     directory, start = Path(directory), time.monotonic()
-    if not directory.is_dir() or not any((directory / name).exists() for name in PARTS):
+    try:
+        there = directory.is_dir() and any((directory / name).exists() for name in PARTS)
+    except OSError as error:
+        raise BadInput(f"--store {directory}: cannot be read ({error.strerror})") from None
+    if not there:
         raise BadInput(f"--store {directory}: no token store")
-    sizes = [path.stat().st_size for path in directory.rglob("*") if path.is_file()]
+    sizes = [os.path.getsize(path) for path in directory.rglob("*") if os.path.isfile(path)]
     quiet = sum(sizes) < LARGE
     problems = list(dict.fromkeys(check(directory, (lambda text: None) if quiet else tell)))
     return {
@@ -81,20 +86,36 @@ def check_all_files(directory: Path, manifest: dict, tell: Callable) -> Iterator
             tell(f"verify: {name}, {size / 1e9:.1f} GB")
 
     wrong = list(stores.check_files(directory, manifest, hashes=True, tell=announce))
-    held = {
-        problem.file: stores.digest(directory / problem.file)
-        for problem in wrong
-        if stores.inside(directory, problem.file) and (directory / problem.file).is_file()
-    }
+    held = {problem.file: digest(directory, problem.file) for problem in wrong}
     for problem in wrong:
         other = owner(held.get(problem.file), problem.file, manifest["files"])
         text = f"{problem.text}; it holds what belongs in {other}" if other else problem.text
         yield Problem(problem.file, text)
+    yield from surplus(directory, {*manifest["files"], "manifest.json"})
+
+
+def digest(directory: Path, name: str) -> str | None:
+    """SHA-256 of a file of the store, None where it cannot be read."""
+    path = directory / name
+    try:
+        return stores.digest(path) if stores.inside(directory, name) and path.is_file() else None
+    except OSError:
+        return None
+
+
+def surplus(directory: Path, names: set[str]) -> Iterator[Problem]:
+    """What is neither one of the files `names` nor a directory of theirs; cached rows are let be."""
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
-        known = name in manifest["files"] or name == "manifest.json"
-        if not known and path.parts[len(directory.parts)] != INDEX and not path.is_dir():
+        if name in names or path.parts[len(directory.parts)] == INDEX:
+            continue
+        if path.is_symlink() or not os.path.isdir(path):
             yield Problem(name, "surplus: not a file of this store")
+        elif name not in folders and not os.access(path, os.R_OK | os.X_OK):
+            yield Problem(name, "surplus: a directory that cannot be read")
+        elif name not in folders and not any(path.iterdir()):
+            yield Problem(name, "surplus: an empty directory")
 
 
 def owner(digest: str | None, name: str, files: dict) -> str:

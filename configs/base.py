@@ -28,7 +28,8 @@ def get_config() -> ConfigDict:
     config.compilation_cache = "~/.cache/bert_jax"  # directory of compiled programs; '' for none
 
     config.corpus = ConfigDict()
-    config.corpus.source = "pydocs"  # pydocs, tfds:NAME, files, directories, globs; by commas
+    # pydocs, tfds:NAME, files, directories, globs; by commas (for a comma in a path write ?)
+    config.corpus.source = "pydocs"
     # lines (blank lines part documents), files (one document each), wiki (WikiExtractor), jsonl;
     # one for all sources, or as many as there are sources, by commas
     config.corpus.format = "lines"

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import os
 from collections import Counter
 
 import pytest
@@ -29,18 +30,53 @@ def test_a_file_a_glob_and_a_directory(tmp_path):
     assert files.find_files(str(tmp_path)) == [a, c, d, b]
 
 
+def test_links_to_directories_are_followed_once(tmp_path):
+    a = write(tmp_path / "corpus/a/x.txt", b"x")
+    y = write(tmp_path / "elsewhere/y.txt", b"y")
+    (tmp_path / "corpus/b").symlink_to(y.parent)
+    (tmp_path / "corpus/again").symlink_to(tmp_path / "corpus")
+    (tmp_path / "corpus/c").symlink_to(y.parent)
+    found = files.find_files(str(tmp_path / "corpus"))
+    assert found == [a, tmp_path / "corpus/b/y.txt"]
+
+
+def test_what_cannot_be_opened_is_refused(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", b"a")
+
+    def refuse(*arguments):
+        raise PermissionError(13, "Permission denied", str(tmp_path / "b"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open", refuse, raising=False)
+        with pytest.raises(BadInput, match="a.txt: cannot be read .Permission denied"):
+            files.find_files(str(path))
+    write(tmp_path / "b" / "c", b"c")
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(BadInput, match="/b: cannot be read .Permission denied"):
+        files.find_files(str(tmp_path))
+
+
+def test_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = write(tmp_path / "a.txt", b"a")
+    assert files.find_files("~/a.txt") == files.find_files("~/*.txt") == [path]
+
+
 @pytest.mark.parametrize(
     "source, message",
     [
         ("*.gz", "matches no file"),
-        ("none.txt", "no such file"),
+        ("none.txt", "no such file .for a comma in a path write ?"),
         ("empty", "is a directory without files"),
         ("a.zip", "a.zip: .zip is not read; plain, .gz, .bz2 and .xz are"),
+        ("b.tar.gz", "b.tar.gz: .tar.gz is not read"),
+        ("c.Zip", "c.Zip: .zip is not read"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path, source, message):
     write(tmp_path / "empty" / ".keep", b"")
-    write(tmp_path / "a.zip", b"PK")
+    for name in ("a.zip", "b.tar.gz", "c.Zip"):
+        write(tmp_path / name, b"PK")
     with pytest.raises(BadInput, match=message) as error:
         files.find_files(f"{tmp_path}/{source}")
     assert str(tmp_path / source) in str(error.value)
@@ -55,7 +91,7 @@ def test_files_read_tells_changes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "opener, suffix", [(gzip.open, ".gz"), (lzma.open, ".xz"), (bz2.open, ".bz2")]
+    "opener, suffix", [(gzip.open, ".gz"), (lzma.open, ".xz"), (bz2.open, ".BZ2")]
 )
 def test_compressed(tmp_path, opener, suffix):
     path = tmp_path / f"a.txt{suffix}"

@@ -1,7 +1,9 @@
 """The command line: results, exit codes, and one line for every bad input, with nothing half-written."""
 
 import gzip
+import io
 import json
+import sys
 
 import pytest
 from small import SMALL, overrides, write_corpus
@@ -35,6 +37,13 @@ def test_config_prints_every_key(world, capsys):
     assert main(["config", *arguments(world)]) == 0
     assert "model.width = 32    # base: 768" in capsys.readouterr().out
     assert result(capsys, "config", *arguments(world))["model"]["width"] == 32
+
+
+def test_a_terminal_that_lacks_characters(world, monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["predict", "--model", str(world / "run"), "caf\xe9 [MASK]"]) == 0
+    assert b"caf\\xe9" in out.buffer.getvalue()
 
 
 def test_inspect_shows_the_batch_of_a_step(world, capsys):

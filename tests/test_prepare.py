@@ -1,5 +1,6 @@
 """Text to store: the same bits however it is made, nothing lost, held-out apart, nothing else overwritten."""
 
+import errno
 import functools
 import json
 import lzma
@@ -19,7 +20,8 @@ from bert_jax.data import prepare as preparing
 from bert_jax.data import report as reports
 from bert_jax.data import store as stores
 from bert_jax.data.preparing import partitions, shards
-from bert_jax.errors import BadInput
+from bert_jax.data.sources import files as sources
+from bert_jax.errors import BadInput, Unfinished
 
 
 @pytest.fixture
@@ -241,7 +243,8 @@ def test_a_finished_store_is_kept(make):
     times = {path: path.stat().st_mtime_ns for path in store.path.rglob("*")}
     lines = []
     report = preparing.prepare(make(texts, "corpus.workers=2"), log=lines.append)
-    assert report == report_of(store) and "already prepared" in lines[0]
+    assert report == report_of(store)
+    assert "already prepared, from this text as far as names and sizes tell" in lines[0]
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == times
     with pytest.raises(BadInput, match="names files 1, bytes"):
         prepare(make([*texts, "more text"]))
@@ -292,6 +295,58 @@ def test_what_lies_there_is_not_overwritten(make, tmp_path):
         prepare(config)
     (Path(config.store) / "mine").unlink()
     assert prepare(config).manifest["vocabulary"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_followed(make, tmp_path, there):
+    """The store comes where the link leads, whether there is an empty directory yet or not."""
+    if there:
+        (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "store").symlink_to(tmp_path / "elsewhere")
+    config = make(make_text(50))
+    store = prepare(config)
+    assert prepare(config).fingerprint == store.fingerprint
+    assert (tmp_path / "store").is_symlink() and (tmp_path / "elsewhere/manifest.json").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "elsewhere", "store"]
+
+
+def test_a_store_in_the_home_directory(make, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    corpora.write(tmp_path / "corpus.txt", make_text(50))
+    tokenizers.train("wordpiece", make_text(50), 150, True).save(tmp_path / "words")
+    config = make(make_text(50), "store=~/store", "tokenizer.path=~/words/vocab.txt")
+    assert prepare(config).path == tmp_path / "store"
+
+
+def test_a_machine_that_cannot_read_loses_nothing(make, tmp_path, monkeypatch, small_parts):
+    """The second file fails in the middle of the work, and is well again at the next start."""
+    texts = make_text(500)
+    corpora.write(tmp_path / "other.txt", texts[:250])
+    both = f"corpus.source={tmp_path}/corpus.txt,{tmp_path}/other.txt"
+    vocabulary = f"tokenizer.path={tmp_path}/words/vocab.txt"
+    tokenizers.train("wordpiece", texts, 150, True).save(tmp_path / "words")
+    config = make(texts[250:], both, vocabulary)
+    read = sources.read_lines
+
+    def fail(path, *rest):
+        if path.name == "other.txt":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read(path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "read_lines", fail)
+        with pytest.raises(Unfinished, match="Input/output error: '.*other.txt'.*continues"):
+            prepare(config)
+    kept, lines = len(corpora.shard_files(config)), []
+    prepare(config, lines.append)
+    assert kept > 1 and f"continues after {kept} shards" in lines
+
+
+def test_stages_are_told(make):
+    lines = []
+    prepare(make(make_text(50)), lines.append)
+    stages = "text is read", "50 documents are compared", "splits are written", "report is made"
+    assert all(any(stage in line for line in lines) for stage in stages), lines
 
 
 def test_fingerprints_tell_contents_apart(make, tmp_path):

@@ -1,7 +1,9 @@
 """Data sets of TensorFlow Datasets, built here: every text once, in order; what is not there is named."""
 
+import logging
 from collections import Counter
 
+import absl.logging
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
@@ -156,6 +158,26 @@ def test_damage_is_named(tmp_path):
     path.write_bytes(content)
     with pytest.raises(BadInput, match="tfds:tiny_texts: .*corrupted record"):
         read(open_source(tmp_path, "tiny_texts"))
+
+
+def test_what_may_be_the_machine_s_fault_is_no_bad_input(tmp_path):
+    """A file that has gone since the data set was opened: what is done already is to stay."""
+    builder = TinyTexts(data_dir=tmp_path)
+    builder.download_and_prepare()
+    source = open_source(tmp_path, "tiny_texts")
+    builder.info.splits["train"].filepaths[0].unlink()
+    with pytest.raises(OSError, match="tfds:tiny_texts: "):
+        read(source)
+
+
+def test_the_library_is_quiet(data_dir, caplog):
+    read(open_source(data_dir, "tiny_texts"))
+    with sources.quiet():
+        logging.getLogger("urllib3").warning("retrying")
+        absl.logging.warning("deprecated")
+    assert not caplog.records
+    logging.getLogger("urllib3").warning("of others")
+    assert len(caplog.records) == 1
 
 
 def test_huge_texts_are_parted(data_dir, monkeypatch):

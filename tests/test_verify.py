@@ -357,6 +357,42 @@ def test_cached_rows_are_named_and_no_fault_of_the_store(store):
     assert f"index/{path.name}: damaged, will be built again" in describe(values)
 
 
+def test_what_cannot_be_read(store, monkeypatch):
+    digest = stores.digest
+
+    def refuse(path):
+        if path.name == "unigrams.npy":
+            raise PermissionError(13, "Permission denied", str(path))
+        return digest(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "digest", refuse)
+        assert found(store) == ["unigrams.npy: cannot be read (Permission denied)"]
+    manifest = json.loads((store / "manifest.json").read_text())
+    long, circle = "x" * 300, "circle"
+    manifest["files"] |= dict.fromkeys((long, circle), {"bytes": 6, "sha256": ""})
+    manifest["digest"] = stores.manifest_digest(manifest)
+    (store / "manifest.json").write_text(stores.manifest_text(manifest))
+    (store / circle).symlink_to(circle)
+    assert f"{long}: cannot be read (File name too long)" in found(store)
+    problems = list(sound.check(store, None, None, print))
+    assert not problems
+    monkeypatch.setattr(sound, "SPLITS", (long,))
+    problems = list(sound.open_split(store, long, None))
+    assert {problem.text for problem in problems} == {"cannot be read (File name too long)"}
+    with pytest.raises(BadInput, match="cannot be read .File name too long"):
+        verify(store / long, print)
+
+
+def test_surplus_directories(store):
+    (store / "empty").mkdir()
+    (store / "train/link").symlink_to(store / "heldout")
+    assert found(store) == [
+        "empty: surplus: an empty directory",
+        "train/link: surplus: not a file of this store",
+    ]
+
+
 def test_what_is_no_store(tmp_path, capsys):
     for path in (tmp_path, tmp_path / "nowhere"):
         assert main(["verify", "--store", str(path)]) == 2

@@ -25,6 +25,26 @@ def test_in_use_is_refused_and_touched_by_nobody(tmp_path):
     assert names(tmp_path) == []
 
 
+def test_places_that_cannot_be_renamed_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "mounted").mkdir()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(os.path, "ismount", lambda path: path.name == "mounted")
+    for store, message in [
+        (".", "is the current directory"),
+        ("circle", "a link that leads to itself"),
+        ("mounted", "is a mount point"),
+        ("file", "exists, and is not a token store"),
+        ("x" * 300, "cannot be read .File name too long"),
+    ]:
+        with pytest.raises(BadInput, match=f"config.store='{store}': {message}"):
+            workplace.locate(store)
+    assert workplace.locate("new/store") == tmp_path / "new/store"
+    (tmp_path / "mounted/manifest.json").write_text("{}")  # a store that was copied there
+    assert workplace.locate("mounted") == tmp_path / "mounted"
+
+
 def test_just_prepared_by_another_is_told(tmp_path, monkeypatch):
     """The directory is renamed away between opening and locking it."""
     lock = fcntl.flock

@@ -73,7 +73,10 @@ def open_sources(config) -> list[Source]:
     names = configs.sources(config)
     forms = [form.strip() for form in config.corpus.format.split(",")]
     forms = forms * len(names) if len(forms) == 1 else forms
-    return [open_source(config, name, form) for name, form in zip(names, forms, strict=True)]
+    try:
+        return [open_source(config, name, form) for name, form in zip(names, forms, strict=True)]
+    except OSError as error:  # no work is lost yet
+        raise files.cannot_be_read(error, error.filename) from None
 
 
 def open_source(config, name: str, form: str) -> Source:

@@ -26,7 +26,15 @@ from bert_jax.data.preparing import filters, shards, splits
 from bert_jax.data.preparing.encode import Vocabulary, encode
 from bert_jax.data.preparing.pool import workers
 from bert_jax.data.preparing.sample import sample
-from bert_jax.data.preparing.workplace import clear, follow, hidden, rename, workplace
+from bert_jax.data.preparing.workplace import (
+    clear,
+    follow,
+    hidden,
+    locate,
+    rename,
+    terminable,
+    workplace,
+)
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.tokenizer import Tokenizer
 
@@ -39,22 +47,25 @@ def prepare(config, log: Callable[[str], None] = print) -> dict:
 
     Nothing lies at `config.store` until the store is whole. Whatever stops this, the next start continues from the
     shards that were whole. Raises BadInput, and leaves nothing, for unusable text, files or vocabulary, and where the
-    store is of another corpus or tokenizer; Unfinished where the machine fails, as by a full disk.
+    store is of another corpus or tokenizer; Unfinished where the machine fails, as by a full disk. SIGTERM is
+    SystemExit here, once the workers have ended.
     """
-    path = Path(config.store)
-    if path.exists() and not is_empty(path):
-        if not (path / "manifest.json").exists():
-            raise BadInput(f"config.store={config.store!r}: exists, and is not a token store")
+    path = locate(config.store)
+    if (path / "manifest.json").exists():
         kept = keep(config)
         clear(path)
-        log(f"store {path}: already prepared")
+        log(f"store {path}: already prepared, from this text as far as names and sizes tell")
         return kept
     sources = corpus.open_sources(config)
     if config.tokenizer.path:
         given_vocabulary(config)
     try:
-        with workplace(path) as directory, workers(config.corpus.workers) as run:
-            return build(config, sources, directory, run, log)
+        with (
+            terminable(),
+            workplace(path) as directory,
+            workers(config.corpus.workers) as run,
+        ):
+            return build(config, path, sources, directory, run, log)
     except (OSError, BrokenProcessPool, shards.Damaged) as error:
         raise Unfinished(
             f"config.store={config.store!r}: not finished ({error}); {hidden(path)} stays, the next start continues"
@@ -94,7 +105,10 @@ def given_vocabulary(config) -> Tokenizer:
 
 
 def keep(config) -> dict:
-    """The report of a finished store, if it is of this config and its text is what it was."""
+    """The report of a finished store, if it is of this config and of text of these names and sizes.
+
+    That text was altered and has kept its size is not seen.
+    """
     store = open_or_refuse(config)
     sources = []
     with contextlib.suppress(BadInput):  # a store outlives its text files
@@ -113,12 +127,8 @@ def describe_files(known: dict) -> str:
     return ", ".join(f"{what} {value}" for what, value in known.items() if what != "sha256")
 
 
-def is_empty(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
-
-
-def build(config, sources: list, directory: Path, run: Callable, log: Callable) -> dict:
-    """Fills `directory`, and renames what has become the store; returns its report and how long it took."""
+def build(config, path: Path, sources: list, directory: Path, run: Callable, log: Callable) -> dict:
+    """Fills `directory`, and renames what has become the store to `path`; returns its report and how long it took."""
     start = time.monotonic()
     sources = materialized(sources, directory / "text", run, log)
     follow(plan(config, sources), directory, log)
@@ -128,10 +138,13 @@ def build(config, sources: list, directory: Path, run: Callable, log: Callable) 
     scratch, store = directory / "scratch", directory / "store"
     scratch.mkdir()
     store.mkdir()
+    log(f"prepare: {encoded.documents:,} documents are compared and held out")
     chosen = filters.choose(encoded, config.filter, config.corpus.heldout, scratch)
+    log("prepare: the splits are written")
     written = splits.write(encoded, chosen, len(sources), store, tokenizer.size)
+    log("prepare: the report is made")
     result = finish(config, sources, store, tokenizer, encoded, chosen, written)
-    rename(store, Path(config.store))
+    rename(store, path)
     shutil.rmtree(directory)
     seconds = time.monotonic() - start
     speed = encoded.counts["bytes"] / 1e6 / seconds
@@ -200,6 +213,7 @@ def make_tokenizer(config, sources: list, log: Callable) -> Tokenizer:
     if config.tokenizer.path:
         return given_vocabulary(config)
     start = time.monotonic()
+    log("vocabulary: text is read for a sample")
     texts = sample(sources, config.tokenizer.sample * 1_000_000)
     settings = config.tokenizer
     tokenizer = tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)

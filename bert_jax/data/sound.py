@@ -65,7 +65,12 @@ def open_split(directory: Path, name: str, tokenizer) -> Iterator[Problem]:
 def open_array(directory: Path, name: str, kind, axes: int) -> Iterator[Problem]:
     """Returns the mapped array of a file, or None after a problem; `kind` None is any unsigned type."""
     path = directory / name
-    if not path.is_file() or not inside(directory, name):
+    try:
+        there = path.is_file() and inside(directory, name)
+    except OSError as error:
+        yield Problem(name, f"cannot be read ({error.strerror})")
+        return None
+    if not there:
         yield Problem(name, "missing from the token store")
         return None
     array, error = load(path)

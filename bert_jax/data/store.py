@@ -18,6 +18,7 @@ directory with a manifest is a finished one.
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -175,7 +176,8 @@ def inside(directory: Path, name: str) -> bool:
     """Whether a name, links followed, stays within the directory."""
     path = Path(name)
     straight = not path.is_absolute() and ".." not in path.parts and "\0" not in name
-    return straight and (directory / path).resolve().is_relative_to(directory.resolve())
+    real = os.path.realpath  # unlike Path.resolve it takes a link that leads to itself
+    return straight and Path(real(directory / path)).is_relative_to(real(directory))
 
 
 def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
@@ -184,7 +186,10 @@ def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
     manifest = read_manifest(directory)
     for problem in check_files(directory, manifest, hashes=hashes):
         raise BadInput(f"{directory / problem.file}: {problem.text}")
-    splits = {name: open_split(directory / name, manifest["sources"]) for name in SPLITS}
+    try:
+        splits = {name: open_split(directory / name, manifest["sources"]) for name in SPLITS}
+    except OSError as error:
+        raise BadInput(f"{error.filename}: cannot be read ({error.strerror})") from None
     return Store(directory, manifest, splits)
 
 

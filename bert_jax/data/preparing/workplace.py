@@ -13,10 +13,35 @@ import fcntl
 import json
 import os
 import shutil
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
+
+
+TERMINATED = 128 + signal.SIGTERM  # the exit code that shells give
+
+
+def locate(store: str) -> Path:
+    """Where the store lies or shall lie, links followed; BadInput where in the end nothing could be renamed to."""
+    try:
+        path = Path(os.path.realpath(store))
+        if (path / "manifest.json").exists():
+            return path
+        taken = path.exists() and not (path.is_dir() and not any(path.iterdir()))
+        here, circle = path == Path.cwd(), path.is_symlink()
+    except OSError as error:
+        raise BadInput(f"config.store={store!r}: cannot be read ({error.strerror})") from None
+    if taken:
+        raise BadInput(f"config.store={store!r}: exists, and is not a token store")
+    if circle:
+        raise BadInput(f"config.store={store!r}: a link that leads to itself")
+    if here or os.path.ismount(path):
+        what = "the current directory" if here else "a mount point"
+        raise BadInput(f"config.store={store!r}: is {what}; name a directory within it")
+    return path
 
 
 def hidden(path: Path) -> Path:
@@ -56,6 +81,20 @@ def take(lock: int, directory: Path, path: Path) -> None:
         other = True
     if other:
         raise BadInput(f"config.store={str(path)!r}: another process has just prepared it")
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Within it SIGTERM unwinds, as Ctrl-C does, so that workers end and clean up before the process leaves."""
+
+    def leave(number, frame) -> None:
+        sys.exit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def clear(path: Path) -> None:

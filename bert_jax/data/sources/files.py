@@ -21,32 +21,70 @@ LONGEST_RECORD = 16_000_000  # bytes of a line of JSON, which can be a book
 LONGEST_DOCUMENT = 4 << 20  # bytes; longer ones are parted at a line, so that memory stays bounded
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-UNREADABLE = frozenset(".zst .zip .7z .rar .tar .tgz .lz4 .parquet .tfrecord".split())
+UNREADABLE = frozenset(
+    ".zst .zip .7z .rar .tar .tgz .tbz .tbz2 .txz .lz4 .parquet .tfrecord".split()
+)
+
+NO_SUCH_FILE = "no such file (for a comma in a path write ?: commas part sources)"
 
 
 def find_files(source: str) -> list[Path]:
-    """The files of one part of `config.corpus.source` (a file, a directory, a glob), each once, sorted by path."""
+    """The files of one part of `config.corpus.source` (a file, a directory, a glob), each once, sorted by path.
+
+    Raises BadInput, also for a file that cannot be opened.
+    """
+    source = os.path.expanduser(source)
     if Path(source).is_dir():
         found, problem = files_below(Path(source)), "is a directory without files"
     else:
         names = [source] if Path(source).exists() else glob.glob(source, recursive=True)
         found = [Path(name) for name in names if Path(name).is_file()]
-        problem = "matches no file" if glob.has_magic(source) else "no such file"
+        problem = "matches no file" if glob.has_magic(source) else NO_SUCH_FILE
     if not found:
         raise BadInput(f"config.corpus.source: {source} {problem}")
     for path in found:
-        if path.suffix in UNREADABLE:
-            raise BadInput(
-                f"config.corpus.source: {path}: {path.suffix} is not read; plain, .gz, .bz2 and .xz are"
-            )
+        check_file(path)
     return sorted(set(found))
 
 
+def check_file(path: Path) -> None:
+    """Refuses, before any work, a file of a kind that is not read and one that cannot be opened."""
+    suffix = path.suffix.lower()
+    if suffix in OPENERS and path.stem.lower().endswith(".tar"):
+        suffix = f".tar{suffix}"
+    if suffix in UNREADABLE or suffix.startswith(".tar"):
+        raise BadInput(
+            f"config.corpus.source: {path}: {suffix} is not read; plain, .gz, .bz2 and .xz are"
+        )
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise cannot_be_read(error, path) from None
+
+
+def cannot_be_read(error: OSError, path: Path | str) -> BadInput:
+    return BadInput(f"config.corpus.source: {path}: cannot be read ({error.strerror or error})")
+
+
 def files_below(directory: Path) -> list[Path]:
-    """Every file of a directory and of those below it, hidden ones left out."""
-    found = []
-    for folder, folders, names in os.walk(directory):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    """Every file of a directory and of those below it, links followed, hidden ones left out.
+
+    A directory that can be reached by several names is read once, by the first of them; BadInput for one that cannot
+    be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise cannot_be_read(error, error.filename)
+
+    found, seen = [], set()
+    for folder, folders, names in os.walk(directory, onerror=refuse, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            folders.clear()  # or a link to a directory above it would never end
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(folder, name) for name in names if not name.startswith(".")]
     return [path for path in found if path.is_file()]
 
@@ -61,10 +99,13 @@ def files_read(paths: list[Path]) -> dict:
 def read_lines(
     path: Path, problems: Counter, longest: int = LONGEST_LINE, size: int = PIECE
 ) -> Iterator[bytes]:
-    """Pieces of whole lines, about `size` bytes each; lines over `longest` are dropped without being held."""
+    """Pieces of whole lines, about `size` bytes each; lines over `longest` are dropped without being held.
+
+    Raises BadInput for a damaged archive, and OSError, with the path, where the machine fails.
+    """
     rest, skipping = b"", False
     try:
-        with OPENERS.get(path.suffix, open)(path, "rb") as file:
+        with OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
             while data := file.read(size):
                 head, newline, tail = data.rpartition(b"\n")
                 if newline:
@@ -80,9 +121,9 @@ def read_lines(
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         raise BadInput(f"{path}: damaged or cut short ({error})") from None
     except OSError as error:
-        if path.suffix == ".bz2" and error.errno is None:  # what bz2 calls damage
+        if path.suffix.lower() == ".bz2" and error.errno is None:  # what bz2 calls damage
             raise BadInput(f"{path}: damaged or cut short ({error})") from None
-        raise BadInput(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise OSError(error.errno, error.strerror, str(path)) from None  # reading does not name it
     if rest:
         yield rest
 

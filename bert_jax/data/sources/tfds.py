@@ -1,12 +1,15 @@
 """TensorFlow Datasets as sources: `tfds:NAME`, `tfds:NAME/CONFIG:VERSION`, `tfds:NAME[SPLIT]`."""
 
 import contextlib
+import logging
 import os
 import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
+
+import absl.logging  # noqa: F401  it makes its own kind of logger, and has to come before `quiet` asks for it
 
 from bert_jax.data.sources.text import parts
 from bert_jax.errors import BadInput
@@ -58,10 +61,18 @@ def load_library():
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """The library's own warnings are nothing that its users could act on."""
+    """The library's own warnings are nothing that its users could act on; nor is each try to reach a server."""
+    loggers = [logging.getLogger(name) for name in ("absl", "urllib3")]
+    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def refusal(dataset: Dataset, error: Exception) -> BadInput:
@@ -122,7 +133,10 @@ def what_is_read(dataset: Dataset) -> dict:
 
 
 def texts(dataset: Dataset, longest: int, problems: Counter) -> Iterator[bytes]:
-    """The texts under the field in the order of the files; those over `longest` bytes in parts."""
+    """The texts under the field in the order of the files; those over `longest` bytes in parts.
+
+    Raises BadInput for damaged files, OSError for all else that goes wrong.
+    """
     library = load_library()
     names = dataset.field.split(".")
     wanted = True
@@ -144,5 +158,14 @@ def texts(dataset: Dataset, longest: int, problems: Counter) -> Iterator[bytes]:
                 yield from parts(example, longest, problems)
     except BadInput:
         raise
-    except Exception as error:  # a damaged or missing file
-        raise refusal(dataset, error) from None
+    except Exception as error:
+        raise reading_failed(dataset, error) from None
+
+
+def reading_failed(dataset: Dataset, error: Exception) -> BadInput | OSError:
+    """BadInput for damaged files; all else can be the machine's fault, and what is done already is to stay."""
+    from tensorflow import errors
+
+    refused = refusal(dataset, error)
+    damaged = isinstance(error, errors.DataLossError | errors.InvalidArgumentError)
+    return refused if damaged else OSError(str(refused))
