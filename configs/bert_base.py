@@ -13,7 +13,6 @@ from bert_jax.configs import base
 def get_config():
     config = base.get_config()
     config.store = "stores/bert_base"
-    config.corpus.source = "text"
     config.phase_order = ("short", "long")
     config.phases = base.ConfigDict(
         dict(

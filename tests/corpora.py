@@ -5,16 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from bert_jax import config as configs
+from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
 
 WORDS = "the a cat dog bird saw ate took found old small red house tree fish and then it was not".split()
-DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
 def make_text(documents: int, seed: int = 0) -> list[str]:
@@ -32,6 +33,7 @@ def make_text(documents: int, seed: int = 0) -> list[str]:
 def write(path: Path, documents) -> Path:
     """Documents, or bytes as they are, as a text file of the format `lines`."""
     text = documents if isinstance(documents, bytes) else "\n\n".join(documents).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
     return path
 
@@ -59,6 +61,15 @@ def read(split: stores.Split) -> list[list[tuple]]:
     sentences = [tuple(sentence.tolist()) for sentence in sentences]
     starts = [0, *split.document_ends[:-1]]
     return [sentences[a:b] for a, b in zip(starts, split.document_ends, strict=True)]
+
+
+def read_sources(sources) -> tuple[list, dict]:
+    """Of all sources (documents of sentences, what was wrong with them)."""
+    problems, found = Counter(), []
+    for source in sources:
+        for block in source.blocks(problems):
+            found += corpus.documents(block, source.reading, problems)
+    return found, dict(problems)
 
 
 def files(directory) -> dict:

@@ -41,10 +41,7 @@ def test_parameters_are_those_of_the_encoder():
 def test_recommended_configs(size):
     """Of this shape, with the two phases; and nothing of corpus, filter or tokenizer is other than base's."""
     name = f"bert_{size}"
-    try:
-        config = configs.find(name)
-    except configs.BadInput:
-        pytest.skip(f"there is no {name}")
+    config = configs.find(name)
     assert (config.model.layers, config.model.width) == advice.SIZES[size]
     assert advice.of_store(config) == {}
     overrides = [f"{key}={value}" for key, value in advice.of_run(size, 12_345, 64).items()]

@@ -8,16 +8,11 @@ import random
 from collections import Counter
 
 import pytest
+from corpora import read_sources, write
 
 from bert_jax import config as configs
 from bert_jax.data import corpus
 from bert_jax.errors import BadInput
-
-
-def write(path, content: bytes):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
 
 
 def open_sources(*overrides):
@@ -25,12 +20,7 @@ def open_sources(*overrides):
 
 
 def read(*overrides):
-    """([document of sentences], problems) of all sources."""
-    problems, found = Counter(), []
-    for source in open_sources(*overrides):
-        for block in source.blocks(problems):
-            found += corpus.documents(block, source.reading, problems)
-    return found, dict(problems)
+    return read_sources(open_sources(*overrides))
 
 
 def test_sources_are_read_in_their_order_each_in_its_format(tmp_path):
@@ -146,6 +136,44 @@ def test_empty_files_of_records_are_no_error(tmp_path):
     assert read(f"corpus.source={tmp_path}", "corpus.format=jsonl") == ([["a"]], {})
 
 
+@pytest.mark.parametrize(
+    "content, form, other",
+    [
+        (b'\n<doc id="1" title="T">\nT\nOne.\n</doc>\n', "lines", "wiki"),
+        (b'\xef\xbb\xbf{ "text": "One."}\n', "lines", "jsonl"),
+        (b'<doc id="1">\nOne.\n</doc>\n', "files", "wiki"),
+        (b'{"text": "One."}\n', "wiki", "jsonl"),
+    ],
+)
+def test_a_file_that_begins_like_another_format(tmp_path, content, form, other):
+    write(tmp_path / "a", b"One.\n" if form != "wiki" else b"<doc >\n")
+    bad = write(tmp_path / "b", content)
+    keys = f"corpus.source={tmp_path}", "corpus.format="
+    message = f"format={form}: {bad} begins like a file of the format {other}: "
+    with pytest.raises(BadInput, match=message) as error:
+        open_sources(keys[0], keys[1] + form)
+    assert "\n" not in str(error.value)
+    assert open_sources(f"corpus.source={bad}", keys[1] + other)
+
+
+def test_text_without_articles_is_not_of_wikipedia(tmp_path):
+    """A file may begin in the middle of an article."""
+    keys = f"corpus.source={tmp_path}", "corpus.format=wiki"
+    path = write(tmp_path / "a", b"The end.\n" * 20_000 + b"</doc>\n<doc >\nOne.\n</doc>\n")
+    assert len(read(*keys)[0]) == 2
+    write(path, b"The end.\nNo <doc in a line.\n")
+    with pytest.raises(BadInput, match=f"{path}: no line begins with <doc"):
+        open_sources(*keys)
+    write(path, b"\n")  # nothing speaks against an empty file
+    assert open_sources(*keys)
+
+
+@pytest.mark.parametrize("text", [b"{ one", b"<docile", b"[1]", b'"{"'])
+def test_text_may_begin_with_nearly_anything(tmp_path, text):
+    write(tmp_path / "a", text)
+    assert read(f"corpus.source={tmp_path}") == ([[text.decode()]], {})
+
+
 @pytest.mark.parametrize("opener, suffix", [(lzma.open, "xz"), (bz2.open, "bz2")])
 def test_records_in_a_damaged_archive(tmp_path, opener, suffix):
     path = tmp_path / f"a.jsonl.{suffix}"
@@ -179,7 +207,5 @@ def test_materialize(tmp_path):
     few = lambda function, groups: map(function, groups[:1])  # noqa: E731
     ready = corpus.materialize(pydocs, tmp_path, few)
     assert ready.files_read["files"] == 1 and len(ready.files_read["sha256"]) == 64
-    problems = Counter()
-    blocks = ready.blocks(problems)
-    found = [doc for block in blocks for doc in corpus.documents(block, ready.reading, problems)]
+    found, problems = read_sources([ready])
     assert len(found) > 20 and not problems

@@ -7,15 +7,10 @@ import os
 from collections import Counter
 
 import pytest
+from corpora import write
 
 from bert_jax.data.sources import files
 from bert_jax.errors import BadInput
-
-
-def write(path, content: bytes):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
 
 
 def test_a_file_a_glob_and_a_directory(tmp_path):

@@ -11,7 +11,8 @@ from pathlib import Path
 import corpora
 import numpy as np
 import pytest
-from corpora import DATA, WORDS, encode_lines, files, make_text, prepare, read
+from corpora import WORDS, encode_lines, files, make_text, prepare, read
+from texts import DATA
 
 from bert_jax import inspect
 from bert_jax import tokenizer as tokenizers
@@ -127,11 +128,10 @@ def test_unigrams_of_each_source_and_entropy(make, tmp_path):
     assert store.manifest["unigram_entropy"] == pytest.approx(-np.log(share).mean(), rel=1e-12)
 
 
-@pytest.mark.parametrize("number", [2, 7])
-def test_bits_do_not_depend_on_the_workers(make, tmp_path, small_parts, number):
+def test_bits_do_not_depend_on_the_workers(make, tmp_path, small_parts):
     filters = "filter.near_duplicates=0.5", "filter.repeats=2"
     one = prepare(two_sources(make, tmp_path, *filters))
-    more = f"corpus.workers={number}", f"store={tmp_path / 'more'}"
+    more = "corpus.workers=3", f"store={tmp_path / 'more'}"
     assert files(one.path) == files(prepare(two_sources(make, tmp_path, *filters, *more)).path)
     found = report_of(one)
     assert found["duplicates"] and found["near_duplicates"] and found["repeated_dropped"]
@@ -182,7 +182,7 @@ def test_of_duplicates_the_first_keeps_its_place(make):
 def test_problems_are_counted_not_fatal(make):
     lines = [*make_text(20), "\x01", b"bad \xff line", b"nul \0 line", b"x" * 10_000_000]
     text = b"\n\n".join(line if isinstance(line, bytes) else line.encode() for line in lines)
-    report = report_of(prepare(make(text)))
+    report = preparing.prepare(make(text), lambda line: None)
     problems = {"lines not UTF-8": 1, "lines over 1 MB": 1, "lines with NUL bytes": 1}
     assert report["problems"] == problems and report["empty"] == 1
     assert report["train"]["documents"] + report["heldout"]["documents"] == 20
@@ -194,7 +194,7 @@ def test_problems_are_counted_not_fatal(make):
     [
         (b"", "no document"),
         (b"\n \n\n", "no document"),
-        (b"one\ntwo\n", "1 document "),
+        (b"one\ntwo\n", "1 document .* is config.corpus.format right"),
         (b"one\n\ntwo\n\nthree\n\none\n", "3 documents"),
         (b"\xff\xfe\n\n\xff", "no document with text, 2 lines not UTF-8"),
     ],
@@ -239,11 +239,12 @@ def test_before_any_work(make, tmp_path):
 
 def test_a_finished_store_is_kept(make):
     texts = make_text(50)
-    store = prepare(make(texts))
+    made = preparing.prepare(make(texts), lambda line: None)
+    store = stores.open_store(make(texts).store)
     times = {path: path.stat().st_mtime_ns for path in store.path.rglob("*")}
     lines = []
     report = preparing.prepare(make(texts, "corpus.workers=2"), log=lines.append)
-    assert report == report_of(store)
+    assert report == {key: made[key] for key in report}
     assert "already prepared, from this text as far as names and sizes tell" in lines[0]
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == times
     with pytest.raises(BadInput, match="names files 1, bytes"):
@@ -251,6 +252,20 @@ def test_a_finished_store_is_kept(make):
     config = make(texts)
     Path(config.corpus.source).unlink()  # a store outlives its text
     assert prepare(config).fingerprint == store.fingerprint
+
+
+def test_a_kept_store_shows_the_report_of_its_config(make, tmp_path):
+    """As if it had been made for these weights and this objective; what is stored depends on neither."""
+    keys = "corpus.weights=(3,1)", "objective.pairs=none", "objective.masking=whole_word"
+    other = two_sources(make, tmp_path, *keys, f"store={tmp_path / 'other'}")
+    made = preparing.prepare(other, lambda line: None)
+    store = prepare(two_sources(make, tmp_path))
+    kept = preparing.prepare(two_sources(make, tmp_path), lambda line: None)
+    for key in ("commonest_pieces", "sources", "recommendation"):
+        assert kept[key] != made[key]
+    kept = preparing.prepare(two_sources(make, tmp_path, *keys), lambda line: None)
+    assert kept == {key: made[key] for key in kept}
+    assert report_of(store) == json.loads((tmp_path / "other" / "report.json").read_text())
 
 
 def test_a_store_of_something_else_is_refused(make, tmp_path):

@@ -3,14 +3,10 @@
 import sys
 from collections import Counter
 
+from corpora import write
+
 from bert_jax.data.corpus import Reading, documents
 from bert_jax.data.sources import pydocs
-
-
-def write(path, content: bytes):
-    path.write_bytes(content)
-    return path
-
 
 MODULE = b'''"""The module tells a long story about what it is for.
     It goes on for a while.

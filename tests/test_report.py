@@ -38,7 +38,12 @@ def write(directory, train, tokenizer, heldout=None) -> list[dict]:
     arrays = {"documents": 2, "tokens": 0}
     both = (("train", train), ("heldout", heldout or train))
     counts = {what: {name: len(split[k]) for name, split in both} for what, k in arrays.items()}
-    return [{"source": "made", **counts}]
+    return [{"source": "made", "format": "lines", **counts}]
+
+
+def make(config, directory, tokenizer, counted, sources) -> dict:
+    numbers = report.measure(directory, tokenizer, counted, sources)
+    return report.make(config, directory, tokenizer, numbers)
 
 
 def flat(documents) -> tuple:
@@ -54,7 +59,7 @@ def test_numbers_are_those_of_a_plain_count(tmp_path, monkeypatch):
     pieces = [("##" if n % 3 == 0 else "") + "x" * (n % 17 + 1) + str(n) for n in range(995)]
     tokenizer = make_tokenizer(pieces)
     sources = write(tmp_path, flat(documents), tokenizer, flat(documents[:9]))
-    made = report.make(small_config(), tmp_path, tokenizer, CLEAN, sources)
+    made = make(small_config(), tmp_path, tokenizer, CLEAN, sources)
     sentences = [sentence for document in documents for sentence in document]
     tokens = [piece for sentence in sentences for piece in sentence]
     lengths = [sum(map(len, document)) for document in documents]
@@ -99,13 +104,13 @@ def test_weights_are_those_of_an_epoch(tmp_path):
     rows = [np.bincount(ids, minlength=tokenizer.size) for ids in (first, second)]
     np.save(tmp_path / "unigrams.npy", np.stack(rows))
     sources = [
-        {"source": name, "documents": {"train": 1, "heldout": 1}, "tokens": {"train": number}}
+        {"source": name, "format": "lines", "documents": {"train": 1}, "tokens": {"train": number}}
         for name, number in (("a", 4), ("b", 6))
     ]
     config = small_config("corpus.source=a,b", "corpus.weights=(3,1)")
-    made = report.make(config, tmp_path, tokenizer, CLEAN, sources)
-    together = np.bincount(np.concatenate([first, first, first, second]))
-    shares = together[together > 0] / 18
+    made = make(config, tmp_path, tokenizer, CLEAN, sources)
+    once = np.bincount(np.concatenate([first, second]))  # the entropy is of the text as it is
+    shares = once[once > 0] / 10
     assert made["unigram_entropy"] == pytest.approx(-(shares * np.log(shares)).sum())
     assert made["unknown_share"] == pytest.approx(3 / 18)
     assert [source["share"] for source in made["sources"]] == pytest.approx([12 / 18, 6 / 18])
@@ -166,11 +171,12 @@ SILENT = {
 }
 
 
-def cautions(directory, shape, counted, overrides, tokenizer=None) -> list[dict]:
+def cautions(directory, shape, counted, overrides, tokenizer=None, form="lines") -> list[dict]:
     tokenizer = tokenizer or make_tokenizer()
     sources = write(directory, corpus(**shape), tokenizer, corpus(documents=60))
+    sources[0]["format"] = form
     counted = CLEAN._replace(**counted)
-    made = report.make(small_config(*overrides), directory, tokenizer, counted, sources)
+    made = make(small_config(*overrides), directory, tokenizer, counted, sources)
     lines = report.describe(made)
     for each in made["warnings"]:
         assert f"warning: {each['what']}; {each['remedy']}" in lines
@@ -194,7 +200,7 @@ def test_no_caution(tmp_path, name):
 def test_few_heldout_documents(tmp_path):
     tokenizer = make_tokenizer()
     sources = write(tmp_path, corpus(), tokenizer, corpus(documents=49))
-    made = report.make(small_config(), tmp_path, tokenizer, CLEAN, sources)
+    made = make(small_config(), tmp_path, tokenizer, CLEAN, sources)
     assert [(each["name"], each["number"]) for each in made["warnings"]] == [("few_heldout", 49)]
 
 
@@ -217,6 +223,41 @@ def test_what_was_dropped_and_why(tmp_path, reason, number, override, remedy):
     assert (remedy or f"change config.{override}") in caution["remedy"]
     assert f"{number:,} {reason}" in caution["what"]
     assert not cautions(tmp_path / "less", {}, dict(problems={reason: number // 5}), (override,))
+
+
+def test_shares_are_of_all_that_was_there(tmp_path):
+    """Beside ten times as many lines that a filter leaves out, 5,000 are no hundredth."""
+    problems = {"lines under 20 characters": 600_000, "lines not UTF-8": 5000}
+    [caution] = cautions(tmp_path, {}, dict(problems=problems), ("filter.line_characters=20",))
+    assert caution["number"] == pytest.approx(600_000 / (605_000 + 10 * (12_000 + 60)))
+    assert "600,000 lines" in caution["what"]
+
+
+def test_a_source_that_gives_nothing(tmp_path):
+    tokenizer = make_tokenizer()
+    sources = write(tmp_path, corpus(), tokenizer, corpus(documents=60))
+    none = {"documents": {"train": 0, "heldout": 3}, "tokens": {"train": 0, "heldout": 9}}
+    sources += [sources[0] | none | {"source": name} for name in ("b.txt", "c.txt")]
+    counts = np.load(tmp_path / "unigrams.npy")
+    np.save(tmp_path / "unigrams.npy", np.concatenate([counts, 0 * counts, 0 * counts]))
+    found = make(small_config(), tmp_path, tokenizer, CLEAN, sources)["warnings"]
+    assert [each["what"].split()[0] for each in found] == ["b.txt", "c.txt"]
+    assert all("config.corpus.source" in each["remedy"] for each in found)
+
+
+@pytest.mark.parametrize("form, asked", [("lines", True), ("jsonl", False), ("text", False)])
+def test_blank_lines_part_documents_of_lines_alone(tmp_path, form, asked):
+    [caution] = cautions(tmp_path, *CAUTIONS["parted_documents"], form=form)
+    assert ("blank lines" in caution["remedy"]) == asked
+
+
+def test_a_repeated_sentence_is_shown_by_its_beginning(tmp_path):
+    tokenizer = make_tokenizer()
+    sources = write(tmp_path, corpus(), tokenizer, corpus(documents=60))
+    counted = CLEAN._replace(repeated_share=0.02, most_repeated=[[900, "Read on " * 250]])
+    lines = report.describe(make(small_config(), tmp_path, tokenizer, counted, sources))
+    shown = [line for line in lines if "Read on Read on" in line]
+    assert len(shown) == 2 and max(map(len, shown)) < 300
 
 
 def test_many_pieces_a_word_where_words_have_spaces(tmp_path):
@@ -244,6 +285,8 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
         "corpus.workers": 1,
         "corpus.heldout": 0.2,
         "tokenizer.size": 200,
+        "objective.pairs": "sop",
+        "objective.masking": "whole_word",
         "store": tmp_path / "store",
     }
     keys = [f"--config.{key}={value}" for key, value in options.items()]
@@ -253,6 +296,7 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
     rest, overrides = main.split_overrides(shlex.split(command))
     assert rest[:4] == ["bert-jax", "pretrain", "--config", "bert_tiny"]
     config = configs.load(rest[3], overrides)
+    assert (config.objective.pairs, config.objective.masking) == ("sop", "whole_word")
     assert prepare.open_or_refuse(config).manifest["splits"]["heldout"]["documents"] == 12
     assert "warning: 12 documents are held out" in text
 
@@ -270,4 +314,3 @@ def test_lines_parted_by_blank_lines_are_no_documents(tmp_path):
     # Some of the sentences stand in the corpus more than once, too.
     assert short["lines"] - short["corpus"] == {"short_documents", "duplicates"}
     assert "objective.pairs=none" in made["lines"]["recommendation"]["overrides"]
-    assert json.loads((tmp_path / "lines" / "report.json").read_text())["warnings"]

@@ -7,6 +7,7 @@ import absl.logging
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from corpora import read_sources
 
 from bert_jax import config as configs
 from bert_jax.data import corpus
@@ -57,14 +58,7 @@ def open_source(data_dir, name, *overrides):
 
 
 def read(source):
-    problems = Counter()
-    blocks = list(source.blocks(problems))
-    found = [
-        document
-        for block in blocks
-        for document in corpus.documents(block, source.reading, problems)
-    ]
-    return found, dict(problems)
+    return read_sources([source])
 
 
 def test_every_text_once_and_in_the_order_of_the_files(data_dir):

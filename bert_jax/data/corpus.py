@@ -5,6 +5,8 @@ documents. Cutting blocks is cheap and done by one process; `documents` turns a 
 and is done by many.
 """
 
+import codecs
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,6 +21,10 @@ from bert_jax.errors import BadInput
 
 BLOCK = 1 << 20  # bytes of text that are worked on together, about
 PROBE = 1 << 16  # bytes that are read at a time to see whether a file is what it should be
+PROBED = 1 << 20  # bytes that are read for it in all
+# How files of a format begin, and no others of text.
+SIGNS = {"wiki": re.compile(rb"<doc "), "jsonl": re.compile(rb'\{\s*"')}
+ARTICLE = re.compile(rb"^[ \t]*<doc ", re.MULTILINE)
 
 Block = list[bytes]
 
@@ -99,24 +105,47 @@ def open_source(config, name: str, form: str) -> Source:
         known = tfds.what_is_read(dataset) if tfds.is_prepared(dataset) else {}
         return Source(name, reading, known, dataset=dataset)
     paths = files.find_files(name)
-    if form == "jsonl":
-        for path in paths:
+    for path in paths:
+        if form == "jsonl":
             check_records(path, config.corpus.field)
+        else:
+            check_form(path, form)
     return Source(name, reading, files.files_read(paths), tuple(paths))
 
 
 def check_records(path: Path, field: str) -> None:
     """Refuses a file of JSON lines if none of the lines in its first megabyte has a text under the field."""
-    problems, size = Counter(), 0
-    for piece in files.read_lines(path, Counter(), files.LONGEST_RECORD, PROBE):
+    problems = Counter()
+    for piece in beginning(path, files.LONGEST_RECORD):
         if any(True for _ in text.records(piece, field, problems)):
             return
-        size += len(piece)
-        if size >= 1 << 20:
-            break
     if problems:
         found = ", ".join(f"{number:,} {reason}" for reason, number in problems.items())
         raise BadInput(f"{path}: no line with a text under config.corpus.field={field!r}: {found}")
+
+
+def check_form(path: Path, form: str) -> None:
+    """Refuses a text file whose first line that is not blank speaks for another format."""
+    pieces = (piece.removeprefix(codecs.BOM_UTF8).lstrip() for piece in beginning(path))
+    first = next(filter(None, pieces), b"")
+    for other, sign in SIGNS.items():
+        if other != form and sign.match(first):
+            line = first.split(b"\n")[0][:40].decode(errors="replace")
+            raise BadInput(
+                f"config.corpus.format={form}: {path} begins like a file of the format {other}: {line.rstrip()}"
+            )
+    if form == "wiki" and first and not any(ARTICLE.search(piece) for piece in beginning(path)):
+        raise BadInput(f"config.corpus.format=wiki: {path}: no line begins with <doc")
+
+
+def beginning(path: Path, longest: int = files.LONGEST_LINE) -> Iterator[bytes]:
+    """The first megabyte of a file, in pieces of whole lines of up to `longest` bytes."""
+    size = 0
+    for piece in files.read_lines(path, Counter(), longest, PROBE):
+        yield piece
+        size += len(piece)
+        if size >= PROBED:
+            return
 
 
 def materialize(source: Source, directory: Path, run: Callable) -> Source:

@@ -120,7 +120,8 @@ def keep(config) -> dict:
                 f"{config.store}: made from {describe_files(there)}, but config.corpus.source {source.name!r} names"
                 f" {describe_files(now)} now; prepare into a new directory"
             )
-    return json.loads((store.path / "report.json").read_text())
+    numbers = json.loads((store.path / "report.json").read_text())
+    return report.make(config, store.path, tokenizers.load(store.path / "tokenizer"), numbers)
 
 
 def describe_files(known: dict) -> str:
@@ -238,8 +239,9 @@ def finish(
     np.save(directory / "unigrams.npy", written.unigrams)
     table = table_of_sources(sources, written)
     counted = count(encoded, chosen, written, tokenizer)
-    result = report.make(config, directory, tokenizer, counted, table)
-    (directory / "report.json").write_text(json.dumps(result, indent=1) + "\n")
+    numbers = report.measure(directory, tokenizer, counted, table)
+    (directory / "report.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    result = report.make(config, directory, tokenizer, numbers)
     text = "".join(f"{line}\n" for line in report.describe(result))
     (directory / "report.txt").write_text(text, encoding="utf-8")
     content = {path: stores.digest(directory / path) for path in content_paths()}

@@ -29,16 +29,14 @@ class Counted(NamedTuple):
     most_repeated: list  # of [times, text], at most 5
 
 
-def make(config, directory: Path, tokenizer, counted: Counted, sources: list[dict]) -> dict:
-    """The report as plain data: a function of the corpus and the config, not of time or place.
+def measure(directory: Path, tokenizer, counted: Counted, sources: list[dict]) -> dict:
+    """The numbers of a store, as plain data: what report.json holds, whatever is to be done with the store.
 
     `directory` holds unigrams.npy (int64[sources, V]) and both splits; `sources` is a list of
-    {"source": name, "documents": {split: number}, "tokens": {split: number}}.
+    {"source": name, "format": form, "documents": {split: number}, "tokens": {split: number}}.
     """
     train = measures.Arrays.open(directory / "train")
-    unigrams = np.load(directory / "unigrams.npy").reshape(-1, tokenizer.size)
-    weights = np.array(config.corpus.weights or [1.0] * len(sources), np.float64)
-    report = {
+    return {
         "bytes": counted.bytes,
         "documents_read": counted.documents,
         "empty": counted.empty,
@@ -49,11 +47,25 @@ def make(config, directory: Path, tokenizer, counted: Counted, sources: list[dic
         "repeated_share": float(counted.repeated_share),
         "most_repeated": [[int(times), text] for times, text in counted.most_repeated],
         **{name: measures.Arrays.open(directory / name).counts() for name in SPLITS},
-        "sources": measures.of_sources(sources, weights),
-        **measures.of_pieces(unigrams, weights, tokenizer),
+        "sources": sources,
+        **measures.of_vocabulary(measures.unigrams(directory, tokenizer), tokenizer),
         **measures.of_lengths(train),
         "spaceless_share": measures.spaceless_share(train.tokens, tokenizer),
         "first_documents": measures.first_documents(train, tokenizer),
+    }
+
+
+def make(config, directory: Path, tokenizer, numbers: dict) -> dict:
+    """The report: the `numbers` of the store in `directory`, with those of an epoch, warnings and a recommendation.
+
+    These follow from the config too, from keys (weights, pairs, masking) that a finished store may be used with in
+    other ways than it was made with.
+    """
+    sources = numbers["sources"]
+    weights = np.array(config.corpus.weights or [1.0] * len(sources), np.float64)
+    report = numbers | {
+        "sources": measures.of_sources(sources, weights),
+        **measures.of_epoch(measures.unigrams(directory, tokenizer), weights, tokenizer),
     }
     report["warnings"] = cautions.warnings(config, report)
     report["recommendation"] = advice.recommend(config, report)
@@ -98,7 +110,7 @@ def describe_counts(report: dict) -> Iterator[str]:
     if report["repeated_dropped"]:
         yield f"left out: {report['repeated_dropped']:,} repeated sentences"
     for times, text in report["most_repeated"]:
-        yield f"  {times:,} times: {text}"
+        yield f"  {times:,} times: {measures.excerpt(text)}"
 
 
 def describe_pieces(report: dict) -> Iterator[str]:

@@ -97,5 +97,6 @@ def check_number(documents: int, problems: dict) -> None:
         what = "no document" if not documents else f"{documents} document{'s' * (documents > 1)}"
         reasons = "".join(f", {number} {reason}" for reason, number in sorted(problems.items()))
         raise BadInput(
-            f"corpus: {what} with text{reasons}; two to train on and two held out are the least"
+            f"corpus: {what} with text{reasons}; two to train on and two held out are the least;"
+            " is config.corpus.format right?"
         )

@@ -89,8 +89,10 @@ def recommend(config, report: dict) -> dict:
     )
     overrides = of_run(size, steps, rows) | of_store(config)
     pairs = "none" if "short_documents" in warned else config.objective.pairs
-    if pairs != configs.base().objective.pairs:
-        overrides["objective.pairs"] = pairs
+    objective = {"pairs": pairs, "masking": config.objective.masking}
+    for key, value in objective.items():
+        if value != configs.base().objective[key]:
+            overrides[f"objective.{key}"] = value
     return {
         "size": size,
         "layers": layers,

@@ -1,6 +1,9 @@
 """Warnings about a corpus: what is likely to hurt a run, each with its number and its remedy."""
 
+from collections import Counter
 from collections.abc import Iterator
+
+from bert_jax.data.reporting.measures import excerpt
 
 # A warning is given beyond these.
 SHORT_DOCUMENTS = 0.2  # share of documents with a single sentence
@@ -40,12 +43,23 @@ KEEP = {
 
 def warnings(config, report: dict) -> list[dict]:
     """[{name, number, what, remedy}]: what is likely to hurt a run, and the key that mends it."""
-    given = (of_documents, of_repetition, of_dropped, of_amount, of_vocabulary)
+    given = (of_sources, of_documents, of_repetition, of_dropped, of_amount, of_vocabulary)
     return [
         {"name": name, "number": number, "what": what, "remedy": remedy}
         for group in given
         for name, number, what, remedy in group(config, report)
     ]
+
+
+def of_sources(config, report: dict) -> Iterator[tuple]:
+    for source in report["sources"]:
+        if not source["documents"]["train"]:
+            yield (
+                "empty_source",
+                0,
+                f"{source['source']} has given no document to train on",
+                "is it empty, or a copy of another part of config.corpus.source?",
+            )
 
 
 def of_documents(config, report: dict) -> Iterator[tuple]:
@@ -58,13 +72,19 @@ def of_documents(config, report: dict) -> Iterator[tuple]:
             "set config.objective.pairs=none, or join documents (in the format lines only a blank line ends one;"
             " config.corpus.sentences=rules finds sentences inside of lines)",
         )
+    lines = any(source["format"] == "lines" for source in report["sources"])
+    ends = (
+        "are documents parted by blank lines? see config.corpus.format"
+        if lines
+        else "is each really one? see config.corpus.format and config.corpus.field"
+    )
     share = report["longest_document_share"]
     if share > LARGEST_DOCUMENT:
         yield (
             "large_document",
             share,
             f"one document has {share:.0%} of the training tokens",
-            "are documents parted by blank lines? see config.corpus.format",
+            ends,
         )
     parted = report["problems"].get("documents parted", 0)
     if parted:
@@ -72,7 +92,7 @@ def of_documents(config, report: dict) -> Iterator[tuple]:
             "parted_documents",
             parted,
             f"{parted:,} times a document was so long that it was parted",
-            "are documents parted by blank lines? see config.corpus.format",
+            ends,
         )
     mean = report["mean_sentence"]
     if mean > LONG_SENTENCES:
@@ -88,7 +108,7 @@ def of_documents(config, report: dict) -> Iterator[tuple]:
 def of_repetition(config, report: dict) -> Iterator[tuple]:
     share = report["repeated_share"]
     if share > REPEATED:
-        most = "".join(f' (such as "{text}")' for _, text in report["most_repeated"][:1])
+        most = "".join(f' (such as "{excerpt(text)}")' for _, text in report["most_repeated"][:1])
         yield (
             "repeated_sentences",
             share,
@@ -111,20 +131,31 @@ def of_dropped(config, report: dict) -> Iterator[tuple]:
     splits = report["train"], report["heldout"]
     kept = {"lines": sum(split["sentences"] for split in splits)}
     kept["documents"] = sum(split["documents"] for split in splits)
-    for reason, number in report["problems"].items():
-        what, *words = reason.split()
-        if what not in kept or reason == "documents parted":
-            continue
-        key = next((key for word, key in FILTERS[what].items() if word in words), "")
-        unit = "documents" if RECORDS & set(words) and not key else what
-        share = number / (number + kept[unit])
+    reasons = [of_reason(reason) for reason in report["problems"] if is_drop(reason)]
+    dropped = Counter()
+    for reason, *_, unit in reasons:
+        dropped[unit] += report["problems"][reason]
+    for reason, what, key, unit in reasons:
+        number = report["problems"][reason]
+        share = number / (dropped[unit] + kept[unit])
         if share > (FILTERED if key else DROPPED):
             yield (
                 f"dropped_{what}",
                 share,
                 f"{share:.1%} of the {what} were left out: {number:,} {reason}",
-                filter_remedy(config, key) if key else remedy(words),
+                filter_remedy(config, key) if key else remedy(reason.split()),
             )
+
+
+def is_drop(reason: str) -> bool:
+    return reason.split()[0] in FILTERS and reason != "documents parted"
+
+
+def of_reason(reason: str) -> tuple[str, str, str, str]:
+    """(reason, what it drops in words, the filter that drops it or '', what these are: lines or documents)."""
+    what, *words = reason.split()
+    key = next((key for word, key in FILTERS[what].items() if word in words), "")
+    return reason, what, key, "documents" if RECORDS & set(words) and not key else what
 
 
 def filter_remedy(config, key: str) -> str:

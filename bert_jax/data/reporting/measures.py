@@ -14,11 +14,10 @@ from bert_jax.data.store import ARRAYS, entropy
 
 PART = 1 << 20  # lengths at a time
 SHOWN = 10  # longest and commonest pieces
+EXCERPT = 100  # characters
 SHOWN_DOCUMENTS, SHOWN_SENTENCES, SHOWN_PIECES = 3, 3, 30
-SAMPLES, SAMPLE = (
-    16,
-    512,
-)  # spans of the training tokens in which scripts are looked for; tokens of each
+# Spans of the training tokens in which scripts are looked for; tokens of each.
+SAMPLES, SAMPLE = 16, 512
 # Thai, Lao, Tibetan, Myanmar, Khmer, Japanese, Chinese: a "word" between spaces is a phrase there.
 SPACELESS = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -51,28 +50,45 @@ def of_sources(sources: list[dict], weights: np.ndarray) -> list[dict]:
     ]
 
 
-def of_pieces(unigrams: np.ndarray, weights: np.ndarray, tokenizer) -> dict:
-    """What int64[sources, V] counts of pieces tell; shares and entropy are those of an epoch."""
+def unigrams(directory: Path, tokenizer) -> np.ndarray:
+    """int64[sources, V]: how often each piece stands in the training split."""
+    return np.load(directory / "unigrams.npy").reshape(-1, tokenizer.size)
+
+
+def of_vocabulary(unigrams: np.ndarray, tokenizer) -> dict:
+    """How much of the vocabulary is used, and its longest pieces that are."""
     counts = unigrams.sum(0)
-    shares = weights @ unigrams
-    shares = shares / shares.sum()
     ordinary = np.ones(len(counts), bool)
     ordinary[list(tokenizer.special.values())] = False
     used = np.flatnonzero(ordinary & (counts > 0))
     longest = sorted(used, key=lambda piece: (-length(tokenizer.readable(piece)), piece))[:SHOWN]
-    commonest = np.argsort(-shares, kind="stable")[:SHOWN]
     return {
-        "unigram_entropy": entropy(shares),
-        "pieces_per_word": float(1 / max(shares[tokenizer.word_starts].sum(), 1e-9)),
-        "unknown_share": float(shares[tokenizer.unk]),
         "unused_share": float(1 - len(used) / max(ordinary.sum(), 1)),
         "longest_pieces": [[tokenizer.readable(piece), int(counts[piece])] for piece in longest],
+    }
+
+
+def of_epoch(unigrams: np.ndarray, weights: np.ndarray, tokenizer) -> dict:
+    """What the pieces of an epoch tell, in which each source is read `weights` times: shares; and the entropy in nats
+    of the text as it is, since held-out text, which has no weights, is compared with it."""
+    shares = weights @ unigrams
+    shares = shares / shares.sum()
+    commonest = np.argsort(-shares, kind="stable")[:SHOWN]
+    return {
+        "unigram_entropy": entropy(unigrams.sum(0)),
+        "pieces_per_word": float(1 / max(shares[tokenizer.word_starts].sum(), 1e-9)),
+        "unknown_share": float(shares[tokenizer.unk]),
         "commonest_pieces": [
             [tokenizer.readable(piece), float(shares[piece])]
             for piece in commonest
             if shares[piece]
         ],
     }
+
+
+def excerpt(text: str) -> str:
+    """The beginning of a text, to be shown on a line."""
+    return text if len(text) <= EXCERPT else text[:EXCERPT] + " …"
 
 
 def length(piece: str) -> int:
