@@ -20,7 +20,6 @@ from pathlib import Path
 
 from bert_jax.errors import BadInput
 
-
 TERMINATED = 128 + signal.SIGTERM  # the exit code that shells give
 
 
