@@ -26,13 +26,16 @@ def test_in_use_is_refused_and_touched_by_nobody(tmp_path):
 
 
 def test_places_that_cannot_be_renamed_to(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(BadInput, match="config.store='.': is the current directory"):
+        workplace.locate(".")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "circle").symlink_to("circle")
     (tmp_path / "mounted").mkdir()
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(os.path, "ismount", lambda path: path.name == "mounted")
     for store, message in [
-        (".", "is the current directory"),
         ("circle", "a link that leads to itself"),
         ("mounted", "is a mount point"),
         ("file", "exists, and is not a token store"),
