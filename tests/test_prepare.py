@@ -341,7 +341,7 @@ def test_a_machine_that_cannot_read_loses_nothing(make, tmp_path, monkeypatch, s
     vocabulary = f"tokenizer.path={tmp_path}/words/vocab.txt"
     tokenizers.train("wordpiece", texts, 150, True).save(tmp_path / "words")
     config = make(texts[250:], both, vocabulary)
-    read = sources.read_lines
+    read = sources.texts
 
     def fail(path, *rest):
         if path.name == "other.txt":
@@ -349,7 +349,7 @@ def test_a_machine_that_cannot_read_loses_nothing(make, tmp_path, monkeypatch, s
         return read(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "read_lines", fail)
+        patch.setattr(sources, "texts", fail)
         with pytest.raises(Unfinished, match="Input/output error: '.*other.txt'.*continues"):
             prepare(config)
     kept, lines = len(corpora.shard_files(config)), []
