@@ -1,5 +1,6 @@
 """The tests' small world: a config of width 32 and two layers, its objective, and batches with holes."""
 
+import corpora
 import jax
 import numpy as np
 
@@ -71,15 +72,5 @@ def small_params(objective, seed: int = 0):
 
 
 def write_corpus(path, documents: int, seed: int = 0) -> None:
-    """A text file of different documents, a sentence a line, in which some words follow from others."""
-    draw = np.random.default_rng(seed)
-    words = [f"{a}{b}" for a in ("ka", "lo", "mi", "nu", "pe", "ra") for b in ("s", "t", "n", "")]
-    parts = []
-    for _ in range(documents):
-        sentences = []
-        for _ in range(draw.integers(3, 12)):
-            start = draw.integers(len(words))
-            length = draw.integers(4, 12)
-            sentences.append(" ".join(words[(start + k) % len(words)] for k in range(length)))
-        parts.append("\n".join(sentences))
-    path.write_text("\n\n".join(parts) + "\n")
+    """A text file of random documents, a sentence a line."""
+    corpora.write(path, corpora.make_text(documents, seed))
