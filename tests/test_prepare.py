@@ -341,15 +341,14 @@ def test_a_machine_that_cannot_read_loses_nothing(make, tmp_path, monkeypatch, s
     vocabulary = f"tokenizer.path={tmp_path}/words/vocab.txt"
     tokenizers.train("wordpiece", texts, 150, True).save(tmp_path / "words")
     config = make(texts[250:], both, vocabulary)
-    read = sources.texts
 
-    def fail(path, *rest):
-        if path.name == "other.txt":
-            raise OSError(errno.EIO, "Input/output error", str(path))
-        return read(path, *rest)
+    def fail(path, mode):
+        if path.name == "other.txt" and corpora.shard_files(config):
+            raise OSError(errno.EIO, "Input/output error")
+        return open(path, mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "texts", fail)
+        patch.setattr(sources, "open", fail, raising=False)
         with pytest.raises(Unfinished, match="Input/output error: '.*other.txt'.*continues"):
             prepare(config)
     kept, lines = len(corpora.shard_files(config)), []
