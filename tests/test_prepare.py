@@ -128,10 +128,11 @@ def test_unigrams_of_each_source_and_entropy(make, tmp_path):
     assert store.manifest["unigram_entropy"] == pytest.approx(-np.log(share).mean(), rel=1e-12)
 
 
-def test_bits_do_not_depend_on_the_workers(make, tmp_path, small_parts):
+@pytest.mark.parametrize("workers", [2, pytest.param(7, marks=pytest.mark.slow)])
+def test_bits_do_not_depend_on_the_workers(make, tmp_path, small_parts, workers):
     filters = "filter.near_duplicates=0.5", "filter.repeats=2"
     one = prepare(two_sources(make, tmp_path, *filters))
-    more = "corpus.workers=3", f"store={tmp_path / 'more'}"
+    more = f"corpus.workers={workers}", f"store={tmp_path / 'more'}"
     assert files(one.path) == files(prepare(two_sources(make, tmp_path, *filters, *more)).path)
     found = report_of(one)
     assert found["duplicates"] and found["near_duplicates"] and found["repeated_dropped"]
