@@ -126,9 +126,9 @@ def owner(digest: str | None, name: str, files: dict) -> str:
 
 
 def damaged_indexes(directory: Path) -> list[str]:
-    """Files of cached rows that cannot be used."""
+    """Files of cached rows that cannot be used; those of other versions are not looked at, as by the stream."""
     damaged = []
-    for path in sorted((directory / INDEX).glob("*")):
+    for path in sorted((directory / INDEX).glob(f"*-v{index.VERSION}-*")):
         split = path.name.partition("-")[0]
         if path.suffix == ".json" and not is_json(path):
             damaged.append(f"{INDEX}/{path.name}")
