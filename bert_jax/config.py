@@ -336,7 +336,8 @@ def check_model(config: ConfigDict, values: dict) -> None:
     require(shares <= 1, "objective.random_share", values, "with mask_share it is over 1")
     require(0 <= config.optimizer.beta1 < 1, "optimizer.beta1", values, "expected from 0 up to 1")
     require(0 < config.optimizer.beta2 < 1, "optimizer.beta2", values, "expected between 0 and 1")
-    require(config.optimizer.epsilon > 0, "optimizer.epsilon", values, "expected more than 0")
+    for key in ("model.epsilon", "optimizer.epsilon"):
+        require(values[key] > 0, key, values, "expected more than 0")
 
 
 def check_phases(config: ConfigDict, values: dict) -> None:

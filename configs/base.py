@@ -67,6 +67,7 @@ def get_config() -> ConfigDict:
     config.model.dropout = 0.1  # on embeddings, attention output and feed-forward output
     config.model.attention_dropout = 0.1  # on attention probabilities
     config.model.activation = "gelu_tanh"  # gelu_tanh (the original), gelu, relu
+    config.model.epsilon = 1e-12  # of layer norms
     config.model.initializer = 0.02  # standard deviation of the truncated normal
 
     config.objective = ConfigDict()

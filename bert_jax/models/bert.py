@@ -11,8 +11,6 @@ from flax import linen as nn
 from bert_jax import hash
 from bert_jax.models import layers
 
-EPSILON = 1e-12  # of layer norms
-
 
 class Encoder(nn.Module):
     """Rows of tokens to vectors."""
@@ -27,6 +25,7 @@ class Encoder(nn.Module):
     dropout: float
     attention_dropout: float
     activation: str
+    epsilon: float
     initializer: float
     dtype: jnp.dtype
     gradient_dtype: jnp.dtype
@@ -40,7 +39,7 @@ class Encoder(nn.Module):
             self.initializer,
             self.gradient_dtype,
         )
-        self.embedder_norm = layers.layer_norm(EPSILON, self.dtype)
+        self.embedder_norm = layers.layer_norm(self.epsilon, self.dtype)
         self.blocks = [
             layers.Block(
                 heads=self.heads,
@@ -49,7 +48,7 @@ class Encoder(nn.Module):
                 dropout=self.dropout,
                 attention_dropout=self.attention_dropout,
                 initializer=self.initializer,
-                epsilon=EPSILON,
+                epsilon=self.epsilon,
                 gradient_dtype=self.gradient_dtype,
             )
             for _ in range(self.layers)

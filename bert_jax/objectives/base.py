@@ -97,7 +97,7 @@ class MaskedLMHead(nn.Module):
     activation: str
     initializer: float
     gradient_dtype: jnp.dtype
-    epsilon: float = 1e-12
+    epsilon: float
 
     @nn.compact
     def __call__(self, x, masked_positions, attend):

@@ -16,7 +16,11 @@ class Pretrainer(nn.Module):
     def setup(self):
         encoder = self.encoder
         self.mlm = base.MaskedLMHead(
-            encoder.vocabulary, encoder.activation, encoder.initializer, encoder.gradient_dtype
+            encoder.vocabulary,
+            encoder.activation,
+            encoder.initializer,
+            encoder.gradient_dtype,
+            encoder.epsilon,
         )
         if self.paired:
             self.pair = layers.Dense(2, encoder.initializer, encoder.gradient_dtype)

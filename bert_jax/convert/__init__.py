@@ -1,0 +1,1 @@
+"""Weights in and out: Hugging Face directories and Google's TensorFlow checkpoints."""
