@@ -375,6 +375,13 @@ def may_change(key: str) -> bool:
     return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
 
 
+def is_of_model(key: str) -> bool:
+    """Whether imported parameters would mean something else with another value."""
+    group, _, name = key.partition(".")
+    free = ("dropout", "attention_dropout", "initializer")
+    return (group == "model" and name not in free) or key in ("objective.name", "objective.pairs")
+
+
 def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     """The keys in which a run at `step` may not differ from its saved config: all but cadence, place and future."""
     before, after = phases(old), phases(new)
@@ -385,7 +392,7 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     refused = []
     for key, (was, now) in differences(old, new).items():
         group, _, rest = key.partition(".")
-        if may_change(key):
+        if may_change(key) or (step == 0 and not is_of_model(key)):
             continue
         if group == "phases":
             name, _, what = rest.partition(".")

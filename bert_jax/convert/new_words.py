@@ -1,0 +1,2 @@
+def extend(source, path):
+    raise NotImplementedError
