@@ -7,7 +7,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import batch, checkpoint, config, runtime, tokenizer, workdir
-from bert_jax.convert import huggingface, source
+from bert_jax.convert import google, huggingface, source
 from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
@@ -50,13 +50,15 @@ def open_run(directory: Path, overrides: list[str] = ()) -> Trained:
 
 
 def read_source(directory: Path) -> Source:
-    """A directory of another program's, in whatever format it is."""
+    """A directory of another program's, in whatever format it is. Raises BadInput for what is no model of ours."""
     if not directory.is_dir():
         hint = "a model from the hub is downloaded first: hf download NAME --local-dir DIR"
         raise BadInput(f"{directory}: no such directory; {hint}")
-    for reader in (huggingface,):
+    for reader in (huggingface, google):
         if reader.is_here(directory):
-            return reader.read(directory)
+            found = reader.read(directory)
+            source.check(found)
+            return found
     raise BadInput(
         f"{directory}: no model: neither a run, nor config.json and model.safetensors of Hugging Face, nor"
         " bert_config.json and bert_model.ckpt of the original program"
@@ -70,6 +72,7 @@ def open_source(found: Source, settings: ConfigDict | None, overrides: list[str]
     objective = base.make(settings, vocabulary)
     params, fresh, unused = source.parameters(found, settings, objective)
     facts = {"imported": {"source": found.place.name, "format": found.format, "unused": unused}}
+    facts["imported"]["left_out"] = found.left_out
     facts |= {"fresh": fresh, "vocabulary": vocabulary._asdict()}
     params = jax.device_put(params, jax.local_devices()[0])
     return Trained(settings, facts, vocabulary, found.tokenizer, objective, 0, params)

@@ -24,8 +24,7 @@ SIZES = {
     "intermediate_size": "feed_forward",
     "max_position_embeddings": "positions",
 }
-SETTINGS = {
-    "layer_norm_eps": ("epsilon", 1e-12),
+SHARES = {
     "hidden_dropout_prob": ("dropout", 0.1),
     "attention_probs_dropout_prob": ("attention_dropout", 0.1),
     "initializer_range": ("initializer", 0.02),
@@ -81,18 +80,37 @@ def read_settings(values: dict, path: Path) -> dict:
     for key, expected in FIXED.items():
         if values.get(key, expected) != expected:
             raise BadInput(f"{path}: {key} is {values[key]!r}, expected {expected!r}")
+    epsilon = share({"layer_norm_eps": 1e-12} | values, "layer_norm_eps", path)
+    return read_numbers(values, path) | {
+        "epsilon": epsilon,
+        "activation": activation(values, ACTIVATIONS, path),
+    }
+
+
+def read_numbers(values: dict, path: Path) -> dict:
+    """What config.json has in common with the original's bert_config.json -> keys of config.model."""
     settings = {ours: size(values, key, path) for key, ours in SIZES.items()}
     settings["segments"] = size({"type_vocab_size": 2} | values, "type_vocab_size", path)
-    for key, (ours, default) in SETTINGS.items():
-        value = values.get(key, default)
-        if type(value) not in (int, float):
-            raise BadInput(f"{path}: {key} is {value!r}, expected a number")
-        settings[ours] = float(value)
-    activation = values.get("hidden_act", "gelu")
-    if activation not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise BadInput(f"{path}: hidden_act is {activation!r}, expected one of {known}")
-    return settings | {"activation": ACTIVATIONS[activation]}
+    for key, (ours, default) in SHARES.items():
+        settings[ours] = share({key: default} | values, key, path)
+    if settings["width"] % settings["heads"]:
+        sizes = f"num_attention_heads {settings['heads']}, hidden_size {settings['width']}"
+        raise BadInput(f"{path}: {sizes}, which does not divide")
+    return settings
+
+
+def activation(values: dict, known: dict[str, str], path: Path) -> str:
+    """Ours, of the format's {theirs: ours}."""
+    name = values.get("hidden_act", "gelu")
+    if not isinstance(name, str) or name not in known:
+        raise BadInput(f"{path}: hidden_act is {name!r}, expected one of {', '.join(known)}")
+    return known[name]
+
+
+def share(values: dict, key: str, path: Path) -> float:
+    if type(values[key]) not in (int, float) or not 0 <= values[key] < 1:
+        raise BadInput(f"{path}: {key} is {values[key]!r}, expected a number from 0 up to 1")
+    return float(values[key])
 
 
 def size(values: dict, key: str, path: Path) -> int:

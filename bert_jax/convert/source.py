@@ -28,6 +28,7 @@ class Source(NamedTuple):
     tokenizer: Tokenizer
     shapes: dict[str, tuple[int, ...]]  # of its tensors, by the names of names.py
     load: Callable[[str], np.ndarray]  # a tensor, by such a name
+    left_out: int = 0  # tensors that are no parameters: an optimizer's state, buffers
 
     def parts(self) -> set[str]:
         """The parts of names.py that it has something of."""
@@ -77,13 +78,12 @@ class Parameters(NamedTuple):
 
 
 def parameters(source: Source, config: ConfigDict, objective: base.Objective) -> Parameters:
-    """The source's tensors as parameters of the objective. Raises BadInput at what does not fit."""
+    """The tensors of a source that `check` has seen, as parameters of the objective. Raises BadInput at NaN."""
     example = batch.synthetic(1, 8, 1, source.tokenizer.size)
     shapes = jax.eval_shape(objective.init, jax.random.key(0), example)
     leaves, tree = jax.tree.flatten_with_path(shapes)
     shapes = {sharding.path_name(path): leaf.shape for path, leaf in leaves}
     table = names.parameters(config.model.layers)
-    check(source, table)
     parts = source.parts()
     loaded = {
         item.path: ours(source, item, shapes[item.path])
@@ -128,33 +128,37 @@ def ours(source: Source, item: names.Parameter, shape: tuple[int, ...]) -> np.nd
 # --- The door -------------------------------------------------------------------------------------
 
 
-def check(source: Source, table: list[names.Parameter]) -> None:
-    """Refuses, in one line, tensors that are missing, surplus or of another shape than the settings say."""
-    problems, parts = [], source.parts() | {"encoder"}
-    rows = source.pieces
-    if source.tokenizer.size != rows:
-        raise BadInput(
-            f"{source.place}: the tokenizer has {source.tokenizer.size} pieces, the embedding {rows} rows;"
-            " if the rows beyond are padding, append a line [unusedN] for each to vocab.txt"
-        )
-    expected = {
-        getattr(item, source.format): (
-            item,
-            names.shape(item, source.settings, rows, source.format),
-        )
-        for item in table
-    }
+def check(source: Source) -> None:
+    """Refuses, in one line, tensors that are missing, surplus or of another shape than the settings say.
+
+    Only then do the sizes of the settings become those of arrays: they may be anything.
+    """
+    layers, number = source.settings["layers"], len(source.shapes)
+    if layers > number:
+        raise BadInput(f"{source.place}: {layers} layers in its settings, and {number} tensors")
+    table, parts = names.parameters(layers), source.parts() | {"encoder"}
+    expected, problems = {}, []
+    for item in table:
+        shape = names.shape(item, source.settings, source.pieces, source.format)
+        expected[getattr(item, source.format)] = item, shape
     for name, (item, shape) in expected.items():
         found = source.shapes.get(name)
         if found is None and item.part in parts:
             problems.append(f"{name} is missing, expected {show(shape)}")
         elif found is not None and found != shape:
             problems.append(f"{name} is {show(found)}, expected {show(shape)}")
-    for name in source.shapes.keys() - expected.keys():
+    for name in sorted(source.shapes.keys() - expected.keys()):
         problems.append(f"{name} {show(source.shapes[name])} has no place in a BERT")
     if problems:
         more = f" (and {len(problems) - 1} more tensors)" if len(problems) > 1 else ""
         raise BadInput(f"{source.place}: {problems[0]}{more}")
+    if source.tokenizer.size != source.pieces:
+        words = getattr(table[0], source.format)
+        raise BadInput(
+            f"{source.place}: the tokenizer has {source.tokenizer.size} pieces, {words} is"
+            f" {show(source.shapes[words])}; if the rows beyond are padding, append a line [unusedN] for each to"
+            " vocab.txt"
+        )
 
 
 def show(shape: tuple[int, ...]) -> str:

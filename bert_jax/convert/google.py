@@ -1,0 +1,229 @@
+"""The original program's checkpoints, in and out: bert_config.json, vocab.txt and bert_model.ckpt.* of TensorFlow."""
+
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax import sharding, workdir
+from bert_jax import tokenizer as tokenizers
+from bert_jax.convert import huggingface, names
+from bert_jax.convert.source import Source
+from bert_jax.errors import BadInput
+from bert_jax.tokenizers import wordpiece
+
+CONFIG, CHECKPOINT, NEWEST = "bert_config.json", "bert_model.ckpt", "checkpoint"
+TOKENIZER = "tokenizer_config.json"
+
+# The original's gelu is the tanh form; it has tanh and linear, too, which we have not.
+ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
+EPSILON = 1e-12  # written into the original's code
+
+# What optimizers keep of their own beside the parameters.
+STATE = re.compile(r"(.*/)?(global_step|(adam|lamb)_[mv]|Adam(_1)?|beta[12]_power|loss_scale)")
+FLOATS = ("float32", "float16", "bfloat16")  # float32 holds them all exactly
+
+
+def is_here(directory: Path) -> bool:
+    """Whether a directory is meant for the original program."""
+    return (directory / CONFIG).is_file() or bool(checkpoints(directory))
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def read(directory: Path) -> Source:
+    """Settings, tokenizer and the names of the tensors; raises BadInput for what cannot be one of our models.
+
+    Whether words are lower-cased is not in bert_config.json: the original takes it from the command line. It is what
+    tokenizer_config.json says, where there is one; else the vocabulary tells: a piece with a capital letter is of no
+    use where words are lower-cased, so with one (special pieces in brackets aside) the model is cased.
+    """
+    directory = Path(directory)
+    path = directory / CONFIG
+    values = workdir.read_json(path)
+    settings = read_settings(values, path)
+    pieces = huggingface.size(values, "vocab_size", path)
+    load = Loader(find(directory))
+    words = read_tokenizer(directory)
+    return Source(directory, "google", settings, pieces, words, load.shapes, load, load.left_out)
+
+
+def read_settings(values: dict, path: Path) -> dict:
+    """bert_config.json -> keys of config.model."""
+    activation = huggingface.activation(values, ACTIVATIONS, path)
+    settings = huggingface.read_numbers(values, path)
+    return settings | {"activation": activation, "epsilon": EPSILON}
+
+
+def checkpoints(directory: Path) -> list[Path]:
+    """The checkpoints in a directory, as TensorFlow names them: what stands before .index."""
+    return sorted(path.with_suffix("") for path in directory.glob("*.ckpt*.index"))
+
+
+def find(directory: Path) -> Path:
+    """The one checkpoint, or the one of several that the file `checkpoint` names."""
+    found = checkpoints(directory)
+    if not found:
+        raise BadInput(f"{directory}: no {CHECKPOINT}.index, nor any other *.ckpt*.index")
+    if len(found) == 1:
+        return found[0]
+    several = ", ".join(path.name for path in found)
+    newest = directory / NEWEST
+    if not newest.is_file():
+        raise BadInput(
+            f"{directory}: several checkpoints, {several}, and no file {NEWEST!r} that names one"
+        )
+    text = newest.read_text(encoding="utf-8", errors="replace")
+    named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
+    # It may be the path on the machine that wrote it.
+    chosen = [path for path in found if named and path.name == Path(named[1]).name]
+    if not chosen:
+        raise BadInput(f"{newest}: names none of {several}")
+    return chosen[0]
+
+
+class Loader:
+    """Shapes and values of a checkpoint's tensors. TensorFlow checks the CRC of every index block and every tensor."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.errors, load_checkpoint = errors(path), import_tensorflow(path).train.load_checkpoint
+        index = f"{path}.index"
+        self.reader = self.call(f"{index}: not readable", load_checkpoint, str(path))
+        types = self.reader.get_variable_to_dtype_map()
+        shapes = {
+            name: tuple(shape) for name, shape in self.reader.get_variable_to_shape_map().items()
+        }
+        self.check_size(shapes, types)
+        self.shapes = {name: shapes[name] for name in shapes if not STATE.fullmatch(name)}
+        self.left_out = len(shapes) - len(self.shapes)
+        for name in sorted(self.shapes):
+            if types[name].name not in FLOATS:
+                known = ", ".join(FLOATS)
+                raise BadInput(f"{path}: {name} is {types[name].name}, expected one of {known}")
+
+    def check_size(self, shapes: dict, types: dict) -> None:
+        """A shard that is missing, cut or of another checkpoint is told before its tensors are read."""
+        if any(types[name].size is None for name in shapes):
+            return  # strings, whose lengths are not in the index
+        expected = sum(
+            int(np.prod(shapes[name], dtype=np.int64)) * types[name].size for name in shapes
+        )
+        files = list(self.path.parent.glob(f"{self.path.name}.data-*"))
+        found = sum(file.stat().st_size for file in files)
+        if found != expected:
+            raise BadInput(
+                f"{self.path}.data-*: {found} bytes in {len(files)} files, by the index {expected} bytes"
+            )
+
+    def __call__(self, name: str) -> np.ndarray:
+        return self.call(f"{self.path}: {name} cannot be read", self.reader.get_tensor, name)
+
+    def call(self, problem: str, function, argument: str):
+        try:
+            return function(argument)
+        except self.errors as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise BadInput(f"{problem} ({reason})") from None
+
+
+def import_tensorflow(path: Path):
+    """TensorFlow, which accelerator images often lack, and which takes seconds to import."""
+    try:
+        import tensorflow
+    except ImportError:
+        raise BadInput(f"{path}: a TensorFlow checkpoint, and there is no TensorFlow") from None
+    return tensorflow
+
+
+def errors(path: Path) -> tuple[type[Exception], ...]:
+    """What TensorFlow's reader raises: the error's code picks the class, as the built-in ones for a short read."""
+    return import_tensorflow(path).errors.OpError, IndexError, ValueError, RuntimeError
+
+
+def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
+    cased = tokenizers.given(directory / wordpiece.FILE, lowercase=False)
+    path = directory / TOKENIZER
+    told = workdir.read_json(path).get("do_lower_case") if path.is_file() else None
+    lowercase = told if isinstance(told, bool) else not has_capitals(cased.pieces)
+    return tokenizers.Tokenizer(wordpiece.WordPiece(cased.pieces, lowercase))
+
+
+def has_capitals(pieces: list[str]) -> bool:
+    special = re.compile(r"\[.*\]")
+    return any(piece != piece.lower() for piece in pieces if not special.fullmatch(piece))
+
+
+# --- Writing --------------------------------------------------------------------------------------
+
+
+def write(
+    directory: Path,
+    config: ConfigDict,
+    vocabulary,
+    tokenizer: tokenizers.Tokenizer,
+    params,
+) -> None:
+    """bert_config.json, vocab.txt, bert_model.ckpt.{index,data-00000-of-00001}; and tokenizer_config.json, which the
+    original does not read, so that a later import need not guess whether words are lower-cased.
+
+    params: the tree that the objective's init makes; the heads that it has are written. Raises BadInput, before
+    anything is written, for a model that the original program could not compute.
+    """
+    directory = Path(directory)
+    check(directory, config, tokenizer)
+    tensorflow = import_tensorflow(directory / CHECKPOINT)
+    tensors = named(params, config.model.layers, vocabulary.size)
+    workdir.write_json(directory / CONFIG, config_of(config.model, vocabulary.size))
+    tokenizer.model.write(directory)
+    workdir.write_json(directory / TOKENIZER, {"do_lower_case": tokenizer.model.lowercase})
+    tensorflow.raw_ops.SaveV2(
+        prefix=str(directory / CHECKPOINT),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        # Shares the memory of arrays that lie as TensorFlow wants them, which those of JAX do.
+        tensors=[tensorflow.convert_to_tensor(array) for array in tensors.values()],
+    )
+
+
+def check(directory: Path, config: ConfigDict, tokenizer: tokenizers.Tokenizer) -> None:
+    """Refuses what the original program has no setting for."""
+    model = config.model
+    if model.activation not in ACTIVATIONS.values():
+        raise BadInput(
+            f"{directory}: config.model.activation={model.activation} is not in the original program, whose gelu is"
+            " our gelu_tanh"
+        )
+    if model.epsilon != EPSILON:
+        raise BadInput(
+            f"{directory}: config.model.epsilon={model.epsilon}, in the original program it is always {EPSILON}"
+        )
+    if tokenizer.model.kind != wordpiece.KIND:
+        raise BadInput(
+            f"{directory}: config.tokenizer.kind={tokenizer.model.kind}, the original program reads WordPiece alone"
+        )
+
+
+def config_of(model, pieces: int) -> dict:
+    """config.model -> bert_config.json."""
+    values = {theirs: model[ours] for theirs, ours in huggingface.SIZES.items()}
+    values["intermediate_size"] = model.feed_forward or 4 * model.width
+    values |= {theirs: model[ours] for theirs, (ours, _) in huggingface.SHARES.items()}
+    activation = next(name for name, ours in ACTIVATIONS.items() if ours == model.activation)
+    values |= {"hidden_act": activation, "type_vocab_size": model.segments, "vocab_size": pieces}
+    return dict(sorted(values.items()))
+
+
+def named(params, layers: int, pieces: int) -> dict[str, np.ndarray]:
+    """{the original's name: float32, without padding} of our parameters."""
+    leaves = {sharding.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
+    tensors = {}
+    for item in names.parameters(layers):
+        if item.path in leaves:
+            array = np.asarray(leaves[item.path], np.float32)
+            array = array[:pieces] if item.padded else array
+            tensors[item.google] = array.T if "google" in item.transposed else array
+    return tensors
