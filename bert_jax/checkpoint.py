@@ -50,18 +50,30 @@ def save(checkpoints: ocp.CheckpointManager, step: int, state: State) -> None:
     checkpoints.save(step, args=ocp.args.Composite(**items))
 
 
+def save_params(directory: Path, params) -> None:
+    """Step 0 of a run that starts from given parameters; it has no optimizer state yet."""
+    with manager(directory) as checkpoints:
+        args = ocp.args.Composite(params=ocp.args.StandardSave(params))
+        checkpoints.save(0, args=args)
+        checkpoints.wait_until_finished()
+
+
 def restore(checkpoints: ocp.CheckpointManager, step: int, shapes: State, places: State) -> State:
     """The state saved at `step`, laid out as `places`."""
+    items = restore_items(checkpoints, step, ITEMS, shapes, places)
+    return State(jax.device_put(jax.numpy.int32(step), places.step), **items)
+
+
+def restore_items(checkpoints, step: int, names, shapes: State, places: State) -> dict:
+    """Some of the ITEMS saved at `step`, by name."""
 
     def target(name):
         tree = sharding.placed(getattr(shapes, name), getattr(places, name))
         return ocp.args.StandardRestore(tree)
 
-    items = checkpoints.restore(
-        step, args=ocp.args.Composite(**{name: target(name) for name in ITEMS})
-    )
-    number = jax.device_put(jax.numpy.int32(step), places.step)
-    return State(number, *(items[name] for name in ITEMS))
+    args = ocp.args.Composite(**{name: target(name) for name in names})
+    items = checkpoints.restore(step, args=args)
+    return {name: items[name] for name in names}
 
 
 def restore_params(directory: Path, objective):

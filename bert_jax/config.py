@@ -261,6 +261,7 @@ def check(config: ConfigDict) -> None:
     require(config.seed < 2**32, "seed", values, "expected less than 2**32")
     check_modules(config)
     check_corpus(config, values)
+    check_bands(config, values)
     check_model(config, values)
     check_phases(config, values)
     multiple = config.checkpoint.every % config.log.every == 0
@@ -316,6 +317,11 @@ def check_corpus(config: ConfigDict, values: dict) -> None:
     hint = f"expected a number over 0 for each of {number} sources, or ()"
     real = all(type(weight) in (int, float) and 0 < weight <= 1000 for weight in weights)
     require(real and len(weights) in (0, number), "corpus.weights", values, hint)
+    symbols = 0 <= config.filter.line_symbols <= 1
+    require(symbols, "filter.line_symbols", values, "expected a share from 0 to 1")
+
+
+def check_bands(config: ConfigDict, values: dict) -> None:
     numbers = all(type(number) in (int, float) for number in config.bands)
     steps, least, largest = config.bands[::3], config.bands[1::3], config.bands[2::3]
     rising = list(steps) == sorted(set(steps)) and all(
@@ -323,8 +329,6 @@ def check_corpus(config: ConfigDict, values: dict) -> None:
     )
     hint = "expected rising steps, each with the least and largest normal loss"
     require(numbers and len(config.bands) % 3 == 0 and rising, "bands", values, hint)
-    symbols = 0 <= config.filter.line_symbols <= 1
-    require(symbols, "filter.line_symbols", values, "expected a share from 0 to 1")
 
 
 def check_model(config: ConfigDict, values: dict) -> None:
@@ -371,6 +375,13 @@ def may_change(key: str) -> bool:
     return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
 
 
+def is_of_model(key: str) -> bool:
+    """Whether imported parameters would mean something else with another value."""
+    group, _, name = key.partition(".")
+    free = ("dropout", "attention_dropout", "initializer")
+    return (group == "model" and name not in free) or key in ("objective.name", "objective.pairs")
+
+
 def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     """The keys in which a run at `step` may not differ from its saved config: all but cadence, place and future."""
     before, after = phases(old), phases(new)
@@ -381,7 +392,7 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     refused = []
     for key, (was, now) in differences(old, new).items():
         group, _, rest = key.partition(".")
-        if may_change(key):
+        if may_change(key) or (step == 0 and not is_of_model(key)):
             continue
         if group == "phases":
             name, _, what = rest.partition(".")

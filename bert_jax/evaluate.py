@@ -7,7 +7,6 @@ import jax
 
 from bert_jax import config as configs
 from bert_jax import metrics, sharding, step, tokenizer, trained
-from bert_jax.errors import BadInput
 
 
 def compile_step(objective, mesh, params_shapes, batch_shapes):
@@ -57,10 +56,7 @@ def evaluate(directory: Path, overrides: list[str] = ()) -> dict:
 
     run = trained.open_run(directory, overrides)
     store = open_store(run.config.store)
-    if store.fingerprint != run.facts["store_fingerprint"]:
-        raise BadInput(
-            f"config.store={run.config.store}: not the store that {directory} was trained on"
-        )
+    trained.check_store(directory, run.facts, store)
     mesh = sharding.make_mesh(run.config.mesh)
     phase = configs.phases(run.config)[-1]
     places = sharding.parameters(run.params, mesh)
@@ -70,4 +66,4 @@ def evaluate(directory: Path, overrides: list[str] = ()) -> dict:
     with jax.set_mesh(mesh):
         batches = Heldout(store, words, run.config, phase, mesh)
         values = over(function, params, batches)
-    return {"step": run.step, "unigram_entropy": run.facts["unigram_entropy"], **values}
+    return {"step": run.step, "unigram_entropy": store.manifest["unigram_entropy"], **values}

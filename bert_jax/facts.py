@@ -26,13 +26,16 @@ def facts(config, store, vocabulary, trainer) -> dict:
         "unigram_entropy": store.manifest["unigram_entropy"],
         "vocabulary": vocabulary._asdict(),
         "store_fingerprint": store.fingerprint,
-        "versions": {name: version(name) for name in PACKAGES}
-        | {"python": platform.python_version()},
+        "versions": versions(),
         "devices": [device.device_kind for device in devices],
         "mesh": dict(trainer.mesh.shape),
         "sharding": sharding.describe(params),
         "phases": phases,
     }
+
+
+def versions() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
 
 
 def step_flops(config, vocabulary: int, phase) -> float:

@@ -5,6 +5,7 @@ The same integer operations run in NumPy, TensorFlow and JAX and give the same b
 another way, it is passed in. The mixer is the "lowbias32" of Chris Wellons (two multiply-xorshift rounds).
 """
 
+import math
 import operator
 
 import numpy as np
@@ -28,6 +29,7 @@ PURPOSES = (
 PURPOSE = {name: number for number, name in enumerate(PURPOSES)}
 
 GOLDEN = np.uint32(0x9E3779B9)
+ROUNDS = 4  # of a permutation
 
 
 def mix(x, shift=operator.rshift):
@@ -61,3 +63,26 @@ def below(bits, bound):
 def uniform(bits):
     """NumPy: uint32[...] -> float64[...] in [0, 1)."""
     return bits * 2.0**-32
+
+
+def shuffle(numbers: np.ndarray, count: int, key: np.ndarray) -> np.ndarray:
+    """int64[...] in [0, count) -> int64[...] in [0, count), a permutation for every key.
+
+    A Feistel network over the digits of a number in two bases whose product is just over `count`;
+    what falls beyond `count` walks on until it falls below.
+    """
+    left_base = math.isqrt(count - 1) + 1
+    right_base = -(-count // left_base)
+    round_keys = np.split(fold(key, np.arange(2 * ROUNDS, dtype=np.uint32)), 2 * ROUNDS)
+    shuffled = np.array(numbers, np.int64).reshape(-1)
+    outside = np.arange(shuffled.size)
+    while outside.size:
+        left, right = np.divmod(shuffled[outside], right_base)
+        for left_key, right_key in zip(round_keys[::2], round_keys[1::2], strict=True):
+            left = (left + below(fold(left_key, right.astype(np.uint32)), left_base)) % left_base
+            right = (
+                right + below(fold(right_key, left.astype(np.uint32)), right_base)
+            ) % right_base
+        shuffled[outside] = left * right_base + right
+        outside = outside[shuffled[outside] >= count]
+    return shuffled.reshape(np.shape(numbers))

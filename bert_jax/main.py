@@ -94,9 +94,15 @@ def parser() -> argparse.ArgumentParser:
     )
     rows = "--rows", dict(type=positive, default=4, help="rows to show")
     step = "--step", needed | dict(type=int)
-    model = "--model", needed | dict(type=Path, help="directory of a run")
+    model = (
+        "--model",
+        needed | dict(type=Path, help="directory of a run, or of another program's model"),
+    )
     top_pieces = "--top", dict(type=positive, default=5, help="candidates a mask")
     store = "--store", needed | dict(type=Path, help="directory of a token store")
+    source = "--source", needed | dict(type=Path, help="directory of a model of another program")
+    of_run = "--config", dict(help="config of the run to come; base where it is left out")
+    words = "--add-words", dict(type=Path, metavar="FILE", help="new words, one a line")
     texts = "texts", dict(nargs="+", metavar="TEXT", help="with one or more [MASK]")
     add(prepare_command, config, as_json)
     add(pretrain_command, config, run)
@@ -105,6 +111,7 @@ def parser() -> argparse.ArgumentParser:
     add(status_command, run, as_json)
     add(evaluate_command, run, as_json)
     add(verify_command, store, as_json)
+    add(import_command, source, run, of_run, words, as_json)
     add(predict_command, model, top_pieces, texts, as_json)
     return top
 
@@ -220,6 +227,17 @@ def evaluate_command(options, overrides) -> int:
     values = evaluate.evaluate(options.workdir, overrides)
     text = "\n".join(f"{name} {value:.6g}" for name, value in values.items())
     return show(options, values, text)
+
+
+def import_command(options, overrides) -> int:
+    """Make a run of a model that others made, to continue or to fine-tune."""
+    from bert_jax import config, import_model
+
+    settings = config.load(options.config) if options.config else None
+    values = import_model.import_model(
+        options.source, options.workdir, settings, overrides, options.add_words
+    )
+    return show(options, values, import_model.describe(values))
 
 
 def predict_command(options, overrides) -> int:

@@ -11,15 +11,13 @@ from bert_jax.errors import BadInput
 
 def predict(directory: Path, texts: list[str], top: int = 5) -> list[dict]:
     """[{text, masks: [[{piece, probability}]]}]: for every text its masks in order, each with the `top` likeliest."""
-    run = trained.open_run(directory)
+    run = trained.open_model(directory)
+    trained.check_masks(directory, run)
     return [fill(run, text, top) for text in texts]
 
 
 def fill(run, text: str, top: int) -> dict:
     outputs = jax.jit(run.objective.outputs)(run.params, encode(run, text))
-    if "mlm_logits" not in outputs:
-        name = run.config.objective.name
-        raise BadInput(f"objective {name!r} has no mlm_logits: its models do not fill in masks")
     probabilities = np.asarray(jax.nn.softmax(outputs["mlm_logits"][0], axis=-1))[
         :, : run.vocabulary.size
     ]

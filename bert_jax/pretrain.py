@@ -25,6 +25,7 @@ from bert_jax import (
     runtime,
     sharding,
     tokenizer,
+    trained,
     workdir,
 )
 from bert_jax import config as configs
@@ -70,7 +71,7 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
             for path in checkpoint.set_aside(directory / "checkpoints"):
                 print(f"{path}: renamed, not a whole checkpoint")
             lines = preflight.check_place(config, directory, trainer.shapes)
-            if newest is None:
+            if not newest:
                 lines += preflight.preflight(config, data.store, data.word_starts)
             print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
             write_run(config, directory, data, trainer)
@@ -98,7 +99,7 @@ def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
         if refused:
             raise BadInput(f"{directory}: a run of another config: {'; '.join(refused)}")
         before, now = configs.total_steps(old), configs.total_steps(config)
-        if before != now:
+        if step and before != now:
             print(f"{now} steps instead of {before}: from here on the rate is that of {now} steps")
     return mesh
 
@@ -113,9 +114,7 @@ def open_data(config: ConfigDict, directory: Path) -> Data:
         prepare.prepare(config)
     store = prepare.open_or_refuse(config)
     if checkpoint.newest(directory / "checkpoints") is not None:
-        known = workdir.read_json(directory / "run.json").get("store_fingerprint")
-        if known != store.fingerprint:
-            raise BadInput(f"config.store={config.store}: not the one {directory} is trained on")
+        trained.check_store(directory, workdir.read_json(directory / "run.json"), store)
     vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
     word_starts = tokenizer.load(store.path / "tokenizer").word_starts
     for phase in configs.phases(config):
@@ -135,6 +134,9 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
     configs.save(config, directory / "config.json")
     shutil.copytree(data.store.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
     values = facts.facts(config, data.store, data.vocabulary, trainer)
+    if (directory / "run.json").is_file():
+        before = workdir.read_json(directory / "run.json")
+        values |= {key: before[key] for key in ("imported", "fresh") if key in before}
     workdir.write_json(directory / "run.json", values)
     (directory / "summary.json").unlink(missing_ok=True)
     print(facts.describe(config, values), flush=True)
@@ -164,6 +166,9 @@ class Loop:
         ):
             step, state = self.restore()
             self.reporter.start(step)
+            if step == 0 and checkpoint.newest(self.directory / "checkpoints") == 0:
+                # What was imported, on this text: the yardstick for all that follows.
+                self.evaluate(self.phases[0], 0, state.params)
             for phase in self.phases:
                 if step < phase.last and not stop.code:
                     step, state = self.run_phase(phase, step, state, stop)
@@ -178,8 +183,14 @@ class Loop:
         step = checkpoint.newest(self.directory / "checkpoints")
         if step is None:
             return 0, self.trainer.initialize()
-        self.reporter.log(f"resumed from step {step}")
         shapes, places = self.trainer.shapes, self.trainer.places
+        if step == 0:
+            self.reporter.log("starts from imported parameters")
+            state = self.trainer.initialize()
+            names = ("params",)
+            items = checkpoint.restore_items(self.checkpoints, 0, names, shapes, places)
+            return 0, state._replace(**items)
+        self.reporter.log(f"resumed from step {step}")
         return step, checkpoint.restore(self.checkpoints, step, shapes, places)
 
     def run_phase(self, phase, step: int, state, stop):

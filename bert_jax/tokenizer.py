@@ -38,6 +38,11 @@ class Tokenizer:
         return len(self.pieces)
 
     @property
+    def file(self) -> str:
+        """The name of the file that `save` writes beside settings.json."""
+        return SAVED[self.model.kind].FILE
+
+    @property
     def word_starts(self) -> np.ndarray:
         """bool[size]: whether a piece begins a word; special pieces do."""
         return self.model.word_starts

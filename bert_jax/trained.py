@@ -76,3 +76,26 @@ def open_source(found: Source, settings: ConfigDict | None, overrides: list[str]
     facts |= {"fresh": fresh, "vocabulary": vocabulary._asdict()}
     params = jax.device_put(params, jax.local_devices()[0])
     return Trained(settings, facts, vocabulary, found.tokenizer, objective, 0, params)
+
+
+def check_store(directory: Path, facts: dict, store) -> None:
+    """Refuses a store that is not the one of the run; before the first step of an import, one of another tokenizer."""
+    if "store_fingerprint" in facts:
+        fits = store.fingerprint == facts["store_fingerprint"]
+        what = f"not the store that {directory} was trained on"
+    else:
+        words = (tokenizer.load(place / "tokenizer") for place in (store.path, Path(directory)))
+        fits = len({found.fingerprint for found in words}) == 1
+        what = f"its tokenizer is not that of {directory}; prepare a store with {directory}/config.json"
+    if not fits:
+        raise BadInput(f"config.store={store.path}: {what}")
+
+
+def check_masks(directory: Path, model: Trained) -> None:
+    """Refuses a model that cannot fill in masks: another objective, or a masked-LM head that nobody has trained."""
+    if model.step == 0 and "mlm" in model.facts.get("fresh", ()):
+        raise BadInput(f"{directory}: has no masked-LM head, so it cannot fill in masks")
+    outputs = jax.eval_shape(model.objective.outputs, model.params, batch.shapes(1, 8, 1))
+    if "mlm_logits" not in outputs:
+        name = model.config.objective.name
+        raise BadInput(f"{directory}: models of objective {name!r} do not fill in masks")

@@ -68,3 +68,35 @@ def test_no_two_uses_share_a_key():
     keys = [int(hash.key(*use)) for use in uses]
     assert len(set(keys)) == len(keys)
     assert len(set(hash.PURPOSES)) == len(hash.PURPOSES)
+
+
+def test_shuffle_is_a_permutation_that_never_changes():
+    for count in (1, 2, 3, 10, 97, 1000, 65_537):
+        key = np.full(1, hash.key(count))
+        shuffled = hash.shuffle(np.arange(count), count, key)
+        np.testing.assert_array_equal(np.sort(shuffled), np.arange(count))
+        np.testing.assert_array_equal(
+            hash.shuffle(np.arange(count)[::-1], count, key), shuffled[::-1]
+        )
+    assert hash.shuffle(np.arange(8), 1000, np.full(1, hash.key(1))).tolist() == [
+        225,
+        975,
+        36,
+        245,
+        564,
+        64,
+        557,
+        856,
+    ]
+
+
+def test_shuffle_spreads_neighbours():
+    """Where a number goes, and how far its neighbour goes from it, are both even."""
+    found = np.array(
+        [hash.shuffle(np.array([3, 4]), 50, np.full(1, hash.key(k))) for k in range(4000)]
+    )
+    for values in (found[:, 0], found[:, 1]):
+        assert np.bincount(values, minlength=50).max() < 80 + 5 * 9
+        assert np.bincount(values, minlength=50).min() > 80 - 5 * 9
+    apart = np.bincount((found[:, 1] - found[:, 0]) % 50, minlength=50)
+    assert apart[0] == 0 and apart[1:].min() > 4000 / 49 - 45 and apart.max() < 4000 / 49 + 45

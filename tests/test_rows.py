@@ -10,7 +10,6 @@ from worlds import make_store, random_documents
 
 from bert_jax import hash
 from bert_jax.data import mapped, rows
-from bert_jax.data.index import CHECKSUM, HEADER, Indexes
 from bert_jax.errors import BadInput
 
 
@@ -371,103 +370,6 @@ def test_coins_are_fair():
         assert abs(heads.mean() - tosses / 2) < 4 * (tosses / 4 / len(keys)) ** 0.5
         assert abs(heads.var() / (tosses / 4) - 1) < 0.06
         assert heads.min() >= 0 and heads.max() <= tosses
-
-
-def test_shuffle_is_a_permutation_that_never_changes():
-    for count in (1, 2, 3, 10, 97, 1000, 65_537):
-        key = np.full(1, hash.key(count))
-        shuffled = rows.shuffle(np.arange(count), count, key)
-        np.testing.assert_array_equal(np.sort(shuffled), np.arange(count))
-        np.testing.assert_array_equal(
-            rows.shuffle(np.arange(count)[::-1], count, key), shuffled[::-1]
-        )
-    assert rows.shuffle(np.arange(8), 1000, np.full(1, hash.key(1))).tolist() == [
-        225,
-        975,
-        36,
-        245,
-        564,
-        64,
-        557,
-        856,
-    ]
-
-
-def test_shuffle_spreads_neighbours():
-    """Where a number goes, and how far its neighbour goes from it, are both even."""
-    found = np.array(
-        [rows.shuffle(np.array([3, 4]), 50, np.full(1, hash.key(k))) for k in range(4000)]
-    )
-    for values in (found[:, 0], found[:, 1]):
-        assert np.bincount(values, minlength=50).max() < 80 + 5 * 9
-        assert np.bincount(values, minlength=50).min() > 80 - 5 * 9
-    apart = np.bincount((found[:, 1] - found[:, 0]) % 50, minlength=50)
-    assert apart[0] == 0 and apart[1:].min() > 4000 / 49 - 45 and apart.max() < 4000 / 49 + 45
-
-
-def test_index_files_are_reused_and_rebuilt_when_damaged(tmp_path, monkeypatch):
-    store = make_store(tmp_path / "store", random_documents(40))
-    indexes = Indexes(store, "train", RULES)
-    expected = np.array(indexes.open(0))
-    path = store.path / "index" / f"{indexes.name}-epoch0.npy"
-    assert path.stat().st_size == HEADER + expected.nbytes + CHECKSUM
-    whole = path.read_bytes()
-    for damaged in (
-        b"",
-        whole[:100],
-        whole[:-8],
-        whole + b"12345678",
-        whole[:HEADER] + bytes(len(whole) - HEADER),
-        whole[:200] + bytes([whole[200] ^ 1]) + whole[201:],  # still a row that can be
-    ):
-        path.write_bytes(damaged)
-        np.testing.assert_array_equal(indexes.open(0), expected)
-        assert path.read_bytes() == whole
-    remembered = store.path / "index" / f"{indexes.name}-rows.json"
-    assert indexes.rows_per_epoch() == len(expected)
-    fewer = remembered.read_text().replace(str(len(expected)), str(len(expected) - 1))
-    for damaged in ("{", "{}", '{"rows": 7}', fewer):
-        remembered.write_text(damaged)
-        assert indexes.rows_per_epoch() == len(expected)
-    monkeypatch.setattr(rows, "build", None)  # a second start builds nothing
-    monkeypatch.setattr(rows, "count", None)
-    again = Indexes(store, "train", RULES)
-    np.testing.assert_array_equal(again.open(0), expected)
-    assert again.rows_per_epoch() == len(expected)
-
-
-def test_names_tell_everything_an_index_depends_on(tmp_path):
-    store = make_store(tmp_path / "store", random_documents(10))
-    changes = dict(seed=6, phase=0, length=41, pairs="sop", short_rate=0.2)
-    names = {Indexes(store, "train", RULES._replace(**{k: v})).name for k, v in changes.items()}
-    names |= {Indexes(store, split, RULES).name for split in ("train", "heldout")}
-    other = store._replace(manifest={**store.manifest, "fingerprint": "other"})
-    names.add(Indexes(other, "train", RULES).name)
-    for weights in ((2.0,), (2.5,), (1.0, 2.0), (2.0,) * 99, (2.0,) * 98 + (3.0,)):
-        names.add(Indexes(store, "train", RULES._replace(weights=weights)).name)
-    assert len(names) == len(changes) + 3 + 5 and max(map(len, names)) < 200
-    names |= {Indexes(store, "train", RULES._replace(weights=(1,) * n)).name for n in range(3)}
-    assert len(names) == len(changes) + 3 + 5
-
-
-def test_old_epochs_are_deleted(tmp_path):
-    store = make_store(tmp_path / "store", random_documents(10))
-    indexes = Indexes(store, "train", RULES)
-    for epoch in range(4):
-        indexes.open(epoch)
-    Indexes(store, "train", RULES._replace(seed=6)).open(0)
-    indexes.forget(2)
-    left = sorted(path.name for path in (store.path / "index").glob("*.npy"))
-    assert [name.split("-epoch")[1] for name in left if "seed5" in name] == ["2.npy", "3.npy"]
-    assert len(left) == 3
-
-
-def test_a_store_that_cannot_be_written_to(tmp_path):
-    store = make_store(tmp_path / "store", random_documents(10))
-    (store.path / "index").write_text("a file, where the directory would be")
-    indexes = Indexes(store, "train", RULES)
-    assert len(indexes.open(0)) == indexes.rows_per_epoch() > 0
-    indexes.forget(5)
 
 
 def test_bad_input(tmp_path):

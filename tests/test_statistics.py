@@ -234,7 +234,7 @@ def test_short_targets(store):
 @pytest.mark.parametrize("count", [1_000_003, 1 << 20])
 def test_the_order_of_rows(count):
     """Where a row goes has nothing to do with where it stood, nor with where its neighbour goes."""
-    order = rows.shuffle(np.arange(count), count, np.full(1, hash.key(count)))
+    order = hash.shuffle(np.arange(count), count, np.full(1, hash.key(count)))
     assert np.bincount(order, minlength=count).max() == 1
     cells = 64
     before, after = np.arange(count) * cells // count, order * cells // count

@@ -29,7 +29,6 @@ PAIRS = ("nsp", "sop", "none")
 COLUMNS = 3
 BLOCK = 1 << 19  # sentences at a time; one document is never parted, however long it is
 HALF = np.uint32(1 << 31)
-ROUNDS = 4  # of the permutation
 LONGEST = (1 << 16) - 1  # tokens of A or B that fit into their 16 bits
 
 
@@ -181,7 +180,7 @@ def uses(split: Split, rules: Rules, epoch: int, documents: np.ndarray) -> np.nd
     for weight, after in zip(rules.weights, split.source_ends, strict=True):
         here = np.flatnonzero((documents >= first) & (documents < after))
         if here.size:
-            place = shuffle(documents[here].astype(np.int64) - first, int(after - first), key)
+            place = hash.shuffle(documents[here].astype(np.int64) - first, int(after - first), key)
             before = epoch * weight + (place + 0.5) / (after - first)
             result[here] = np.floor(before + weight) - np.floor(before)
         first = int(after)
@@ -377,28 +376,3 @@ def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str, copy: int 
     number = SPLITS.index(split.path.name)
     numbers = (rules.seed, hash.PURPOSE[purpose], number, rules.phase, epoch)
     return np.full(1, hash.key(*numbers, *([copy] if copy else [])))
-
-
-def shuffle(numbers: np.ndarray, count: int, key: np.ndarray) -> np.ndarray:
-    """int64[...] in [0, count) -> int64[...] in [0, count), a permutation for every key.
-
-    A Feistel network over the digits of a number in two bases whose product is just over `count`;
-    what falls beyond `count` walks on until it falls below.
-    """
-    left_base = math.isqrt(count - 1) + 1
-    right_base = -(-count // left_base)
-    round_keys = np.split(hash.fold(key, np.arange(2 * ROUNDS, dtype=np.uint32)), 2 * ROUNDS)
-    shuffled = np.array(numbers, np.int64).reshape(-1)
-    outside = np.arange(shuffled.size)
-    while outside.size:
-        left, right = np.divmod(shuffled[outside], right_base)
-        for left_key, right_key in zip(round_keys[::2], round_keys[1::2], strict=True):
-            left = (
-                left + hash.below(hash.fold(left_key, right.astype(np.uint32)), left_base)
-            ) % left_base
-            right = (
-                right + hash.below(hash.fold(right_key, left.astype(np.uint32)), right_base)
-            ) % right_base
-        shuffled[outside] = left * right_base + right
-        outside = outside[shuffled[outside] >= count]
-    return shuffled.reshape(np.shape(numbers))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_jax import hash
 from bert_jax.data import index as index_files
 from bert_jax.data import mapped, masking
 from bert_jax.data.index import Ahead, Indexes, never
@@ -25,7 +26,6 @@ from bert_jax.data.rows import (
     Rules,
     check_rules,
     purpose_key,
-    shuffle,
     special_pieces,
     unpack,
 )
@@ -273,7 +273,7 @@ def window_inputs(documents: Split, spec: Spec, indexes, steps, epoch_steps, pos
         numbers = within[:, None] * spec.batch + positions
         # An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left
         # out.
-        chosen = read_rows(index, shuffle(numbers % len(index), len(index), key("order")))
+        chosen = read_rows(index, hash.shuffle(numbers % len(index), len(index), key("order")))
         index_files.check(index, chosen, len(documents.tokens))
         keys = np.concatenate([key(purpose) for purpose in masking.PURPOSES])
         weights = (numbers < rows).astype(np.float32)

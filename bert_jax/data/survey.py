@@ -59,14 +59,15 @@ def survey_store(store: Store, word_starts: np.ndarray) -> StoreSurvey:
     counts = count_ids(train)
     known = np.pad(word_starts, (0, max(0, len(counts) - len(word_starts))))[: len(counts)]
     parts = spread(len(train.document_ends), DOCUMENTS)
-    outlines = [outline(train, part)[1] for part in parts]
-    heldout, overlap = find_overlap(train, store.splits["heldout"], parts)
+    outlines = [outline(train, part) for part in parts]
+    heldout, overlap = find_overlap(train, store.splits["heldout"], outlines)
+    shapes = np.concatenate([shape for _, shape in outlines])
     return StoreSurvey(
         largest_id=len(counts) - 1,
         word_starts=float(counts[known].sum() / counts.sum()),
-        single=float(np.mean(np.concatenate(outlines)[:, 1] == 1)),
+        single=float(np.mean(shapes[:, 1] == 1)),
         heldout=heldout,
-        train=sum(map(len, outlines)),
+        train=len(shapes),
         overlap=overlap,
     )
 
@@ -88,8 +89,11 @@ def spread(length: int, most: int) -> list[slice]:
     return [slice(int(start), int(start) + most // PARTS) for start in starts]
 
 
-def find_overlap(train: Split, heldout: Split, parts: list[slice]) -> tuple[int, int]:
-    """(held-out documents looked for in parts of the training ones, how many are there token by token)."""
+def find_overlap(train: Split, heldout: Split, outlines: list) -> tuple[int, int]:
+    """(held-out documents looked for, how many of them are among these training ones, token by token).
+
+    A sample at the door; `sound.check_overlap` looks at all.
+    """
     step = max(1, -(-len(heldout.document_ends) // HELDOUT))
     looked_for = [
         slice(number, number + 1) for number in range(0, len(heldout.document_ends), step)
@@ -100,8 +104,7 @@ def find_overlap(train: Split, heldout: Split, parts: list[slice]) -> tuple[int,
         texts.add(heldout.tokens[slice(*bounds[0])].tobytes())
         shapes.append(shape)
     shapes, found = np.unique(np.concatenate(shapes), axis=0), set()
-    for part in parts:
-        bounds, shape = outline(train, part)
+    for bounds, shape in outlines:
         # Only what has the outline of a held-out document is read.
         for begin, end in bounds[same_rows(shape, shapes)]:
             text = train.tokens[begin:end].tobytes()

@@ -44,11 +44,11 @@ class Library:
         self.document, self.special = document, special
         text = json.dumps(document, ensure_ascii=False)
         try:
-            self.library = tokenizers.Tokenizer.from_str(text)
+            self.tokenizer = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises nothing narrower
             raise BadInput(f"{place}: not a tokenizer ({first_line(error)})") from None
-        self.library.encode_special_tokens = True  # "[MASK]" in a document stays text
-        self.pieces = list_pieces(self.library)
+        self.tokenizer.encode_special_tokens = True  # "[MASK]" in a document stays text
+        self.pieces = list_pieces(self.tokenizer)
         self.mark, self.continues = word_marks(document, place)
         self.bytes = uses(document, "ByteLevel")
         self.ban = Ban(special)  # a Unigram model holds its special pieces, and would use them
@@ -67,11 +67,11 @@ class Library:
         return [self.document, self.special]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        batch = self.library.encode_batch_fast(texts, add_special_tokens=False)
+        batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return self.ban.apply(encoding.ids for encoding in batch)
 
     def decode(self, ids: list[int]) -> str:
-        return self.library.decode(ids, skip_special_tokens=False)
+        return self.tokenizer.decode(ids, skip_special_tokens=False)
 
     def readable(self, number: int) -> str:
         """Bytes as the characters they make, "▁" for a space; parts of a character as numbers."""

@@ -23,10 +23,10 @@ class Direct:
     """Whatever the library does."""
 
     def __init__(self, encode: Encode):
-        self.library = encode
+        self.by_library = encode
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        return flatten(self.library(texts))
+        return flatten(self.by_library(texts))
 
 
 class Units:
@@ -43,7 +43,7 @@ class Units:
         limit: int = 1 << 19,
         characters: int = 1 << 24,
     ):
-        self.pattern, self.library = pattern, encode
+        self.pattern, self.by_library = pattern, encode
         self.limits = limit, characters
         self.clear()
 
@@ -58,7 +58,7 @@ class Units:
         """int32[T] ids of the texts, one after the other; int64[len(texts)] where each text ends."""
         joined = "\n".join([*texts, ""])
         if joined.count("\n") != len(texts):
-            return flatten(self.library(texts))
+            return flatten(self.by_library(texts))
         units = self.pattern.findall(joined)
         self.learn(set(units))
         numbers = np.fromiter(map(self.numbers.__getitem__, units), np.int32, len(units))
@@ -74,7 +74,7 @@ class Units:
         new = list(units.difference(self.numbers))
         if not new:
             return
-        flat, ends = flatten(self.library(new))
+        flat, ends = flatten(self.by_library(new))
         starts = len(self.pieces) + np.concatenate([[0], ends[:-1]])
         self.numbers.update(
             zip(new, range(len(self.numbers), len(self.numbers) + len(new)), strict=True)

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from bert_jax.data.sources.sentences import CLOSING, STOPS
 
-NEITHER = re.compile(
-    r"[^\w\s]|_"
-)  # what is certainly no letter, digit or space; marks may be among it
+# What is certainly no letter, digit or space; marks may be among it.
+NEITHER = re.compile(r"[^\w\s]|_")
 
 
 class Filters(NamedTuple):

@@ -8,9 +8,8 @@ need no white space after them.
 import re
 
 LONGEST_SENTENCE = 2000  # characters; longer ones are parted at a space
-LONGEST_WORK = (
-    100_000  # characters that are looked at together: bounds the work on a line without stops
-)
+# Characters that are looked at together: bounds the work on a line without stops.
+LONGEST_WORK = 100_000
 
 # Unicode's property Sentence_Terminal in the scripts that put white space after a sentence, and the ellipsis.
 SPACED = ".!?…‼‽⁇⁈⁉։؝؞؟۔܀܁܂߹࠷࠹࠽࠾।॥၊။።፧፨᙮᜵᜶។៕᠃᠉᥄᥅᪨᪩᪪᪫᭎᭏᭚᭛᭞᭟᭽᭾᭿᰻᰼᱾᱿⳹⳺⳻⸮⸼⹓⹔꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗．"

@@ -1,0 +1,83 @@
+"""A model that others made becomes a run at step 0, to continue or to fine-tune."""
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from bert_jax import checkpoint, facts, metrics, trained, workdir
+from bert_jax import config as configs
+from bert_jax.convert import new_words, source
+from bert_jax.errors import BadInput
+from bert_jax.tokenizer import Tokenizer
+from bert_jax.tokenizers import wordpiece
+from bert_jax.whole import free, whole
+
+
+def import_model(
+    place: Path,
+    directory: Path,
+    config: ConfigDict | None = None,
+    overrides: list[str] = (),
+    words: Path | None = None,
+) -> dict:
+    """Makes the workdir `directory`; returns what is in its run.json, with what was left out and what starts fresh.
+
+    config: of the run to come; its model is that of the source, its tokenizer too. None is base, with a store in the
+    workdir. words: a file of words that the vocabulary gets. Nothing is written before all is known to be right.
+    """
+    directory = Path(directory)
+    workdir.check(directory)
+    free(directory, "--workdir")
+    refused = next((key for key in overrides if key.startswith("tokenizer.")), None)
+    if refused:
+        raise BadInput(f"--config.{refused}: the tokenizer is that of the source")
+    found, added = trained.read_source(Path(place)), {}
+    if words:
+        found, added = new_words.extend(found, words)
+    settings = source.to_config(found, config, overrides)
+    model = trained.open_source(found, settings)
+    settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
+    values = model.facts | {
+        "parameters": metrics.count(model.params, model.vocabulary.size),
+        "encoder_parameters": metrics.count(
+            {"encoder": model.params["encoder"]}, model.vocabulary.size
+        ),
+        "versions": facts.versions(),
+    }
+    if added:
+        values["imported"]["added_words"] = added
+    with whole(directory, "--workdir") as temporary:
+        configs.save(settings, temporary / "config.json")
+        model.tokenizer.save(temporary / "tokenizer")
+        workdir.write_json(temporary / "run.json", values)
+        checkpoint.save_params(temporary / "checkpoints", model.params)
+    return {"workdir": str(directory), "config": str(directory / "config.json")} | values
+
+
+def run_config(settings: ConfigDict, words: Tokenizer, directory: Path, own_store: bool):
+    """The config of the run to come: its tokenizer is the copy in the workdir."""
+    settings = settings.copy_and_resolve_references()
+    with settings.unlocked():
+        settings.tokenizer.path = str(directory.absolute() / "tokenizer" / words.file)
+        if words.model.kind == wordpiece.KIND:
+            settings.tokenizer.lowercase = words.model.lowercase
+        if own_store:
+            settings.store = str(directory.absolute() / "store")
+    return settings
+
+
+def describe(values: dict) -> str:
+    """What was imported, what is not the source's, and how to go on."""
+    imported, lines = values["imported"], []
+    head = f"{imported['source']} ({imported['format']}): {values['parameters']:,} parameters"
+    lines.append(f"{head}, {values['vocabulary']['size']:,} pieces")
+    if values["fresh"]:
+        lines.append(f"not in the source, starts fresh: {', '.join(values['fresh'])}")
+    if imported["unused"]:
+        lines.append(
+            f"left out, the objective has no place for it: {', '.join(imported['unused'])}"
+        )
+    for what, number in imported.get("added_words", {}).items():
+        lines.append(f"words {what}: {number}")
+    go_on = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"
+    return "\n".join([*lines, f"to go on: {go_on}"])
