@@ -184,8 +184,7 @@ def write(
         prefix=str(directory / CHECKPOINT),
         tensor_names=list(tensors),
         shape_and_slices=[""] * len(tensors),
-        # Shares the memory of arrays that lie as TensorFlow wants them, which those of JAX do.
-        tensors=[tensorflow.convert_to_tensor(array) for array in tensors.values()],
+        tensors=[shared(tensorflow, array) for array in tensors.values()],
     )
 
 
@@ -217,13 +216,20 @@ def config_of(model, pieces: int) -> dict:
     return dict(sorted(values.items()))
 
 
-def named(params, layers: int, pieces: int) -> dict[str, np.ndarray]:
+def named(params, layers: int, pieces: int) -> dict[str, jax.Array]:
     """{the original's name: float32, without padding} of our parameters."""
     leaves = {sharding.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
     tensors = {}
     for item in names.parameters(layers):
         if item.path in leaves:
-            array = np.asarray(leaves[item.path], np.float32)
+            array = leaves[item.path]
             array = array[:pieces] if item.padded else array
             tensors[item.google] = array.T if "google" in item.transposed else array
     return tensors
+
+
+def shared(tensorflow, array: jax.Array):
+    """A tensor in the same memory, where that is the host's: all go to SaveV2 at once, and tf.constant copies twice."""
+    if array.device.platform != "cpu":
+        array = np.array(array)
+    return tensorflow.experimental.dlpack.from_dlpack(array.__dlpack__())
