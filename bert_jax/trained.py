@@ -32,3 +32,7 @@ def open_run(directory: Path, overrides: list[str] = ()) -> Trained:
     step, params = checkpoint.restore_params(directory / "checkpoints", objective)
     words = tokenizer.load(directory / "tokenizer")
     return Trained(settings, facts, vocabulary, words, objective, step, params)
+
+
+def open_model(directory: Path, overrides: list[str] = ()) -> Trained:
+    return open_run(directory, overrides)

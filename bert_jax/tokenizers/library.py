@@ -70,6 +70,10 @@ class Library:
         batch = self.library.encode_batch_fast(texts, add_special_tokens=False)
         return self.ban.apply(encoding.ids for encoding in batch)
 
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        encoding = self.library.encode(text, add_special_tokens=False)
+        return self.ban.apply([encoding.ids])[0], encoding.offsets
+
     def decode(self, ids: list[int]) -> str:
         return self.library.decode(ids, skip_special_tokens=False)
 

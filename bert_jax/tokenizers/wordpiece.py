@@ -66,6 +66,10 @@ class WordPiece:
         batch = self.library.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in batch]
 
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        encoding = self.library.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
     def decode(self, ids: list[int]) -> str:
         return self.library.decode(ids, skip_special_tokens=False)
 
