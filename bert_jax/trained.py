@@ -1,27 +1,42 @@
-"""Opening a run to use its model."""
+"""Opening a model to use it: a run's newest checkpoint, or a directory that others can read."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 from ml_collections import ConfigDict
 
 from bert_jax import checkpoint, config, runtime, tokenizer, workdir
+from bert_jax.convert import huggingface, source
+from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 
 
 class Trained(NamedTuple):
     config: ConfigDict
-    facts: dict  # run.json
+    facts: dict  # run.json; of a directory that is no run, what import would write there
     vocabulary: base.Vocabulary
     tokenizer: tokenizer.Tokenizer
     objective: base.Objective
     step: int
-    params: Any
+    params: Any  # on the first device
+
+
+def open_model(directory: Path, overrides: list[str] = ()) -> Trained:
+    """A run, a Hugging Face directory, or the directory of a TensorFlow checkpoint."""
+    directory = Path(directory)
+    if is_run(directory):
+        return open_run(directory, overrides)
+    return open_source(read_source(directory), None, overrides)
+
+
+def is_run(directory: Path) -> bool:
+    return (directory / "run.json").is_file()
 
 
 def open_run(directory: Path, overrides: list[str] = ()) -> Trained:
-    """The newest checkpoint of a run, its parameters on one device."""
+    """The newest checkpoint of a run."""
     directory = Path(directory)
     if not (directory / "config.json").is_file():
         raise BadInput(f"{directory}: not a run (no config.json)")
@@ -34,5 +49,27 @@ def open_run(directory: Path, overrides: list[str] = ()) -> Trained:
     return Trained(settings, facts, vocabulary, words, objective, step, params)
 
 
-def open_model(directory: Path, overrides: list[str] = ()) -> Trained:
-    return open_run(directory, overrides)
+def read_source(directory: Path) -> Source:
+    """A directory of another program's, in whatever format it is."""
+    if not directory.is_dir():
+        hint = "a model from the hub is downloaded first: hf download NAME --local-dir DIR"
+        raise BadInput(f"{directory}: no such directory; {hint}")
+    for reader in (huggingface,):
+        if reader.is_here(directory):
+            return reader.read(directory)
+    raise BadInput(
+        f"{directory}: no model: neither a run, nor config.json and model.safetensors of Hugging Face, nor"
+        " bert_config.json and bert_model.ckpt of the original program"
+    )
+
+
+def open_source(found: Source, settings: ConfigDict | None, overrides: list[str] = ()) -> Trained:
+    """A model from outside, its parameters laid out as ours; for `settings` see source.to_config."""
+    settings = runtime.start(source.to_config(found, settings, overrides))
+    vocabulary = base.Vocabulary(found.tokenizer.size, **found.tokenizer.special)
+    objective = base.make(settings, vocabulary)
+    params, fresh, unused = source.parameters(found, settings, objective)
+    facts = {"imported": {"source": found.place.name, "format": found.format, "unused": unused}}
+    facts |= {"fresh": fresh, "vocabulary": vocabulary._asdict()}
+    params = jax.device_put(params, jax.local_devices()[0])
+    return Trained(settings, facts, vocabulary, found.tokenizer, objective, 0, params)

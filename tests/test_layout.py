@@ -19,7 +19,7 @@ DATA += ("bert_jax.tokenizer", "bert_jax.batch", "bert_jax.hash", "bert_jax.erro
 DATA += ("bert_jax.config", "datasketch", "absl")
 TOKENIZERS = ("numpy", "tokenizers", "sentencepiece", "bert_jax.errors", "bert_jax.tokenizers")
 WIRING = ("jax", "flax", "numpy", "optax", "orbax", "ml_collections", "tensorboardX", "tqdm")
-WIRING += ("bert_jax",)
+WIRING += ("bert_jax", "safetensors")
 
 # What a file may import beside the standard library. The first pattern that fits counts.
 ALLOWED = {

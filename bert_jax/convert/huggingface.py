@@ -1,0 +1,243 @@
+"""Reading a Hugging Face directory of a BERT: config.json, safetensors, tokenizer files. Nothing in it is executed."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from bert_jax import tokenizer as tokenizers
+from bert_jax import workdir
+from bert_jax.convert.source import Source
+from bert_jax.errors import BadInput
+from bert_jax.tokenizers import library, wordpiece
+from bert_jax.tokenizers.special import SPECIAL
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+# Theirs, ours, and theirs where config.json does not say.
+SIZES = {
+    "num_hidden_layers": "layers",
+    "hidden_size": "width",
+    "num_attention_heads": "heads",
+    "intermediate_size": "feed_forward",
+    "max_position_embeddings": "positions",
+}
+SETTINGS = {
+    "layer_norm_eps": ("epsilon", 1e-12),
+    "hidden_dropout_prob": ("dropout", 0.1),
+    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
+    "initializer_range": ("initializer", 0.02),
+}
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+# What would make another model of it, and the value that does not.
+FIXED = {
+    "model_type": "bert",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
+DECODER = "cls.predictions.decoder"
+TIED = {f"{DECODER}.weight": "bert.embeddings.word_embeddings.weight"}
+TIED |= {f"{DECODER}.bias": "cls.predictions.bias"}
+
+
+def is_here(directory: Path) -> bool:
+    """Whether a directory is meant for Hugging Face libraries."""
+    path = directory / "config.json"
+    here = any((directory / name).exists() for name in (WEIGHTS, INDEX, *PICKLES))
+    return here or (path.is_file() and "model_type" in workdir.read_json(path))
+
+
+def read(directory: Path) -> Source:
+    """Settings, tokenizer and the names of the tensors; raises BadInput for what cannot be one of our models."""
+    directory = Path(directory)
+    path = directory / "config.json"
+    values = workdir.read_json(path)
+    settings = read_settings(values, path)
+    files = find_files(directory)
+    tensors = rename(files, directory)
+    load = Loader(files, tensors)
+    check_tied(directory, tensors, load)
+    shapes = {name: load.shape(name) for name in tensors if name not in TIED}
+    pieces = size(values, "vocab_size", path)
+    return Source(
+        directory, "huggingface", settings, pieces, read_tokenizer(directory), shapes, load
+    )
+
+
+# --- config.json ----------------------------------------------------------------------------------
+
+
+def read_settings(values: dict, path: Path) -> dict:
+    """config.json -> keys of config.model."""
+    for key, expected in FIXED.items():
+        if values.get(key, expected) != expected:
+            raise BadInput(f"{path}: {key} is {values[key]!r}, expected {expected!r}")
+    settings = {ours: size(values, key, path) for key, ours in SIZES.items()}
+    settings["segments"] = size({"type_vocab_size": 2} | values, "type_vocab_size", path)
+    for key, (ours, default) in SETTINGS.items():
+        value = values.get(key, default)
+        if type(value) not in (int, float):
+            raise BadInput(f"{path}: {key} is {value!r}, expected a number")
+        settings[ours] = float(value)
+    activation = values.get("hidden_act", "gelu")
+    if activation not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise BadInput(f"{path}: hidden_act is {activation!r}, expected one of {known}")
+    return settings | {"activation": ACTIVATIONS[activation]}
+
+
+def size(values: dict, key: str, path: Path) -> int:
+    if type(values.get(key)) is not int or values[key] < 1:
+        raise BadInput(f"{path}: {key} is {values.get(key)!r}, expected a positive whole number")
+    return values[key]
+
+
+# --- Tensors --------------------------------------------------------------------------------------
+
+
+def find_files(directory: Path) -> dict[str, Path]:
+    """{tensor as it is called in the file: file} of one safetensors file or of those that an index names."""
+    index = directory / INDEX
+    if (directory / WEIGHTS).is_file():
+        path = directory / WEIGHTS
+        with opened(path) as file:
+            return dict.fromkeys(file.keys(), path)
+    if not index.is_file():
+        refuse_others(directory)
+    places = workdir.read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(map(is_file_name, places.values())):
+        raise BadInput(f"{index}: no weight_map of tensors to files of this directory")
+    there = set()
+    for name in sorted(set(places.values())):
+        with opened(directory / name) as file:
+            there |= {(tensor, name) for tensor in file.keys()}  # noqa: SIM118, not a dict
+    for tensor, name in sorted(places.items() ^ there):
+        where = "is missing in" if (tensor, name) not in there else "is not in the index, but in"
+        raise BadInput(f"{index}: {tensor} {where} {name}")
+    return {tensor: directory / name for tensor, name in places.items()}
+
+
+def is_file_name(name) -> bool:
+    return isinstance(name, str) and name == Path(name).name and name.endswith(".safetensors")
+
+
+def refuse_others(directory: Path) -> None:
+    """Raises BadInput for a directory without safetensors."""
+    pickle = next((name for name in PICKLES if (directory / name).exists()), None)
+    if pickle:
+        raise BadInput(
+            f"{directory / pickle}: a PyTorch pickle, which may run any code when it is opened, so it is not; where"
+            " you trust it, open it in transformers and save it again: save_pretrained writes safetensors"
+        )
+    raise BadInput(f"{directory}: no {WEIGHTS}")
+
+
+def opened(path: Path):
+    """The file, mapped, its header checked."""
+    try:
+        return safe_open(path, framework="numpy")
+    except (SafetensorError, OSError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise BadInput(f"{path}: not a whole safetensors file ({reason})") from None
+
+
+def rename(files: dict[str, Path], directory: Path) -> dict[str, str]:
+    """{name of names.py: name in the file}: older spellings and the bare encoder's are read, buffers are not."""
+    bare = "embeddings.word_embeddings.weight" in files
+    tensors = {}
+    for theirs in files:
+        if BUFFERS.fullmatch(theirs):
+            continue
+        name = theirs
+        if bare and theirs.startswith(("embeddings.", "encoder.", "pooler.")):
+            name = f"bert.{theirs}"
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+        name = name.replace("LayerNorm.beta", "LayerNorm.bias")
+        if name in tensors:
+            raise BadInput(f"{directory}: {tensors[name]} and {theirs} are the same tensor")
+        tensors[name] = theirs
+    if f"{DECODER}.bias" in tensors:
+        # The bias stands twice in some files, and in others under this name alone.
+        tensors.setdefault("cls.predictions.bias", tensors[f"{DECODER}.bias"])
+    return tensors
+
+
+def check_tied(directory: Path, tensors: dict[str, str], load: "Loader") -> None:
+    """The head reads the word embeddings; a matrix of its own would be lost here."""
+    for head, shared in TIED.items():
+        if head in tensors and shared in tensors and not np.array_equal(load(head), load(shared)):
+            raise BadInput(
+                f"{directory}: {tensors[head]} is not {tensors[shared]}; models whose output matrix is"
+                " not tied to the word embeddings are not supported"
+            )
+
+
+class Loader:
+    """Shapes and values of tensors by their names in names.py; the files stay mapped."""
+
+    def __init__(self, files: dict[str, Path], tensors: dict[str, str]):
+        self.tensors = tensors
+        mapped = {path: opened(path) for path in set(files.values())}
+        self.files = {name: mapped[path] for name, path in files.items()}
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        theirs = self.tensors[name]
+        return tuple(self.files[theirs].get_slice(theirs).get_shape())
+
+    def __call__(self, name: str) -> np.ndarray:
+        theirs = self.tensors[name]
+        return self.files[theirs].get_tensor(theirs)
+
+
+# --- Tokenizer ------------------------------------------------------------------------------------
+
+
+def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
+    """What tokenizer.json says, or vocab.txt with the settings beside it."""
+    vocab, whole = directory / wordpiece.FILE, directory / library.FILE
+    if not whole.is_file():
+        if not vocab.is_file():
+            raise BadInput(f"{directory}: neither {library.FILE} nor {wordpiece.FILE}")
+        path = directory / "tokenizer_config.json"
+        values = workdir.read_json(path) if path.is_file() else {}
+        return tokenizers.given(vocab, values.get("do_lower_case", True) is not False)
+    found = tokenizers.given(whole, lowercase=False)
+    lowercase = plain_bert(found.model.document)
+    if lowercase is not None:
+        found = tokenizers.Tokenizer(wordpiece.WordPiece(found.pieces, lowercase))
+    if vocab.is_file() and tokenizers.given(vocab, lowercase=False).pieces != found.pieces:
+        raise BadInput(f"{vocab}: not the vocabulary of {whole}")
+    return found
+
+
+def plain_bert(document: dict) -> bool | None:
+    """Whether a tokenizer.json lower-cases, if it has BERT's rules and nothing else; None if it has others."""
+    normalizer, model = document.get("normalizer") or {}, document["model"]
+    lowercase = normalizer.get("lowercase")
+    expected = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "lowercase": lowercase,
+    }
+    plain = expected.items() <= normalizer.items()
+    plain &= normalizer.get("strip_accents") in (None, lowercase)
+    plain &= (document.get("pre_tokenizer") or {}).get("type") == "BertPreTokenizer"
+    if not plain or model["type"] != "WordPiece":
+        return None
+    rules = model["continuing_subword_prefix"], model["max_input_chars_per_word"]
+    inside = all(token["content"] in model["vocab"] for token in document["added_tokens"])
+    names_fit = model["unk_token"] == SPECIAL["unk"] and set(SPECIAL.values()) <= set(
+        model["vocab"]
+    )
+    fits = rules == ("##", wordpiece.LONGEST_WORD) and inside and names_fit
+    return lowercase if fits else None
