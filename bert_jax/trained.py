@@ -31,6 +31,11 @@ def open_model(directory: Path, overrides: list[str] = ()) -> Trained:
     return open_source(read_source(directory), None, overrides)
 
 
+def fresh(model: Trained) -> list[str]:
+    """The parts of names.py that the model came without, and that no step has trained since."""
+    return [] if model.step else model.facts.get("fresh", [])
+
+
 def is_run(directory: Path) -> bool:
     return (directory / "run.json").is_file()
 
