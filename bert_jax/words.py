@@ -189,12 +189,12 @@ def untied(spans: np.ndarray) -> np.ndarray:
 
 
 def owners(pieces: Pieces, words: np.ndarray) -> np.ndarray:
-    """int64[N]: the word that a piece stands in, -1 for none."""
-    starts, ends = pieces.spans.T
+    """int64[N]: the word that a piece stands in, -1 for none; no piece straddles a word."""
+    starts = pieces.spans[:, 0]
     if not len(words):
         return np.full(len(starts), -1)
     found = np.searchsorted(words[:, 0], starts, "right") - 1
-    inside = (found >= 0) & (starts < words[found, 1]) & (starts < ends)
+    inside = (found >= 0) & (starts < words[found, 1])
     return np.where(inside, found, -1)
 
 

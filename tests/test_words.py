@@ -68,7 +68,7 @@ def test_no_piece_straddles_a_word(company, limit):
             assert (np.diff(owners[owners >= 0]) >= 0).all()
             for owner, (start, end) in zip(owners, cut.spans, strict=True):
                 if owner >= 0:
-                    assert starts[owner] <= start < end <= ends[owner]
+                    assert starts[owner] <= start <= end <= ends[owner]
                 else:
                     assert not hidden[start:end].any()
         found += len(window.words)
@@ -165,6 +165,8 @@ def test_unknown_words_are_left_out_for_all(company):
     assert window.unknown[0] > 10 and window.unknown[1] == 0
     shown = {window.text[start:end] for start, end in window.words}
     assert "dog" in shown and not any("\u0416" in word for word in shown)
+    (other,) = words.windows([[text] * 200], [byte_level, uncased], 10**5, seed=0)
+    assert (other.words == window.words).all() and (other.unknown == window.unknown[::-1]).all()
     (alone,) = words.windows([[text] * 200], [byte_level], 10**5, seed=0)
     assert len(alone.words) == len(window.words) + window.unknown[0]
 

@@ -71,12 +71,9 @@ def search(
     tokens, ends = table(place).encode([sentence for document in parsed for sentence in document])
     last = np.cumsum([len(document) for document in parsed], dtype=np.int64)
     stops = np.concatenate([[0], ends])[last]
-    # Prepare gives no hash to documents without pieces.
-    kept = np.flatnonzero(np.diff(stops, prepend=0))
-    digests = map(bytes, hashes.documents(tokens, stops[kept]))
+    pairs = zip(map(bytes, hashes.documents(tokens, stops)), parsed, strict=True)
     known = known_hashes(place)
-    pairs = zip(digests, kept, strict=True)
-    return [(digest, parsed[number]) for digest, number in pairs if digest in known]
+    return [(digest, sentences) for digest, sentences in pairs if digest in known]
 
 
 @lru_cache(maxsize=1)
