@@ -16,7 +16,7 @@ HEADS = {
     "mlm_logits": {"mlm"},
     "pair_logits": {"pooler", "pair"},
 }  # the parts of names.py they need
-SHOWN = 10  # tensors in the text
+SHOWN = 10  # tensors of a kind in the text
 
 
 def compare(a: Path, b: Path) -> dict:
@@ -50,8 +50,16 @@ def compare(a: Path, b: Path) -> dict:
 
 def settings(a, b) -> dict:
     """{key: [a, b]} of the keys of model and objective that differ."""
-    found = configs.differences(a, b)
+    found = configs.differences(*map(resolved, (a, b)))
     return {k: list(v) for k, v in found.items() if k.startswith(("model.", "objective."))}
+
+
+def resolved(config):
+    """The config with the hidden width that a 0 stands for: other formats spell it out."""
+    config = config.copy_and_resolve_references()
+    with config.unlocked():
+        config.model.feed_forward = config.model.feed_forward or 4 * config.model.width
+    return config
 
 
 def vocabularies(a, b) -> dict:
@@ -148,12 +156,12 @@ def make_batch(one, two, seed: int = 0) -> dict:
 
 
 def describe(values: dict) -> str:
-    """What differs, a line each; of the tensors the ten that differ most, and all that are not finite."""
+    """What differs, a line each: the ten tensors that differ most, and all that are not finite."""
     lines = [f"a: {values['a']}", f"b: {values['b']}"]
     lines += [f"config.{key}: {a!r} in a, {b!r} in b" for key, (a, b) in values["settings"].items()]
-    lines += [f"{name}: only in a" for name in values["only_a"]]
-    lines += [f"{name}: only in b" for name in values["only_b"]]
-    lines += [f"{name}: {a} in a, {b} in b" for name, (a, b) in values["shapes"].items()]
+    lines += first([f"{name}: only in a" for name in values["only_a"]])
+    lines += first([f"{name}: only in b" for name in values["only_b"]])
+    lines += first([f"{name}: {a} in a, {b} in b" for name, (a, b) in values["shapes"].items()])
     tensors = values["tensors"]
     lines.append(
         f"{values['bitwise']} of {len(tensors)} tensors of the same shape are bitwise equal"
@@ -171,6 +179,12 @@ def describe(values: dict) -> str:
     if not values["outputs"]:
         lines.append("outputs: none that can be compared")
     return "\n".join(lines)
+
+
+def first(lines: list[str]) -> list[str]:
+    """The first ten, and how many more there are."""
+    more = len(lines) - SHOWN
+    return lines[:SHOWN] + ([f"and {more} more tensors"] if more > 0 else [])
 
 
 def show(entry: dict) -> str:

@@ -25,28 +25,29 @@ ROWS = 32  # windows at a time; their logits are held, and the padding of the la
 def evaluate(directories: list[Path], config, log=print) -> dict:
     """{words, windows, documents, characters, word_entropy, models: [...]} on the held-out text of a config.
 
-    Of each model {model, nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown, parameters}. All words
-    weigh alike. A word's nats are the sum over its pieces, each guessed without the others; it is right if every piece
-    is. A model whose vocabulary knows no case or accents has less to tell. `word_entropy` is that of the words' own
-    frequencies, in nats: what guessing by frequency costs, or more than it of few words.
+    Of each model {model, nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown, held_out, parameters}.
+    All words weigh alike. A word's nats are the sum over its pieces, each guessed without the others; it is right if
+    every piece is. A model whose vocabulary knows no case or accents has less to tell. `held_out` is whether the text
+    is known to be new to the model: stores of other vocabularies hold out other documents of the same corpus.
+    `word_entropy` is that of the words' own frequencies, in nats; of few words it is less than guessing by the
+    frequencies of the language would cost.
     """
     models = [trained.open_model(directory) for directory in directories]
     for directory, model in zip(directories, models, strict=True):
         check(directory, model)
     length = configs.phases(config)[-1].length
     length = min(length, *(model.config.model.positions for model in models))
-    windows, unknown = read(config, [model.tokenizer for model in models], length, log)
+    store = open_store(config, log)
+    windows, unknown = read(config, store, [model.tokenizer for model in models], length)
     spans = [(window, *span) for window in windows for span in window.words.tolist()]
+    characters = sum(end - start for _, start, end in spans)
     results = []
     for number, (directory, model) in enumerate(zip(directories, models, strict=True)):
         log(f"{directory}: {len(spans):,} words in {len(windows):,} windows")
         values = measure(model, windows, number, length)
-        values["unknown"] = int(unknown[number])
-        characters = sum(end - start for _, start, end in spans)
-        values["bits_per_character"] = (
-            values["nats_per_word"] * len(spans) / characters / math.log(2)
-        )
-        results.append({"model": str(directory), **values})
+        bits = values["nats_per_word"] / math.log(2) * len(spans) / characters
+        known = {"unknown": int(unknown[number]), "held_out": is_new(model, store)}
+        results.append({"model": str(directory), **values, "bits_per_character": bits, **known})
     return {
         "words": len(spans),
         "windows": len(windows),
@@ -68,12 +69,24 @@ def check(directory: Path, model) -> None:
         raise BadInput(f"{directory}: has no masked-LM head, so it predicts no words")
 
 
-def read(config, tokenizers: list, length: int, log) -> tuple[list[words.Window], np.ndarray]:
-    """The first windows of the held-out text, config.evaluate.rows at most; how many words each vocabulary lacked."""
-    from bert_jax.data import heldout_text, prepare
+def open_store(config, log):
+    """The store of the config, prepared where it is missing."""
+    from bert_jax.data import prepare
 
     prepare.prepare(config, log)
-    store = prepare.open_or_refuse(config)
+    return prepare.open_or_refuse(config)
+
+
+def is_new(model, store) -> bool:
+    """Whether a model is a run on this very store from the start, so that it never saw what is held out there."""
+    own = model.facts.get("store_fingerprint") == store.fingerprint
+    return own and "imported" not in model.facts
+
+
+def read(config, store, tokenizers: list, length: int) -> tuple[list[words.Window], np.ndarray]:
+    """The first windows of the held-out text, config.evaluate.rows at most; how many words each vocabulary lacked."""
+    from bert_jax.data import heldout_text
+
     found, unknown = [], np.zeros(len(tokenizers), np.int64)
     with closing(heldout_text.documents(config, store)) as documents:
         for window in words.windows(documents, tokenizers, length - 2, config.seed):
@@ -166,12 +179,12 @@ def predict(objective, params, batch):
 # --- For people -----------------------------------------------------------------------------------
 
 COLUMNS = {
-    "nats/word": ("nats_per_word", ".4f"),
-    "accuracy": ("accuracy", ".4f"),
-    "pieces/word": ("pieces_per_word", ".3f"),
-    "bits/character": ("bits_per_character", ".4f"),
-    "unknown": ("unknown", ",d"),
-    "parameters": ("parameters", ",d"),
+    "nats/word": ("nats_per_word", "{:.4f}"),
+    "accuracy": ("accuracy", "{:.4f}"),
+    "pieces/word": ("pieces_per_word", "{:.3f}"),
+    "bits/character": ("bits_per_character", "{:.4f}"),
+    "unknown": ("unknown", "{:,}"),
+    "parameters": ("parameters", "{:,}"),
 }
 
 
@@ -185,7 +198,8 @@ def describe(values: dict) -> str:
     ]
     for model in values["models"]:
         cells = (
-            format(model[key], form).rjust(len(title)) for title, (key, form) in COLUMNS.items()
+            form.format(model[key]).rjust(len(title)) for title, (key, form) in COLUMNS.items()
         )
-        lines.append("  ".join([model["model"].ljust(width), *cells]))
+        note = "" if model["held_out"] else "  may have been trained on this text"
+        lines.append("  ".join([model["model"].ljust(width), *cells]) + note)
     return "\n".join(lines)

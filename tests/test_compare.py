@@ -100,7 +100,14 @@ def test_layers_and_settings_that_differ(compared, model):
     assert values["only_b"] and all(
         name.startswith("encoder/blocks_2/") for name in values["only_b"]
     )
+    shown = compare.describe(values)
+    assert shown.count(": only in b") == compare.SHOWN and "and 6 more tensors" in shown
     assert "pair/kernel" in values["only_a"] and set(values["outputs"]) == {"mlm_logits"}
+
+
+def test_one_width_in_two_spellings(compared, model):
+    """0 stands for four times the width."""
+    assert compared(model, make_model(300, "model.feed_forward=128"))["settings"] == {}
 
 
 def test_vocabularies_that_differ(compared, model):

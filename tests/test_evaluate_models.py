@@ -12,6 +12,7 @@ from texts import PROSE
 
 from bert_jax import evaluate_models, trained, words
 from bert_jax import tokenizer as tokenizers
+from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 
@@ -157,6 +158,22 @@ def test_the_shortest_model_decides_the_length(measure, models):
     values = measure("as", s=short), measure("ab")
     few, many = (value["words"] / value["windows"] for value in values)
     assert few < many
+
+
+def test_whether_the_text_is_new_to_a_model(measure, tmp_path, models):
+    measure("a")
+    own = {"store_fingerprint": stores.open_store(tmp_path / "store").fingerprint}
+    facts = {"o": own, "e": {"store_fingerprint": "else"}, "i": own | {"imported": {}}}
+    others = {name: models["a"]._replace(facts=known) for name, known in facts.items()}
+    values = measure("aoei", **others)
+    assert [model["held_out"] for model in values["models"]] == [False, True, False, False]
+    shown = evaluate_models.describe(values).splitlines()[2:]
+    assert ["may have been trained on this text" in line for line in shown] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_models_that_predict_no_words(measure, models):

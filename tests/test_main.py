@@ -81,6 +81,7 @@ def test_evaluate_of_models(world, capsys):
     one, two = values["models"]
     assert one == two and one["model"] == str(world / "run")
     assert values["words"] > 0 and one["unknown"] == 0 and one["nats_per_word"] > 0
+    assert one["held_out"]
 
 
 @pytest.mark.parametrize(
