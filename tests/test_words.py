@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from texts import INVENTED, NASTY, PROSE, nasty
+from texts import INVENTED, NASTY, PROSE, nasty, odd_lines, published
 
 from bert_jax import tokenizer as tokenizers
 from bert_jax import words
@@ -54,9 +54,28 @@ def test_ids_are_those_of_the_sentences(company):
 
 @pytest.mark.parametrize("limit", [12, 60])
 def test_no_piece_straddles_a_word(company, limit):
-    """So that the masked pieces of every vocabulary hide the same characters, and none shows any of them."""
-    found = 0
-    for window in words.windows(documents(), company, limit, seed=2):
+    windows = list(words.windows(documents(), company, limit, seed=2))
+    check_hidden(windows)
+    assert sum(len(window.words) for window in windows) > 100
+
+
+def test_published_vocabularies_on_real_text():
+    """English and Chinese with emoji and odd spaces: cased, uncased, Chinese WordPiece and ALBERT's SentencePiece."""
+    names = "cased_vocab.txt", "uncased_vocab.txt", "chinese_vocab.txt"
+    paths = [published(f"bert_base_{name}") for name in names]
+    company = [tokenizers.given(path, "uncased" in path.name) for path in paths]
+    company.append(tokenizers.given(published("albert_spiece_30k.model"), True))
+    windows = list(words.windows([[line] for line in odd_lines(200)], company, 100, seed=1))
+    check_hidden(windows)
+    assert sum(len(window.words) for window in windows) > 500
+    # ALBERT and the English ones lack ideographs: one has them all.
+    unknown = sum(window.unknown for window in windows)
+    assert unknown[3] > unknown[2] > 0
+
+
+def check_hidden(windows: list[words.Window]) -> None:
+    """The masked pieces of every vocabulary hide the same characters, and no other piece shows one of them."""
+    for window in windows:
         starts, ends = window.words.T
         assert (starts < ends).all() and (ends[:-1] <= starts[1:]).all()
         hidden = np.zeros(len(window.text), bool)
@@ -71,8 +90,6 @@ def test_no_piece_straddles_a_word(company, limit):
                     assert starts[owner] <= start <= end <= ends[owner]
                 else:
                     assert not hidden[start:end].any()
-        found += len(window.words)
-    assert found > 100
 
 
 def test_the_masked_pieces_spell_the_words(company):
