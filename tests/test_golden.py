@@ -1,0 +1,64 @@
+"""Our BERT, its losses, gradients and optimizer against the numbers of an outside one (golden/make_bert.py)."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import outside
+import pytest
+from outside import within
+
+from bert_jax import optimizer, schedule, step
+from bert_jax.objectives import base
+
+CASES = ("tanh", "exact")
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict:
+    with np.load(Path(__file__).parent / "golden/bert.npz") as file:
+        return dict(file)
+
+
+def read_json(array) -> dict:
+    return json.loads(str(array))
+
+
+@pytest.mark.parametrize("part", ["rows", "one"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_number_is_that_of_transformers(golden, case, part):
+    case = within(golden, f"{case}/")
+    theirs, expected = read_json(case["config"]), within(case, f"{part}/")
+    batch = within(expected, "batch/")
+    ours = outside.evaluate(
+        outside.config_of(theirs),
+        outside.vocabulary_of(theirs),
+        outside.params_of(within(case, "before/")),
+        outside.batch_of(batch),
+    )
+    found = outside.differences(ours, expected, batch["attention_mask"] > 0)
+    outside.check(found, states=5e-6, gradients=2e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ten_steps_are_those_of_the_original_optimizer(golden, case):
+    case = within(golden, f"{case}/")
+    theirs, batches = read_json(case["config"]), within(case, "steps/")
+    config = outside.config_of(theirs)
+    objective = base.make(config, outside.vocabulary_of(theirs))
+    update = optimizer.make(
+        config.optimizer, schedule.make("linear", **read_json(golden["schedule"]))
+    )
+    params = jax.tree.map(jnp.asarray, outside.params_of(within(case, "before/")))
+    state = step.State(jnp.int32(0), params, update.init(params))
+    train = partial(step.train, objective=objective, optimizer=update, seed=0, micro_batches=1)
+    train = jax.jit(train)
+    for number in range(len(batches["labels"])):
+        batch = {name: array[number] for name, array in batches.items()}
+        state, _ = train(state, outside.batch_of(batch))
+    expected = outside.by_path(outside.params_of(within(case, "after/")))
+    for name, array in outside.by_path(state.params).items():
+        np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-6, err_msg=name)
