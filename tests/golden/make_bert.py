@@ -2,7 +2,7 @@
 
 python tests/golden/make_bert.py        (needs torch and transformers; `versions` in the file says which made it)
 
-`schedule` is that of the optimizer, JSON. Of each case there are `{case}/config` (a BertConfig as JSON) and, as float32,
+`schedule` is that of the optimizer (JSON). Of each case there are `{case}/config` (a BertConfig, JSON) and, as float32,
     before/NAME, after/NAME        the parameters before and after the steps of the optimizer
     steps/NAME[N, B, L or none]    the batches of these steps
     rows/..., one/...              all numbers of the first of them, and of one whose rows have one token:
