@@ -131,10 +131,18 @@ def differences(ours: dict, theirs: dict, real) -> dict:
 
 
 def check(found: dict, states: float, gradients: float, losses: float = 1e-6) -> None:
-    """Fails with every number of `differences` that is not below its limit."""
+    """Prints `differences` (pytest -rP shows them); fails with every one that is not below its limit."""
+    tell(found)
     limits = dict.fromkeys(STATES, states) | dict.fromkeys(LOSSES, losses)
     wrong = {name: x for name, x in found.items() if not x < limits.get(name, gradients)}
-    assert not wrong
+    assert not wrong, wrong
+
+
+def tell(found: dict) -> None:
+    gradients = {name: x for name, x in found.items() if name.startswith("gradient/")}
+    worst = max(gradients, key=gradients.get)
+    for name in (*STATES, *LOSSES, worst):
+        print(f"{found[name]:.1e}  {name}")
 
 
 def within(arrays: dict, prefix: str) -> dict:

@@ -60,5 +60,8 @@ def test_ten_steps_are_those_of_the_original_optimizer(golden, case):
         batch = {name: array[number] for name, array in batches.items()}
         state, _ = train(state, outside.batch_of(batch))
     expected = outside.by_path(outside.params_of(within(case, "after/")))
-    for name, array in outside.by_path(state.params).items():
-        np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-6, err_msg=name)
+    ours = outside.by_path(state.params)
+    apart = {name: np.abs(ours[name] - array).max() for name, array in expected.items()}
+    worst = max(apart, key=apart.get)
+    print(f"{apart[worst]:.1e}  {worst}")
+    assert apart[worst] < 1e-6

@@ -136,8 +136,9 @@ def test_every_hidden_state_of_a_real_model(encoder, folder):
     real = batch["attention_mask"] > 0
     assert real.sum(1).max() == LONGEST
     apart = np.abs(ours["hidden_states"] - np.stack(expected.hidden_states))[:, real]
+    print(f"{apart.max():.1e}  hidden_states")
     assert len(apart) == 7 and apart.max() < 2e-5
-    assert np.abs(ours["pooled"] - expected.pooler_output.numpy()).max() < 2e-5
+    np.testing.assert_allclose(ours["pooled"], expected.pooler_output, rtol=0, atol=2e-5)
 
 
 def test_the_vector_of_a_sentence(encoder):
@@ -169,13 +170,15 @@ def test_similar_sentences_are_found(encoder, split, pairs, expected):
     assert len(scores) == pairs
     vectors = embed(encoder, first + second)
     cosines = (vectors[:pairs] * vectors[pairs:]).sum(1)
-    assert spearmanr(cosines, scores).statistic == pytest.approx(expected, abs=5e-4)
+    found = spearmanr(cosines, scores).statistic
+    print(f"{found:.5f}  Spearman")
+    assert found == pytest.approx(expected, abs=5e-4)
 
 
 # --- A training run -------------------------------------------------------------------------------
 
 STEPS = 200
-RATE = dict(peak=1e-3, warmup=20, total=STEPS)
+RATE = dict(peak=3e-3, warmup=20, total=STEPS)
 OVERRIDES = ("tokenizer.size=2000", f"phases.main.steps={STEPS}", "phases.main.batch=16")
 OVERRIDES += ("phases.main.length=64", "phases.main.predictions=10", "model.positions=64")
 OVERRIDES += ("optimizer.bias_correction=False", "dtype=float32")
@@ -236,11 +239,8 @@ def test_a_run_has_the_losses_of_one_in_pytorch(theirs, tmp_path):
         found = theirs.evaluate(model, batch_of_theirs(batch))
         theirs.optimize(tensors, within(found, "gradient/"), moments, theirs.rate(number, **RATE))
         losses.append((metrics["loss"][0], found["loss"]))
-    losses = np.array(losses)
-    print(
-        losses[::20],
-        np.abs(losses[:, 0] - losses[:, 1]).max(),
-        np.abs(losses[:, 0] - losses[:, 1])[::20],
-    )
-    assert losses[-10:].mean() < losses[:10].mean() - 1  # it learns
-    np.testing.assert_allclose(losses[:, 0], losses[:, 1], rtol=0, atol=1e-3)
+    ours, theirs = np.array(losses).T
+    apart = np.abs(ours - theirs).max()
+    print(f"{apart:.1e}  loss; from {ours[:10].mean():.2f} to {ours[-10:].mean():.2f} nats")
+    assert ours[-10:].mean() < ours[:10].mean() - 1  # it learns
+    assert apart < 1e-3
