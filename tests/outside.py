@@ -11,9 +11,8 @@ from bert_jax.objectives import base, mlm
 
 STATES = ("hidden_states", "pooled", "mlm_logits", "pair_logits")
 LOSSES = ("mlm_loss", "nsp_loss", "loss")
-FLOOR = (
-    1e-3  # what gradients are compared with at least: those of key biases are zero but for rounding
-)
+# What gradients are compared with at least: those of key biases are zero but for rounding.
+FLOOR = 1e-3
 
 
 def config_of(theirs: dict, *overrides: str):
