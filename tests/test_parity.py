@@ -9,10 +9,10 @@ import corpora
 import jax
 import jax.numpy as jnp
 import numpy as np
-import outside
+import transformers_bert
 import pytest
 import texts
-from outside import within
+from transformers_bert import within
 from texts import PROSE
 
 from bert_jax import optimizer, schedule, step, tokenizer, trained
@@ -54,15 +54,15 @@ def test_every_number_at_width_128(theirs, activation):
     model = theirs.make_model(config, draw, deviation=0.1)
     batch = theirs.make_batch(config, draw, [128, 97, 1, 40], 128)
     tensors = {name: value.detach().numpy() for name, value in model.named_parameters()}
-    ours = outside.evaluate(
-        outside.config_of(config),
-        outside.vocabulary_of(config),
-        outside.params_of(tensors),
-        outside.batch_of(batch),
+    ours = transformers_bert.evaluate(
+        transformers_bert.config_of(config),
+        transformers_bert.vocabulary_of(config),
+        transformers_bert.params_of(tensors),
+        transformers_bert.batch_of(batch),
     )
     real = batch["attention_mask"] > 0
-    found = outside.differences(ours, theirs.evaluate(model, batch), real)
-    outside.check(found, states=2e-5, gradients=1e-4)
+    found = transformers_bert.differences(ours, theirs.evaluate(model, batch), real)
+    transformers_bert.check(found, states=2e-5, gradients=1e-4)
 
 
 # --- A real sentence encoder ----------------------------------------------------------------------
@@ -114,7 +114,7 @@ def embed(encoder, lines: list[str]) -> np.ndarray:
     for start in range(0, len(rows), 64):
         part = order[start : start + 64]
         length = -(-len(rows[part[-1]]) // 16) * 16  # few lengths, since each is compiled
-        batch = outside.batch_of(padded([rows[number] for number in part], length))
+        batch = transformers_bert.batch_of(padded([rows[number] for number in part], length))
         for number, vector in zip(part, mean(encoder.params["encoder"], batch), strict=True):
             found[number] = vector
     return np.array(found)
@@ -131,8 +131,8 @@ def test_every_hidden_state_of_a_real_model(encoder, folder):
     with torch.no_grad():
         inputs = {name: torch.from_numpy(batch[name]) for name in inputs}
         expected = model(**inputs, output_hidden_states=True)
-    run = partial(outside.hidden_states, encoder.config, encoder.vocabulary)
-    ours = jax.jit(run)(encoder.params, outside.batch_of(batch))
+    run = partial(transformers_bert.hidden_states, encoder.config, encoder.vocabulary)
+    ours = jax.jit(run)(encoder.params, transformers_bert.batch_of(batch))
     real = batch["attention_mask"] > 0
     assert real.sum(1).max() == LONGEST
     apart = np.abs(ours["hidden_states"] - np.stack(expected.hidden_states))[:, real]
@@ -226,7 +226,7 @@ def test_a_run_has_the_losses_of_one_in_pytorch(theirs, tmp_path):
     settings |= dict(vocab_size=vocabulary.size, initializer_range=config.model.initializer)
     model = BertForPreTraining(BertConfig(**settings)).eval()
     tensors = {name: value.detach().numpy() for name, value in model.named_parameters()}
-    params = jax.tree.map(jnp.array, outside.params_of(tensors))
+    params = jax.tree.map(jnp.array, transformers_bert.params_of(tensors))
     objective = base.make(config, vocabulary)
     update = optimizer.make(config.optimizer, schedule.make("linear", **RATE))
     state = step.State(jnp.int32(0), params, update.init(params))
