@@ -7,8 +7,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import transformers_bert
 import pytest
+import transformers_bert
 from transformers_bert import within
 
 from bert_jax import optimizer, schedule, step

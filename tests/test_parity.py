@@ -9,11 +9,11 @@ import corpora
 import jax
 import jax.numpy as jnp
 import numpy as np
-import transformers_bert
 import pytest
 import texts
-from transformers_bert import within
+import transformers_bert
 from texts import PROSE
+from transformers_bert import within
 
 from bert_jax import optimizer, schedule, step, tokenizer, trained
 from bert_jax.data.sources import pydocs
