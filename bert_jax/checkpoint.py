@@ -1,9 +1,11 @@
 """Orbax behind one door: save, the newest step, the whole state or its parameters alone."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
 
@@ -66,13 +68,48 @@ def restore(checkpoints: ocp.CheckpointManager, step: int, shapes: State, places
 
 def restore_params(directory: Path, objective):
     """(step, params) of the newest checkpoint, on the first device; the optimizer state is not read."""
-    step = newest(directory)
-    if step is None:
-        raise BadInput(f"{directory}: no checkpoints yet")
+    step = newest_or_refuse(directory)
     with manager(directory) as checkpoints:
         place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        # Parameters do not depend on the size of the batch they are initialised with.
-        shapes = jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
+        shapes = params_shapes(objective)
         target = sharding.placed(shapes, jax.tree.map(lambda _: place, shapes))
         args = ocp.args.Composite(params=ocp.args.StandardRestore(target))
         return step, checkpoints.restore(step, args=args)["params"]
+
+
+def newest_or_refuse(directory: Path) -> int:
+    step = newest(directory)
+    if step is None:
+        raise BadInput(f"{directory}: no checkpoints yet")
+    return step
+
+
+def params_shapes(objective):
+    """Parameters do not depend on the size of the batch they are initialised with."""
+    return jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
+
+
+class Stored:
+    """A parameter in a checkpoint: np.asarray reads it, and nothing keeps it."""
+
+    def __init__(self, directory: Path, path: tuple, leaf: jax.ShapeDtypeStruct):
+        self.directory, self.keys = directory, [key.key for key in path]
+        self.shape, self.dtype, self.size = leaf.shape, leaf.dtype, leaf.size
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        tree = jax.ShapeDtypeStruct(self.shape, self.dtype)
+        kinds = ocp.RestoreArgs(restore_type=np.ndarray)
+        for key in reversed(self.keys):
+            tree, kinds = {key: tree}, {key: kinds}
+        args = ocp.args.PyTreeRestore(item=tree, restore_args=kinds, partial_restore=True)
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+            (array,) = jax.tree.leaves(reader.restore(self.directory, args=args))
+        return array.astype(dtype or self.dtype, copy=False)
+
+
+def stored_params(directory: Path, objective):
+    """(step, params) like restore_params, but each is read from the disk when it is used: for what takes them one by
+    one, and has no memory for all."""
+    step = newest_or_refuse(directory)
+    place = Path(directory).absolute() / str(step) / "params"
+    return step, jax.tree.map_with_path(partial(Stored, place), params_shapes(objective))

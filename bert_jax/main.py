@@ -97,6 +97,12 @@ def parser() -> argparse.ArgumentParser:
     model = "--model", needed | dict(type=Path, help="directory of a run")
     top_pieces = "--top", dict(type=positive, default=5, help="candidates a mask")
     store = "--store", needed | dict(type=Path, help="directory of a token store")
+    output = "--output", needed | dict(type=Path, help="directory to write; may not be there yet")
+    forms = ("huggingface", "google")
+    form = "--format", dict(choices=forms, default=forms[0], help="default: %(default)s")
+    name = "--name", dict(default="", help="of the model, in its card; default: the run's")
+    licence = "--license", dict(default="", metavar="ID", help="of the weights, as apache-2.0")
+    language = "--language", dict(default="", metavar="CODE", help="of the text, as en")
     texts = "texts", dict(nargs="+", metavar="TEXT", help="with one or more [MASK]")
     add(prepare_command, config, as_json)
     add(pretrain_command, config, run)
@@ -105,6 +111,7 @@ def parser() -> argparse.ArgumentParser:
     add(status_command, run, as_json)
     add(evaluate_command, run, as_json)
     add(verify_command, store, as_json)
+    add(export_command, run, output, form, name, licence, language, as_json)
     add(predict_command, model, top_pieces, texts, as_json)
     return top
 
@@ -220,6 +227,16 @@ def evaluate_command(options, overrides) -> int:
     values = evaluate.evaluate(options.workdir, overrides)
     text = "\n".join(f"{name} {value:.6g}" for name, value in values.items())
     return show(options, values, text)
+
+
+def export_command(options, overrides) -> int:
+    """Write a run's newest checkpoint for Hugging Face transformers, or as a TensorFlow checkpoint."""
+    refuse(overrides)
+    from bert_jax import export
+
+    about = options.name, options.license, options.language
+    values = export.export(options.workdir, options.output, options.format, *about)
+    return show(options, values, export.describe(values))
 
 
 def predict_command(options, overrides) -> int:

@@ -20,8 +20,10 @@ class Trained(NamedTuple):
     params: Any
 
 
-def open_run(directory: Path, overrides: list[str] = ()) -> Trained:
-    """The newest checkpoint of a run, its parameters on one device."""
+def open_run(
+    directory: Path, overrides: list[str] = (), restore=checkpoint.restore_params
+) -> Trained:
+    """The newest checkpoint of a run, its parameters on one device or as `restore` gives them."""
     directory = Path(directory)
     if not (directory / "config.json").is_file():
         raise BadInput(f"{directory}: not a run (no config.json)")
@@ -29,6 +31,6 @@ def open_run(directory: Path, overrides: list[str] = ()) -> Trained:
     facts = workdir.read_json(directory / "run.json")
     vocabulary = base.Vocabulary(**facts["vocabulary"])
     objective = base.make(settings, vocabulary)
-    step, params = checkpoint.restore_params(directory / "checkpoints", objective)
+    step, params = restore(directory / "checkpoints", objective)
     words = tokenizer.load(directory / "tokenizer")
     return Trained(settings, facts, vocabulary, words, objective, step, params)

@@ -1,40 +1,44 @@
-"""What each parameter of BERT is called here, by Hugging Face and by the original program, and how it lies there."""
+"""What each parameter of BERT is called here, by Hugging Face and by the original program, and how it lies there.
+
+D width, F feed-forward width, V vocabulary, P positions, S segments.
+"""
 
 from typing import NamedTuple
 
 FORMATS = ("huggingface", "google")
 
-# Ours, Hugging Face's, the original's. Of a norm, `scale` and `bias`; of a dense layer, `kernel` and `bias`.
+# Kind, axes, and the names: ours, Hugging Face's, the original's. A norm has a `scale` and a `bias`, a dense layer a
+# `kernel` and a `bias`.
 NORM, DENSE, ALONE = "norm", "dense", "alone"
 EMBEDDINGS = (
-    (ALONE, "embedder/words", "word_embeddings.weight", "word_embeddings"),
-    (ALONE, "embedder/positions", "position_embeddings.weight", "position_embeddings"),
-    (ALONE, "embedder/segments", "token_type_embeddings.weight", "token_type_embeddings"),
-    (NORM, "embedder_norm", "LayerNorm", "LayerNorm"),
+    (ALONE, "VD", "embedder/words", "word_embeddings.weight", "word_embeddings"),
+    (ALONE, "PD", "embedder/positions", "position_embeddings.weight", "position_embeddings"),
+    (ALONE, "SD", "embedder/segments", "token_type_embeddings.weight", "token_type_embeddings"),
+    (NORM, "D", "embedder_norm", "LayerNorm", "LayerNorm"),
 )
 BLOCK = (
-    (DENSE, "attention/query", "attention.self.query", "attention/self/query"),
-    (DENSE, "attention/key", "attention.self.key", "attention/self/key"),
-    (DENSE, "attention/value", "attention.self.value", "attention/self/value"),
-    (DENSE, "attention/out", "attention.output.dense", "attention/output/dense"),
-    (NORM, "attention_norm", "attention.output.LayerNorm", "attention/output/LayerNorm"),
-    (DENSE, "feed_forward/up", "intermediate.dense", "intermediate/dense"),
-    (DENSE, "feed_forward/down", "output.dense", "output/dense"),
-    (NORM, "feed_forward_norm", "output.LayerNorm", "output/LayerNorm"),
+    (DENSE, "DD", "attention/query", "attention.self.query", "attention/self/query"),
+    (DENSE, "DD", "attention/key", "attention.self.key", "attention/self/key"),
+    (DENSE, "DD", "attention/value", "attention.self.value", "attention/self/value"),
+    (DENSE, "DD", "attention/out", "attention.output.dense", "attention/output/dense"),
+    (NORM, "D", "attention_norm", "attention.output.LayerNorm", "attention/output/LayerNorm"),
+    (DENSE, "DF", "feed_forward/up", "intermediate.dense", "intermediate/dense"),
+    (DENSE, "FD", "feed_forward/down", "output.dense", "output/dense"),
+    (NORM, "D", "feed_forward_norm", "output.LayerNorm", "output/LayerNorm"),
 )
-POOLER = ((DENSE, "pooler", "pooler.dense", "pooler/dense"),)
-TRANSFORM = (
-    (DENSE, "dense", "transform.dense", "transform/dense"),
-    (NORM, "norm", "transform.LayerNorm", "transform/LayerNorm"),
-    (ALONE, "bias", "bias", "output_bias"),
+POOLER = ((DENSE, "DD", "pooler", "pooler.dense", "pooler/dense"),)
+MLM = (
+    (DENSE, "DD", "dense", "transform.dense", "transform/dense"),
+    (NORM, "D", "norm", "transform.LayerNorm", "transform/LayerNorm"),
+    (ALONE, "V", "bias", "bias", "output_bias"),
 )
-PADDED = ("encoder/embedder/words", "mlm/bias")  # here, to a multiple of 128 rows
 
 
 class Parameter(NamedTuple):
-    """One parameter and its names; `part` is encoder, pooler, mlm or pair: a source has all of a part or nothing."""
+    """One parameter and its names; `part` is encoder, pooler, mlm or pair: a model has all of a part or nothing."""
 
     part: str
+    axes: str  # here; V comes padded to a multiple of 128 here, nowhere else
     path: str  # ours
     huggingface: str
     google: str
@@ -42,7 +46,7 @@ class Parameter(NamedTuple):
 
     @property
     def padded(self) -> bool:
-        return self.path in PADDED
+        return self.axes[0] == "V"
 
 
 def parameters(layers: int) -> list[Parameter]:
@@ -52,28 +56,36 @@ def parameters(layers: int) -> list[Parameter]:
         places = f"bert.encoder.layer.{number}", f"bert/encoder/layer_{number}"
         found += named("encoder", BLOCK, f"encoder/blocks_{number}", *places)
     found += named("pooler", POOLER, "encoder", "bert", "bert")
-    found += named("mlm", TRANSFORM, "mlm", "cls.predictions", "cls/predictions")
+    found += named("mlm", MLM, "mlm", "cls.predictions", "cls/predictions")
     theirs, original = "cls.seq_relationship", "cls/seq_relationship"
     # The one matrix that the original keeps transposed, too.
-    weights = f"{theirs}.weight", f"{original}/output_weights"
-    found.append(Parameter("pair", "pair/kernel", *weights, FORMATS))
-    found.append(Parameter("pair", "pair/bias", f"{theirs}.bias", f"{original}/output_bias"))
+    weights = f"{theirs}.weight", f"{original}/output_weights", FORMATS
+    found.append(Parameter("pair", "D2", "pair/kernel", *weights))
+    found.append(Parameter("pair", "2", "pair/bias", f"{theirs}.bias", f"{original}/output_bias"))
     return found
 
 
 def named(part: str, table, ours: str, huggingface: str, google: str) -> list[Parameter]:
     """The parameters of a table, under a place of each spelling."""
     found = []
-    for kind, *names in table:
-        places = zip((ours, huggingface, google), ("/", ".", "/"), names, strict=True)
+    for kind, axes, *last in table:
+        places = zip((ours, huggingface, google), "/./", last, strict=True)
         a, b, c = (f"{place}{separator}{name}" for place, separator, name in places)
         if kind == ALONE:
-            found.append(Parameter(part, a, b, c))
+            found.append(Parameter(part, axes, a, b, c))
         elif kind == NORM:
-            found.append(Parameter(part, f"{a}/scale", f"{b}.weight", f"{c}/gamma"))
-            found.append(Parameter(part, f"{a}/bias", f"{b}.bias", f"{c}/beta"))
+            found.append(Parameter(part, axes, f"{a}/scale", f"{b}.weight", f"{c}/gamma"))
+            found.append(Parameter(part, axes, f"{a}/bias", f"{b}.bias", f"{c}/beta"))
         else:
-            kernel = f"{a}/kernel", f"{b}.weight", f"{c}/kernel"
-            found.append(Parameter(part, *kernel, ("huggingface",)))
-            found.append(Parameter(part, f"{a}/bias", f"{b}.bias", f"{c}/bias"))
+            kernel = f"{a}/kernel", f"{b}.weight", f"{c}/kernel", ("huggingface",)
+            found.append(Parameter(part, axes, *kernel))
+            found.append(Parameter(part, axes[-1], f"{a}/bias", f"{b}.bias", f"{c}/bias"))
     return found
+
+
+def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tuple[int, ...]:
+    """Its shape without padding, by the keys of config.model; as it lies in `format`, or here."""
+    sizes = {"D": model["width"], "F": model["feed_forward"] or 4 * model["width"]}
+    sizes |= {"V": vocabulary, "P": model["positions"], "S": model["segments"], "2": 2}
+    found = tuple(sizes[axis] for axis in parameter.axes)
+    return found[::-1] if format in parameter.transposed else found
