@@ -32,6 +32,8 @@ tokenizer = AutoTokenizer.from_pretrained({path!r})
 model = AutoModel.from_pretrained({path!r})
 print(model(**tokenizer("One sentence.", return_tensors="pt")).last_hidden_state.shape)
 """
+LIMITS = "It repeats what stands in its text, errors and prejudices too, and was measured on nothing but the below."
+UNRECORDED = "Of the data: not recorded here; name it before publishing."
 TEXT = "The answer is in the {mask} of this line."
 
 
@@ -55,27 +57,19 @@ def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -
 
 
 def lines(run, workdir: Path, parts: list[str], about: About) -> Iterator[str]:
+    sections = {
+        "Use": ["```python", *snippet(run, parts, about).splitlines(), "```"],
+        "Limits": [LIMITS],
+        "Data": data(run),
+        "Training": training(run, workdir),
+        "Held-out numbers": heldout(run, workdir),
+        "Licence": [f"Of the weights: {about.license or UNNAMED}.", UNRECORDED],
+        "Upload": [f"    hf upload USER/{about.name} {about.path} ."],
+    }
     yield from front_matter(parts, about)
     yield from ("", f"# {about.name}", "", *what(run, parts, about))
-    yield from ("", "## Use", "", "```python", snippet(run, parts, about).rstrip(), "```")
-    yield from (
-        "",
-        "Limits: it repeats what stands in its text, errors and prejudices too, and was measured on",
-    )
-    yield from (
-        "nothing but the numbers below.",
-        "",
-        "## Data",
-        "",
-        *data(run),
-        "",
-        "## Training",
-        "",
-    )
-    yield from (*training(run, workdir), "", "## Held-out numbers", "", *heldout(run, workdir))
-    yield from ("", "## Licence", "", f"Of the weights: {about.license or UNNAMED}.")
-    yield "Of the data: not recorded here; name it before publishing."
-    yield from ("", f"To upload: `hf upload USER/{about.name} {about.path} .`")
+    for title, section in sections.items():
+        yield from ("", f"## {title}", "", *section)
 
 
 def front_matter(parts: list[str], about: About) -> Iterator[str]:
@@ -98,7 +92,10 @@ def what(run, parts: list[str], about: About) -> Iterator[str]:
         f" and {run.vocabulary.size:,} pieces ({run.tokenizer.model.kind}),"
         f" rows of up to {model.positions} tokens; heads: {', '.join(named) or 'none'}."
     )
-    yield f"Pretrained from raw text with bert_jax; these are the weights of step {run.step:,}."
+    source = run.facts.get("imported")
+    if source:
+        yield f"It started from the weights of `{source['source']}`."
+    yield f"Pretrained with bert_jax; these are the weights of step {run.step:,}."
 
 
 def snippet(run, parts: list[str], about: About) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,6 +123,4 @@ def write_tensors(path: Path, tensors: list[Tensor]) -> None:
             # Of the extremes one is not finite where any element is not; no array of booleans is made.
             if not np.isfinite([array.min(), array.max()]).all():
                 raise BadInput(f"{tensor.name}: the checkpoint's values are not finite")
-            file.write(memoryview(array.astype("<f4", copy=False)).cast("B"))
-        file.flush()
-        os.fsync(file.fileno())
+            array.astype("<f4", copy=False).tofile(file)

@@ -66,7 +66,12 @@ def check(proto) -> None:
 
 
 def normalizers(normal):
-    """The steps that make of a text what sentencepiece makes of it, up to the space before its first word."""
+    """The steps that make of a text what sentencepiece makes of it, up to the space before its first word.
+
+    They see the parts of a text between special pieces one by one, so a space at the start of a part is left to
+    Metaspace: after "[MASK]" it begins a word. At the start of a text that is right for all models that put a space
+    there and leave out surplus ones, as is the rule.
+    """
     if normal.precompiled_charsmap:
         table = base64.b64encode(normal.precompiled_charsmap).decode()
         yield replace({"Regex": PARTED}, PARTER)
