@@ -144,4 +144,4 @@ def test_ids_of_many_lines(tmp_path, name):
         tokenizer = tokenizers.train(name, texts, 12_000, True)
     theirs = exported(tmp_path / "out", tokenizer)
     # ALBERT's scores have ties ("66 6" and "6 66"), which the rounding of sentencepiece's float32 sums decides.
-    assert len(differing(tokenizer, theirs, english + chinese)) == (name == "albert")
+    assert len(differing(tokenizer, theirs, english + chinese)) <= (name == "albert")
