@@ -5,15 +5,12 @@ import re
 import time
 from pathlib import Path
 
-import jax
-import numpy as np
-
 from bert_jax import checkpoint, metrics, trained
 from bert_jax.convert import card, directory
 from bert_jax.errors import BadInput
 from bert_jax.whole import free, whole
 
-CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")  # of a licence or a language
+CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what the hub takes as a name or an identifier
 
 
 def export(
@@ -30,28 +27,26 @@ def export(
     them, `apache-2.0` and `en`.
     """
     started = time.monotonic()
-    for option, value in (("--license", license), ("--language", language)):
-        if value and not CODE.fullmatch(value):
-            raise BadInput(f"{option} {value}: expected an identifier, as apache-2.0 or en")
+    check_card(form, {"--name": name, "--license": license, "--language": language})
     free(output, "--output")
-    run = trained.open_run(workdir, restore=checkpoint.stored_params)
+    # TensorFlow takes all parameters at once; safetensors are written one by one, in little memory.
+    restore = checkpoint.restore_params if form == "google" else checkpoint.stored_params
+    run = trained.open_run(workdir, restore=restore)
     check_run(run, workdir)
+    # A head that an import has made up, and that nothing has trained since, is nobody's.
+    params = without(run.params, run.facts.get("fresh", []) if run.step == 0 else [])
+    parameters = metrics.count(params, run.vocabulary.size)
+    model = run.config, run.vocabulary, run.tokenizer, params
     with whole(output, "--output") as place:
-        parameters = metrics.count(run.params, run.vocabulary.size)
         if form == "google":
             from bert_jax.convert import google
 
-            params = jax.tree.map(np.asarray, run.params)
-            google.write(place, run.config, run.vocabulary, run.tokenizer, params)
+            google.write(place, *model)
         else:
-            # A head that an import has made up, and that nothing has trained since, is nobody's.
-            fresh = run.facts.get("fresh", []) if run.step == 0 else []
-            parts = [run.config, run.vocabulary, run.tokenizer, run.params, fresh]
-            found, parameters = directory.write(place, *parts)
-            about = card.About(
-                name or workdir.absolute().name, license, language, output.name, parameters
-            )
-            card.write(place, run, workdir, found, about)
+            parts = directory.write(place, *model)
+            name = name or workdir.absolute().name
+            about = card.About(name, license, language, output.name, parameters)
+            card.write(place, run, workdir, parts, about)
         flush_all(place)
         sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
     return {
@@ -62,6 +57,21 @@ def export(
         "step": run.step,
         "seconds": time.monotonic() - started,
     }
+
+
+def check_card(form: str, options: dict[str, str]) -> None:
+    for option, value in options.items():
+        if value and form == "google":
+            raise BadInput(f"{option} {value}: a TensorFlow checkpoint has no model card")
+        if value and not CODE.fullmatch(value):
+            raise BadInput(f"{option} {value}: expected letters, digits, and . _ - between them")
+
+
+def without(params: dict, parts: list[str]) -> dict:
+    """The parameters without those of some parts, of mlm, pair and pooler."""
+    kept = {name: tree for name, tree in params.items() if name not in parts}
+    encoder = {name: tree for name, tree in params["encoder"].items() if name not in parts}
+    return kept | {"encoder": encoder}
 
 
 def check_run(run, workdir: Path) -> None:

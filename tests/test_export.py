@@ -145,6 +145,11 @@ def test_the_cards_code_works_as_pasted(tmp_path, fresh):
         (["--workdir", "run", "--output", "file"], "--output file: there already"),
         (["--workdir", "run", "--output", "file/out"], "cannot be made"),
         (["--workdir", "run", "--output", "out", "--license", "a b"], "--license a b"),
+        (["--workdir", "run", "--output", "out", "--name", "a/b"], "--name a/b"),
+        (
+            ["--workdir", "run", "--output", "out", "--format", "google", "--name", "b"],
+            "--name b: a TensorFlow checkpoint has no model card",
+        ),
         (["--workdir", "run", "--output", "out", "--config.seed=1"], "takes no config"),
     ],
 )

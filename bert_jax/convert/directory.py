@@ -56,27 +56,22 @@ class Tensor(NamedTuple):
         return np.ascontiguousarray(array.T if self.transposed else array)
 
 
-def write(
-    directory: Path, config, vocabulary, tokenizer, params, fresh=()
-) -> tuple[list[str], int]:
-    """Writes the directory's files, all but README.md; returns the parts of the model and the parameters in it.
-
-    fresh: parts (mlm, pair, pooler) that nobody has trained; they stay at home.
-    """
-    found, tensors = collect(config, vocabulary, params, fresh)
+def write(directory: Path, config, vocabulary, tokenizer, params) -> list[str]:
+    """Writes the directory's files, all but README.md, with what `params` has of a BERT; returns its parts."""
+    parts, tensors = collect(config, vocabulary, params)
     write_tensors(directory / "model.safetensors", tensors)
-    tokenizer_files.write_json(directory / "config.json", settings(config, vocabulary, found))
+    tokenizer_files.write_json(directory / "config.json", settings(config, vocabulary, parts))
     tokenizer_files.write(directory, tokenizer, config.model.positions)
-    return found, sum(math.prod(tensor.shape) for tensor in tensors)
+    return parts
 
 
-def settings(config, vocabulary, found: list[str]) -> dict:
+def settings(config, vocabulary, parts: list[str]) -> dict:
     """config.json."""
     values = {theirs: config.model[ours] for ours, theirs in SETTINGS.items()}
     values["hidden_act"] = ACTIVATIONS[config.model.activation]
     values["intermediate_size"] = config.model.feed_forward or 4 * config.model.width
     return {
-        "architectures": [next(name for heads, name in ARCHITECTURES if heads <= set(found))],
+        "architectures": [next(name for heads, name in ARCHITECTURES if heads <= set(parts))],
         "model_type": "bert",
         "vocab_size": vocabulary.size,
         **values,
@@ -86,7 +81,7 @@ def settings(config, vocabulary, found: list[str]) -> dict:
     }
 
 
-def collect(config, vocabulary, params, fresh) -> tuple[list[str], list[Tensor]]:
+def collect(config, vocabulary, params) -> tuple[list[str], list[Tensor]]:
     """The parts that a model has and their tensors, by the names of Hugging Face."""
     arrays = {
         jax.tree_util.keystr(path, simple=True, separator="/"): leaf
@@ -94,7 +89,7 @@ def collect(config, vocabulary, params, fresh) -> tuple[list[str], list[Tensor]]
     }
     parts, tensors = [], []
     for parameter in names.parameters(config.model.layers):
-        if parameter.path not in arrays or parameter.part in fresh:
+        if parameter.path not in arrays:
             continue
         source = arrays[parameter.path]
         rows = vocabulary.size if parameter.padded else source.shape[0]
