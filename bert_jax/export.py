@@ -44,7 +44,7 @@ def export(
             google.write(place, *model)
         else:
             parts = directory.write(place, *model)
-            name = name or workdir.absolute().name
+            name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)
             about = card.About(name, license, language, output.name, parameters)
             card.write(place, run, workdir, parts, about)
         flush_all(place)
