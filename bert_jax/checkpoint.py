@@ -1,7 +1,8 @@
 """Orbax behind one door: save, the newest step, the whole state or its parameters alone."""
 
+import functools
+import operator
 import time
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -89,27 +90,45 @@ def params_shapes(objective):
     return jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
 
 
-class Stored:
-    """A parameter in a checkpoint: np.asarray reads it, and nothing keeps it."""
+class Reader:
+    """Reads parameters from a checkpoint part by part (the embeddings, a block), and keeps the last part it has read:
+    Orbax looks at all names of a checkpoint for whatever it reads."""
 
-    def __init__(self, directory: Path, path: tuple, leaf: jax.ShapeDtypeStruct):
-        self.directory, self.keys = directory, [key.key for key in path]
-        self.shape, self.dtype, self.size = leaf.shape, leaf.dtype, leaf.size
+    def __init__(self, directory: Path, shapes):
+        self.directory, self.shapes = directory, shapes
+        self.part, self.arrays = None, None
 
-    def __array__(self, dtype=None, copy=None) -> np.ndarray:
-        tree = jax.ShapeDtypeStruct(self.shape, self.dtype)
-        kinds = ocp.RestoreArgs(restore_type=np.ndarray)
-        for key in reversed(self.keys):
+    def read(self, keys: list[str]) -> np.ndarray:
+        part = keys[:2]
+        if part != self.part:
+            self.part = self.arrays = None  # not two of them at a time
+            self.arrays, self.part = self.read_part(part), part
+        return functools.reduce(operator.getitem, keys, self.arrays)
+
+    def read_part(self, keys: list[str]):
+        tree = functools.reduce(operator.getitem, keys, self.shapes)
+        kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+        for key in reversed(keys):
             tree, kinds = {key: tree}, {key: kinds}
         args = ocp.args.PyTreeRestore(item=tree, restore_args=kinds, partial_restore=True)
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-            (array,) = jax.tree.leaves(reader.restore(self.directory, args=args))
-        return array.astype(dtype or self.dtype, copy=False)
+            return reader.restore(self.directory, args=args)
+
+
+class Stored:
+    """A parameter in a checkpoint: np.asarray reads it."""
+
+    def __init__(self, reader: Reader, path: tuple, leaf: jax.ShapeDtypeStruct):
+        self.reader, self.keys = reader, [key.key for key in path]
+        self.shape, self.dtype, self.size = leaf.shape, leaf.dtype, leaf.size
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return self.reader.read(self.keys).astype(dtype or self.dtype, copy=bool(copy))
 
 
 def stored_params(directory: Path, objective):
-    """(step, params) like restore_params, but each is read from the disk when it is used: for what takes them one by
-    one, and has no memory for all."""
-    step = newest_or_refuse(directory)
-    place = Path(directory).absolute() / str(step) / "params"
-    return step, jax.tree.map_with_path(partial(Stored, place), params_shapes(objective))
+    """(step, params) like restore_params, but read from the disk when they are used: for what takes them in order, one
+    by one, and has no memory for all."""
+    step, shapes = newest_or_refuse(directory), params_shapes(objective)
+    reader = Reader(Path(directory).absolute() / str(step) / "params", shapes)
+    return step, jax.tree.map_with_path(functools.partial(Stored, reader), shapes)

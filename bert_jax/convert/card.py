@@ -11,9 +11,7 @@ from bert_jax import report
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 
-TRAINING = (
-    "training.json"  # the run's config, beside the card; the hub's config.json is the model's
-)
+TRAINING = "training.json"  # the run's config; config.json is the model's
 OTHER = "other  # to be chosen by who publishes it"
 TOLD = ("corpus.source", "corpus.heldout", "dtype", "seed", "store")  # in lines of their own
 UNNAMED = "none was named; choose one, and write it at the head of this file"
