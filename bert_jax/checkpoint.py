@@ -1,9 +1,12 @@
 """Orbax behind one door: save, the newest step, the whole state or its parameters alone."""
 
+import functools
+import operator
 import time
 from pathlib import Path
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
 
@@ -78,13 +81,66 @@ def restore_items(checkpoints, step: int, names, shapes: State, places: State) -
 
 def restore_params(directory: Path, objective):
     """(step, params) of the newest checkpoint, on the first device; the optimizer state is not read."""
-    step = newest(directory)
-    if step is None:
-        raise BadInput(f"{directory}: no checkpoints yet")
+    step = newest_or_refuse(directory)
     with manager(directory) as checkpoints:
         place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        # Parameters do not depend on the size of the batch they are initialised with.
-        shapes = jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
+        shapes = params_shapes(objective)
         target = sharding.placed(shapes, jax.tree.map(lambda _: place, shapes))
         args = ocp.args.Composite(params=ocp.args.StandardRestore(target))
         return step, checkpoints.restore(step, args=args)["params"]
+
+
+def newest_or_refuse(directory: Path) -> int:
+    step = newest(directory)
+    if step is None:
+        raise BadInput(f"{directory}: no checkpoints yet")
+    return step
+
+
+def params_shapes(objective):
+    """Parameters do not depend on the size of the batch they are initialised with."""
+    return jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
+
+
+class Reader:
+    """Reads parameters from a checkpoint part by part (the embeddings, a block), and keeps the last part it has read:
+    Orbax looks at all names of a checkpoint for whatever it reads."""
+
+    def __init__(self, directory: Path, shapes):
+        self.directory, self.shapes = directory, shapes
+        self.part, self.arrays = None, None
+
+    def read(self, keys: list[str]) -> np.ndarray:
+        part = keys[:2]
+        if part != self.part:
+            self.part = self.arrays = None  # not two of them at a time
+            self.arrays, self.part = self.read_part(part), part
+        return functools.reduce(operator.getitem, keys, self.arrays)
+
+    def read_part(self, keys: list[str]):
+        tree = functools.reduce(operator.getitem, keys, self.shapes)
+        kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+        for key in reversed(keys):
+            tree, kinds = {key: tree}, {key: kinds}
+        args = ocp.args.PyTreeRestore(item=tree, restore_args=kinds, partial_restore=True)
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+            return reader.restore(self.directory, args=args)
+
+
+class Stored:
+    """A parameter in a checkpoint: np.asarray reads it."""
+
+    def __init__(self, reader: Reader, path: tuple, leaf: jax.ShapeDtypeStruct):
+        self.reader, self.keys = reader, [key.key for key in path]
+        self.shape, self.dtype, self.size = leaf.shape, leaf.dtype, leaf.size
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return self.reader.read(self.keys).astype(dtype or self.dtype, copy=bool(copy))
+
+
+def stored_params(directory: Path, objective):
+    """(step, params) like restore_params, but read from the disk when they are used: for what takes them in order, one
+    by one, and has no memory for all."""
+    step, shapes = newest_or_refuse(directory), params_shapes(objective)
+    reader = Reader(Path(directory).absolute() / str(step) / "params", shapes)
+    return step, jax.tree.map_with_path(functools.partial(Stored, reader), shapes)

@@ -103,6 +103,12 @@ def parser() -> argparse.ArgumentParser:
     source = "--source", needed | dict(type=Path, help="directory of a model of another program")
     of_run = "--config", dict(help="config of the run to come; base where it is left out")
     words = "--add-words", dict(type=Path, metavar="FILE", help="new words, one a line")
+    output = "--output", needed | dict(type=Path, help="directory to write; may not be there yet")
+    forms = ("huggingface", "google")
+    form = "--format", dict(choices=forms, default=forms[0], help="default: %(default)s")
+    name = "--name", dict(default="", help="of the model, in its card; default: the run's")
+    licence = "--license", dict(default="", metavar="ID", help="of the weights, as apache-2.0")
+    language = "--language", dict(default="", metavar="CODE", help="of the text, as en")
     texts = "texts", dict(nargs="+", metavar="TEXT", help="with one or more [MASK]")
     measured = "--workdir", dict(type=Path, help="directory of a run, on rows of its own store")
     models = "--model", dict(type=Path, action="append", help="directory of a model; may repeat")
@@ -118,6 +124,7 @@ def parser() -> argparse.ArgumentParser:
     add(evaluate_command, measured, models, on_text, as_json)
     add(verify_command, store, as_json)
     add(import_command, source, run, of_run, words, as_json)
+    add(export_command, run, output, form, name, licence, language, as_json)
     add(predict_command, model, top_pieces, texts, as_json)
     add(compare_command, *pair, as_json)
     return top
@@ -264,6 +271,16 @@ def compare_command(options, overrides) -> int:
 
     values = compare.compare(options.a, options.b)
     return show(options, values, compare.describe(values))
+
+
+def export_command(options, overrides) -> int:
+    """Write a run's newest checkpoint for Hugging Face transformers, or as a TensorFlow checkpoint."""
+    refuse(overrides)
+    from bert_jax import export
+
+    about = options.name, options.license, options.language
+    values = export.export(options.workdir, options.output, options.format, *about)
+    return show(options, values, export.describe(values))
 
 
 def predict_command(options, overrides) -> int:

@@ -20,7 +20,7 @@ class Trained(NamedTuple):
     tokenizer: tokenizer.Tokenizer
     objective: base.Objective
     step: int
-    params: Any  # on the first device
+    params: Any  # on the first device, or as they were asked for
 
 
 def open_model(directory: Path, overrides: list[str] = ()) -> Trained:
@@ -40,8 +40,10 @@ def is_run(directory: Path) -> bool:
     return (directory / "run.json").is_file()
 
 
-def open_run(directory: Path, overrides: list[str] = ()) -> Trained:
-    """The newest checkpoint of a run."""
+def open_run(
+    directory: Path, overrides: list[str] = (), restore=checkpoint.restore_params
+) -> Trained:
+    """The newest checkpoint of a run, its parameters on one device or as `restore` gives them."""
     directory = Path(directory)
     if not (directory / "config.json").is_file():
         raise BadInput(f"{directory}: not a run (no config.json)")
@@ -49,7 +51,7 @@ def open_run(directory: Path, overrides: list[str] = ()) -> Trained:
     facts = workdir.read_json(directory / "run.json")
     vocabulary = base.Vocabulary(**facts["vocabulary"])
     objective = base.make(settings, vocabulary)
-    step, params = checkpoint.restore_params(directory / "checkpoints", objective)
+    step, params = restore(directory / "checkpoints", objective)
     words = tokenizer.load(directory / "tokenizer")
     return Trained(settings, facts, vocabulary, words, objective, step, params)
 

@@ -30,6 +30,7 @@ ALLOWED = {
     "bert_jax/tasks/*": (*MODEL, "bert_jax.objectives", "bert_jax.tasks", "bert_jax.tokenizer"),
     "bert_jax/data/*": DATA,
     "bert_jax/convert/google.py": (*WIRING, "tensorflow"),
+    "bert_jax/convert/sentencepiece.py": ("sentencepiece", "bert_jax.errors"),
     # These receive the objective, the optimizer and the mesh, and know no model, config or data.
     "bert_jax/step.py": STEP,
     "bert_jax/metrics.py": STEP,

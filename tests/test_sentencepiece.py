@@ -128,6 +128,13 @@ def test_what_is_said_to_be_enough_is(kind):
     assert tokenizers.train(kind, PROSE, size, True).size == size
 
 
+def test_scores_of_unigram_models_add_up_exactly_in_float32():
+    """So that of equal sums the first is taken everywhere, and not the one that rounding favours at some place."""
+    processor = tokenizers.train("unigram", PROSE, 200, True).model.processor
+    scores = [processor.get_score(number) * 256 for number in range(processor.piece_size())]
+    assert all(score == round(score) for score in scores) and len(set(scores)) > 50
+
+
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_long_lines_and_odd_characters_can_be_trained_on(kind, capfd):
     words = " ".join(f"dro{a}{b}" for a in "aeiou" for b in "bcdfg")

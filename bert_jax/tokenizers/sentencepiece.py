@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import table
@@ -23,6 +24,11 @@ FILE = "sentencepiece.model"
 # The sums of unigram training are parted among threads: their rounding depends on this number, so
 # it is the same on every machine.
 THREADS = 8
+
+# Parts of a nat that the scores of a unigram model are rounded to. The library adds them up over a whole line in
+# float32: with the trainer's own scores it is the rounding of that sum that says whether "iii" is "ii i" or "i ii",
+# another way at another place of a line and in other programs. Multiples of 1/256 add up exactly as far as 65,536.
+GRID = 256
 
 
 class SentencePiece:
@@ -139,8 +145,17 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
         )
     except RuntimeError as error:
         raise BadInput(explain(str(error), size)) from None
+    model = rounded(file.getvalue()) if kind == "unigram" else file.getvalue()
     special = {name: number for number, name in enumerate(SPECIAL)}
-    return SentencePiece(file.getvalue(), special, [])
+    return SentencePiece(model, special, [])
+
+
+def rounded(model: bytes) -> bytes:
+    """A serialized model with its scores on the grid."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    for piece in proto.pieces:
+        piece.score = round(piece.score * GRID) / GRID
+    return proto.SerializeToString(deterministic=True)
 
 
 # What the library calls our special pieces.

@@ -1,0 +1,100 @@
+"""Writes a run's newest checkpoint as others read it: a Hugging Face directory or Google's TensorFlow checkpoint."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+from bert_jax import checkpoint, metrics, trained
+from bert_jax.convert import card, directory
+from bert_jax.errors import BadInput
+from bert_jax.whole import free, whole
+
+CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what the hub takes as a name or an identifier
+
+
+def export(
+    workdir: Path,
+    output: Path,
+    form: str = "huggingface",
+    name: str = "",
+    license: str = "",
+    language: str = "",
+) -> dict:
+    """{output, files, bytes, parameters, step, seconds}. Nothing is left behind where it fails.
+
+    form: huggingface or google. name, license, language: of the model card; licence and language as the hub spells
+    them, `apache-2.0` and `en`.
+    """
+    started = time.monotonic()
+    check_card(form, {"--name": name, "--license": license, "--language": language})
+    free(output, "--output")
+    # TensorFlow takes all parameters at once; safetensors are written one by one, in little memory.
+    restore = checkpoint.restore_params if form == "google" else checkpoint.stored_params
+    run = trained.open_run(workdir, restore=restore)
+    check_run(run, workdir)
+    # A head that an import has made up, and that nothing has trained since, is nobody's.
+    params = without(run.params, run.facts.get("fresh", []) if run.step == 0 else [])
+    parameters = metrics.count(params, run.vocabulary.size)
+    model = run.config, run.vocabulary, run.tokenizer, params
+    with whole(output, "--output") as place:
+        if form == "google":
+            from bert_jax.convert import google
+
+            google.write(place, *model)
+        else:
+            parts = directory.write(place, *model)
+            name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)
+            about = card.About(name, license, language, output.name, parameters)
+            card.write(place, run, workdir, parts, about)
+        flush_all(place)
+        sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
+    return {
+        "output": str(output),
+        "files": list(sizes),
+        "bytes": sum(sizes.values()),
+        "parameters": parameters,
+        "step": run.step,
+        "seconds": time.monotonic() - started,
+    }
+
+
+def check_card(form: str, options: dict[str, str]) -> None:
+    for option, value in options.items():
+        if value and form == "google":
+            raise BadInput(f"{option} {value}: a TensorFlow checkpoint has no model card")
+        if value and not CODE.fullmatch(value):
+            raise BadInput(f"{option} {value}: expected letters, digits, and . _ - between them")
+
+
+def without(params: dict, parts: list[str]) -> dict:
+    """The parameters without those of some parts, of mlm, pair and pooler."""
+    kept = {name: tree for name, tree in params.items() if name not in parts}
+    encoder = {name: tree for name, tree in params["encoder"].items() if name not in parts}
+    return kept | {"encoder": encoder}
+
+
+def check_run(run, workdir: Path) -> None:
+    """Raises BadInput where the other side has no name for the model."""
+    for key, only in (("model.name", "bert"), ("objective.name", "mlm")):
+        section, name = key.split(".")
+        if run.config[section][name] != only:
+            value = run.config[section][name]
+            raise BadInput(f"{workdir}: {key}={value}: only {only} has a name elsewhere")
+
+
+def flush_all(directory: Path) -> None:
+    """Brings the files of a directory, and their names, to the disk."""
+    for path in (*directory.iterdir(), directory):
+        number = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def describe(values: dict) -> str:
+    return (
+        f"{values['output']}: {', '.join(values['files'])}; {values['parameters']:,} parameters of step "
+        f"{values['step']:,}, {values['bytes'] / 1e6:,.1f} MB in {values['seconds']:.1f} s"
+    )

@@ -1,0 +1,63 @@
+"""Runs of the tests' small world that nobody trained: a config, a tokenizer, random parameters in a checkpoint."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+from small import VOCABULARY, small_batch, small_config
+from texts import PROSE
+
+from bert_jax import batch, checkpoint, metrics, workdir
+from bert_jax import config as configs
+from bert_jax import tokenizer as tokenizers
+from bert_jax.objectives import base
+from bert_jax.step import State
+
+SIZES = {"wordpiece": 150, "unigram": 200, "bpe": 200, "byte_bpe": 300}
+
+
+def make_run(
+    directory: Path, *overrides: str, kind: str = "wordpiece", step: int = 7, words=None, **facts
+):
+    """(config, vocabulary, tokenizer, params) of the run written to `directory`; no parameter is zero or one."""
+    config = small_config(*overrides)
+    tokenizer = words or tokenizers.train(kind, PROSE, SIZES[kind], True)
+    vocabulary = base.Vocabulary(tokenizer.size, **tokenizer.special)
+    params = jax.jit(base.make(config, vocabulary).init)(
+        jax.random.key(0), batch.synthetic(1, 8, 1, 9, 0)
+    )
+    draw = np.random.default_rng(step)
+    params = jax.tree.map(lambda x: x + draw.normal(0, 0.1, x.shape).astype(np.float32), params)
+    directory.mkdir(parents=True)
+    configs.save(config, directory / "config.json")
+    tokenizer.save(directory / "tokenizer")
+    known = {
+        "parameters": metrics.count(params, vocabulary.size),
+        "vocabulary": vocabulary._asdict(),
+        "unigram_entropy": 3.5,
+        "devices": ["cpu", "cpu"],
+        "versions": {"jax": "0.1"},
+    }
+    workdir.write_json(directory / "run.json", known | facts)
+    save(directory, step, params)
+    return config, vocabulary, tokenizer, params
+
+
+def save(directory: Path, step: int, params) -> None:
+    with checkpoint.manager(directory / "checkpoints") as checkpoints:
+        checkpoint.save(checkpoints, step, State(step, params, {"count": np.int32(step)}))
+        checkpoints.wait_until_finished()
+
+
+def run_batch(vocabulary: base.Vocabulary, rows: int = 6) -> dict:
+    """Padded rows of two segments for a run's vocabulary."""
+    arrays = small_batch(rows)
+    special = {
+        getattr(VOCABULARY, name): getattr(vocabulary, name) for name in vocabulary._fields[1:]
+    }
+    tokens = arrays["tokens"] % vocabulary.size
+    for old, new in special.items():
+        tokens[arrays["tokens"] == old] = new
+    arrays["tokens"] = tokens
+    arrays["segments"] = np.where(arrays["sequence_ids"], arrays["segments"], 0)
+    return arrays
