@@ -42,7 +42,7 @@ def document(tokenizer) -> dict:
     """tokenizer.json, parsed: texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
     model = tokenizer.model
     if model.kind == "wordpiece":
-        made = json.loads(model.library.to_str())
+        made = json.loads(model.tokenizer.to_str())
         made["added_tokens"] = [
             added(model.pieces[number], number) for number in sorted(model.special.values())
         ]
