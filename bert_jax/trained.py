@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax import checkpoint, config, runtime, tokenizer, workdir
+from bert_jax import batch, checkpoint, config, runtime, tokenizer, workdir
 from bert_jax.convert import google, huggingface, source
 from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
