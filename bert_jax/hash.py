@@ -25,6 +25,7 @@ PURPOSES = (
     "dropout",
     "swap",
     "copies",
+    "words",
 )
 PURPOSE = {name: number for number, name in enumerate(PURPOSES)}
 

@@ -104,15 +104,22 @@ def parser() -> argparse.ArgumentParser:
     of_run = "--config", dict(help="config of the run to come; base where it is left out")
     words = "--add-words", dict(type=Path, metavar="FILE", help="new words, one a line")
     texts = "texts", dict(nargs="+", metavar="TEXT", help="with one or more [MASK]")
+    measured = "--workdir", dict(type=Path, help="directory of a run, on rows of its own store")
+    models = "--model", dict(type=Path, action="append", help="directory of a model; may repeat")
+    on_text = "--config", dict(help="whose held-out text the models are measured on")
+    pair = [
+        (name, needed | dict(type=Path, help="directory of a model")) for name in ("--a", "--b")
+    ]
     add(prepare_command, config, as_json)
     add(pretrain_command, config, run)
     add(config_command, config, as_json)
     add(inspect_command, config, step, rows, as_json)
     add(status_command, run, as_json)
-    add(evaluate_command, run, as_json)
+    add(evaluate_command, measured, models, on_text, as_json)
     add(verify_command, store, as_json)
     add(import_command, source, run, of_run, words, as_json)
     add(predict_command, model, top_pieces, texts, as_json)
+    add(compare_command, *pair, as_json)
     return top
 
 
@@ -221,7 +228,17 @@ def status_command(options, overrides) -> int:
 
 
 def evaluate_command(options, overrides) -> int:
-    """Measure a run's newest checkpoint on its held-out rows."""
+    """Measure a run on its held-out rows, or several models of any vocabularies on the same held-out text."""
+    if bool(options.workdir) == bool(options.model):
+        raise BadInput("evaluate: expected --workdir, or --model and --config")
+    if bool(options.model) != bool(options.config):
+        raise BadInput("evaluate: --model and --config, which names the text, go together")
+    if options.model:
+        config = load(options, overrides)
+        from bert_jax import evaluate_models
+
+        values = evaluate_models.evaluate(options.model, config, tell)
+        return show(options, values, evaluate_models.describe(values))
     from bert_jax import evaluate
 
     values = evaluate.evaluate(options.workdir, overrides)
@@ -238,6 +255,15 @@ def import_command(options, overrides) -> int:
         options.source, options.workdir, settings, overrides, options.add_words
     )
     return show(options, values, import_model.describe(values))
+
+
+def compare_command(options, overrides) -> int:
+    """Say in what two models differ: settings, tensors, vocabulary, outputs."""
+    refuse(overrides)
+    from bert_jax import compare
+
+    values = compare.compare(options.a, options.b)
+    return show(options, values, compare.describe(values))
 
 
 def predict_command(options, overrides) -> int:

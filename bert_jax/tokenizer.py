@@ -57,6 +57,14 @@ class Tokenizer:
         """Ids of each text; no special piece is added, and none but [UNK] is read from a text."""
         return self.model.encode(texts)
 
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a text, as `encode` gives them, and where in it each piece stands: (first character, end).
+
+        A piece may cover white space before it; what the rules drop from a text is covered by none. Of pieces that
+        share a character, as its bytes do, some may cover nothing, and stand before the one that covers it.
+        """
+        return self.model.spans(text)
+
     def table(self) -> Units | Direct:
         """What encodes whole corpora: `.encode(texts) -> (int32[T] ids, int64[len(texts)] ends)`."""
         return self.model.table()

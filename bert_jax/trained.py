@@ -15,7 +15,7 @@ from bert_jax.objectives import base
 
 class Trained(NamedTuple):
     config: ConfigDict
-    facts: dict  # run.json; of a directory that is no run, what import would write there
+    facts: dict  # run.json, or of a directory that is no run what import would write there
     vocabulary: base.Vocabulary
     tokenizer: tokenizer.Tokenizer
     objective: base.Objective
@@ -29,6 +29,11 @@ def open_model(directory: Path, overrides: list[str] = ()) -> Trained:
     if is_run(directory):
         return open_run(directory, overrides)
     return open_source(read_source(directory), None, overrides)
+
+
+def fresh(model: Trained) -> list[str]:
+    """The parts of names.py that the model came without, and that no step has trained since."""
+    return [] if model.step else model.facts.get("fresh", [])
 
 
 def is_run(directory: Path) -> bool:
@@ -70,11 +75,15 @@ def open_source(found: Source, settings: ConfigDict | None, overrides: list[str]
     settings = runtime.start(source.to_config(found, settings, overrides))
     vocabulary = base.Vocabulary(found.tokenizer.size, **found.tokenizer.special)
     objective = base.make(settings, vocabulary)
-    params, fresh, unused = source.parameters(found, settings, objective)
-    facts = {"imported": {"source": found.place.name, "format": found.format, "unused": unused}}
-    facts["imported"]["left_out"] = found.left_out
-    facts |= {"fresh": fresh, "vocabulary": vocabulary._asdict()}
-    params = jax.device_put(params, jax.local_devices()[0])
+    made = source.parameters(found, settings, objective)
+    imported = {
+        "source": found.place.absolute().name,
+        "format": found.format,
+        "unused": made.unused,
+        "left_out": found.left_out,
+    }
+    facts = {"imported": imported, "fresh": made.fresh, "vocabulary": vocabulary._asdict()}
+    params = jax.device_put(made.params, jax.local_devices()[0])
     return Trained(settings, facts, vocabulary, found.tokenizer, objective, 0, params)
 
 
@@ -93,9 +102,12 @@ def check_store(directory: Path, facts: dict, store) -> None:
 
 def check_masks(directory: Path, model: Trained) -> None:
     """Refuses a model that cannot fill in masks: another objective, or a masked-LM head that nobody has trained."""
-    if model.step == 0 and "mlm" in model.facts.get("fresh", ()):
-        raise BadInput(f"{directory}: has no masked-LM head, so it cannot fill in masks")
-    outputs = jax.eval_shape(model.objective.outputs, model.params, batch.shapes(1, 8, 1))
+    length = min(8, model.config.model.positions)
+    outputs = jax.eval_shape(model.objective.outputs, model.params, batch.shapes(1, length, 1))
     if "mlm_logits" not in outputs:
         name = model.config.objective.name
-        raise BadInput(f"{directory}: models of objective {name!r} do not fill in masks")
+        raise BadInput(
+            f"{directory}: objective {name!r} has no mlm_logits, so it does not fill in masks"
+        )
+    if "mlm" in fresh(model):
+        raise BadInput(f"{directory}: has no masked-LM head, so it does not fill in masks")

@@ -1,5 +1,5 @@
-# Sourced by the other scripts. `environment [EXTRA]`, called in the root of the repository, makes
-# .venv, installs what setup.cfg asks for where that has changed, and puts .venv/bin on the path.
+# Sourced by the other scripts. `environment [EXTRA,...]`, called in the root of the repository,
+# makes .venv, installs what setup.cfg asks for where that has changed, and puts .venv/bin on the path.
 
 fits() { # Does this Python run, and is it new enough? Some names on a path only print an error.
   "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null >/dev/null 2>&1
@@ -49,8 +49,15 @@ print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
 EOF
 }
 
+installed() { # MARK [EXTRA,...]: was all of that installed with this mark?
+  local extra
+  for extra in '' ${2//,/ }; do
+    grep -qsx "$1" ".venv/installed-$extra" || return
+  done
+}
+
 environment() {
-  local extra=${1:-} quiet=--quiet mark
+  local extras=${1:-} extra quiet=--quiet mark
   [ ! -t 1 ] || quiet= # on a terminal, pip shows what it downloads
   if [ -n "${PYTHON:-}" ]; then
     find_python >/dev/null || return # a wrong PYTHON is said, whether or not it is needed
@@ -60,12 +67,14 @@ environment() {
     touch .venv/whole
   fi
   mark=$(fingerprint) || return
-  # The marks of every extra where none is asked for: what has an extra has the rest, too.
-  if ! cat .venv/installed-"$extra"* 2>/dev/null | grep -qx "$mark"; then
+  if ! installed "$mark" "$extras"; then
     echo "installing into .venv: once, a few minutes"
     .venv/bin/python -m pip install --disable-pip-version-check --no-input $quiet \
-      --constraint constraints.txt --editable ".${extra:+[$extra]}" </dev/null || return
-    echo "$mark" >".venv/installed-$extra" # last, so that a broken installation is tried again
+      --constraint constraints.txt --editable ".${extras:+[$extras]}" </dev/null || return
+    # Last, so that a broken installation is tried again. What has an extra has the rest, too.
+    for extra in '' ${extras//,/ }; do
+      echo "$mark" >".venv/installed-$extra"
+    done
   fi
   PATH="$PWD/.venv/bin:$PATH"
 }

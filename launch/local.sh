@@ -40,7 +40,7 @@ case "$config" in *.py) config=$(here "$config") ;; esac
 
 cd "$root"
 source launch/environment.sh
-environment
+environment ''
 
 # A shell that waits for a command in the foreground hears of SIGTERM only when that has ended, and
 # then dies without its exit code. So the command runs beside it, and is told.

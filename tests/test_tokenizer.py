@@ -101,6 +101,33 @@ def test_what_follows_a_mask_is_cut_as_after_a_word(kind):
 
 
 @KINDS
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_spans(kind, lowercase):
+    """The ids are those of `encode`; the spans go through the text in order, whatever stands there."""
+    tokenizer = trained(kind, lowercase)
+    draw = random.Random(3)
+    for text in [*PROSE[:5], *NASTY, *(nasty(draw) for _ in range(300))]:
+        ids, spans = tokenizer.spans(text)
+        assert ids == tokenizer.encode([text])[0] and len(spans) == len(ids)
+        assert all(0 <= start <= end <= len(text) for start, end in spans)
+        starts, ends = zip(*spans, strict=True) if spans else ((), ())
+        assert list(starts) == sorted(starts) and list(ends) == sorted(ends)
+
+
+@KINDS
+def test_spans_are_where_the_pieces_stand(kind):
+    tokenizer = trained(kind, False)
+    text = "The  quick brown fox, d\xe9j\xe0-vu 漢字 and then it sleeps."
+    for number, (start, end) in zip(*tokenizer.spans(text), strict=True):
+        piece = tokenizer.readable(number).replace("##", "").replace("▁", "")
+        shown = text[start:end].strip()
+        if number != tokenizer.unk and piece.isascii() and "\\" not in piece:
+            assert piece.strip() == shown
+    covered = {place for span in tokenizer.spans(text)[1] for place in range(*span)}
+    assert covered >= {place for place, letter in enumerate(text) if letter != " "}
+
+
+@KINDS
 def test_readable_pieces_make_the_text(kind):
     tokenizer = trained(kind)
     shown = "".join(map(tokenizer.readable, tokenizer.encode(["the lazy dog"])[0]))

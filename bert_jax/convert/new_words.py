@@ -51,8 +51,8 @@ def read(path: Path, model: wordpiece.WordPiece) -> list[str]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        normal = model.library.normalizer.normalize_str(line)
-        words = [word for word, _ in model.library.pre_tokenizer.pre_tokenize_str(normal)]
+        normal = model.tokenizer.normalizer.normalize_str(line)
+        words = [word for word, _ in model.tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
         if len(words) != 1:
             raise BadInput(
                 f"--add-words {path}:{number}: {line.strip()!r} is {len(words)} words by BERT's rules"

@@ -71,6 +71,10 @@ class Library:
         batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return self.ban.apply(encoding.ids for encoding in batch)
 
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        return self.ban.apply([encoding.ids])[0], encoding.offsets
+
     def decode(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
 

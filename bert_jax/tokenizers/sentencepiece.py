@@ -55,6 +55,10 @@ class SentencePiece:
         ids = self.processor.encode(texts, num_threads=1)
         return self.ban.apply(ids) if self.readable_from_text else ids
 
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        found = self.processor.encode(text, return_type="offset_mapping")
+        return self.ban.apply([found["ids"]])[0], found["offsets"]
+
     def decode(self, ids: list[int]) -> str:
         return self.processor.decode(ids)
 

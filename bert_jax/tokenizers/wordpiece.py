@@ -52,7 +52,7 @@ class WordPiece:
         self.special = {name: vocabulary[piece] for name, piece in SPECIAL.items()}
         # No special piece is added to the library's tokenizer: "[MASK]" in a document stays three
         # words.
-        self.library = make_library(vocabulary, lowercase)
+        self.tokenizer = make_library(vocabulary, lowercase)
 
     @property
     def word_starts(self) -> np.ndarray:
@@ -63,11 +63,15 @@ class WordPiece:
         return [self.lowercase, self.pieces]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        batch = self.library.encode_batch_fast(texts, add_special_tokens=False)
+        batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in batch]
 
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
     def decode(self, ids: list[int]) -> str:
-        return self.library.decode(ids, skip_special_tokens=False)
+        return self.tokenizer.decode(ids, skip_special_tokens=False)
 
     def readable(self, number: int) -> str:
         return self.pieces[number]

@@ -1,0 +1,74 @@
+"""Fine-tunes an exported model on sentences with labels, in Hugging Face transformers and PyTorch alone.
+
+    python benchmarks/finetune_transformers.py --model exported --train SST-2/train.tsv --dev SST-2/dev.tsv
+
+The files have a header, and a sentence and a label from 0 on in each line, as in SST-2. Nothing of bert_jax is imported
+here: this is what an export is for. Needs the extra `parity`.
+"""
+
+import argparse
+import csv
+import random
+import time
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+
+def read(path: str) -> list[tuple[str, int]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        lines = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        next(lines)
+        return [(sentence, int(label)) for sentence, label in lines]
+
+
+def batches(rows, tokenizer, size: int):
+    for start in range(0, len(rows), size):
+        sentences, labels = zip(*rows[start : start + size], strict=True)
+        arrays = tokenizer(
+            list(sentences), padding=True, truncation=True, max_length=64, return_tensors="pt"
+        )
+        yield arrays | {"labels": torch.tensor(labels)}
+
+
+def accuracy(model, tokenizer, rows) -> float:
+    model.eval()
+    hits = 0
+    with torch.no_grad():
+        for batch in batches(rows, tokenizer, 128):
+            hits += int((model(**batch).logits.argmax(-1) == batch["labels"]).sum())
+    return hits / len(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="an exported directory")
+    parser.add_argument("--train", required=True, help="a .tsv file")
+    parser.add_argument("--dev", required=True, help="a .tsv file")
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    rows, dev = read(options.train), read(options.dev)
+    labels = 1 + max(label for _, label in rows)
+    model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=labels)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, options.steps)
+    draw, started = random.Random(0), time.monotonic()
+    model.train()
+    for _ in range(options.steps):
+        (batch,) = batches(draw.sample(rows, options.batch), tokenizer, options.batch)
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    seconds = time.monotonic() - started
+    found = accuracy(model, tokenizer, dev)
+    print(f"accuracy {found:.4f} on {len(dev)} of {options.dev}; {seconds:.0f} s of training")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Writes bert.npz: numbers of BERT in Hugging Face transformers and of the original's optimizer, in float64.
+
+python tests/golden/make_bert.py        (needs torch and transformers; `versions` in the file says which made it)
+
+`schedule` is that of the optimizer (JSON). Of each case there are `{case}/config` (a BertConfig, JSON) and, as float32,
+    before/NAME, after/NAME        the parameters before and after the steps of the optimizer
+    steps/NAME[N, B, L or none]    the batches of these steps
+    rows/..., one/...              all numbers of the first of them, and of one whose rows have one token:
+        batch/NAME, hidden_states[layers + 1, B, L, D] with the embeddings' first, pooled[B, D], mlm_logits[B, L, V],
+        pair_logits[B, 2], mlm_loss, nsp_loss, loss, gradient/NAME
+NAMEs of parameters and batches are those of transformers.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from torch.nn.functional import cross_entropy
+
+FILE = Path(__file__).parent / "bert.npz"
+SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
+# The epsilon of the second is large, so that one that is forgotten somewhere shows.
+CASES = {
+    "tanh": dict(SMALL, vocab_size=61, max_position_embeddings=16, type_vocab_size=2)
+    | dict(hidden_act="gelu_new", layer_norm_eps=1e-12),
+    "exact": dict(SMALL, vocab_size=130, max_position_embeddings=11, type_vocab_size=3)
+    | dict(hidden_act="gelu", layer_norm_eps=1e-3),
+}
+STEPS = 10
+# Of the learning rate. A higher one would show the rounding of key biases' gradients, which are zero.
+SCHEDULE = dict(peak=3e-4, warmup=4, total=20)
+BETA1, BETA2, EPSILON, DECAY, CLIP = 0.9, 0.999, 1e-6, 0.01, 1.0
+
+
+def make_model(config: dict, draw: np.random.Generator, deviation: float = 0.2):
+    """BertForPreTraining without dropout, in float32, whose biases are not zero nor its scales one."""
+    settings = transformers.BertConfig(**config)
+    model = transformers.BertForPreTraining(settings).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            values = deviation * draw.standard_normal(parameter.shape, np.float32)
+            scale = name.endswith("LayerNorm.weight")
+            parameter.copy_(torch.from_numpy(values + np.float32(scale)))
+    return model
+
+
+def make_batch(config: dict, draw: np.random.Generator, lengths: list[int], width: int) -> dict:
+    """Rows of these lengths, padded to `width`; every other one has all segments. One token is predicted at least."""
+    lengths = np.array(lengths)[:, None]
+    places = np.broadcast_to(np.arange(width), (len(lengths), width))
+    real = places < lengths
+    segments = places * config["type_vocab_size"] // lengths
+    segments[1::2] = 0
+    chosen = (draw.random(real.shape) < 0.3) & real
+    chosen[0, 0] = True
+    tokens, labels = (draw.integers(5, config["vocab_size"], real.shape) for _ in range(2))
+    return dict(
+        input_ids=tokens * real,
+        token_type_ids=segments * real,
+        attention_mask=real.astype(np.int64),
+        labels=np.where(chosen, labels, -100),
+        next_sentence_label=draw.integers(0, 2, len(lengths)),
+    )
+
+
+def evaluate(model, batch: dict) -> dict:
+    """All numbers of a batch, as arrays of the model's type; the losses normalised as in the original program."""
+    inputs = {name: torch.from_numpy(array) for name, array in batch.items()}
+    labels, pairs = inputs.pop("labels"), inputs.pop("next_sentence_label")
+    outputs = model(**inputs, output_hidden_states=True)
+    logits, pair_logits = outputs.prediction_logits, outputs.seq_relationship_logits
+    nats = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    mlm_loss = nats / ((labels >= 0).sum() + 1e-5)
+    nsp_loss = cross_entropy(pair_logits, pairs)
+    loss = mlm_loss + nsp_loss
+    model.zero_grad()
+    loss.backward()
+    found = dict(
+        hidden_states=torch.stack(outputs.hidden_states),
+        pooled=model.bert.pooler(outputs.hidden_states[-1]),
+        mlm_logits=logits,
+        pair_logits=pair_logits,
+        mlm_loss=mlm_loss,
+        nsp_loss=nsp_loss,
+        loss=loss,
+    )
+    found |= {f"gradient/{name}": parameter.grad for name, parameter in model.named_parameters()}
+    return {name: value.detach().numpy() for name, value in found.items()}
+
+
+def rate(step: int, peak: float, warmup: int, total: int) -> float:
+    """Linear decay from step 0 on, replaced by a linear warm-up at first."""
+    return peak * step / warmup if step < warmup else peak * (1 - step / total)
+
+
+def optimize(parameters: dict, gradients: dict, moments: dict, rate: float) -> None:
+    """One step of the original's optimizer, in place: NumPy arrays or PyTorch tensors, {name: array} each.
+
+    Gradients clipped by their global norm, Adam without bias correction, decoupled decay. moments: {name: (m, v)},
+    empty at first.
+    """
+    norm = sum((gradient**2).sum() for gradient in gradients.values()) ** 0.5
+    for name, parameter in parameters.items():
+        gradient = gradients[name] * (CLIP / max(norm, CLIP))
+        m, v = moments.get(name, (0.0, 0.0))
+        m = BETA1 * m + (1 - BETA1) * gradient
+        v = BETA2 * v + (1 - BETA2) * gradient**2
+        moments[name] = m, v
+        update = m / (v**0.5 + EPSILON)
+        if not re.search("LayerNorm|layer_norm|bias", name):
+            update = update + DECAY * parameter
+        parameter -= rate * update
+
+
+def train(model, batches: list[dict]) -> dict:
+    """The parameters after a step on each batch; the model's own are these, too."""
+    # Views: what changes them changes the model.
+    parameters = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    moments = {}
+    for step, batch in enumerate(batches):
+        gradients = {
+            name.removeprefix("gradient/"): value
+            for name, value in evaluate(model, batch).items()
+            if name.startswith("gradient/")
+        }
+        optimize(parameters, gradients, moments, rate(step, **SCHEDULE))
+    return parameters
+
+
+def make_case(config: dict, seed: int) -> dict:
+    draw = np.random.default_rng(seed)
+    model = make_model(config, draw).double()
+    width = config["max_position_embeddings"]
+    batches = [make_batch(config, draw, [width, 9, 1, 7], width)]
+    for _ in range(STEPS - 1):
+        batches.append(make_batch(config, draw, draw.integers(1, width + 1, 4), width))
+    found = {f"before/{name}": value.detach().numpy() for name, value in model.named_parameters()}
+    found = {name: array.copy() for name, array in found.items()}
+    for part, batch in (("rows", batches[0]), ("one", make_batch(config, draw, [1, 1], 1))):
+        found |= {f"{part}/batch/{name}": array for name, array in batch.items()}
+        found |= {f"{part}/{name}": array for name, array in evaluate(model, batch).items()}
+    for name in batches[0]:
+        found[f"steps/{name}"] = np.stack([batch[name] for batch in batches])
+    found |= {f"after/{name}": array for name, array in train(model, batches).items()}
+    return found
+
+
+def make() -> dict:
+    """All arrays of the file."""
+    versions = {module.__name__: module.__version__ for module in (torch, transformers)}
+    arrays = {"versions": np.array(json.dumps(versions))}
+    arrays["schedule"] = np.array(json.dumps(SCHEDULE))
+    for seed, (case, config) in enumerate(CASES.items()):
+        arrays[f"{case}/config"] = np.array(json.dumps(config))
+        for name, array in make_case(config, seed).items():
+            whole = np.issubdtype(array.dtype, np.integer)
+            arrays[f"{case}/{name}"] = array.astype(np.int16 if whole else np.float32)
+    return arrays
+
+
+if __name__ == "__main__":
+    np.savez_compressed(FILE, **make())

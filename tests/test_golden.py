@@ -1,0 +1,67 @@
+"""Our BERT, its losses, gradients and optimizer against the numbers of an outside one (golden/make_bert.py)."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import transformers_bert
+from transformers_bert import within
+
+from bert_jax import optimizer, schedule, step
+from bert_jax.objectives import base
+
+CASES = ("tanh", "exact")
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict:
+    with np.load(Path(__file__).parent / "golden/bert.npz") as file:
+        return dict(file)
+
+
+def read_json(array) -> dict:
+    return json.loads(str(array))
+
+
+@pytest.mark.parametrize("part", ["rows", "one"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_number_is_that_of_transformers(golden, case, part):
+    case = within(golden, f"{case}/")
+    theirs, expected = read_json(case["config"]), within(case, f"{part}/")
+    batch = within(expected, "batch/")
+    ours = transformers_bert.evaluate(
+        transformers_bert.config_of(theirs),
+        transformers_bert.vocabulary_of(theirs),
+        transformers_bert.params_of(within(case, "before/")),
+        transformers_bert.batch_of(batch),
+    )
+    found = transformers_bert.differences(ours, expected, batch["attention_mask"] > 0)
+    transformers_bert.check(found, states=5e-6, gradients=2e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ten_steps_are_those_of_the_original_optimizer(golden, case):
+    case = within(golden, f"{case}/")
+    theirs, batches = read_json(case["config"]), within(case, "steps/")
+    config = transformers_bert.config_of(theirs)
+    objective = base.make(config, transformers_bert.vocabulary_of(theirs))
+    update = optimizer.make(
+        config.optimizer, schedule.make("linear", **read_json(golden["schedule"]))
+    )
+    params = jax.tree.map(jnp.asarray, transformers_bert.params_of(within(case, "before/")))
+    state = step.State(jnp.int32(0), params, update.init(params))
+    train = partial(step.train, objective=objective, optimizer=update, seed=0, micro_batches=1)
+    train = jax.jit(train)
+    for number in range(len(batches["labels"])):
+        batch = {name: array[number] for name, array in batches.items()}
+        state, _ = train(state, transformers_bert.batch_of(batch))
+    expected = transformers_bert.by_path(transformers_bert.params_of(within(case, "after/")))
+    ours = transformers_bert.by_path(state.params)
+    apart = {name: np.abs(ours[name] - array).max() for name, array in expected.items()}
+    worst = max(apart, key=apart.get)
+    print(f"{apart[worst]:.1e}  {worst}")
+    assert apart[worst] < 1e-6

@@ -1,0 +1,160 @@
+"""A model of others becomes a run: the same parameters, step 0 measured, and training that goes on from it."""
+
+import json
+from functools import partial
+
+import jax
+import numpy as np
+import outside
+import pytest
+from corpora import make_text, write
+
+from bert_jax import config, evaluate, import_model, predict, pretrain, sharding, step, trained
+from bert_jax.data import store as stores
+from bert_jax.errors import BadInput
+
+SETTINGS = {
+    "dtype": "float32",
+    "compilation_cache": "",
+    "corpus.workers": 1,
+    "corpus.heldout": 0.1,
+    "optimizer.learning_rate": 1e-2,
+    "schedule.warmup": 2,
+    "phases.main.steps": 8,
+    "phases.main.length": 32,
+    "phases.main.batch": 8,
+    "phases.main.predictions": 5,
+    "log.every": 4,
+    "evaluate.every": 4,
+    "evaluate.rows": 16,
+    "checkpoint.every": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return outside.write_huggingface(tmp_path_factory.mktemp("outside") / "model")
+
+
+def settings_of(directory, **changes):
+    corpus = write(directory / "corpus.txt", make_text(60))
+    keys = SETTINGS | {"corpus.source": corpus, "store": directory / "store"} | changes
+    return [f"{key}={value}" for key, value in keys.items()]
+
+
+def short(*overrides):
+    return config.load("base", ["phases.main.length=32", *overrides])
+
+
+def same_bits(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def lines(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def loss_of(source, workdir) -> float:
+    """The source's own parameters over the held-out rows of a run."""
+    model, run = trained.open_model(source), trained.open_run(workdir)
+    store = stores.open_store(run.config.store)
+    phase, mesh = config.phases(run.config)[0], sharding.make_mesh(run.config.mesh)
+    params = jax.device_put(model.params, sharding.parameters(model.params, mesh))
+    function = jax.jit(partial(step.evaluate, objective=model.objective))
+    with jax.set_mesh(mesh):
+        rows = evaluate.Heldout(store, run.tokenizer.word_starts, run.config, phase, mesh)
+        return evaluate.over(function, params, rows)["loss"]
+
+
+def test_an_import_is_a_run_at_step_0(source, tmp_path):
+    workdir = tmp_path / "run"
+    values = import_model.import_model(source, workdir, None, ["seed=7"])
+    assert {path.name for path in workdir.iterdir()} == {
+        "config.json",
+        "run.json",
+        "tokenizer",
+        "checkpoints",
+    }
+    run, given = trained.open_run(workdir), trained.open_model(source)
+    same_bits(run.params, given.params)
+    assert run.step == 0 and run.tokenizer.fingerprint == given.tokenizer.fingerprint
+    assert values["fresh"] == [] and values["imported"]["format"] == "huggingface"
+    saved = config.load(str(workdir / "config.json"))
+    assert saved.seed == 7 and saved.dtype == "auto"
+    assert saved.model.activation == "gelu" and saved.model.layers == 2
+    assert saved.store == str(workdir / "store")
+    text = "the old [MASK] walks."
+    assert predict.predict(workdir, [text]) == predict.predict(source, [text])
+
+
+def test_training_goes_on_from_an_import(source, tmp_path):
+    """The loss at step 0 is the source's on the same rows, and is in the metrics; a restart changes no bit."""
+    workdir = tmp_path / "run"
+    import_model.import_model(source, workdir, config.load("base"), settings_of(tmp_path))
+    settings = config.load(str(workdir / "config.json"))
+    assert pretrain.pretrain(settings, workdir) == 0
+    again = tmp_path / "again"
+    import_model.import_model(source, again, config.load("base"), settings_of(tmp_path))
+    first = evaluate.evaluate(again)
+    step_0 = lines(workdir)[0]
+    assert (step_0["step"], step_0["split"]) == (0, "heldout")
+    assert step_0["loss"] == pytest.approx(first["loss"], rel=1e-6) and first["step"] == 0
+    half = config.load(str(again / "config.json"), ["phases.main.steps=4"])
+    assert pretrain.pretrain(half, again) == 0
+    assert trained.open_run(again).step == 4
+    whole = pretrain.pretrain(
+        config.load(str(again / "config.json"), ["phases.main.steps=8"]), again
+    )
+    assert whole == 0
+    steps = [(line["step"], line["split"]) for line in lines(again)]
+    assert steps.count((0, "heldout")) == 1 and len(set(steps)) == len(steps)
+    assert lines(workdir)[-1]["loss"] < step_0["loss"]
+    facts = json.loads((workdir / "run.json").read_text())
+    assert facts["imported"]["source"] == "model" and "store_fingerprint" in facts
+    assert step_0["loss"] == pytest.approx(loss_of(source, workdir), rel=1e-6)
+
+
+def test_what_an_import_fixes_and_what_it_does_not(source, tmp_path):
+    workdir = tmp_path / "run"
+    import_model.import_model(source, workdir, config.load("base"), settings_of(tmp_path))
+    for change in ("model.width=32", "model.activation=gelu_tanh", "objective.pairs=none"):
+        with pytest.raises(BadInput, match=change.split("=")[0]):
+            pretrain.pretrain(config.load(str(workdir / "config.json"), [change]), workdir)
+    other = [f"store={tmp_path / 'other'}", "tokenizer.path=", "tokenizer.size=200"]
+    with pytest.raises(BadInput, match="its tokenizer is not that of"):
+        pretrain.pretrain(config.load(str(workdir / "config.json"), other), workdir)
+    free = ["seed=3", "model.dropout=0.2", "optimizer.learning_rate=1e-2", "phases.main.steps=4"]
+    assert pretrain.pretrain(config.load(str(workdir / "config.json"), free), workdir) == 0
+
+
+def test_a_source_without_heads(tmp_path):
+    tensors = outside.make_tensors(parts=("encoder",))
+    place = outside.write_huggingface(tmp_path / "model", tensors)
+    values = import_model.import_model(place, tmp_path / "run")
+    assert values["fresh"] == ["mlm"]  # without a pooler no pairs are asked for
+    with pytest.raises(BadInput, match="no masked-LM head"):
+        predict.predict(tmp_path / "run", ["the [MASK]"])
+    paired = import_model.import_model(place, tmp_path / "paired", short())
+    assert paired["fresh"] == ["mlm", "pair", "pooler"]
+    whole = outside.write_huggingface(tmp_path / "whole")
+    alone = short("objective.pairs=none")
+    values = import_model.import_model(whole, tmp_path / "alone", alone)
+    assert values["fresh"] == [] and values["imported"]["unused"] == ["pair", "pooler"]
+
+
+def test_nothing_is_written_for_bad_input(source, tmp_path):
+    workdir = tmp_path / "run"
+    with pytest.raises(BadInput, match="the tokenizer is that of the source"):
+        import_model.import_model(source, workdir, None, ["tokenizer.size=7"])
+    with pytest.raises(BadInput, match="config.model.layers=3.* has 2"):
+        import_model.import_model(source, workdir, None, ["model.layers=3"])
+    tensors = outside.make_tensors()
+    tensors["bert.pooler.dense.bias"][3] = np.nan
+    damaged = outside.write_huggingface(tmp_path / "damaged", tensors)
+    with pytest.raises(BadInput, match=r"bert.pooler.dense.bias \[16\]: 1 values are NaN"):
+        import_model.import_model(damaged, workdir)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged"]
+    workdir.mkdir()
+    (workdir / "a file").write_text("")
+    with pytest.raises(BadInput, match="there already"):
+        import_model.import_model(source, workdir)
