@@ -470,7 +470,7 @@ def test_vocabularies_of_another_size_are_refused(pieces, made, tmp_path):
 
 
 def write_tokenizer(place, change=lambda document: None) -> None:
-    document = json.loads(WordPiece(outside.PIECES, lowercase=False).library.to_str())
+    document = json.loads(WordPiece(outside.PIECES, lowercase=False).tokenizer.to_str())
     change(document)
     (place / "tokenizer.json").write_text(json.dumps(document))
 
