@@ -58,7 +58,7 @@ def write_json(path: Path, values: dict) -> None:
 def read_json(path: Path) -> dict:
     try:
         values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: unreadable ({error})") from None
     if not isinstance(values, dict):
         raise BadInput(f"{path}: not a JSON object")

@@ -252,6 +252,10 @@ def cut(path: Path, bytes_left: int) -> None:
     path.write_bytes(path.read_bytes()[:bytes_left])
 
 
+def add(path: Path, content: bytes) -> None:
+    path.write_bytes(path.read_bytes() + content)
+
+
 def flip(path: Path, place: int) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 4
@@ -261,6 +265,7 @@ def flip(path: Path, place: int) -> None:
 FILES = {
     "no data": (lambda d: (d / DATA).unlink(), r"ckpt\.data-.*: 0 bytes in 0 files, .* \d+ bytes"),
     "data cut": (lambda d: cut(d / DATA, 1000), r"ckpt\.data-.*: 1000 bytes in 1 file"),
+    "data longer": (lambda d: add(d / DATA, b"abcd"), r"ckpt\.data-.*: \d+ bytes in 1 file"),
     "data empty": (lambda d: cut(d / DATA, 0), r"ckpt\.data-.*: 0 bytes in 1 file"),
     "a bit of the data": (lambda d: flip(d / DATA, 500), r"ckpt: bert/\S+ .*[Cc]hecksum"),
     "index cut": (lambda d: cut(d / INDEX, 1000), r"ckpt\.index: not readable"),

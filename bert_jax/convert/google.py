@@ -174,7 +174,7 @@ def write(
     anything is written, for a model that the original program could not compute.
     """
     directory = Path(directory)
-    check(directory, config, tokenizer)
+    check(config, tokenizer)
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     tensors = named(params, config.model.layers, vocabulary.size)
     workdir.write_json(directory / CONFIG, config_of(config.model, vocabulary.size))
@@ -188,21 +188,20 @@ def write(
     )
 
 
-def check(directory: Path, config: ConfigDict, tokenizer: tokenizers.Tokenizer) -> None:
+def check(config: ConfigDict, tokenizer: tokenizers.Tokenizer) -> None:
     """Refuses what the original program has no setting for."""
     model = config.model
     if model.activation not in ACTIVATIONS.values():
         raise BadInput(
-            f"{directory}: config.model.activation={model.activation} is not in the original program, whose gelu is"
-            " our gelu_tanh"
+            f"config.model.activation={model.activation}: not in the original program, whose gelu is our gelu_tanh"
         )
     if model.epsilon != EPSILON:
         raise BadInput(
-            f"{directory}: config.model.epsilon={model.epsilon}, in the original program it is always {EPSILON}"
+            f"config.model.epsilon={model.epsilon}: in the original program it is always {EPSILON}"
         )
     if tokenizer.model.kind != wordpiece.KIND:
         raise BadInput(
-            f"{directory}: config.tokenizer.kind={tokenizer.model.kind}, the original program reads WordPiece alone"
+            f"a tokenizer of kind {tokenizer.model.kind}: the original program reads WordPiece alone"
         )
 
 

@@ -29,6 +29,7 @@ SHARES = {
     "attention_probs_dropout_prob": ("attention_dropout", 0.1),
     "initializer_range": ("initializer", 0.02),
 }
+LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # less is zero
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -42,6 +43,8 @@ FIXED = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
+# float32 holds every value of these, so that what is read and written again is bitwise what was given.
+FLOATS = ("F32", "F16", "BF16")
 BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
 DECODER = "cls.predictions.decoder"
 TIED = {f"{DECODER}.weight": "bert.embeddings.word_embeddings.weight"}
@@ -67,9 +70,9 @@ def read(directory: Path) -> Source:
     check_tied(directory, tensors, load)
     shapes = {name: load.shape(name) for name in tensors if name not in TIED}
     pieces = size(values, "vocab_size", path)
-    return Source(
-        directory, "huggingface", settings, pieces, read_tokenizer(directory), shapes, load
-    )
+    words = read_tokenizer(directory)
+    buffers = sum(bool(BUFFERS.fullmatch(name)) for name in files)
+    return Source(directory, "huggingface", settings, pieces, words, shapes, load, buffers)
 
 
 # --- config.json ----------------------------------------------------------------------------------
@@ -80,7 +83,7 @@ def read_settings(values: dict, path: Path) -> dict:
     for key, expected in FIXED.items():
         if values.get(key, expected) != expected:
             raise BadInput(f"{path}: {key} is {values[key]!r}, expected {expected!r}")
-    epsilon = share({"layer_norm_eps": 1e-12} | values, "layer_norm_eps", path)
+    epsilon = share({"layer_norm_eps": 1e-12} | values, "layer_norm_eps", path, LEAST_EPSILON)
     return read_numbers(values, path) | {
         "epsilon": epsilon,
         "activation": activation(values, ACTIVATIONS, path),
@@ -107,10 +110,11 @@ def activation(values: dict, known: dict[str, str], path: Path) -> str:
     return known[name]
 
 
-def share(values: dict, key: str, path: Path) -> float:
-    if type(values[key]) not in (int, float) or not 0 <= values[key] < 1:
-        raise BadInput(f"{path}: {key} is {values[key]!r}, expected a number from 0 up to 1")
-    return float(values[key])
+def share(values: dict, key: str, path: Path, least: float = 0) -> float:
+    value = values[key]
+    if type(value) not in (int, float) or not least <= value < 1:
+        raise BadInput(f"{path}: {key} is {value!r}, expected a number from {least} up to 1")
+    return float(value)
 
 
 def size(values: dict, key: str, path: Path) -> int:
@@ -138,9 +142,10 @@ def find_files(directory: Path) -> dict[str, Path]:
     for name in sorted(set(places.values())):
         with opened(directory / name) as file:
             there |= {(tensor, name) for tensor in file.keys()}  # noqa: SIM118, not a dict
-    for tensor, name in sorted(places.items() ^ there):
-        where = "is missing in" if (tensor, name) not in there else "is not in the index, but in"
-        raise BadInput(f"{index}: {tensor} {where} {name}")
+    for tensor, name in sorted(places.items() - there):
+        raise BadInput(f"{index}: {tensor} is missing in {name}")
+    for tensor, name in sorted(there - places.items()):
+        raise BadInput(f"{index}: {tensor} is not in the index, but in {name}")
     return {tensor: directory / name for tensor, name in places.items()}
 
 
@@ -192,11 +197,17 @@ def rename(files: dict[str, Path], directory: Path) -> dict[str, str]:
 def check_tied(directory: Path, tensors: dict[str, str], load: "Loader") -> None:
     """The head reads the word embeddings; a matrix of its own would be lost here."""
     for head, shared in TIED.items():
-        if head in tensors and shared in tensors and not np.array_equal(load(head), load(shared)):
+        if head in tensors and shared in tensors and not same(load(head), load(shared)):
             raise BadInput(
                 f"{directory}: {tensors[head]} is not {tensors[shared]}; models whose output matrix is"
                 " not tied to the word embeddings are not supported"
             )
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Bit for bit: NaN is found, and told, later."""
+    fits = a.dtype == b.dtype and a.shape == b.shape
+    return fits and np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
 
 
 class Loader:
@@ -206,6 +217,11 @@ class Loader:
         self.tensors = tensors
         mapped = {path: opened(path) for path in set(files.values())}
         self.files = {name: mapped[path] for name, path in files.items()}
+        for theirs in sorted(set(tensors.values())):
+            kind = self.files[theirs].get_slice(theirs).get_dtype()
+            if kind not in FLOATS:
+                known = ", ".join(FLOATS)
+                raise BadInput(f"{files[theirs]}: {theirs} is {kind}, expected one of {known}")
 
     def shape(self, name: str) -> tuple[int, ...]:
         theirs = self.tensors[name]

@@ -23,6 +23,7 @@ from bert_jax.tokenizers.special import SPECIAL, Ban, check, find
 KIND = "library"
 FILE = "tokenizer.json"
 MODELS = ("WordPiece", "BPE", "Unigram")
+MOST_IDS = 1 << 24  # a damaged file may say four billion
 
 # GPT-2's table of bytes as characters: those that can be seen stand for themselves.
 VISIBLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
@@ -48,7 +49,7 @@ class Library:
         except Exception as error:  # the library raises nothing narrower
             raise BadInput(f"{place}: not a tokenizer ({first_line(error)})") from None
         self.tokenizer.encode_special_tokens = True  # "[MASK]" in a document stays text
-        self.pieces = list_pieces(self.tokenizer)
+        self.pieces = list_pieces(self.tokenizer, place)
         self.mark, self.continues = word_marks(document, place)
         self.bytes = uses(document, "ByteLevel")
         self.ban = Ban(special)  # a Unigram model holds its special pieces, and would use them
@@ -99,10 +100,13 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def list_pieces(library: tokenizers.Tokenizer) -> list[str]:
+def list_pieces(library: tokenizers.Tokenizer, place: object) -> list[str]:
     """Pieces by id; an id without one, as some vocabularies have, is ''."""
     vocabulary = library.get_vocab()
-    pieces = [""] * (max(vocabulary.values(), default=-1) + 1)
+    last = max(vocabulary.values(), default=-1)
+    if last > MOST_IDS:
+        raise BadInput(f"{place}: an id of {last}, with {len(vocabulary)} pieces")
+    pieces = [""] * (last + 1)
     for piece, number in vocabulary.items():
         pieces[number] = piece
     return pieces
@@ -159,12 +163,15 @@ def parse(path: Path) -> dict:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
-    except ValueError as error:  # not UTF-8 or not JSON
+    except (ValueError, RecursionError) as error:  # not UTF-8 or not JSON
         raise BadInput(f"{path}: not a tokenizer ({first_line(error)})") from None
     model = document.get("model") if isinstance(document, dict) else None
     kind = model.get("type") if isinstance(model, dict) else None
     if kind not in MODELS:
         raise BadInput(f"{path}: model type {kind!r}, expected one of {', '.join(MODELS)}")
+    added = document.get("added_tokens") or []
+    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
+        raise BadInput(f"{path}: added_tokens is no list of tokens")
     return document
 
 
