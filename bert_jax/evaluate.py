@@ -56,7 +56,7 @@ def evaluate(directory: Path, overrides: list[str] = ()) -> dict:
 
     run = trained.open_run(directory, overrides)
     store = open_store(run.config.store)
-    trained.check_store(directory, run.facts, store)
+    trained.check_store(directory, run.facts, run.step, store)
     mesh = sharding.make_mesh(run.config.mesh)
     phase = configs.phases(run.config)[-1]
     places = sharding.parameters(run.params, mesh)

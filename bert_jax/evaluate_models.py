@@ -32,7 +32,8 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     `word_entropy` is that of the words' own frequencies, in nats; of few words it is less than guessing by the
     frequencies of the language would cost.
     """
-    models = [trained.open_model(directory) for directory in directories]
+    # One dtype for all: what is compared is the models.
+    models = [trained.open_model(directory, ["dtype=float32"]) for directory in directories]
     for directory, model in zip(directories, models, strict=True):
         trained.check_masks(directory, model)
     length = configs.phases(config)[-1].length

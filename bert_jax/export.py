@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from bert_jax import checkpoint, metrics, trained
-from bert_jax.convert import card, directory
+from bert_jax.convert import card, to_huggingface
 from bert_jax.errors import BadInput
 from bert_jax.whole import free, whole
 
@@ -43,7 +43,7 @@ def export(
 
             google.write(place, *model)
         else:
-            parts = directory.write(place, *model)
+            parts = to_huggingface.write(place, *model)
             name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)
             about = card.About(name, license, language, output.name, parameters)
             card.write(place, run, workdir, parts, about)

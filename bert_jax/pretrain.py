@@ -113,8 +113,9 @@ def open_data(config: ConfigDict, directory: Path) -> Data:
             raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
         prepare.prepare(config)
     store = prepare.open_or_refuse(config)
-    if checkpoint.newest(directory / "checkpoints") is not None:
-        trained.check_store(directory, workdir.read_json(directory / "run.json"), store)
+    step = checkpoint.newest(directory / "checkpoints")
+    if step is not None:
+        trained.check_store(directory, workdir.read_json(directory / "run.json"), step, store)
     vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
     word_starts = tokenizer.load(store.path / "tokenizer").word_starts
     for phase in configs.phases(config):
@@ -166,8 +167,9 @@ class Loop:
         ):
             step, state = self.restore()
             self.reporter.start(step)
-            if step == 0 and checkpoint.newest(self.directory / "checkpoints") == 0:
-                # What was imported, on this text: the yardstick for all that follows.
+            imported = step == 0 and checkpoint.newest(self.directory / "checkpoints") == 0
+            # Of what was imported, on this text: the yardstick for all that follows.
+            if imported and not self.is_evaluated(0) and not stop.code:
                 self.evaluate(self.phases[0], 0, state.params)
             for phase in self.phases:
                 if step < phase.last and not stop.code:
@@ -278,6 +280,10 @@ class Loop:
         self.reporter.report(step, "heldout", values | {"seconds": seconds})
         self.started += seconds
 
+    def is_evaluated(self, step: int) -> bool:
+        lines = report.read_lines(self.directory / "metrics.jsonl")
+        return any((line["step"], line["split"]) == (step, "heldout") for line in lines)
+
     def save(self, step: int, state) -> None:
         started = time.monotonic()
         checkpoint.save(self.checkpoints, step, state)
@@ -286,9 +292,7 @@ class Loop:
     def finish(self, step: int, params) -> None:
         """The last evaluation, and summary.json: the last numbers of each split, the seconds of all starts together."""
         path = self.directory / "metrics.jsonl"
-        if not any(
-            (line["step"], line["split"]) == (step, "heldout") for line in report.read_lines(path)
-        ):
+        if not self.is_evaluated(step):
             self.evaluate(self.phases[-1], step, params)
         known = workdir.read_json(self.directory / "run.json")
         lines = report.read_lines(path)

@@ -7,7 +7,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import batch, checkpoint, config, runtime, tokenizer, workdir
-from bert_jax.convert import google, huggingface, source
+from bert_jax.convert import from_huggingface, google, source
 from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
@@ -61,7 +61,7 @@ def read_source(directory: Path) -> Source:
     if not directory.is_dir():
         hint = "a model from the hub is downloaded first: hf download NAME --local-dir DIR"
         raise BadInput(f"{directory}: no such directory; {hint}")
-    for reader in (huggingface, google):
+    for reader in (from_huggingface, google):
         if reader.is_here(directory):
             found = reader.read(directory)
             source.check(found)
@@ -89,10 +89,10 @@ def open_source(found: Source, settings: ConfigDict | None, overrides: list[str]
     return Trained(settings, facts, vocabulary, found.tokenizer, objective, 0, params)
 
 
-def check_store(directory: Path, facts: dict, store) -> None:
+def check_store(directory: Path, facts: dict, step: int, store) -> None:
     """Refuses a store that is not the one of the run; before the first step of an import, one of another tokenizer."""
-    if "store_fingerprint" in facts:
-        fits = store.fingerprint == facts["store_fingerprint"]
+    if step:
+        fits = store.fingerprint == facts.get("store_fingerprint")
         what = f"not the store that {directory} was trained on"
     else:
         words = (tokenizer.load(place / "tokenizer") for place in (store.path, Path(directory)))

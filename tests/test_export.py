@@ -109,7 +109,7 @@ def test_the_card_says_what_the_run_knows(tmp_path):
         assert part in text, part
     training = configs.load(str(tmp_path / "out/training.json"))
     before = configs.load(str(tmp_path / "run/config.json"))
-    assert set(configs.differences(before, training)) == {"store"}
+    assert set(configs.differences(before, training)) == {"corpus.source", "store"}
     assert str(tmp_path / "store") not in (tmp_path / "out/training.json").read_text()
 
 
@@ -211,3 +211,13 @@ def test_bert_base_takes_ten_seconds_and_less_than_twice_its_weights(tmp_path):
     assert values["parameters"] == 110_106_428 and values["seconds"] < 10
     kilobytes = int(process.stdout.splitlines()[-1])
     assert kilobytes * 1024 < 2 * 4 * values["parameters"]
+
+
+def test_no_path_of_this_machine_is_published(tmp_path):
+    corpus, words = tmp_path / "private" / "text.txt", tmp_path / "private" / "vocab.txt"
+    overrides = f"corpus.source={corpus}", f"tokenizer.path={words}", f"store={tmp_path / 'store'}"
+    make_run(tmp_path / "run", *overrides)
+    exporting.export(tmp_path / "run", tmp_path / "out")
+    for path in (tmp_path / "out").iterdir():
+        assert str(tmp_path).encode() not in path.read_bytes(), path
+    assert "`text.txt`" in (tmp_path / "out" / "README.md").read_text()

@@ -9,7 +9,17 @@ import outside
 import pytest
 from corpora import make_text, write
 
-from bert_jax import config, evaluate, import_model, predict, pretrain, sharding, step, trained
+from bert_jax import (
+    config,
+    evaluate,
+    export,
+    import_model,
+    predict,
+    pretrain,
+    sharding,
+    step,
+    trained,
+)
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 
@@ -158,3 +168,21 @@ def test_nothing_is_written_for_bad_input(source, tmp_path):
     (workdir / "a file").write_text("")
     with pytest.raises(BadInput, match="there already"):
         import_model.import_model(source, workdir)
+
+
+@pytest.mark.parametrize("form", ["huggingface", "google"])
+def test_in_and_out_again_is_bitwise(tmp_path, form):
+    """Import, then export: the tensors that were given. Export, then open: the parameters of the run."""
+    write = {"huggingface": outside.write_huggingface, "google": outside.write_google}[form]
+    place = write(tmp_path / "model")
+    import_model.import_model(place, tmp_path / "run")
+    export.export(tmp_path / "run", tmp_path / "out", form)
+    given, back = trained.read_source(place), trained.read_source(tmp_path / "out")
+    assert given.shapes == back.shapes and len(given.shapes) == 46
+    for name in given.shapes:
+        np.testing.assert_array_equal(given.load(name), back.load(name), err_msg=name)
+    same_bits(
+        trained.open_run(tmp_path / "run").params, trained.open_model(tmp_path / "out").params
+    )
+    assert back.tokenizer.fingerprint == given.tokenizer.fingerprint
+    assert back.settings == given.settings

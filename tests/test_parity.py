@@ -142,7 +142,7 @@ def test_every_hidden_state_of_a_real_model(encoder, folder):
 
 
 def test_the_vector_of_a_sentence(encoder):
-    """The first numbers, as ../shared/data/README.md has them from sentence-transformers."""
+    """The first numbers, as sentence-transformers gives them."""
     vector = embed(encoder, ["This is an example sentence"])[0]
     expected = [0.067657, 0.063496, 0.048713, 0.079305, 0.037448]
     np.testing.assert_allclose(vector[:5], expected, atol=2e-6)

@@ -5,7 +5,7 @@ import numpy as np
 from small import small_config
 
 from bert_jax import sharding
-from bert_jax.convert import huggingface, names
+from bert_jax.convert import names, settings
 from bert_jax.models import layers
 from bert_jax.objectives import base, mlm
 
@@ -18,9 +18,9 @@ FLOOR = 1e-3
 def config_of(theirs: dict, *overrides: str):
     """A small config with the model of a BertConfig, without dropout."""
     whole = theirs | {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
-    settings = huggingface.read_settings(whole, "config.json")
+    model = settings.from_huggingface(whole, "config.json")
     length = theirs["max_position_embeddings"]
-    keys = [f"model.{key}={value}" for key, value in settings.items()]
+    keys = [f"model.{key}={value}" for key, value in model.items()]
     return small_config(*keys, f"phases.main.length={length}", *overrides)
 
 

@@ -13,7 +13,15 @@ from bert_jax.errors import BadInput
 
 TRAINING = "training.json"  # the run's config; config.json is the model's
 OTHER = "other  # to be chosen by who publishes it"
-TOLD = ("corpus.source", "corpus.heldout", "dtype", "seed", "store")  # in lines of their own
+PLACES = ("corpus.source", "corpus.data_dir", "tokenizer.path", "compilation_cache")  # paths
+TOLD = (
+    "corpus.source",
+    "corpus.heldout",
+    "dtype",
+    "seed",
+    "store",
+    "tokenizer.path",
+)  # in lines of their own
 UNNAMED = "none was named; choose one, and write it at the head of this file"
 
 SNIPPET = """\
@@ -49,9 +57,19 @@ def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -
     """README.md, and the run's config as data, its store by name alone: where it lay is nobody's business."""
     settings = run.config.to_dict()
     settings["store"] = f"stores/{Path(run.config.store).name}"
+    for key in PLACES:
+        group, _, last = key.rpartition(".")
+        tree = settings[group] if group else settings
+        tree[last] = public(tree[last])
     (directory / TRAINING).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
     text = "\n".join(lines(run, workdir, parts, about))
     (directory / "README.md").write_text(text + "\n", encoding="utf-8")
+
+
+def public(places: str) -> str:
+    """Paths, by commas, without the directories of the machine that they lay on."""
+    parts = (part.strip() for part in places.split(","))
+    return ",".join(Path(part).name if part.startswith(("/", "~")) else part for part in parts)
 
 
 def lines(run, workdir: Path, parts: list[str], about: About) -> Iterator[str]:
@@ -104,13 +122,13 @@ def snippet(run, parts: list[str], about: About) -> str:
 def data(run) -> Iterator[str]:
     """From the store, where it is still the one that was trained on; else from the config alone."""
     config, found = run.config, open_store(run)
-    yield f"- sources: `{config.corpus.source}` (`corpus.source`)"
+    yield f"- sources: `{public(config.corpus.source)}` (`corpus.source`)"
     if not found:
         yield "- counts: not known, the token store of this run is not there any more"
     else:
         manifest, numbers = found
         for source in manifest["sources"] if len(manifest["sources"]) > 1 else []:
-            yield f"  - `{source['source']}`: {source['documents']['train']:,} documents to train on"
+            yield f"  - `{public(source['source'])}`: {source['documents']['train']:,} documents to train on"
         for split, counts in manifest["splits"].items():
             yield f"- {split}: " + ", ".join(f"{number:,} {of}" for of, number in counts.items())
         if numbers:
@@ -142,7 +160,7 @@ def open_store(run) -> tuple[dict, dict] | None:
 
 
 def training(run, workdir: Path) -> Iterator[str]:
-    metrics = read_metrics(workdir)
+    metrics = read_metrics(run, workdir)
     yield f"    bert-jax pretrain --config {TRAINING} --workdir runs/{workdir.absolute().name}"
     yield ""
     total = real = 0
@@ -184,7 +202,7 @@ def mean_fill(metrics: list[dict], first: int, last: int) -> float:
 
 
 def heldout(run, workdir: Path) -> Iterator[str]:
-    measured = [line for line in read_metrics(workdir) if line["split"] == "heldout"]
+    measured = [line for line in read_metrics(run, workdir) if line["split"] == "heldout"]
     if not measured:
         yield "None were taken."
         return
@@ -199,6 +217,8 @@ def heldout(run, workdir: Path) -> Iterator[str]:
     yield "`unigram_entropy` is what `mlm_loss_masked` is for a model that knows frequencies and nothing else."
 
 
-def read_metrics(workdir: Path) -> list[dict]:
+def read_metrics(run, workdir: Path) -> list[dict]:
+    """Up to the step that is exported: a killed run may have told of later ones."""
     path = workdir / "metrics.jsonl"
-    return report.read_lines(path) if path.is_file() else []
+    lines = report.read_lines(path) if path.is_file() else []
+    return [line for line in lines if line["step"] <= run.step]

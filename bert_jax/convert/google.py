@@ -7,19 +7,16 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax import sharding, workdir
 from bert_jax import tokenizer as tokenizers
-from bert_jax.convert import huggingface, names
+from bert_jax import workdir
+from bert_jax.convert import names
+from bert_jax.convert import settings as bert_config
 from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import wordpiece
 
 CONFIG, CHECKPOINT, NEWEST = "bert_config.json", "bert_model.ckpt", "checkpoint"
 TOKENIZER = "tokenizer_config.json"
-
-# The original's gelu is the tanh form; it has tanh and linear, too, which we have not.
-ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
-EPSILON = 1e-12  # written into the original's code
 
 # What optimizers keep of their own beside the parameters.
 STATE = re.compile(r"(.*/)?(global_step|(adam|lamb)_[mv]|Adam(_1)?|beta[12]_power|loss_scale)")
@@ -44,18 +41,11 @@ def read(directory: Path) -> Source:
     directory = Path(directory)
     path = directory / CONFIG
     values = workdir.read_json(path)
-    settings = read_settings(values, path)
-    pieces = huggingface.size(values, "vocab_size", path)
+    settings = bert_config.from_google(values, path)
+    pieces = bert_config.size(values, "vocab_size", path)
     load = Loader(find(directory))
     words = read_tokenizer(directory)
     return Source(directory, "google", settings, pieces, words, load.shapes, load, load.left_out)
-
-
-def read_settings(values: dict, path: Path) -> dict:
-    """bert_config.json -> keys of config.model."""
-    activation = huggingface.activation(values, ACTIVATIONS, path)
-    settings = huggingface.read_numbers(values, path)
-    return settings | {"activation": activation, "epsilon": EPSILON}
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -174,10 +164,16 @@ def write(
     anything is written, for a model that the original program could not compute.
     """
     directory = Path(directory)
-    check(config, tokenizer)
+    bert_config.check_google(config.model)
+    if tokenizer.model.kind != wordpiece.KIND:
+        kind = tokenizer.model.kind
+        raise BadInput(f"a tokenizer of kind {kind}: the original program reads WordPiece alone")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     tensors = named(params, config.model.layers, vocabulary.size)
-    workdir.write_json(directory / CONFIG, config_of(config.model, vocabulary.size))
+    for name, array in tensors.items():
+        if not jax.numpy.isfinite(array).all():
+            raise BadInput(f"{name}: the checkpoint's values are not finite")
+    workdir.write_json(directory / CONFIG, bert_config.to_google(config.model, vocabulary.size))
     tokenizer.model.write(directory)
     workdir.write_json(directory / TOKENIZER, {"do_lower_case": tokenizer.model.lowercase})
     tensorflow.raw_ops.SaveV2(
@@ -188,42 +184,12 @@ def write(
     )
 
 
-def check(config: ConfigDict, tokenizer: tokenizers.Tokenizer) -> None:
-    """Refuses what the original program has no setting for."""
-    model = config.model
-    if model.activation not in ACTIVATIONS.values():
-        raise BadInput(
-            f"config.model.activation={model.activation}: not in the original program, whose gelu is our gelu_tanh"
-        )
-    if model.epsilon != EPSILON:
-        raise BadInput(
-            f"config.model.epsilon={model.epsilon}: in the original program it is always {EPSILON}"
-        )
-    if tokenizer.model.kind != wordpiece.KIND:
-        raise BadInput(
-            f"a tokenizer of kind {tokenizer.model.kind}: the original program reads WordPiece alone"
-        )
-
-
-def config_of(model, pieces: int) -> dict:
-    """config.model -> bert_config.json."""
-    values = {theirs: model[ours] for theirs, ours in huggingface.SIZES.items()}
-    values["intermediate_size"] = model.feed_forward or 4 * model.width
-    values |= {theirs: model[ours] for theirs, (ours, _) in huggingface.SHARES.items()}
-    activation = next(name for name, ours in ACTIVATIONS.items() if ours == model.activation)
-    values |= {"hidden_act": activation, "type_vocab_size": model.segments, "vocab_size": pieces}
-    return dict(sorted(values.items()))
-
-
 def named(params, layers: int, pieces: int) -> dict[str, jax.Array]:
     """{the original's name: float32, without padding} of our parameters."""
-    leaves = {sharding.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
     tensors = {}
-    for item in names.parameters(layers):
-        if item.path in leaves:
-            array = leaves[item.path]
-            array = array[:pieces] if item.padded else array
-            tensors[item.google] = array.T if "google" in item.transposed else array
+    for item, array in names.present(params, layers):
+        array = array[:pieces] if item.padded else array
+        tensors[item.google] = array.T if "google" in item.transposed else array
     return tensors
 
 

@@ -3,7 +3,9 @@
 D width, F feed-forward width, V vocabulary, P positions, S segments.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import jax
 
 FORMATS = ("huggingface", "google")
 
@@ -63,6 +65,16 @@ def parameters(layers: int) -> list[Parameter]:
     found.append(Parameter("pair", "D2", "pair/kernel", *weights))
     found.append(Parameter("pair", "2", "pair/bias", f"{theirs}.bias", f"{original}/output_bias"))
     return found
+
+
+def present(params, layers: int) -> list[tuple[Parameter, Any]]:
+    """Those that a tree of our parameters has, with their leaves, in the order of `parameters`."""
+    leaves = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in jax.tree.leaves_with_path(params)
+    }
+    table = parameters(layers)
+    return [(item, leaves[item.path]) for item in table if item.path in leaves]
 
 
 def named(part: str, table, ours: str, huggingface: str, google: str) -> list[Parameter]:

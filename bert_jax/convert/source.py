@@ -15,7 +15,9 @@ from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 from bert_jax.tokenizer import Tokenizer
 
-SIZES = ("layers", "width", "heads", "feed_forward", "positions", "segments")
+# Of config.model: with another value the tensors would be another model. The rest is for training alone.
+FIXED = ("layers", "width", "heads", "feed_forward", "positions", "segments")
+FIXED += ("activation", "epsilon")
 
 
 class Source(NamedTuple):
@@ -60,7 +62,7 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     configs.check(config)
     config.bands = ()  # they are of runs from the start
     config.lock()
-    for key in SIZES:
+    for key in FIXED:
         if config.model[key] != source.settings[key]:
             raise BadInput(
                 f"config.model.{key}={config.model[key]}: {source.place} has {source.settings[key]}"

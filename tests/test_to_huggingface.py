@@ -10,7 +10,7 @@ from runs import make_run, run_batch
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from bert_jax.convert import directory, names
+from bert_jax.convert import names, to_huggingface
 from bert_jax.errors import BadInput
 from bert_jax.export import without
 from bert_jax.objectives import base
@@ -19,7 +19,7 @@ from bert_jax.objectives import base
 def written(place, world, fresh=()):
     config, vocabulary, tokenizer, params = world
     place.mkdir()
-    return directory.write(place, config, vocabulary, tokenizer, without(params, fresh))
+    return to_huggingface.write(place, config, vocabulary, tokenizer, without(params, fresh))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_config_json(tmp_path, world):
     assert values | expected == values
     config = config.copy_and_resolve_references()
     config.model.update(activation="relu", feed_forward=48, epsilon=1e-5)
-    values = directory.settings(config, vocabulary, ["mlm"])
+    values = to_huggingface.config_json(config, vocabulary, ["mlm"])
     expected = {"hidden_act": "relu", "intermediate_size": 48, "layer_norm_eps": 1e-5}
     assert values | expected == values
 

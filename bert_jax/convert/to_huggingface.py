@@ -6,27 +6,10 @@ import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from bert_jax.convert import names, tokenizer_files
+from bert_jax.convert import names, settings, tokenizer_files
 from bert_jax.errors import BadInput
-
-# Keys of config.model and what config.json calls them.
-SETTINGS = {
-    "width": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "feed_forward": "intermediate_size",
-    "positions": "max_position_embeddings",
-    "segments": "type_vocab_size",
-    "activation": "hidden_act",
-    "epsilon": "layer_norm_eps",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "initializer": "initializer_range",
-}
-ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu"}
 
 # The class that has all of a model's parts: the first whose heads are there.
 ARCHITECTURES = (
@@ -60,21 +43,16 @@ def write(directory: Path, config, vocabulary, tokenizer, params) -> list[str]:
     """Writes the directory's files, all but README.md, with what `params` has of a BERT; returns its parts."""
     parts, tensors = collect(config, vocabulary, params)
     write_tensors(directory / "model.safetensors", tensors)
-    tokenizer_files.write_json(directory / "config.json", settings(config, vocabulary, parts))
+    tokenizer_files.write_json(directory / "config.json", config_json(config, vocabulary, parts))
     tokenizer_files.write(directory, tokenizer, config.model.positions)
     return parts
 
 
-def settings(config, vocabulary, parts: list[str]) -> dict:
-    """config.json."""
-    values = {theirs: config.model[ours] for ours, theirs in SETTINGS.items()}
-    values["hidden_act"] = ACTIVATIONS[config.model.activation]
-    values["intermediate_size"] = config.model.feed_forward or 4 * config.model.width
+def config_json(config, vocabulary, parts: list[str]) -> dict:
     return {
         "architectures": [next(name for heads, name in ARCHITECTURES if heads <= set(parts))],
         "model_type": "bert",
-        "vocab_size": vocabulary.size,
-        **values,
+        **settings.to_huggingface(config.model, vocabulary.size),
         "pad_token_id": vocabulary.pad,
         "tie_word_embeddings": True,
         "dtype": "float32",
@@ -83,15 +61,8 @@ def settings(config, vocabulary, parts: list[str]) -> dict:
 
 def collect(config, vocabulary, params) -> tuple[list[str], list[Tensor]]:
     """The parts that a model has and their tensors, by the names of Hugging Face."""
-    arrays = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
-        for path, leaf in jax.tree.leaves_with_path(params)
-    }
     parts, tensors = [], []
-    for parameter in names.parameters(config.model.layers):
-        if parameter.path not in arrays:
-            continue
-        source = arrays[parameter.path]
+    for parameter, source in names.present(params, config.model.layers):
         rows = vocabulary.size if parameter.padded else source.shape[0]
         transposed = "huggingface" in parameter.transposed
         tensors.append(Tensor(parameter.huggingface, source, transposed, rows))

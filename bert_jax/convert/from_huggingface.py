@@ -8,6 +8,7 @@ from safetensors import SafetensorError, safe_open
 
 from bert_jax import tokenizer as tokenizers
 from bert_jax import workdir
+from bert_jax.convert import settings as config_json
 from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import library, wordpiece
@@ -16,34 +17,7 @@ from bert_jax.tokenizers.special import SPECIAL
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
-# Theirs, ours, and theirs where config.json does not say.
-SIZES = {
-    "num_hidden_layers": "layers",
-    "hidden_size": "width",
-    "num_attention_heads": "heads",
-    "intermediate_size": "feed_forward",
-    "max_position_embeddings": "positions",
-}
-SHARES = {
-    "hidden_dropout_prob": ("dropout", 0.1),
-    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
-    "initializer_range": ("initializer", 0.02),
-}
-LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # less is zero
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-}
-# What would make another model of it, and the value that does not.
-FIXED = {
-    "model_type": "bert",
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-}
-# float32 holds every value of these, so that what is read and written again is bitwise what was given.
+# float32 holds every value of these; an export is float32.
 FLOATS = ("F32", "F16", "BF16")
 BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
 DECODER = "cls.predictions.decoder"
@@ -63,64 +37,16 @@ def read(directory: Path) -> Source:
     directory = Path(directory)
     path = directory / "config.json"
     values = workdir.read_json(path)
-    settings = read_settings(values, path)
+    settings = config_json.from_huggingface(values, path)
     files = find_files(directory)
     tensors = rename(files, directory)
     load = Loader(files, tensors)
     check_tied(directory, tensors, load)
     shapes = {name: load.shape(name) for name in tensors if name not in TIED}
-    pieces = size(values, "vocab_size", path)
+    pieces = config_json.size(values, "vocab_size", path)
     words = read_tokenizer(directory)
     buffers = sum(bool(BUFFERS.fullmatch(name)) for name in files)
     return Source(directory, "huggingface", settings, pieces, words, shapes, load, buffers)
-
-
-# --- config.json ----------------------------------------------------------------------------------
-
-
-def read_settings(values: dict, path: Path) -> dict:
-    """config.json -> keys of config.model."""
-    for key, expected in FIXED.items():
-        if values.get(key, expected) != expected:
-            raise BadInput(f"{path}: {key} is {values[key]!r}, expected {expected!r}")
-    epsilon = share({"layer_norm_eps": 1e-12} | values, "layer_norm_eps", path, LEAST_EPSILON)
-    return read_numbers(values, path) | {
-        "epsilon": epsilon,
-        "activation": activation(values, ACTIVATIONS, path),
-    }
-
-
-def read_numbers(values: dict, path: Path) -> dict:
-    """What config.json has in common with the original's bert_config.json -> keys of config.model."""
-    settings = {ours: size(values, key, path) for key, ours in SIZES.items()}
-    settings["segments"] = size({"type_vocab_size": 2} | values, "type_vocab_size", path)
-    for key, (ours, default) in SHARES.items():
-        settings[ours] = share({key: default} | values, key, path)
-    if settings["width"] % settings["heads"]:
-        sizes = f"num_attention_heads {settings['heads']}, hidden_size {settings['width']}"
-        raise BadInput(f"{path}: {sizes}, which does not divide")
-    return settings
-
-
-def activation(values: dict, known: dict[str, str], path: Path) -> str:
-    """Ours, of the format's {theirs: ours}."""
-    name = values.get("hidden_act", "gelu")
-    if not isinstance(name, str) or name not in known:
-        raise BadInput(f"{path}: hidden_act is {name!r}, expected one of {', '.join(known)}")
-    return known[name]
-
-
-def share(values: dict, key: str, path: Path, least: float = 0) -> float:
-    value = values[key]
-    if type(value) not in (int, float) or not least <= value < 1:
-        raise BadInput(f"{path}: {key} is {value!r}, expected a number from {least} up to 1")
-    return float(value)
-
-
-def size(values: dict, key: str, path: Path) -> int:
-    if type(values.get(key)) is not int or values[key] < 1:
-        raise BadInput(f"{path}: {key} is {values.get(key)!r}, expected a positive whole number")
-    return values[key]
 
 
 # --- Tensors --------------------------------------------------------------------------------------
@@ -243,7 +169,14 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
             raise BadInput(f"{directory}: neither {library.FILE} nor {wordpiece.FILE}")
         path = directory / "tokenizer_config.json"
         values = workdir.read_json(path) if path.is_file() else {}
-        return tokenizers.given(vocab, values.get("do_lower_case", True) is not False)
+        lowercase = values.get("do_lower_case", True) is not False
+        usual = {"strip_accents": (None, lowercase), "tokenize_chinese_chars": (None, True)}
+        for key, known in usual.items():
+            if values.get(key) not in known:
+                raise BadInput(
+                    f"{path}: {key} is {values[key]!r}; save the tokenizer with its {library.FILE}"
+                )
+        return tokenizers.given(vocab, lowercase)
     found = tokenizers.given(whole, lowercase=False)
     lowercase = plain_bert(found.model.document)
     if lowercase is not None:
