@@ -45,7 +45,7 @@ def measure(tmp_path, monkeypatch, models):
 
     def run(names, **others):
         known = models | others
-        monkeypatch.setattr(trained, "open_model", lambda name: known[name])
+        monkeypatch.setattr(trained, "open_model", lambda name, overrides: known[name])
         return evaluate_models.evaluate(list(names), config, lambda line: None)
 
     return run

@@ -183,14 +183,18 @@ def test_logits_are_the_originals(source, made):
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("key", "value", "named"),
     [
-        ("model.activation=gelu", "config.model.activation=gelu"),
-        ("model.epsilon=1e-5", "config.model.epsilon=1e-05"),
+        ("activation", "gelu", "config.model.activation=gelu"),
+        ("epsilon", 1e-5, "config.model.epsilon=1e-05"),
     ],
 )
-def test_models_that_the_original_could_not_compute_are_not_written(change, named, made, tmp_path):
-    model = open_directory(made, change)
+def test_models_the_original_cannot_compute_are_not_written(key, value, named, made, tmp_path):
+    with pytest.raises(BadInput, match=f"config.model.{key}=.*has"):
+        open_directory(made, f"model.{key}={value}")
+    model = open_directory(made)
+    with model.config.unlocked():
+        model.config.model[key] = value
     with pytest.raises(BadInput, match=named):
         write(model, tmp_path / "again")
     assert not any((tmp_path / "again").iterdir())
