@@ -1,6 +1,5 @@
 """Writes a run's newest checkpoint as others read it: a Hugging Face directory or Google's TensorFlow checkpoint."""
 
-import os
 import re
 import time
 from pathlib import Path
@@ -34,7 +33,7 @@ def export(
     run = trained.open_run(workdir, restore=restore)
     check_run(run, workdir)
     # A head that an import has made up, and that nothing has trained since, is nobody's.
-    params = without(run.params, run.facts.get("fresh", []) if run.step == 0 else [])
+    params = without(run.params, trained.fresh(run))
     parameters = metrics.count(params, run.vocabulary.size)
     model = run.config, run.vocabulary, run.tokenizer, params
     with whole(output, "--output") as place:
@@ -47,7 +46,6 @@ def export(
             name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)
             about = card.About(name, license, language, output.name, parameters)
             card.write(place, run, workdir, parts, about)
-        flush_all(place)
         sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
     return {
         "output": str(output),
@@ -81,16 +79,6 @@ def check_run(run, workdir: Path) -> None:
         if run.config[section][name] != only:
             value = run.config[section][name]
             raise BadInput(f"{workdir}: {key}={value}: only {only} has a name elsewhere")
-
-
-def flush_all(directory: Path) -> None:
-    """Brings the files of a directory, and their names, to the disk."""
-    for path in (*directory.iterdir(), directory):
-        number = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def describe(values: dict) -> str:

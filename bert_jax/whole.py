@@ -1,6 +1,7 @@
 """Directories that appear when they are whole, or not at all."""
 
 import contextlib
+import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -32,8 +33,21 @@ def whole(directory: Path, option: str) -> Iterator[Path]:
         raise BadInput(f"{option} {directory}: cannot be made ({error.strerror})") from None
     try:
         yield temporary
+        flush(temporary)
         temporary.rename(directory)
-    except OSError as error:
-        raise Unfinished(f"{option} {directory}: not written ({error})") from error
-    finally:
+    except BaseException as error:
+        # What went wrong is told, not that the rest of it cannot be deleted.
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise Unfinished(f"{option} {directory}: not written ({error})") from error
+        raise
+
+
+def flush(directory: Path) -> None:
+    """Brings the files under a directory, and their names, to the disk."""
+    for path in (*directory.rglob("*"), directory):
+        number = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
