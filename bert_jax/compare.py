@@ -24,7 +24,7 @@ def compare(a: Path, b: Path) -> dict:
 
     {settings: {key: [a, b]}, only_a, only_b: [tensor], shapes: {tensor: [a, b]}, tensors: [as `difference`], largest
     difference first, bitwise: how many of them, vocabulary, outputs: {name: as `difference`}}. Outputs are computed in
-    float32, and left out where vocabularies have different sizes.
+    float32, for the pieces that both have, and left out where neither vocabulary begins with the other.
     """
     one, two = (trained.open_model(directory, ["dtype=float32"]) for directory in (a, b))
     ours, theirs = tensors(one), tensors(two)
@@ -33,7 +33,10 @@ def compare(a: Path, b: Path) -> dict:
     alike = [name for name in both if ours[name].shape == theirs[name].shape]
     found = [{"tensor": name, **difference(ours[name], theirs[name])} for name in alike]
     found.sort(key=lambda entry: -entry["difference"])
-    same_size = one.vocabulary.size == two.vocabulary.size
+    pieces = one.tokenizer.pieces, two.tokenizer.pieces
+    shared = min(map(len, pieces))
+    # Ids mean the same, or at least exist, in both; --add-words makes the longer of such a pair.
+    fit = len(pieces[0]) == len(pieces[1]) or pieces[0][:shared] == pieces[1][:shared]
     return {
         "a": str(a),
         "b": str(b),
@@ -44,7 +47,7 @@ def compare(a: Path, b: Path) -> dict:
         "tensors": found,
         "bitwise": sum(entry["bitwise"] for entry in found),
         "vocabulary": vocabularies(one.tokenizer, two.tokenizer),
-        "outputs": outputs(one, two) if same_size else {},
+        "outputs": outputs(one, two, shared) if fit else {},
     }
 
 
@@ -106,9 +109,12 @@ def difference(a: np.ndarray, b: np.ndarray) -> dict:
 # --- Outputs --------------------------------------------------------------------------------------
 
 
-def outputs(one, two) -> dict:
-    """{name: difference of that output}, on one made-up batch; for mlm_logits also how often the best piece is one."""
-    batch = make_batch(one, two)
+def outputs(one, two, size: int) -> dict:
+    """{name: difference of that output}, on one made-up batch of the first `size` pieces.
+
+    For mlm_logits also same_best: the share of masked positions whose best of these pieces is the same.
+    """
+    batch = make_batch(one, two, size)
     ours, theirs = (
         jax.tree.map(np.asarray, jax.jit(model.objective.outputs)(model.params, batch))
         for model in (one, two)
@@ -120,7 +126,7 @@ def outputs(one, two) -> dict:
             continue
         pair = ours[name], theirs[name]
         if name == "mlm_logits":
-            used, size = batch["masked_weights"] > 0, one.vocabulary.size
+            used = batch["masked_weights"] > 0
             pair = tuple(logits[used][:, :size] for logits in pair)
         if pair[0].shape != pair[1].shape:
             continue
@@ -131,12 +137,12 @@ def outputs(one, two) -> dict:
     return found
 
 
-def make_batch(one, two, seed: int = 0) -> dict:
+def make_batch(one, two, size: int, seed: int = 0) -> dict:
     """Rows of random pieces, of different lengths, with masks and, where both models have them, two segments."""
     model, vocabulary = one.config.model, one.vocabulary
     length = min(LENGTH, model.positions, two.config.model.positions)
     predictions = min(PREDICTIONS, length // 4)
-    batch = batches.synthetic(ROWS, length, predictions, vocabulary.size, seed)
+    batch = batches.synthetic(ROWS, length, predictions, size, seed)
     lengths = np.linspace(length, length // 2, ROWS).astype(np.int32)[:, None]
     real = np.arange(length) < lengths
     batch["masked_weights"] = (batch["masked_positions"] < lengths).astype(np.float32)

@@ -18,15 +18,17 @@ def export(
     form: str = "huggingface",
     name: str = "",
     license: str = "",
+    data_license: str = "",
     language: str = "",
 ) -> dict:
     """{output, files, bytes, parameters, step, seconds}. Nothing is left behind where it fails.
 
-    form: huggingface or google. name, license, language: of the model card; licence and language as the hub spells
-    them, `apache-2.0` and `en`.
+    form: huggingface or google. name, license (of the weights), data_license (of the text) and language are for the
+    model card; licences and language as the hub spells them, `apache-2.0` and `en`.
     """
     started = time.monotonic()
-    check_card(form, {"--name": name, "--license": license, "--language": language})
+    options = {"--name": name, "--license": license, "--data-license": data_license}
+    check_card(form, options | {"--language": language})
     free(output, "--output")
     # TensorFlow takes all parameters at once; safetensors are written one by one, in little memory.
     restore = checkpoint.restore_params if form == "google" else checkpoint.stored_params
@@ -44,7 +46,8 @@ def export(
         else:
             parts = to_huggingface.write(place, *model)
             name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)
-            about = card.About(name, license, language, output.name, parameters)
+            path = output.absolute().name
+            about = card.About(name, license, data_license, language, path, parameters)
             card.write(place, run, workdir, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
     return {

@@ -44,12 +44,15 @@ def import_model(
         ),
         "versions": facts.versions(),
     }
+    values["imported"]["tokenizer"] = rules(model.tokenizer)
     if added:
         values["imported"]["added_words"] = added
     with whole(directory, "--workdir") as temporary:
         configs.save(settings, temporary / "config.json")
         model.tokenizer.save(temporary / "tokenizer")
         workdir.write_json(temporary / "run.json", values)
+        progress = {"step": 0, "steps": configs.total_steps(settings), "last_checkpoint": 0}
+        workdir.write_status(temporary, "imported", **progress)
         checkpoint.save_params(temporary / "checkpoints", model.params)
     return {"workdir": str(directory), "config": str(directory / "config.json")} | values
 
@@ -66,17 +69,27 @@ def run_config(settings: ConfigDict, words: Tokenizer, directory: Path, own_stor
     return settings
 
 
+def rules(words: Tokenizer) -> str:
+    """What was understood of a tokenizer: a vocab.txt by itself does not say whether its words are lower-cased."""
+    model = words.model
+    if model.kind != wordpiece.KIND:
+        return model.kind
+    return f"{model.kind}, {'lower-cased' if model.lowercase else 'cased'}"
+
+
 def describe(values: dict) -> str:
     """What was imported, what is not the source's, and how to go on."""
     imported, lines = values["imported"], []
     head = f"{imported['source']} ({imported['format']}): {values['parameters']:,} parameters"
-    lines.append(f"{head}, {values['vocabulary']['size']:,} pieces")
+    lines.append(f"{head}, {values['vocabulary']['size']:,} pieces, {imported['tokenizer']}")
     if values["fresh"]:
         lines.append(f"not in the source, starts fresh: {', '.join(values['fresh'])}")
     if imported["unused"]:
         lines.append(
             f"left out, the objective has no place for it: {', '.join(imported['unused'])}"
         )
+    if imported["left_out"]:
+        lines.append(f"left out, no parameters of the model: {imported['left_out']} tensors")
     for what, number in imported.get("added_words", {}).items():
         lines.append(f"words {what}: {number}")
     go_on = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"

@@ -108,6 +108,7 @@ def parser() -> argparse.ArgumentParser:
     form = "--format", dict(choices=forms, default=forms[0], help="default: %(default)s")
     name = "--name", dict(default="", help="of the model, in its card; default: the run's")
     licence = "--license", dict(default="", metavar="ID", help="of the weights, as apache-2.0")
+    data = "--data-license", dict(default="", metavar="ID", help="of the text, as cc-by-sa-4.0")
     language = "--language", dict(default="", metavar="CODE", help="of the text, as en")
     texts = "texts", dict(nargs="+", metavar="TEXT", help="with one or more [MASK]")
     measured = "--workdir", dict(type=Path, help="directory of a run, on rows of its own store")
@@ -124,7 +125,7 @@ def parser() -> argparse.ArgumentParser:
     add(evaluate_command, measured, models, on_text, as_json)
     add(verify_command, store, as_json)
     add(import_command, source, run, of_run, words, as_json)
-    add(export_command, run, output, form, name, licence, language, as_json)
+    add(export_command, run, output, form, name, licence, data, language, as_json)
     add(predict_command, model, top_pieces, texts, as_json)
     add(compare_command, *pair, as_json)
     return top
@@ -278,7 +279,7 @@ def export_command(options, overrides) -> int:
     refuse(overrides)
     from bert_jax import export
 
-    about = options.name, options.license, options.language
+    about = options.name, options.license, options.data_license, options.language
     values = export.export(options.workdir, options.output, options.format, *about)
     return show(options, values, export.describe(values))
 

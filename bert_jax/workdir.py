@@ -66,7 +66,7 @@ def read_json(path: Path) -> dict:
 
 
 def write_status(workdir: Path, state: str, **values) -> None:
-    """state: running, done, preempted, interrupted or failed."""
+    """state: imported, running, done, preempted, interrupted or failed."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     process = {"pid": os.getpid(), "host": os.uname().nodename, "time": now}
     write_json(workdir / "status.json", {"state": state, **values, **process})

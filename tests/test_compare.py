@@ -9,6 +9,8 @@ from texts import PROSE
 from bert_jax import compare, trained
 from bert_jax import tokenizer as tokenizers
 from bert_jax.objectives import base
+from bert_jax.tokenizer import Tokenizer
+from bert_jax.tokenizers.wordpiece import WordPiece
 
 WORDS = "encoder/embedder/words"
 
@@ -111,11 +113,26 @@ def test_one_width_in_two_spellings(compared, model):
 
 
 def test_vocabularies_that_differ(compared, model):
-    values = compared(model, make_model(310))
+    """A longer one whose ids mean something else: a batch would be two texts."""
+    other = make_model(310)
+    pieces = [*other.tokenizer.pieces[:5], *reversed(other.tokenizer.pieces[5:])]
+    other = other._replace(tokenizer=Tokenizer(WordPiece(pieces, lowercase=True)))
+    values = compared(model, other)
     sizes = [model.vocabulary.size, 310]
     assert values["vocabulary"]["sizes"] == sizes and values["vocabulary"]["pieces"] >= 10
     assert values["shapes"][WORDS] == [[sizes[0], 32], [sizes[1], 32]]
     assert values["outputs"] == {}
+
+
+def test_a_vocabulary_that_goes_on(compared, model, tmp_path):
+    """As --add-words leaves it: outputs are compared over the pieces of the shorter one."""
+    tokenizer = model.tokenizer
+    longer = Tokenizer(WordPiece([*tokenizer.pieces, "newword"], tokenizer.model.lowercase))
+    vocabulary = model.vocabulary._replace(size=longer.size)
+    values = compared(model, model._replace(tokenizer=longer, vocabulary=vocabulary))
+    assert values["vocabulary"]["pieces"] == 1
+    assert set(values["outputs"]) == {"mlm_logits", "pair_logits"}
+    assert all(entry["difference"] == 0 for entry in values["outputs"].values())
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -154,7 +171,7 @@ def test_parts_that_only_init_has_made(compared, model):
 
 
 def test_the_batch_has_padding_segments_and_masks(model):
-    batch = compare.make_batch(model, model)
+    batch = compare.make_batch(model, model, model.vocabulary.size)
     real = batch["sequence_ids"] > 0
     assert real.any(axis=1).all() and real[0].all() and not real[-1].all()
     assert (batch["tokens"][~real] == model.vocabulary.pad).all() and batch["segments"].any()

@@ -84,7 +84,11 @@ def test_the_card_says_what_the_run_knows(tmp_path):
     few = {"phases.main.steps": 4, "log.every": 2, "checkpoint.every": 4, "evaluate.every": 0}
     keys = [f"--config.{key}" for key in overrides(SMALL | places | few)]
     assert main(["pretrain", "--config", "demo", *keys, "--workdir", str(tmp_path / "run")]) == 0
-    assert export(tmp_path, "--name", "mine", "--license", "apache-2.0", "--language", "no") == 0
+    data = "--data-license", "cc-by-sa-4.0"
+    assert (
+        export(tmp_path, "--name", "mine", "--license", "apache-2.0", "--language", "no", *data)
+        == 0
+    )
     text, summary = card(tmp_path), json.loads((tmp_path / "run/summary.json").read_text())
     lines = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
     real = sum(2 * 16 * 32 * line["fill"] for line in lines if line["split"] == "train")
@@ -104,7 +108,8 @@ def test_the_card_says_what_the_run_knows(tmp_path):
         "model.width = 32 (usually 768)",
         "--config training.json",
         "hf upload USER/mine out .",
-        "name it before publishing",
+        "of the weights: apache-2.0",
+        "trained on: cc-by-sa-4.0",
     ):
         assert part in text, part
     training = configs.load(str(tmp_path / "out/training.json"))
@@ -118,6 +123,7 @@ def test_the_card_of_a_run_that_lost_its_store(tmp_path):
     assert export(tmp_path) == 0
     text = card(tmp_path)
     assert front_matter(text)["license"] == "other" and "choose one" in text
+    assert "name it before publishing" in text
     assert "not there any more" in text and "None were taken." in text and "2 x cpu" in text
 
 

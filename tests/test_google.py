@@ -71,6 +71,13 @@ def test_there_and_back_is_bitwise(source, made, tmp_path):
     assert (again / "vocab.txt").read_text().split() == (place / "vocab.txt").read_text().split()
 
 
+def test_a_config_json_of_hugging_face_beside_the_checkpoint(made, tmp_path):
+    """Directories of the hub have both; without safetensors it is the checkpoint that is meant."""
+    place = outside.copy(made, tmp_path / "both")
+    outside.write_config(place / "config.json", outside.huggingface_config())
+    assert open_directory(place).facts["imported"]["format"] == "google"
+
+
 @wants_given
 def test_the_optimizers_state_is_left_out_and_counted():
     model = open_directory(GIVEN)

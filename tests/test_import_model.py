@@ -17,6 +17,7 @@ from bert_jax import (
     predict,
     pretrain,
     sharding,
+    status,
     step,
     trained,
 )
@@ -82,11 +83,14 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
     assert {path.name for path in workdir.iterdir()} == {
         "config.json",
         "run.json",
+        "status.json",
         "tokenizer",
         "checkpoints",
     }
     run, given = trained.open_run(workdir), trained.open_model(source)
     same_bits(run.params, given.params)
+    assert status.describe(status.status(workdir)).startswith("imported, step 0 of 1000")
+    assert "wordpiece, lower-cased" in import_model.describe(values)
     assert run.step == 0 and run.tokenizer.fingerprint == given.tokenizer.fingerprint
     assert values["fresh"] == [] and values["imported"]["format"] == "huggingface"
     saved = config.load(str(workdir / "config.json"))

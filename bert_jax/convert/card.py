@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ TOLD = (
     "store",
     "tokenizer.path",
 )  # in lines of their own
+UNRECORDED = "not recorded here; name it before publishing"
 UNNAMED = "none was named; choose one, and write it at the head of this file"
 
 SNIPPET = """\
@@ -39,7 +41,6 @@ model = AutoModel.from_pretrained({path!r})
 print(model(**tokenizer("One sentence.", return_tensors="pt")).last_hidden_state.shape)
 """
 LIMITS = "It repeats what stands in its text, errors and prejudices too, and was measured on nothing but the below."
-UNRECORDED = "Of the data: not recorded here; name it before publishing."
 TEXT = "The answer is in the {mask} of this line."
 
 
@@ -47,7 +48,8 @@ class About(NamedTuple):
     """What the user says of the model."""
 
     name: str
-    license: str  # as the hub spells it, or ''
+    license: str  # of the weights, as the hub spells it, or ''
+    data_license: str  # of the text that it was trained on, or ''
     language: str
     path: str  # of the exported directory, as the snippet calls it
     parameters: int  # that are in it
@@ -79,8 +81,11 @@ def lines(run, workdir: Path, parts: list[str], about: About) -> Iterator[str]:
         "Data": data(run),
         "Training": training(run, workdir),
         "Held-out numbers": heldout(run, workdir),
-        "Licence": [f"Of the weights: {about.license or UNNAMED}.", UNRECORDED],
-        "Upload": [f"    hf upload USER/{about.name} {about.path} ."],
+        "Licence": [
+            f"- of the weights: {about.license or UNNAMED}",
+            f"- of the text that it was trained on: {about.data_license or UNRECORDED}",
+        ],
+        "Upload": [f"    hf upload USER/{about.name} {shlex.quote(about.path)} ."],
     }
     yield from front_matter(parts, about)
     yield from ("", f"# {about.name}", "", *what(run, parts, about))

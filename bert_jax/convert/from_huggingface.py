@@ -26,10 +26,12 @@ TIED |= {f"{DECODER}.bias": "cls.predictions.bias"}
 
 
 def is_here(directory: Path) -> bool:
-    """Whether a directory is meant for Hugging Face libraries."""
+    """Whether a directory is meant for Hugging Face libraries: by weights, or by config.json with no weights at all."""
     path = directory / "config.json"
-    here = any((directory / name).exists() for name in (WEIGHTS, INDEX, *PICKLES))
-    return here or (path.is_file() and "model_type" in workdir.read_json(path))
+    if any((directory / name).exists() for name in (WEIGHTS, INDEX, *PICKLES)):
+        return True
+    others = any(directory.glob("*.ckpt*.index"))
+    return not others and path.is_file() and "model_type" in workdir.read_json(path)
 
 
 def read(directory: Path) -> Source:
