@@ -53,16 +53,8 @@ def compare(a: Path, b: Path) -> dict:
 
 def settings(a, b) -> dict:
     """{key: [a, b]} of the keys of model and objective that differ."""
-    found = configs.differences(*map(resolved, (a, b)))
+    found = configs.differences(*map(configs.spelled_out, (a, b)))
     return {k: list(v) for k, v in found.items() if k.startswith(("model.", "objective."))}
-
-
-def resolved(config):
-    """The config with the hidden width that a 0 stands for: other formats spell it out."""
-    config = config.copy_and_resolve_references()
-    with config.unlocked():
-        config.model.feed_forward = config.model.feed_forward or 4 * config.model.width
-    return config
 
 
 def vocabularies(a, b) -> dict:

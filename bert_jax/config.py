@@ -173,6 +173,9 @@ def read(path: Path) -> ConfigDict:
             assign(config, key, tuple(value) if isinstance(value, list) else value)
     except (AttributeError, KeyError, TypeError) as error:
         raise BadInput(f"{path}: not a config ({error})") from None
+    own = Path(path).absolute().parent / "tokenizer" / Path(config.tokenizer.path).name
+    if config.tokenizer.path and not os.path.exists(config.tokenizer.path) and own.is_file():
+        config.tokenizer.path = str(own)  # the workdir was moved since
     return config
 
 
@@ -370,6 +373,14 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
     return {key: (a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)}
 
 
+def spelled_out(config: ConfigDict) -> ConfigDict:
+    """The config with the hidden width that a 0 stands for: other formats spell it out, and so do imports."""
+    config = config.copy_and_resolve_references()
+    with config.unlocked():
+        config.model.feed_forward = config.model.feed_forward or 4 * config.model.width
+    return config
+
+
 def may_change(key: str) -> bool:
     """Whether a resumed run may have another value: nothing that is learnt depends on it."""
     return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
@@ -390,7 +401,7 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
     unfinished &= {phase.name for phase in after if phase.last >= step}
     refused = []
-    for key, (was, now) in differences(old, new).items():
+    for key, (was, now) in differences(spelled_out(old), spelled_out(new)).items():
         group, _, rest = key.partition(".")
         if may_change(key) or (step == 0 and not is_of_model(key)):
             continue

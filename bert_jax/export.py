@@ -46,7 +46,8 @@ def export(
         else:
             parts = to_huggingface.write(place, *model)
             name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)
-            path = output.absolute().name
+            # As it was typed, so that what is pasted runs where this ran; whole paths are of one machine.
+            path = output.name if output.is_absolute() else str(output)
             about = card.About(name, license, data_license, language, path, parameters)
             card.write(place, run, workdir, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}

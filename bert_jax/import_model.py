@@ -12,6 +12,11 @@ from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizers import wordpiece
 from bert_jax.whole import free, whole
 
+PAIR_HEAD = (
+    "the pair head is the source's as it is: unless it came from a run with objective.pairs=sop, it tells next"
+    " sentences, not the order"
+)
+
 
 def import_model(
     place: Path,
@@ -45,6 +50,8 @@ def import_model(
         "versions": facts.versions(),
     }
     values["imported"]["tokenizer"] = rules(model.tokenizer)
+    if settings.objective.pairs == "sop" and "pair" in found.parts():
+        values["imported"]["pair_head"] = PAIR_HEAD
     if added:
         values["imported"]["added_words"] = added
     with whole(directory, "--workdir") as temporary:
@@ -88,6 +95,8 @@ def describe(values: dict) -> str:
         lines.append(
             f"left out, the objective has no place for it: {', '.join(imported['unused'])}"
         )
+    if "pair_head" in imported:
+        lines.append(imported["pair_head"])
     if imported["left_out"]:
         lines.append(f"left out, no parameters of the model: {imported['left_out']} tensors")
     for what, number in imported.get("added_words", {}).items():

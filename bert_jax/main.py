@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BadInput as error:
-        print(f"bert-jax: {error}", file=sys.stderr)
+        # Names from others' files may hold line breaks.
+        print(f"bert-jax: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader of our output has gone, as with `| head`; nothing more can be told.

@@ -84,21 +84,13 @@ class Tokenizer:
 
     def encode_part(self, text: str, glued: bool) -> list[int]:
         """The ids of a part of a text, at a word's start unless it is glued to what stands before."""
-        ids = self.encode([text])[0]
         mark = self.model.mark
-        if not mark or not ids:
+        if mark and glued:
+            return self.model.encode_inside(text)
+        ids = self.encode([text])[0]
+        if not mark or not ids or self.pieces[ids[0]].startswith(mark):
             return ids
-        starts = self.pieces[ids[0]].startswith(mark)
-        if glued and starts:
-            return self.without_mark(ids)
-        return ids if glued or starts else self.encode([f" {text}"])[0]
-
-    def without_mark(self, ids: list[int]) -> list[int]:
-        """Of ids at a word's start, those of the same text as it goes on after "[MASK]", where there are such."""
-        rest = self.pieces[ids[0]].removeprefix(self.model.mark)
-        if not rest:
-            return ids[1:]
-        return [self.pieces.index(rest), *ids[1:]] if rest in self.pieces else ids
+        return self.encode([f" {text}"])[0]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text: pieces joined into words, special pieces as they are."""

@@ -45,8 +45,9 @@ def open_run(
 ) -> Trained:
     """The newest checkpoint of a run, its parameters on one device or as `restore` gives them."""
     directory = Path(directory)
-    if not (directory / "config.json").is_file():
-        raise BadInput(f"{directory}: not a run (no config.json)")
+    for name in ("config.json", "run.json"):
+        if not (directory / name).is_file():
+            raise BadInput(f"{directory}: not a run (no {name})")
     settings = runtime.start(config.load(str(directory / "config.json"), overrides))
     facts = workdir.read_json(directory / "run.json")
     vocabulary = base.Vocabulary(**facts["vocabulary"])
@@ -58,9 +59,11 @@ def open_run(
 
 def read_source(directory: Path) -> Source:
     """A directory of another program's, in whatever format it is. Raises BadInput for what is no model of ours."""
+    if is_run(directory):
+        raise BadInput(f"{directory}: a run of bert_jax; go on with it, or export it first")
     if not directory.is_dir():
         hint = "a model from the hub is downloaded first: hf download NAME --local-dir DIR"
-        raise BadInput(f"{directory}: no such directory; {hint}")
+        raise BadInput(f"{directory}: not a directory; {hint}")
     for reader in (from_huggingface, google):
         if reader.is_here(directory):
             found = reader.read(directory)

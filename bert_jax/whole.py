@@ -1,20 +1,49 @@
 """Directories that appear when they are whole, or not at all."""
 
 import contextlib
+import glob
 import os
 import shutil
+import signal
+import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput, Unfinished
 
+# What libraries of C++ say, in errors of their own, where the disk is full or a file may not grow.
+DISK = ("RESOURCE_EXHAUSTED", "No space left", "File too large")
+
 
 def free(directory: Path, option: str) -> None:
     """Raises BadInput where something lies at `directory` that is not an empty directory."""
     directory = Path(directory)
+    if directory.resolve() == Path.cwd():
+        raise BadInput(f"{option} {directory}: the current directory; name one to be made")
     if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
         raise BadInput(f"{option} {directory}: there already, and not an empty directory")
+
+
+TERMINATED = 128 + signal.SIGTERM  # the exit code that shells give
+STALE = (
+    24 * 3600
+)  # seconds after which a hidden directory is taken for one that a killed process left
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Within it SIGTERM unwinds, as Ctrl-C does, so that what is half done is cleaned up before the process leaves."""
+
+    def leave(number, frame) -> None:
+        sys.exit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
@@ -25,22 +54,33 @@ def whole(directory: Path, option: str) -> Iterator[Path]:
     fails.
     """
     free(directory, option)
-    directory = Path(directory).absolute()
+    directory = Path(directory).resolve()  # where a link leads
     temporary = directory.with_name(f".{directory.name}.{uuid.uuid4().hex}")
+    remove_stale(directory)
     try:
         temporary.mkdir(parents=True)
     except OSError as error:
         raise BadInput(f"{option} {directory}: cannot be made ({error.strerror})") from None
     try:
-        yield temporary
+        with terminable():
+            yield temporary
         flush(temporary)
         temporary.rename(directory)
     except BaseException as error:
         # What went wrong is told, not that the rest of it cannot be deleted.
         shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise Unfinished(f"{option} {directory}: not written ({error})") from error
+        if isinstance(error, OSError) or any(word in str(error) for word in DISK):
+            reason = " ".join(str(error).split())[:300]
+            raise Unfinished(f"{option} {directory}: not written ({reason})") from error
         raise
+
+
+def remove_stale(directory: Path) -> None:
+    """Deletes what killed processes have left of this output."""
+    for path in directory.parent.glob(f".{glob.escape(directory.name)}.{'[0-9a-f]' * 32}"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > STALE:
+                shutil.rmtree(path)
 
 
 def flush(directory: Path) -> None:

@@ -174,7 +174,7 @@ def test_other_files_are_refused(damage, made, tmp_path):
 
 
 def test_directories_without_a_model_are_refused(tmp_path):
-    assert "no such directory" in refused(tmp_path / "nowhere")
+    assert "not a directory" in refused(tmp_path / "nowhere")
     assert "no model: neither a run" in refused(tmp_path)
 
 

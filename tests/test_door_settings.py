@@ -152,6 +152,16 @@ def test_rules_that_a_tokenizer_leaves_out(key, made, tmp_path):
         assert found.encode(["unable"]) == [[outside.PIECES.index(p) for p in ("un", "##able")]]
 
 
+def test_a_case_that_two_files_disagree_on(made, tmp_path):
+    """transformers would follow tokenizer_config.json."""
+    place = outside.copy(made, tmp_path / "model")
+    write_tokenizer(place)
+    (place / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert "do_lower_case is True, tokenizer.json has lowercase False" in refused(place)
+    (place / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert not open_directory(place).tokenizer.model.lowercase
+
+
 def test_without_any_tokenizer_it_is_refused(made, tmp_path):
     place = outside.copy(made, tmp_path / "model")
     (place / "vocab.txt").unlink()

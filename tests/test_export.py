@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 
@@ -125,6 +127,35 @@ def test_the_card_of_a_run_that_lost_its_store(tmp_path):
     assert front_matter(text)["license"] == "other" and "choose one" in text
     assert "name it before publishing" in text
     assert "not there any more" in text and "None were taken." in text and "2 x cpu" in text
+
+
+def test_the_card_of_an_import(tmp_path):
+    """Before its first step it claims no training; later it says what it started from, and how."""
+    imported = {"imported": {"source": "theirs", "format": "huggingface"}}
+    make_run(tmp_path / "run", step=0, **imported)
+    assert export(tmp_path) == 0
+    text = card(tmp_path)
+    assert "weights of `theirs`, as they were imported: no step" in text
+    assert "Pretrained" not in text and "held out" not in text and "sources" not in text
+    shutil.rmtree(tmp_path / "out")
+    save(tmp_path / "run", 8, make_run(tmp_path / "other")[-1])
+    assert export(tmp_path) == 0
+    text = card(tmp_path)
+    assert "what `theirs` was trained on is not known here" in text
+    assert "bert-jax import --source theirs --workdir runs/run" in text
+    assert "not trained on since the import" in text
+
+
+@pytest.mark.parametrize(
+    "output, path", [("a b/out", "a b/out"), ("{}/a b/out", "out")], ids=["typed", "whole"]
+)
+def test_the_cards_path_is_the_one_that_was_typed(tmp_path, monkeypatch, output, path):
+    make_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "--workdir", "run", "--output", output.format(tmp_path)]) == 0
+    text = (tmp_path / "a b/out/README.md").read_text()
+    assert f'model="{path}"' in text.replace("'", '"')
+    assert f"hf upload USER/run {shlex.quote(path)} ." in text
 
 
 @pytest.mark.parity

@@ -275,18 +275,28 @@ def test_a_store_of_something_else_is_refused(make, tmp_path):
     prepare(config)
     assert preparing.open_or_refuse(config).manifest["splits"]["heldout"]["documents"] == 5
     assert prepare(make(texts, "corpus.weights=(2.0,)", "corpus.data_dir=elsewhere"))
-    tokenizers.train("wordpiece", texts, 150, True).save(tmp_path)
+    tokenizers.train("wordpiece", texts[:5], 60, True).save(tmp_path)
     for override, message in [
         ("corpus.heldout=0.2", "config.corpus.heldout 0.1 there, 0.2 asked for"),
         ("corpus.source=pydocs", "config.corpus.source .* there, 'pydocs' asked for"),
         ("filter.repeats=9", "config.filter.repeats 0 there, 9 asked for"),
         ("tokenizer.size=201", "config.tokenizer.size 200 there, 201 asked for"),
         ("tokenizer.lowercase=False", "config.tokenizer.lowercase True there, False asked for"),
-        (f"tokenizer.path={tmp_path}/vocab.txt", "config.tokenizer.path None there"),
+        (f"tokenizer.path={tmp_path}/vocab.txt", "config.tokenizer.path not used there"),
     ]:
         for function in (prepare, preparing.open_or_refuse):
             with pytest.raises(BadInput, match=message):
                 function(make(texts, override))
+
+
+def test_the_stores_own_vocabulary_may_be_given(make, tmp_path):
+    """As the config of an exported and imported run does."""
+    config = make(make_text(50))
+    prepare(config)
+    own = f"{config.store}/tokenizer/vocab.txt"
+    preparing.open_or_refuse(make(make_text(50), f"tokenizer.path={own}", "tokenizer.size=9"))
+    with pytest.raises(BadInput, match="config.corpus.heldout"):
+        preparing.open_or_refuse(make(make_text(50), f"tokenizer.path={own}", "corpus.heldout=0.2"))
 
 
 def test_a_vocabulary_counts_by_its_content(make, tmp_path):

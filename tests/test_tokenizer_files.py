@@ -15,6 +15,7 @@ PUBLISHED = {"uncased": "bert_base_uncased_vocab.txt", "cased": "bert_base_cased
 PUBLISHED |= {"chinese": "bert_base_chinese_vocab.txt", "albert": "albert_spiece_30k.model"}
 KINDS = ("wordpiece", "unigram", "bpe", "byte_bpe")
 MASKED = ("the {} fox", "un{}able. {}", "It is {}.", "{} is here", "the {} {} fox", "fox {}, lazy")
+MASKED += ("the {}... and", "{}() {}--x", "({}...)")
 
 # What names special pieces is theirs to read, and only ours to leave alone.
 ORDINARY = [text for text in NASTY if "[MASK]" not in text]

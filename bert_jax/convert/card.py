@@ -100,7 +100,7 @@ def front_matter(parts: list[str], about: About) -> Iterator[str]:
         yield f"language: {json.dumps(about.language)}"
     yield "library_name: transformers"
     yield f"pipeline_tag: {'fill-mask' if 'mlm' in parts else 'feature-extraction'}"
-    yield from ("tags:", "- bert", "- masked-lm", "- bert_jax", "---")
+    yield from ("tags:", "- bert", *["- masked-lm"] * ("mlm" in parts), "- bert_jax", "---")
 
 
 def what(run, parts: list[str], about: About) -> Iterator[str]:
@@ -114,6 +114,9 @@ def what(run, parts: list[str], about: About) -> Iterator[str]:
         f" rows of up to {model.positions} tokens; heads: {', '.join(named) or 'none'}."
     )
     source = run.facts.get("imported")
+    if source and not run.step:
+        yield f"These are the weights of `{source['source']}`, as they were imported: no step has been trained."
+        return
     if source:
         yield f"It started from the weights of `{source['source']}`."
     yield f"Pretrained with bert_jax; these are the weights of step {run.step:,}."
@@ -127,6 +130,11 @@ def snippet(run, parts: list[str], about: About) -> str:
 def data(run) -> Iterator[str]:
     """From the store, where it is still the one that was trained on; else from the config alone."""
     config, found = run.config, open_store(run)
+    source = run.facts.get("imported")
+    if source:
+        yield f"- what `{source['source']}` was trained on is not known here"
+    if not run.step:
+        return
     yield f"- sources: `{public(config.corpus.source)}` (`corpus.source`)"
     if not found:
         yield "- counts: not known, the token store of this run is not there any more"
@@ -145,7 +153,8 @@ def data(run) -> Iterator[str]:
             counts = ", ".join(f"{number:,} {reason}" for reason, number in left_out.items())
             yield f"- left out of {numbers['documents_read']:,} documents: {counts}"
     filters = ", ".join(f"{key}={value}" for key, value in sorted(config.filter.items()))
-    yield f"- held out: a share of {config.corpus.heldout:g} of the documents, never trained on"
+    never = "not trained on since the import" if source else "never trained on"
+    yield f"- held out: a share of {config.corpus.heldout:g} of the documents, {never}"
     yield f"- filters: {filters}"
 
 
@@ -165,8 +174,14 @@ def open_store(run) -> tuple[dict, dict] | None:
 
 
 def training(run, workdir: Path) -> Iterator[str]:
-    metrics = read_metrics(run, workdir)
-    yield f"    bert-jax pretrain --config {TRAINING} --workdir runs/{workdir.absolute().name}"
+    metrics, place = read_metrics(run, workdir), f"runs/{workdir.absolute().name}"
+    source = run.facts.get("imported")
+    if not run.step:
+        yield "None here."
+        return
+    if source:
+        yield f"    bert-jax import --source {source['source']} --workdir {place}"
+    yield f"    bert-jax pretrain --config {TRAINING} --workdir {place}"
     yield ""
     total = real = 0
     for phase in configs.phases(run.config):

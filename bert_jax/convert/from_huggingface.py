@@ -183,9 +183,18 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     lowercase = plain_bert(found.model.document)
     if lowercase is not None:
         found = tokenizers.Tokenizer(wordpiece.WordPiece(found.pieces, lowercase))
+        check_case(directory, lowercase)
     if vocab.is_file() and tokenizers.given(vocab, lowercase=False).pieces != found.pieces:
         raise BadInput(f"{vocab}: not the vocabulary of {whole}")
     return found
+
+
+def check_case(directory: Path, lowercase: bool) -> None:
+    """Refuses a tokenizer_config.json of another mind than tokenizer.json: transformers would follow it."""
+    path = directory / "tokenizer_config.json"
+    told = workdir.read_json(path).get("do_lower_case", lowercase) if path.is_file() else lowercase
+    if told != lowercase:
+        raise BadInput(f"{path}: do_lower_case is {told}, {library.FILE} has lowercase {lowercase}")
 
 
 def plain_bert(document: dict) -> bool | None:

@@ -32,11 +32,11 @@ from bert_jax.data.preparing.workplace import (
     hidden,
     locate,
     rename,
-    terminable,
     workplace,
 )
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.tokenizer import Tokenizer
+from bert_jax.whole import terminable
 
 # Libraries that decide the bits of a store, beside the code of this package.
 DECIDING = ("numpy", "tokenizers", "sentencepiece", "datasketch", "tensorflow-datasets")
@@ -76,14 +76,30 @@ def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
     """The store at `config.store`; BadInput, key by key, if `config` asks for another corpus or tokenizer."""
     store = stores.open_store(config.store, hashes=hashes)
     there, asked = store.manifest["made_from"], made_from(config)
+    if config.tokenizer.path and same_vocabulary(config, store):
+        # Whether it was given or trained, it cuts the text like this.
+        there, asked = (
+            {k: v for k, v in made.items() if not k.startswith("tokenizer.")}
+            for made in (there, asked)
+        )
     differing = [key for key in sorted(asked | there) if there.get(key) != asked.get(key)]
     if differing:
         parts = (
-            f"config.{key} {there.get(key)!r} there, {asked.get(key)!r} asked for"
+            f"config.{key} {show(there.get(key))} there, {show(asked.get(key))} asked for"
             for key in differing
         )
         raise BadInput(f"{config.store}: a store made from something else: {'; '.join(parts)}")
     return store
+
+
+def show(value) -> str:
+    """A value of made_from; a vocabulary is either given, and tokenizer.path is its fingerprint, or trained."""
+    return "not used" if value is None else repr(value)
+
+
+def same_vocabulary(config, store: stores.Store) -> bool:
+    kept = tokenizers.load(store.path / "tokenizer")
+    return kept.fingerprint == given_vocabulary(config).fingerprint
 
 
 def made_from(config) -> dict:

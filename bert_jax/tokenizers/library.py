@@ -4,6 +4,8 @@ Ids equal those of the library and of transformers' fast tokenizers, except that
 read from a text.
 """
 
+import copy
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -23,6 +25,8 @@ from bert_jax.tokenizers.special import SPECIAL, Ban, check, find
 KIND = "library"
 FILE = "tokenizer.json"
 MODELS = ("WordPiece", "BPE", "Unigram")
+# What puts something before a text, and the value with which it does not.
+NOTHING_BEFORE = {"add_prefix_space": False, "prepend_scheme": "never", "prepend": ""}
 MOST_IDS = 1 << 24  # a damaged file may say four billion
 
 # GPT-2's table of bytes as characters: those that can be seen stand for themselves.
@@ -70,6 +74,21 @@ class Library:
     def encode(self, texts: list[str]) -> list[list[int]]:
         batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return self.ban.apply(encoding.ids for encoding in batch)
+
+    def encode_inside(self, text: str) -> list[int]:
+        """The ids of a text that goes on right after a special piece: no word begins with it."""
+        return self.ban.apply([self.inside.encode(text, add_special_tokens=False).ids])[0]
+
+    @functools.cached_property
+    def inside(self) -> tokenizers.Tokenizer:
+        """The rules without what they put before a text."""
+        document = copy.deepcopy(self.document)
+        for name in ("normalizer", "pre_tokenizer"):
+            for part in parts(document.get(name)):
+                part |= {key: value for key, value in NOTHING_BEFORE.items() if key in part}
+        made = tokenizers.Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
+        made.encode_special_tokens = True
+        return made
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         encoding = self.tokenizer.encode(text, add_special_tokens=False)

@@ -3,6 +3,7 @@
 Ids equal those of the `sentencepiece` library, which normalizes by the rules in the model.
 """
 
+import functools
 import hashlib
 import io
 import re
@@ -60,6 +61,17 @@ class SentencePiece:
         # The library's own threads would multiply with the processes of prepare.
         ids = self.processor.encode(texts, num_threads=1)
         return self.ban.apply(ids) if self.readable_from_text else ids
+
+    def encode_inside(self, text: str) -> list[int]:
+        """The ids of a text that goes on right after a special piece: no word begins with it."""
+        return self.ban.apply([self.inside.encode(text)])[0]
+
+    @functools.cached_property
+    def inside(self) -> sentencepiece.SentencePieceProcessor:
+        """The model without the space that it puts before a text."""
+        proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
+        proto.normalizer_spec.add_dummy_prefix = False
+        return open_processor(proto.SerializeToString())
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         found = self.processor.encode(text, return_type="offset_mapping")

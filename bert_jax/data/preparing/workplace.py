@@ -13,14 +13,10 @@ import fcntl
 import json
 import os
 import shutil
-import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
-
-TERMINATED = 128 + signal.SIGTERM  # the exit code that shells give
 
 
 def locate(store: str) -> Path:
@@ -80,20 +76,6 @@ def take(lock: int, directory: Path, path: Path) -> None:
         other = True
     if other:
         raise BadInput(f"config.store={str(path)!r}: another process has just prepared it")
-
-
-@contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """Within it SIGTERM unwinds, as Ctrl-C does, so that workers end and clean up before the process leaves."""
-
-    def leave(number, frame) -> None:
-        sys.exit(TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def clear(path: Path) -> None:

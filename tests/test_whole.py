@@ -1,0 +1,70 @@
+"""Directories that appear whole or not at all: links, kills, full disks."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from bert_jax.errors import BadInput, Unfinished
+from bert_jax.whole import STALE, whole
+
+
+def write(directory) -> None:
+    with whole(directory, "--output") as place:
+        (place / "file").write_text("all of it")
+
+
+def names(directory) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_leads_to_where_is_written(tmp_path, there):
+    if there:
+        (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to("far")
+    write(tmp_path / "link")
+    assert names(tmp_path) == ["far", "link"] and (tmp_path / "link").is_symlink()
+    assert (tmp_path / "far" / "file").read_text() == "all of it"
+
+
+@pytest.mark.parametrize("name", [".", "gone/.."])
+def test_the_current_directory_is_not_replaced(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="the current directory"):
+        write(name)
+    assert names(tmp_path) == []
+
+
+def test_what_a_killed_process_left_goes_with_time(tmp_path):
+    old, new, other = (
+        tmp_path / name for name in (f".out.{'a' * 32}", f".out.{'b' * 32}", ".out.mine")
+    )
+    for path in (old, new, other):
+        path.mkdir()
+    long_ago = time.time() - STALE - 60
+    os.utime(old, (long_ago, long_ago))
+    os.utime(other, (long_ago, long_ago))
+    write(tmp_path / "out")
+    assert names(tmp_path) == sorted([new.name, other.name, "out"])
+
+
+def test_a_termination_leaves_nothing(tmp_path):
+    with pytest.raises(SystemExit) as caught, whole(tmp_path / "out", "--output") as place:
+        (place / "file").write_text("half")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+    assert caught.value.code == 143 and names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), ValueError("RESOURCE_EXHAUSTED: a\n b")]
+)
+def test_a_full_disk_is_told_in_one_line(tmp_path, error):
+    with pytest.raises(Unfinished, match="--output .*out: not written") as caught:
+        with whole(tmp_path / "out", "--output"):
+            raise error
+    assert "\n" not in str(caught.value) and names(tmp_path) == []
+    with pytest.raises(ValueError, match="a mistake"), whole(tmp_path / "out", "--output"):
+        raise ValueError("a mistake of ours is not the disk's")
