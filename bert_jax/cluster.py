@@ -176,5 +176,14 @@ def speaking(is_main: bool):
     if is_main:
         yield
         return
-    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+    sys.stdout.flush()
+    before, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    # The descriptor, because libraries in C++ write to it too.
+    os.dup2(nothing, 1)
+    try:
         yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(before, 1)
+        os.close(before)
+        os.close(nothing)

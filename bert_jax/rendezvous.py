@@ -115,7 +115,7 @@ def meet(place: Place, about: dict, seconds: float) -> None:
 
 def receive(place: Place, hello: dict, seconds: float) -> None:
     """Process 0: waits for the others, and tells all of them to go on, or why not."""
-    deadline, there = time.monotonic() + seconds, {}
+    deadline, there, refused = time.monotonic() + seconds, {}, []
     with listen(place) as server, contextlib.ExitStack() as connections:
         refusal = None
         while not refusal and len(there) < place.processes - 1:
@@ -124,14 +124,17 @@ def receive(place: Place, hello: dict, seconds: float) -> None:
                 connections.enter_context(connection)
             if message:
                 refusal = compare(hello, message, there)
-                there.setdefault(message["process"], connection)
+                if refusal:
+                    refused.append(connection)
+                else:
+                    there[message["process"]] = connection
             elif time.monotonic() > deadline:
                 refusal = missing(place, there, seconds)
             if len(there) == place.processes - 1:
                 # Who has given up in the meantime is not there.
                 there = {number: other for number, other in there.items() if not is_gone(other)}
         answer = {"refusal": refusal} if refusal else GO
-        for connection in there.values():
+        for connection in [*there.values(), *refused]:
             with contextlib.suppress(OSError):
                 connection.sendall(encode(answer))
     if refusal:
@@ -148,7 +151,8 @@ def listen(place: Place) -> socket.socket:
         )
     except OSError as error:
         raise BadInput(
-            f"config.distributed.coordinator={place.address}: process 0 cannot listen there ({error.strerror})"
+            f"config.distributed.coordinator={place.address}: process 0 cannot listen there"
+            f" ({os.strerror(error.errno)})"
         ) from None
 
 
