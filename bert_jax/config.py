@@ -45,6 +45,7 @@ AT_LEAST_ONE = (
     "model.segments",
     "mesh.fsdp",
     "mesh.tensor",
+    "distributed.timeout",
     "train.micro_batches",
     "log.every",
     "checkpoint.every",
@@ -53,6 +54,7 @@ AT_LEAST_ONE = (
 )
 NOT_NEGATIVE = (
     "seed",
+    "distributed.processes",
     "corpus.workers",
     "model.feed_forward",
     "schedule.warmup",
@@ -69,7 +71,9 @@ NOT_NEGATIVE = (
 FORMATS = ("lines", "files", "wiki", "jsonl")
 # What a resumed run may change; `store` because its content is compared by its fingerprint.
 CHANGEABLE = ("mesh", "train", "log", "evaluate", "checkpoint", "store", "compilation_cache")
-CHANGEABLE += ("corpus.workers", "corpus.data_dir", "store_hashes", "bands")
+CHANGEABLE += ("corpus.workers", "corpus.data_dir", "store_hashes", "bands", "distributed")
+# What may differ between the processes of a run: where things are on each host.
+LOCAL = ("store", "compilation_cache", "corpus.workers", "corpus.data_dir", "store_hashes")
 
 
 class Phase(NamedTuple):

@@ -3,6 +3,7 @@
 What is computed lives in step.py and the objective, what is told in report.py; this file puts them in order.
 """
 
+import contextlib
 import math
 import shutil
 import time
@@ -17,6 +18,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import (
     checkpoint,
+    cluster,
     evaluate,
     facts,
     metrics,
@@ -30,6 +32,7 @@ from bert_jax import (
 )
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build
+from bert_jax.cluster import Cluster
 from bert_jax.data import store as stores
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
@@ -51,38 +54,68 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
 
     Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving.
     """
-    config = runtime.start(config)
-    # Saved with its whole path, so that the run can be used from anywhere.
-    config.store = str(Path(config.store).absolute())
+    with cluster.joined(config.distributed) as processes:
+        config = runtime.start(config)
+        # Where processes met is not part of the run.
+        config.distributed = configs.base().distributed
+        # Saved with its whole path, so that the run can be used from anywhere.
+        config.store = str(Path(config.store).absolute())
+        return pretrain_together(config, directory, processes)
+
+
+def pretrain_together(config: ConfigDict, directory: Path, processes: Cluster) -> int:
+    """The same in every process of the run; the exit code."""
     mesh = check(config, directory)
     total, newest = configs.total_steps(config), checkpoint.newest(directory / "checkpoints")
-    if newest == total and (directory / "summary.json").is_file():
+    is_done = newest == total and (directory / "summary.json").is_file()
+    here = {"newest checkpoint": newest, "is done": is_done}
+    processes.compare(shared_keys(config) | {f"--workdir {directory}: {k}": here[k] for k in here})
+    if is_done:
         print(f"{directory}: done already, {total} steps")
         return 0
     data = open_data(config, directory)
-    with runtime.stop_signals() as stop, ThreadPoolExecutor(1) as beside:
+    processes.compare({"config.store: fingerprint": data.store.fingerprint})
+    with runtime.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
         # The hashes of a large store take as long as the compiler does.
         sound = beside.submit(check_hashes, config, data.store)
         trainer = build(config, mesh, data.vocabulary)
         sound.result()
-        with workdir.locked(directory):
-            if checkpoint.newest(directory / "checkpoints") != newest:
-                raise BadInput(f"--workdir {directory}: another process has trained in it just now")
-            for path in checkpoint.set_aside(directory / "checkpoints"):
-                print(f"{path}: renamed, not a whole checkpoint")
-            lines = preflight.check_place(config, directory, trainer.shapes)
-            if not newest:
-                lines += preflight.preflight(config, data.store, data.word_starts)
-            print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
-            write_run(config, directory, data, trainer)
-            with report.Reporter(directory, newest or 0, total, config.bands) as reporter:
-                try:
-                    code = Loop(config, directory, data, trainer, reporter).run(stop)
-                except BaseException as error:
-                    reporter.failed(error)
-                    raise
-                reporter.status(STATES[code])
+        with contextlib.ExitStack() as held:
+            reporter = report.Silent()
+            if processes.is_main:
+                held.enter_context(workdir.locked(directory))
+                prepare_workdir(config, directory, data, trainer, newest)
+                reporter = report.Reporter(directory, newest or 0, total, config.bands)
+            held.enter_context(reporter)
+            processes.on_failure = reporter.failed
+            workdir.check_shared(directory, processes)
+            try:
+                loop = Loop(config, directory, data, trainer, reporter, processes)
+                code = loop.run(newest, stop)
+            except BaseException as error:
+                reporter.failed(f"{type(error).__name__}: {error}")
+                raise
+            reporter.status(STATES[code])
     return code
+
+
+def shared_keys(config: ConfigDict) -> dict:
+    """What must be the same in all processes: all of the config but where things lie on a host."""
+    values = {f"config.{key}": value for key, value in configs.flatten(config).items()}
+    return {key: value for key, value in values.items() if key[7:] not in configs.LOCAL}
+
+
+def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, newest) -> None:
+    """All that is refused or written once the workdir is ours, up to the first step."""
+    if checkpoint.newest(directory / "checkpoints") != newest:
+        raise BadInput(f"--workdir {directory}: another process has trained in it just now")
+    for path in checkpoint.set_aside(directory / "checkpoints"):
+        print(f"{path}: renamed, not a whole checkpoint")
+    lines = preflight.check_place(config, directory, trainer.shapes)
+    if not newest:
+        lines += preflight.preflight(config, data.store, data.word_starts)
+    print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
+    write_run(config, directory, data, trainer)
 
 
 def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
@@ -151,38 +184,38 @@ def is_due(step: int, every: int) -> bool:
 class Loop:
     """One pass through the steps that are left."""
 
-    def __init__(self, config, directory: Path, data: Data, trainer: Trainer, reporter):
+    def __init__(self, config, directory: Path, data: Data, trainer: Trainer, reporter, processes):
         self.config, self.directory, self.data = config, directory, data
-        self.trainer, self.reporter = trainer, reporter
+        self.trainer, self.reporter, self.processes = trainer, reporter, processes
         self.phases = configs.phases(config)
         self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.started = time.monotonic()  # of the interval that the next report is about
 
-    def run(self, stop) -> int:
+    def run(self, newest: int | None, stop) -> int:
+        """Trains from the checkpoint `newest` on; the exit code."""
         keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every
         with (
             jax.set_mesh(self.trainer.mesh),
             checkpoint.manager(self.directory / "checkpoints", *keep) as self.checkpoints,
         ):
-            step, state = self.restore()
+            step, state = self.restore(newest)
             self.reporter.start(step)
-            imported = step == 0 and checkpoint.newest(self.directory / "checkpoints") == 0
+            stopped = stop.asked(step)
             # Of what was imported, on this text: the yardstick for all that follows.
-            if imported and not self.is_evaluated(0) and not stop.code:
+            if newest == 0 and not stopped and not self.is_evaluated(0):
                 self.evaluate(self.phases[0], 0, state.params)
             for phase in self.phases:
-                if step < phase.last and not stop.code:
-                    step, state = self.run_phase(phase, step, state, stop)
+                if step < phase.last and not stopped:
+                    step, state, stopped = self.run_phase(phase, step, state, stop)
             self.checkpoints.wait_until_finished()
             if step < self.phases[-1].last:
                 return stop.code
             self.finish(step, state.params)
             return 0
 
-    def restore(self):
-        """(step, state) of the newest checkpoint, or of the start."""
-        step = checkpoint.newest(self.directory / "checkpoints")
+    def restore(self, step: int | None):
+        """(step, state) of the checkpoint at `step`, or of the start."""
         if step is None:
             return 0, self.trainer.initialize()
         shapes, places = self.trainer.shapes, self.trainer.places
@@ -197,7 +230,7 @@ class Loop:
 
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; reports are fetched one dispatch late."""
-        train = self.trainer.train[phase.name]
+        train, stopped = self.trainer.train[phase.name], False
         sums, due, self.started = None, None, time.monotonic()
         for rows in self.batches(phase, step):
             state, values = train(state, rows)
@@ -211,7 +244,7 @@ class Loop:
             sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
             # Asked once a step: a signal that comes later is answered after the next one, saved like this one.
-            stopped = bool(stop.code)
+            stopped = stop.asked(step)
             last = stopped or step == phase.last
             if last or is_due(step, self.config.log.every):
                 sums, due = None, (phase, step, sums)
@@ -227,7 +260,7 @@ class Loop:
                 self.evaluate(phase, step, state.params)
             if stopped:
                 break
-        return step, state
+        return step, state, stopped
 
     def batches(self, phase, step: int) -> Iterator[dict]:
         """Global batches of a phase from `step` on, made from this host's rows."""
@@ -281,8 +314,7 @@ class Loop:
         self.started += seconds
 
     def is_evaluated(self, step: int) -> bool:
-        lines = report.read_lines(self.directory / "metrics.jsonl")
-        return any((line["step"], line["split"]) == (step, "heldout") for line in lines)
+        return self.processes.from_main(self.reporter.has(step, "heldout"))
 
     def save(self, step: int, state) -> None:
         started = time.monotonic()
@@ -290,18 +322,7 @@ class Loop:
         self.started += time.monotonic() - started
 
     def finish(self, step: int, params) -> None:
-        """The last evaluation, and summary.json: the last numbers of each split, the seconds of all starts together."""
-        path = self.directory / "metrics.jsonl"
+        """The last evaluation, and the summary."""
         if not self.is_evaluated(step):
             self.evaluate(self.phases[-1], step, params)
-        known = workdir.read_json(self.directory / "run.json")
-        lines = report.read_lines(path)
-        last = {line["split"]: line for line in lines}
-        summary = {
-            "parameters": known["parameters"],
-            "unigram_entropy": known["unigram_entropy"],
-            "steps": self.phases[-1].last,
-            "seconds": sum(line["seconds"] for line in lines if line["split"] == "train"),
-            **last,
-        }
-        workdir.write_json(self.directory / "summary.json", summary)
+        self.reporter.summarize()

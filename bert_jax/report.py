@@ -90,15 +90,51 @@ class Reporter:
             **values,
         )
 
-    def failed(self, error: BaseException) -> None:
+    def failed(self, reason: str) -> None:
         """The last word of a run that ends with an error; a disk that is full must not hide that error."""
         with contextlib.suppress(OSError):
-            self.status("failed", error=f"{type(error).__name__}: {error}"[:500])
+            self.status("failed", error=reason[:500])
+
+    def has(self, step: int, split: str) -> bool:
+        """Whether there is a line of this step, in this start or an earlier one."""
+        lines = read_lines(self.workdir / "metrics.jsonl")
+        return any((line["step"], line["split"]) == (step, split) for line in lines)
+
+    def summarize(self) -> None:
+        """summary.json: the last numbers of each split, the seconds of all starts together."""
+        known = files.read_json(self.workdir / "run.json")
+        lines = read_lines(self.workdir / "metrics.jsonl")
+        summary = {
+            "parameters": known["parameters"],
+            "unigram_entropy": known["unigram_entropy"],
+            "steps": self.total,
+            "seconds": sum(line["seconds"] for line in lines if line["split"] == "train"),
+            **{line["split"]: line for line in lines},
+        }
+        files.write_json(self.workdir / "summary.json", summary)
 
     def seconds_left(self) -> float:
         done = self.step - self.first
         passed = time.monotonic() - self.started
         return (self.total - self.step) * passed / done if done else 0.0
+
+
+class Silent:
+    """What reports in the processes that do not write: nothing."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def has(self, step: int, split: str) -> bool:
+        return False
+
+    def nothing(self, *_, **__) -> None:
+        pass
+
+    start = log = advance = report = status = failed = summarize = nothing
 
 
 def band(bands: tuple, step: int) -> tuple[float, float] | None:

@@ -105,6 +105,14 @@ def get_config() -> ConfigDict:
     config.mesh.fsdp = 1  # devices over which rows, parameters and optimizer state are split
     config.mesh.tensor = 1  # devices over which heads, hidden layers and the vocabulary are split
 
+    # Several processes, one a host: where they meet. Not part of what is trained, so never saved. A
+    # Cloud TPU slice and SLURM are found without any of it.
+    config.distributed = ConfigDict()
+    config.distributed.coordinator = ""  # HOST:PORT of process 0; '' is JAX_COORDINATOR_ADDRESS
+    config.distributed.processes = 0  # of all hosts; 0 is JAX_NUM_PROCESSES; 1 never looks further
+    config.distributed.process = -1  # number of this one, from 0; -1 is JAX_PROCESS_ID
+    config.distributed.timeout = 300  # seconds to wait for the others
+
     config.train = ConfigDict()
     config.train.micro_batches = 1  # parts of a batch that are computed one after the other
 
