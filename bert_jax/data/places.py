@@ -20,5 +20,5 @@ def owners(ends, places):
 
 
 def at(values, owner):
-    """[B, S] -> [B, N], or [B, 1] where S is 1: of each place's pair."""
+    """[B, S, ...] -> [B, N, ...], or [B, 1, ...] where S is 1: of each place's pair."""
     return values if owner is None else tf.gather(values, owner, batch_dims=1)

@@ -332,12 +332,12 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
     first_seps = starts + 1 + pair.a_length
     place = tf.range(spec.length, dtype=tf.int64)[None, :]
     owner = places.owners(ends, place)
-    start, end, first_sep = (places.at(values, owner) for values in (starts, ends, first_seps))
-    last_sep = end - 1
+    before_a, before_b = pair.a_start - starts - 1, pair.b_start - first_seps - 1
+    values = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
+    values = tf.unstack(places.at(values, owner), axis=2)
+    start, first_sep, last_sep, before_a, before_b = values
     in_a = (place > start) & (place < first_sep)
     in_b = (place > first_sep) & (place < last_sep)
-    before_a = places.at(pair.a_start - starts - 1, owner)
-    before_b = places.at(pair.b_start - first_seps - 1, owner)
     source = tf.where(in_a, before_a, before_b) + place
     ids = tf.cast(tf.gather(tokens, tf.where(in_a | in_b, source, 0)), tf.int32)
     separator = (place == first_sep) | (place == last_sep)
