@@ -57,7 +57,9 @@ def measure(settings, steps: int) -> float:
     mesh = sharding.make_mesh(settings.mesh)
     trainer = build.build(settings, mesh, VOCABULARY)
     (phase,) = config.phases(settings)
-    arrays = batch.synthetic(phase.batch, phase.length, phase.predictions, VOCABULARY.size)
+    arrays = batch.synthetic(
+        phase.batch, phase.length, phase.predictions, VOCABULARY.size, sequences=phase.sequences
+    )
     rows = sharding.to_devices(mesh, arrays, np.arange(phase.batch), phase.batch)
     state, seconds = trainer.initialize(), []
     for _ in range(steps + 2):

@@ -53,13 +53,14 @@ def compile_phases(config, mesh, objective, update, shapes, places) -> tuple[dic
     state = sharding.placed(shapes, places)
     programs, evaluators = {}, {}
     for phase in configs.phases(config):
-        rows = batch_shapes(mesh, phase, phase.batch)
+        rows = batch_shapes(mesh, phase, phase.batch, phase.sequences)
         programs[phase.name] = train.lower(state, rows).compile()
-        rows = batch_shapes(mesh, phase, evaluate.batch_size(config, phase, mesh))
+        # Held-out rows are never packed, see stream.Heldout.
+        rows = batch_shapes(mesh, phase, evaluate.batch_size(config, phase, mesh), sequences=1)
         evaluators[phase.name] = evaluate.compile_step(objective, mesh, state.params, rows)
     return programs, evaluators
 
 
-def batch_shapes(mesh, phase, rows: int) -> dict:
-    shapes = batch.shapes(rows, phase.length, phase.predictions)
+def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:
+    shapes = batch.shapes(rows, phase.length, phase.predictions, sequences)
     return sharding.placed(shapes, {name: sharding.rows(mesh) for name in shapes})

@@ -86,6 +86,7 @@ class Phase(NamedTuple):
     length: int
     batch: int
     predictions: int
+    sequences: int
 
 
 def phases(config: ConfigDict) -> list[Phase]:
@@ -94,7 +95,8 @@ def phases(config: ConfigDict) -> list[Phase]:
     for number, name in enumerate(config.phase_order):
         keys = config.phases[name]
         last = first + keys.steps
-        result.append(Phase(name, number, first, last, keys.length, keys.batch, keys.predictions))
+        shape = keys.length, keys.batch, keys.predictions, keys.sequences
+        result.append(Phase(name, number, first, last, *shape))
         first = last
     return result
 
@@ -283,9 +285,8 @@ def require(condition: bool, key: str, values: dict, hint: str) -> None:
 
 def check_types(config: ConfigDict) -> None:
     expected = flatten(base())
-    phase_types = {"steps": int, "length": int, "batch": int, "predictions": int}
     for name in config.phases:
-        expected |= {f"phases.{name}.{key}": kind() for key, kind in phase_types.items()}
+        expected |= {f"phases.{name}.{key}": 0 for key in Phase._fields[4:] + ("steps",)}
     values = flatten(config)
     for key, value in values.items():
         if key not in expected:
@@ -366,6 +367,9 @@ def check_phases(config: ConfigDict, values: dict) -> None:
         require(phase.predictions >= 1, f"{path}.predictions", values, "expected at least 1")
         hint = f"more than fit into {phase.length} tokens beside [CLS] and [SEP]"
         require(phase.predictions <= phase.length - 3, f"{path}.predictions", values, hint)
+        hint = f"a row of {phase.length} tokens holds from 1 to {phase.length // 5} pairs"
+        fits = 1 <= phase.sequences <= phase.length // 5
+        require(fits, f"{path}.sequences", values, hint)
         parts = config.train.micro_batches
         hint = f"does not divide into train.micro_batches={parts}"
         require(phase.batch % parts == 0, f"{path}.batch", values, hint)

@@ -39,8 +39,8 @@ def versions() -> dict[str, str]:
 
 
 def step_flops(config, vocabulary: int, phase) -> float:
-    row = metrics.row_flops(config.model, vocabulary, phase.length, phase.predictions)
-    return row * phase.batch
+    shape = phase.length, phase.predictions, phase.sequences
+    return metrics.row_flops(config.model, vocabulary, *shape) * phase.batch
 
 
 def describe(config, facts: dict) -> str:

@@ -6,7 +6,7 @@ A config is executed Python. Keys that are not here cannot be set, and values ke
 from ml_collections import ConfigDict
 
 
-def phase(steps: int, length: int, batch: int, predictions: int) -> ConfigDict:
+def phase(steps: int, length: int, batch: int, predictions: int, sequences: int = 1) -> ConfigDict:
     """One part of a run: `steps` optimizer steps of `batch` rows of `length` tokens."""
     return ConfigDict(
         dict(
@@ -14,6 +14,7 @@ def phase(steps: int, length: int, batch: int, predictions: int) -> ConfigDict:
             length=length,  # tokens a row, with [CLS] and [SEP]
             batch=batch,  # rows a step, over all hosts and micro-batches
             predictions=predictions,  # masked positions a row, at most
+            sequences=sequences,  # pairs packed in a row, at most; 1 is BERT's one a row
         )
     )
 

@@ -25,7 +25,7 @@ def sound_store(tmp_path_factory):
     keys = f"corpus.source={directory}/corpus.txt", f"store={directory}/store"
     prepare.prepare(small_config(*keys), lambda line: None)
     store = stores.open_store(directory / "store")
-    indexes = index.Indexes(store, "train", rows.Rules(1, 0, 32, "nsp", 0.1))
+    indexes = index.of_pairs(store, "train", rows.Rules(1, 0, 32, "nsp", 0.1))
     indexes.open(0)
     indexes.rows_per_epoch()
     return store.path
