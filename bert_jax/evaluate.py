@@ -28,9 +28,10 @@ def over(evaluate_step, params, batches) -> dict[str, float]:
 
 
 def batch_size(config, phase, mesh) -> int:
-    """Rows at a time: what the config says, rounded up to the devices."""
+    """Rows at a time: what the config says, or those of a micro-batch, rounded up to the devices."""
     devices = sharding.axis_size(mesh, sharding.ROWS[0])
-    rows = config.evaluate.batch or phase.batch
+    parts = sharding.micro_batches(mesh, phase.batch, config.train)
+    rows = config.evaluate.batch or -(-phase.batch // parts)
     return -(-rows // devices) * devices
 
 

@@ -90,7 +90,8 @@ def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
     mesh = sharding.make_mesh(config.mesh)
     for phase in configs.phases(config):
         key = f"phases.{phase.name}.batch"
-        sharding.check_rows(mesh, phase.batch, config.train.micro_batches, key)
+        count = sharding.micro_batches(mesh, phase.batch, config.train)
+        sharding.check_rows(mesh, phase.batch, count, key)
     workdir.check(directory)
     step = checkpoint.newest(directory / "checkpoints")
     if step is not None:

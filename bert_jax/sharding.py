@@ -116,6 +116,42 @@ def rows(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, ROWS)
 
 
+def summed(mesh: Mesh, dtype):
+    """What adds up over the devices, in `dtype`, a function's sums over rows; None where the compiler is to do it.
+
+    Where a mesh splits rows alone, every device has all parameters and its gradients are added up once a step, after
+    all micro-batches. The compiler, left alone, does it in every micro-batch, and twice for a table that is used
+    twice. Where parameters are split, each micro-batch needs its collectives anyway.
+    """
+    if mesh.shape["fsdp"] * mesh.shape["tensor"] > 1 or mesh.size == 1:
+        return None
+
+    def wrap(function):
+        def local(batch, *others):
+            values, gradients = function(batch, *others)
+            rounded = jax.tree.map(lambda x: x.astype(dtype), gradients)
+            values, rounded = jax.lax.psum((values, rounded), "data")
+            return values, jax.tree.map(lambda x, like: x.astype(like.dtype), rounded, gradients)
+
+        def over_devices(batch, *others):
+            places = (ROWS, *(P() for _ in others))
+            # Unchecked: replication is by construction, and the check would add up in every micro-batch again.
+            split = jax.shard_map(local, mesh=mesh, in_specs=places, out_specs=P(), check_vma=False)
+            return split(batch, *others)
+
+        return over_devices
+
+    return wrap
+
+
+def micro_batches(mesh: Mesh, batch: int, train) -> int:
+    """Parts of a batch by `config.train`: as many as it says, or the fewest equal ones of at most `rows_per_chip`."""
+    if not train.rows_per_chip:
+        return train.micro_batches
+    rows = -(-batch // axis_size(mesh, ROWS[0]))
+    return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= train.rows_per_chip)
+
+
 def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:
     parts = axis_size(mesh, ROWS[0]) * micro_batches
     if batch % parts:
