@@ -42,7 +42,7 @@ def phase_facts(config, vocabulary: int, phase, mesh) -> dict:
         "flops_per_step": step_flops(config, vocabulary, phase),
         "micro_batches": parts,
         # That a device computes at once.
-        "rows_per_chip": phase.batch // (sharding.axis_size(mesh, sharding.ROWS[0]) * parts),
+        "rows_per_chip": phase.batch // (sharding.axis_size(mesh, sharding.ROWS) * parts),
     }
 
 

@@ -88,6 +88,7 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
 def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
     mesh = sharding.make_mesh(config.mesh)
+    sharding.check_model(mesh, config.model)
     for phase in configs.phases(config):
         key = f"phases.{phase.name}.batch"
         count = sharding.micro_batches(mesh, phase.batch, config.train)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax import hash
+from bert_jax import axes, hash
 
 ACTIVATIONS = {
     "gelu_tanh": partial(nn.gelu, approximate=True),
@@ -64,22 +64,27 @@ def affine(x, kernel, bias, gradient_dtype):
     The gradients of kernel and bias are summed, over rows and over devices, in `gradient_dtype`: differentiating
     through the cast of the kernel would round them to bfloat16 before the devices' sum.
     """
-    return x @ kernel.astype(x.dtype) + bias.astype(x.dtype)
+    return _affine_forward(x, kernel, bias, gradient_dtype)[0]
 
 
 def _affine_forward(x, kernel, bias, gradient_dtype):
-    kernel = kernel.astype(x.dtype)
-    return x @ kernel + bias.astype(x.dtype), (x, kernel)
+    x, kernel = axes.activation(x), kernel.astype(x.dtype)
+    return axes.activation(x @ kernel + bias.astype(x.dtype)), (x, kernel)
 
 
 def _affine_backward(gradient_dtype, saved, gradient):
     x, kernel = saved
+    gradient = axes.activation(gradient)
     rows = tuple(range(x.ndim - 1))
     d_kernel = jax.lax.dot_general(
         x, gradient, ((rows, rows), ((), ())), preferred_element_type=gradient_dtype
     )
     d_bias = gradient.sum(rows, dtype=gradient_dtype)
-    return gradient @ kernel.T, d_kernel.astype(jnp.float32), d_bias.astype(jnp.float32)
+    return (
+        axes.activation(gradient @ kernel.T),
+        d_kernel.astype(jnp.float32),
+        d_bias.astype(jnp.float32),
+    )
 
 
 affine.defvjp(_affine_forward, _affine_backward)
@@ -88,22 +93,23 @@ affine.defvjp(_affine_forward, _affine_backward)
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def project(x, table, gradient_dtype):
     """float32 x[..., D] @ table[V, D].T with factors in the dtype of x; the gradient of the table as in `affine`."""
-    return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
+    return _project_forward(x, table, gradient_dtype)[0]
 
 
 def _project_forward(x, table, gradient_dtype):
-    table = table.astype(x.dtype)
-    return project(x, table, gradient_dtype), (x, table)
+    x, table = axes.activation(x), table.astype(x.dtype)
+    logits = jnp.einsum("...d,vd->...v", x, axes.table(table), preferred_element_type=jnp.float32)
+    return axes.logits(logits), (x, table)
 
 
 def _project_backward(gradient_dtype, saved, gradient):
     x, table = saved
     rows = tuple(range(x.ndim - 1))
-    gradient = gradient.astype(x.dtype)
+    gradient = axes.logits(gradient.astype(x.dtype))
     d_table = jax.lax.dot_general(
         gradient, x, ((rows, rows), ((), ())), preferred_element_type=gradient_dtype
     )
-    return gradient @ table, d_table.astype(jnp.float32)
+    return axes.activation(gradient @ axes.table(table)), d_table.astype(jnp.float32)
 
 
 project.defvjp(_project_forward, _project_backward)
@@ -224,9 +230,9 @@ class Block(nn.Module):
         )
         feed_forward = FeedForward(self.hidden, self.activation, name="feed_forward", **common)
         y = maybe_dropout(attention(x, mask, bias, keys), keys, 1, self.dropout)
-        x = layer_norm(self.epsilon, x.dtype, "attention_norm")(x + y)
+        x = axes.stream(layer_norm(self.epsilon, x.dtype, "attention_norm")(x + y))
         y = maybe_dropout(feed_forward(x), keys, 2, self.dropout)
-        return layer_norm(self.epsilon, x.dtype, "feed_forward_norm")(x + y)
+        return axes.stream(layer_norm(self.epsilon, x.dtype, "feed_forward_norm")(x + y))
 
 
 def make_block(remat: str, **settings) -> Block:
@@ -268,10 +274,11 @@ class Embedder(nn.Module):
         self.segment_table = self.param("segments", init, (self.segments, self.width))
 
     def __call__(self, tokens, positions, segments):
-        tables = (self.words, tokens), (self.position_table, positions)
+        tables = (axes.table(self.words), tokens), (self.position_table, positions)
         tables += ((self.segment_table, segments),)
         # Ids are checked at the door, so the gathers need no bounds check.
-        return sum(table.at[ids].get(mode="promise_in_bounds") for table, ids in tables)
+        vectors = sum(table.at[ids].get(mode="promise_in_bounds") for table, ids in tables)
+        return axes.stream(vectors)
 
     def attend(self, x, bias):
         """float32 logits[..., V padded] of x[..., D] by the tied word embeddings; padding has the least possible."""
