@@ -46,15 +46,17 @@ def compile_phases(config, mesh, objective, update, shapes, places) -> tuple[dic
         objective=objective,
         optimizer=update,
         seed=config.seed,
-        micro_batches=config.train.micro_batches,
+        summed=sharding.summed(mesh, config.gradient_dtype),
     )
     results = places, sharding.replicated(mesh)
-    train = jax.jit(train, donate_argnums=0, out_shardings=results)
     state = sharding.placed(shapes, places)
     programs, evaluators = {}, {}
     for phase in configs.phases(config):
+        count = sharding.micro_batches(mesh, phase.batch, config.train)
+        function = partial(train, micro_batches=count)
+        function = jax.jit(function, donate_argnums=0, out_shardings=results)
         rows = batch_shapes(mesh, phase, phase.batch, phase.sequences)
-        programs[phase.name] = train.lower(state, rows).compile()
+        programs[phase.name] = function.lower(state, rows).compile()
         # Held-out rows are never packed, see stream.Heldout.
         rows = batch_shapes(mesh, phase, evaluate.batch_size(config, phase, mesh), sequences=1)
         evaluators[phase.name] = evaluate.compile_step(objective, mesh, state.params, rows)

@@ -25,6 +25,8 @@ CHOICES = {
     "objective.pairs": ("nsp", "sop", "none"),
     "objective.masking": ("token", "whole_word"),
     "optimizer.name": ("adam", "adafactor"),
+    "optimizer.moment_dtype": ("float32", "bfloat16"),
+    "train.remat": ("none", "attention", "full"),
     "schedule.name": ("linear", "cosine", "inverse_sqrt", "constant"),
 }
 SHARES = (
@@ -63,6 +65,7 @@ NOT_NEGATIVE = (
     "checkpoint.keep_every",
     "evaluate.every",
     "evaluate.batch",
+    "train.rows_per_chip",
     "tokenizer.sample",
     "filter.document_characters",
     "filter.line_characters",
@@ -272,6 +275,7 @@ def check(config: ConfigDict) -> None:
     check_corpus(config, values)
     check_bands(config, values)
     check_model(config, values)
+    check_train(config, values)
     check_phases(config, values)
     multiple = config.checkpoint.every % config.log.every == 0
     hint = f"expected a multiple of log.every={config.log.every}, so that no report spans a restart"
@@ -350,6 +354,16 @@ def check_model(config: ConfigDict, values: dict) -> None:
     require(0 < config.optimizer.beta2 < 1, "optimizer.beta2", values, "expected between 0 and 1")
     for key in ("model.epsilon", "optimizer.epsilon"):
         require(values[key] > 0, key, values, "expected more than 0")
+
+
+def check_train(config: ConfigDict, values: dict) -> None:
+    both = config.train.rows_per_chip and config.train.micro_batches > 1
+    hint = f"follows from train.rows_per_chip={config.train.rows_per_chip}; set one of them"
+    require(not both, "train.micro_batches", values, hint)
+    kept = config.optimizer.name != "adafactor" or config.optimizer.moment_dtype == "float32"
+    require(
+        kept, "optimizer.moment_dtype", values, "optimizer.name='adafactor' keeps no first moment"
+    )
 
 
 def check_phases(config: ConfigDict, values: dict) -> None:

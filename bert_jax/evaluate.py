@@ -28,9 +28,10 @@ def over(evaluate_step, params, batches) -> dict[str, float]:
 
 
 def batch_size(config, phase, mesh) -> int:
-    """Rows at a time: what the config says, rounded up to the devices."""
-    devices = sharding.axis_size(mesh, sharding.ROWS[0])
-    rows = config.evaluate.batch or phase.batch
+    """Rows at a time: what the config says, or those of a micro-batch, rounded up to the devices."""
+    devices = sharding.axis_size(mesh, sharding.ROWS)
+    parts = sharding.micro_batches(mesh, phase.batch, config.train)
+    rows = config.evaluate.batch or -(-phase.batch // parts)
     return -(-rows // devices) * devices
 
 
@@ -58,6 +59,7 @@ def evaluate(directory: Path, overrides: list[str] = ()) -> dict:
     store = open_store(run.config.store)
     trained.check_store(directory, run.facts, run.step, store)
     mesh = sharding.make_mesh(run.config.mesh)
+    sharding.check_model(mesh, run.config.model)
     phase = configs.phases(run.config)[-1]
     places = sharding.parameters(run.params, mesh)
     params = jax.device_put(run.params, places)

@@ -14,10 +14,7 @@ def facts(config, store, vocabulary, trainer) -> dict:
     params = trainer.shapes.params
     devices = trainer.mesh.devices.flatten()
     phases = {
-        phase.name: {
-            "tokens_per_step": phase.batch * phase.length,
-            "flops_per_step": step_flops(config, vocabulary.size, phase),
-        }
+        phase.name: phase_facts(config, vocabulary.size, phase, trainer.mesh)
         for phase in configs.phases(config)
     }
     return {
@@ -38,6 +35,17 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
 
 
+def phase_facts(config, vocabulary: int, phase, mesh) -> dict:
+    parts = sharding.micro_batches(mesh, phase.batch, config.train)
+    return {
+        "tokens_per_step": phase.batch * phase.length,
+        "flops_per_step": step_flops(config, vocabulary, phase),
+        "micro_batches": parts,
+        # That a device computes at once.
+        "rows_per_chip": phase.batch // (sharding.axis_size(mesh, sharding.ROWS) * parts),
+    }
+
+
 def step_flops(config, vocabulary: int, phase) -> float:
     shape = phase.length, phase.predictions, phase.sequences
     return metrics.row_flops(config.model, vocabulary, *shape) * phase.batch
@@ -47,14 +55,25 @@ def describe(config, facts: dict) -> str:
     """The head of the log."""
     model, entropy = config.model, facts["unigram_entropy"]
     kinds = ", ".join(sorted(set(facts["devices"])))
-    head = (
+    lines = [
         f"{model.name} {model.layers} x {model.width}, {facts['parameters']:,} parameters, objective "
         f"{config.objective.name}, {config.dtype} on {len(facts['devices'])} x {kinds}"
-    )
-    if config.objective.name != "mlm":
-        return head
-    untrained = math.log(facts["vocabulary"]["size"])
+    ]
+    lines += [
+        describe_phase(phase, facts["phases"][phase.name]) for phase in configs.phases(config)
+    ]
+    if config.objective.name == "mlm":
+        untrained = math.log(facts["vocabulary"]["size"])
+        lines.append(
+            f"yardsticks: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] "
+            f"positions for frequencies alone; pair loss {math.log(2):.2f} untrained"
+        )
+    return "\n".join(lines)
+
+
+def describe_phase(phase, facts: dict) -> str:
+    parts = facts["micro_batches"]
     return (
-        f"{head}\nyardsticks: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] "
-        f"positions for frequencies alone; pair loss {math.log(2):.2f} untrained"
+        f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows of {phase.length} tokens in "
+        f"{parts} micro-batch{'es' if parts > 1 else ''}, {facts['rows_per_chip']} rows a device at once"
     )

@@ -121,9 +121,11 @@ def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, newes
 def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
     mesh = sharding.make_mesh(config.mesh)
+    sharding.check_model(mesh, config.model)
     for phase in configs.phases(config):
         key = f"phases.{phase.name}.batch"
-        sharding.check_rows(mesh, phase.batch, config.train.micro_batches, key)
+        count = sharding.micro_batches(mesh, phase.batch, config.train)
+        sharding.check_rows(mesh, phase.batch, count, key)
     workdir.check(directory)
     step = checkpoint.newest(directory / "checkpoints")
     if step is not None:

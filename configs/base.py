@@ -91,6 +91,9 @@ def get_config() -> ConfigDict:
     config.optimizer.beta2 = 0.999
     config.optimizer.epsilon = 1e-6
     config.optimizer.bias_correction = False  # of Adam; the original has none
+    config.optimizer.moment_dtype = (
+        "float32"  # in which Adam's first moment is kept; bfloat16: half
+    )
     config.optimizer.weight_decay = 0.01  # times the learning rate; not on biases and layer norms
     config.optimizer.clip = 1.0  # global norm of the gradient, at most; 0 for no clipping
 
@@ -116,6 +119,12 @@ def get_config() -> ConfigDict:
 
     config.train = ConfigDict()
     config.train.micro_batches = 1  # parts of a batch that are computed one after the other
+    # Rows that a device computes at once, at most: the micro-batches of every phase follow from it and the mesh, so
+    # that one command suits slices of any size. 0: micro_batches says
+    config.train.rows_per_chip = 0
+    # Memory for time, the same numbers. What the backward pass computes again: none; attention (its probabilities,
+    # most of the memory of long rows); full (whole blocks, a third more work)
+    config.train.remat = "none"
 
     config.log = ConfigDict()
     config.log.every = 100  # steps
@@ -123,7 +132,7 @@ def get_config() -> ConfigDict:
     config.evaluate = ConfigDict()
     config.evaluate.every = 1000  # steps; 0 is never until the end
     config.evaluate.rows = 4096  # held-out rows, at most
-    config.evaluate.batch = 0  # rows at a time; 0 is the batch of the phase
+    config.evaluate.batch = 0  # rows at a time; 0 is those of the phase's micro-batch
 
     config.checkpoint = ConfigDict()
     config.checkpoint.every = 1000  # steps; a multiple of log.every
