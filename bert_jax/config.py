@@ -72,11 +72,25 @@ NOT_NEGATIVE = (
     "filter.repeats",
 )
 FORMATS = ("lines", "files", "wiki", "jsonl")
-# What a resumed run may change; `store` because its content is compared by its fingerprint.
+# What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
 CHANGEABLE = ("mesh", "train", "log", "evaluate", "checkpoint", "store", "compilation_cache")
-CHANGEABLE += ("corpus.workers", "corpus.data_dir", "store_hashes", "bands", "distributed")
+CHANGEABLE += (
+    "corpus.workers",
+    "corpus.data_dir",
+    "store_hashes",
+    "bands",
+    "batches",
+    "distributed",
+)
 # What may differ between the processes of a run: where things are on each host.
-LOCAL = ("store", "compilation_cache", "corpus.workers", "corpus.data_dir", "store_hashes")
+LOCAL = (
+    "store",
+    "batches",
+    "compilation_cache",
+    "corpus.workers",
+    "corpus.data_dir",
+    "store_hashes",
+)
 
 
 class Phase(NamedTuple):
@@ -118,6 +132,7 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
         config.bands = ()  # they were measured without these overrides
     check(config)
     config.store = os.path.expanduser(config.store)
+    config.batches = os.path.expanduser(config.batches)
     config.tokenizer.path = os.path.expanduser(config.tokenizer.path)
     config.lock()
     return config

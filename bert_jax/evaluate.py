@@ -6,7 +6,8 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as configs
-from bert_jax import metrics, sharding, step, tokenizer, trained
+from bert_jax import metrics, sharding, step, trained
+from bert_jax.feed import open_feed
 
 
 def compile_step(objective, mesh, params_shapes, batch_shapes):
@@ -38,13 +39,10 @@ def batch_size(config, phase, mesh) -> int:
 class Heldout:
     """Global batches of the held-out rows of a phase, the same at every iteration."""
 
-    def __init__(self, store, word_starts, config, phase, mesh):
-        from bert_jax.data import stream
-
+    def __init__(self, feed, config, phase, mesh):
         self.mesh, self.batch = mesh, batch_size(config, phase, mesh)
         self.positions = sharding.host_rows(mesh, self.batch)
-        spec = stream.spec(config, phase.name)._replace(batch=self.batch)
-        self.local = stream.Heldout(store, word_starts, spec, config.evaluate.rows, self.positions)
+        self.local = feed.heldout(phase, self.batch, self.positions)
 
     def __iter__(self):
         for arrays in self.local:
@@ -53,19 +51,16 @@ class Heldout:
 
 def evaluate(directory: Path, overrides: list[str] = ()) -> dict:
     """Held-out numbers of a run's newest checkpoint, on rows like those of its last phase."""
-    from bert_jax.data.store import open_store
-
     run = trained.open_run(directory, overrides)
-    store = open_store(run.config.store)
-    trained.check_store(directory, run.facts, run.step, store)
+    data = open_feed(run.config)
+    trained.check_store(directory, run.facts, run.step, data)
     mesh = sharding.make_mesh(run.config.mesh)
     sharding.check_model(mesh, run.config.model)
     phase = configs.phases(run.config)[-1]
     places = sharding.parameters(run.params, mesh)
     params = jax.device_put(run.params, places)
-    words = tokenizer.load(store.path / "tokenizer").word_starts
     function = jax.jit(partial(step.evaluate, objective=run.objective))
     with jax.set_mesh(mesh):
-        batches = Heldout(store, words, run.config, phase, mesh)
+        batches = Heldout(data, run.config, phase, mesh)
         values = over(function, params, batches)
-    return {"step": run.step, "unigram_entropy": store.manifest["unigram_entropy"], **values}
+    return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}

@@ -10,7 +10,9 @@ from bert_jax import metrics, sharding
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-def facts(config, store, vocabulary, trainer) -> dict:
+def facts(config, data, trainer) -> dict:
+    """What run.json says; data as in feed.py."""
+    vocabulary = data.vocabulary
     params = trainer.shapes.params
     devices = trainer.mesh.devices.flatten()
     phases = {
@@ -20,9 +22,9 @@ def facts(config, store, vocabulary, trainer) -> dict:
     return {
         "parameters": metrics.count(params, vocabulary.size),
         "encoder_parameters": metrics.count({"encoder": params["encoder"]}, vocabulary.size),
-        "unigram_entropy": store.manifest["unigram_entropy"],
+        "unigram_entropy": data.unigram_entropy,
         "vocabulary": vocabulary._asdict(),
-        "store_fingerprint": store.fingerprint,
+        "store_fingerprint": data.fingerprint,
         "versions": versions(),
         "devices": [device.device_kind for device in devices],
         "mesh": dict(trainer.mesh.shape),

@@ -1,12 +1,15 @@
-"""The batch at a step, as the model will see it."""
+"""The batch at a step, as the model will see it; and the batches of many steps, saved."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax import batch, tokenizer
+from bert_jax import batch, save_batches, tokenizer
 from bert_jax import config as configs
-from bert_jax.data import prepare, stream
 from bert_jax.errors import BadInput
+from bert_jax.feed import StoreFeed, open_feed
 
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
@@ -15,13 +18,10 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     total = configs.total_steps(config)
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: the run has the steps 0 to {total - 1}")
-    prepare.prepare(config, log)
-    store = prepare.open_or_refuse(config)
-    words = tokenizer.load(store.path / "tokenizer")
+    feed = open_feed(config) if config.batches else prepared(config, log)
+    words = tokenizer.load(feed.path / "tokenizer")
     phase = next(phase for phase in configs.phases(config) if step < phase.last)
-    local = step - phase.first
-    spec = stream.spec(config, phase.name)
-    arrays = next(stream.train_batches(store, words.word_starts, spec, local, local + 1))
+    arrays = next(feed.train(phase, step, step + 1))
     weights = arrays["pair_weights"].sum()
     return {
         "step": step,
@@ -35,6 +35,26 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
             text for row in range(min(rows, phase.batch)) for text in show(arrays, row, words)
         ],
     }
+
+
+def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callable) -> dict:
+    """Saves the batches of steps first..last-1 for machines without TensorFlow; see save_batches.save."""
+    save_batches.check(config, first, last, directory)
+    if config.batches:
+        raise BadInput(f"config.batches={config.batches}: batches are saved from the store")
+    feed = prepared(config, log)
+    feed.check(first)
+    if config.store_hashes:
+        feed.check_hashes()
+    return save_batches.save(feed, first, last, directory, log)
+
+
+def prepared(config: ConfigDict, log: Callable) -> StoreFeed:
+    """The store of the config, prepared first if it is missing."""
+    from bert_jax.data import prepare
+
+    prepare.prepare(config, log)
+    return StoreFeed(config, prepare.open_or_refuse(config))
 
 
 def show(arrays: dict, row: int, words) -> list[str]:

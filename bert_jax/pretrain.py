@@ -10,10 +10,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import (
@@ -26,27 +24,19 @@ from bert_jax import (
     report,
     runtime,
     sharding,
-    tokenizer,
     trained,
     workdir,
 )
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build
 from bert_jax.cluster import Cluster
-from bert_jax.data import store as stores
-from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
-from bert_jax.objectives.base import Vocabulary
+from bert_jax.feed import SavedFeed, StoreFeed, open_feed
 
 STATES = {0: "done", runtime.PREEMPTED: "preempted", runtime.INTERRUPTED: "interrupted"}
 
 
-class Data(NamedTuple):
-    """What the loop reads."""
-
-    store: Store
-    word_starts: np.ndarray
-    vocabulary: Vocabulary
+Data = StoreFeed | SavedFeed
 
 
 def pretrain(config: ConfigDict, directory: Path) -> int:
@@ -60,6 +50,7 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
         config.distributed = configs.base().distributed
         # Saved with its whole path, so that the run can be used from anywhere.
         config.store = str(Path(config.store).absolute())
+        config.batches = config.batches and str(Path(config.batches).absolute())
         return pretrain_together(config, directory, processes)
 
 
@@ -74,10 +65,10 @@ def pretrain_together(config: ConfigDict, directory: Path, processes: Cluster) -
         print(f"{directory}: done already, {total} steps")
         return 0
     data = open_data(config, directory)
-    processes.compare({"config.store: fingerprint": data.store.fingerprint})
+    processes.compare({"config.store: fingerprint": data.fingerprint})
     with runtime.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
         # The hashes of a large store take as long as the compiler does.
-        sound = beside.submit(check_hashes, config, data.store)
+        sound = beside.submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary)
         sound.result()
         with contextlib.ExitStack() as held:
@@ -113,7 +104,7 @@ def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, newes
         print(f"{path}: renamed, not a whole checkpoint")
     lines = preflight.check_place(config, directory, trainer.shapes)
     if not newest:
-        lines += preflight.preflight(config, data.store, data.word_starts)
+        lines += data.preflight()
     print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
     write_run(config, directory, data, trainer)
 
@@ -140,36 +131,25 @@ def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
 
 
 def open_data(config: ConfigDict, directory: Path) -> Data:
-    """The store, prepared first if it is missing, and every phase's rows checked."""
-    from bert_jax.data import prepare, stream
-
-    if not (Path(config.store) / "manifest.json").is_file():
-        if jax.process_count() > 1:
-            raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
-        prepare.prepare(config)
-    store = prepare.open_or_refuse(config)
+    """What the run reads, if it is that of the run: a missing store is prepared first."""
     step = checkpoint.newest(directory / "checkpoints")
+    data = open_feed(config, step or 0)
     if step is not None:
-        trained.check_store(directory, workdir.read_json(directory / "run.json"), step, store)
-    vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
-    word_starts = tokenizer.load(store.path / "tokenizer").word_starts
-    for phase in configs.phases(config):
-        for split in store.splits:
-            stream.check(store, split, word_starts, stream.spec(config, phase.name))
-    return Data(store, word_starts, vocabulary)
+        trained.check_store(directory, workdir.read_json(directory / "run.json"), step, data)
+    return data
 
 
-def check_hashes(config: ConfigDict, store: Store) -> None:
-    """Raises BadInput where a file of the store is not what was prepared."""
+def check_hashes(config: ConfigDict, data: Data) -> None:
+    """Raises BadInput where a file that is read is not what was written."""
     if config.store_hashes:
-        stores.open_store(store.path, hashes=True)
+        data.check_hashes()
 
 
 def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer) -> None:
     """What a workdir holds before the first step, and the head of the log."""
     configs.save(config, directory / "config.json")
-    shutil.copytree(data.store.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
-    values = facts.facts(config, data.store, data.vocabulary, trainer)
+    shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
+    values = facts.facts(config, data, trainer)
     if (directory / "run.json").is_file():
         before = workdir.read_json(directory / "run.json")
         values |= {key: before[key] for key in ("imported", "fresh") if key in before}
@@ -266,20 +246,9 @@ class Loop:
 
     def batches(self, phase, step: int) -> Iterator[dict]:
         """Global batches of a phase from `step` on, made from this host's rows."""
-        from bert_jax.data import stream
-
-        mesh, data = self.trainer.mesh, self.data
+        mesh = self.trainer.mesh
         positions = sharding.host_rows(mesh, phase.batch)
-        spec = stream.spec(self.config, phase.name)
-        local = stream.train_batches(
-            data.store,
-            data.word_starts,
-            spec,
-            step - phase.first,
-            phase.last - phase.first,
-            positions,
-        )
-        for arrays in local:
+        for arrays in self.data.train(phase, step, phase.last, positions):
             yield sharding.to_devices(mesh, arrays, positions, phase.batch)
 
     def report(self, phase, step: int, sums) -> None:
@@ -304,11 +273,10 @@ class Loop:
         self.reporter.report(step, "train", values)
 
     def evaluate(self, phase, step: int, params) -> None:
-        started, data = time.monotonic(), self.data
+        started = time.monotonic()
         if phase.name not in self.heldout:
-            self.heldout[phase.name] = evaluate.Heldout(
-                data.store, data.word_starts, self.config, phase, self.trainer.mesh
-            )
+            heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
+            self.heldout[phase.name] = heldout
         rows = self.heldout[phase.name]
         values = evaluate.over(self.trainer.evaluate[phase.name], params, rows)
         seconds = time.monotonic() - started

@@ -25,6 +25,7 @@ def get_config() -> ConfigDict:
     config.dtype = "auto"  # of matrix products: float32, bfloat16; auto is bfloat16 on TPU and GPU
     config.gradient_dtype = "float32"  # of gradients, summed over rows and devices
     config.store = "stores/default"  # directory of the token store; prepare writes it
+    config.batches = ""  # directory of saved batches (inspect --save) to read instead of the store
     config.store_hashes = True  # compare the store with its SHA-256 at every start, a second a GB
     config.compilation_cache = "~/.cache/bert_jax"  # directory of compiled programs; '' for none
 
