@@ -11,6 +11,8 @@ from jax.experimental.compilation_cache import compilation_cache
 
 # Or libtpu asks a server of Google's cloud what machine this is.
 os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+# No TPU is used, so that several processes may compile for one at a time.
+os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
 
 needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="needs libtpu: pip install -e .[plan]"
