@@ -180,7 +180,7 @@ def test_damaged_stores(tmp_path, capsys, damage, words):
     [
         (["evaluate", "--workdir", "nowhere"], "nowhere: not a run"),
         (["status", "--workdir", "nowhere"], "nowhere: not a run"),
-        (["predict", "--model", "nowhere", "a [MASK]"], "nowhere: no such directory"),
+        (["predict", "--model", "nowhere", "a [MASK]"], "nowhere: not a directory"),
         (["pretrain", "--config", "nowhere", "--workdir", "w"], "--config nowhere: no such config"),
         (["status", "--workdir", "nowhere", "--config.seed=1"], "this command takes no config"),
     ],
