@@ -155,6 +155,8 @@ def connect(place: rendezvous.Place, seconds: int):
     """JAX's own service and client."""
     from jax._src import distributed  # the client has no public name
 
+    if place.process > 0:
+        rendezvous.wait_for_service(place)
     try:
         jax.distributed.initialize(
             place.address,
