@@ -198,6 +198,7 @@ class Loop:
         with (
             jax.set_mesh(self.trainer.mesh),
             checkpoint.manager(self.directory / "checkpoints", *keep) as self.checkpoints,
+            self.processes.ending_together(),  # before the manager waits for what others have to save
         ):
             step, state = self.restore(newest)
             self.reporter.start(step)

@@ -236,6 +236,7 @@ def test_another_store_in_one_process(world, tmp_path):
     copy = tmp_path / "store"
     shutil.copytree(directory / "store", copy)
     manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").unlink()
     stores.write_manifest(copy, manifest | {"fingerprint": "another"})
     command = arguments(settings, tmp_path / "run")
     ended = processes.run(command, tmp_path, 2, 1, {1: [f"--config.store={copy}"]})
