@@ -20,16 +20,10 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
-    if code == 1 or is_joined():
-        # Threads of a library that has failed may never end, and would keep the process from ending; and JAX would
-        # wait minutes for the other processes of a run that has failed.
+    if code == 1:
+        # Threads of a library that has failed may never end, and would keep the process from ending.
         os._exit(code)
     sys.exit(code)
-
-
-def is_joined() -> bool:
-    """Whether this process still belongs to several; those that end well have left."""
-    return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
 
 
 def restart_with_huge_pages() -> None:

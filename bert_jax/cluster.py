@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 
 import jax
@@ -19,7 +20,9 @@ from bert_jax import __version__, rendezvous
 from bert_jax.errors import BadInput, Unfinished
 
 FAILED, HEARD = "bert_jax/failed", "bert_jax/heard"
-LAST_WORDS = 10.0  # seconds that a failing process waits for the others to hear why
+LAST_WORDS = 10.0  # seconds that process 0 waits for the others to hear why all end
+GRACE = 1.0  # seconds in which those who have heard are gone: JAX aborts whoever outlives process 0
+LONGEST = 1000  # characters of a reason
 HOUR = 3600 * 1000  # milliseconds
 
 
@@ -29,7 +32,7 @@ class Cluster:
     def __init__(self, process: int = 0, processes: int = 1, client=None):
         self.process, self.processes, self.client = process, processes, client
         self.calls = 0  # all processes make the same calls in the same order
-        self.failing, self.lock = False, threading.Lock()
+        self.lock = threading.Lock()
         self.on_failure: Callable[[str], None] = lambda reason: None
 
     @property
@@ -90,31 +93,52 @@ class Cluster:
                     return  # all have left as they should
         process, code, reason = json.loads(text)
         with self.lock:  # held to the end, so that a process says one line
-            if self.failing:
-                return
-            with contextlib.suppress(Exception):
-                self.on_failure(f"process {process}: {reason}")
-            print(f"bert-jax: process {process}: {reason}", file=sys.stderr, flush=True)
-            self.hear()
-            os._exit(code)
+            self.leave(
+                code, f"process {process}: {reason}", f"bert-jax: process {process}: {reason}"
+            )
 
-    def fail(self, code: int, reason: str) -> None:
-        """Tells the others why this process ends, and waits until they have heard."""
-        with self.lock:
-            self.failing = True
+    @contextlib.contextmanager
+    def ending_together(self):
+        """What is raised within, in any of several processes, ends all of them: with its exit code, and a line."""
+        try:
+            yield
+        except BaseException as error:
+            if self.is_alone:
+                raise
+            # Not passed on: what it would unwind may wait for the others.
+            with self.lock:
+                self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Says what is wrong, here and in all other processes, and ends this one."""
+        is_known = isinstance(error, BadInput | Unfinished | FloatingPointError)
+        reason = str(error) if is_known else f"{type(error).__name__}: {error}"
+        reason = " ".join(reason.split())[:LONGEST]
+        code = 2 if isinstance(error, BadInput) else 1
+        if isinstance(error, KeyboardInterrupt):
+            code = 130
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # another was first
             self.client.key_value_set(FAILED, json.dumps([self.process, code, reason]))
-        self.hear()
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        self.leave(code, reason, f"bert-jax: {reason}" if is_known else trace)
 
-    def hear(self) -> None:
-        """Process 0 is the last to go: the others hear from its memory."""
+    def leave(self, code: int, reason: str, text: str) -> None:
+        """Ends this process. Process 0 is the last to go: the others hear from its memory."""
+        with contextlib.suppress(Exception):
+            self.on_failure(reason)
+        print(text, file=sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         deadline = time.monotonic() + LAST_WORDS
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             self.client.key_value_set(f"{HEARD}/{self.process}", "")
-        for number in range(1, self.processes if self.is_main else 1):
-            left = max(0.0, deadline - time.monotonic())
-            with contextlib.suppress(jax.errors.JaxRuntimeError):
+            for number in range(1, self.processes if self.is_main else 1):
+                left = max(0.0, deadline - time.monotonic())
                 self.client.blocking_key_value_get(f"{HEARD}/{number}", int(left * 1000) + 1)
+        if self.is_main:
+            time.sleep(GRACE)
+        os._exit(code)
 
 
 def is_late(error: Exception) -> bool:
@@ -125,8 +149,7 @@ def is_late(error: Exception) -> bool:
 def joined(keys):
     """The Cluster of this process (`keys` is the config's group `distributed`). Before anything asks for a device.
 
-    What is raised within, in any process, ends all of them with the same exit code and a line. Raises BadInput where
-    the processes do not find each other in time.
+    What is raised within, in any process, ends all of them. Raises BadInput where they do not find each other in time.
     """
     place = rendezvous.find(keys)
     if place is None:
@@ -138,15 +161,8 @@ def joined(keys):
     cluster = Cluster(place.process, place.processes, client)
     watcher = threading.Thread(target=cluster.watch, daemon=True)
     watcher.start()
-    try:
-        with speaking(cluster.is_main):
-            yield cluster
-    except BaseException as error:
-        is_known = isinstance(error, BadInput | Unfinished)
-        reason = str(error) if is_known else f"{type(error).__name__}: {error}"
-        codes = {BadInput: 2, KeyboardInterrupt: 130}
-        cluster.fail(codes.get(type(error), 1), " ".join(reason.split())[:1000])
-        raise
+    with cluster.ending_together(), speaking(cluster.is_main):
+        yield cluster
     jax.distributed.shutdown()
     watcher.join()
 
@@ -155,6 +171,8 @@ def connect(place: rendezvous.Place, seconds: int):
     """JAX's own service and client."""
     from jax._src import distributed  # the client has no public name
 
+    if place.process > 0:
+        rendezvous.wait_for_service(place)
     try:
         jax.distributed.initialize(
             place.address,

@@ -56,11 +56,11 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
 
 def pretrain_together(config: ConfigDict, directory: Path, processes: Cluster) -> int:
     """The same in every process of the run; the exit code."""
+    processes.compare(shared_keys(config))
     mesh = check(config, directory)
     total, newest = configs.total_steps(config), checkpoint.newest(directory / "checkpoints")
     is_done = newest == total and (directory / "summary.json").is_file()
-    here = {"newest checkpoint": newest, "is done": is_done}
-    processes.compare(shared_keys(config) | {f"--workdir {directory}: {k}": here[k] for k in here})
+    processes.compare({"--workdir: newest checkpoint": newest, "--workdir: is done": is_done})
     if is_done:
         print(f"{directory}: done already, {total} steps")
         return 0
@@ -180,6 +180,7 @@ class Loop:
         with (
             jax.set_mesh(self.trainer.mesh),
             checkpoint.manager(self.directory / "checkpoints", *keep) as self.checkpoints,
+            self.processes.ending_together(),  # before the manager waits for what others have to save
         ):
             step, state = self.restore(newest)
             self.reporter.start(step)

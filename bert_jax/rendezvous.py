@@ -115,24 +115,24 @@ def meet(place: Place, about: dict, seconds: float) -> None:
 
 def receive(place: Place, hello: dict, seconds: float) -> None:
     """Process 0: waits for the others, and tells all of them to go on, or why not."""
-    deadline, there, refused = time.monotonic() + seconds, {}, []
-    with listen(place) as server, contextlib.ExitStack() as connections:
-        refusal = None
-        while not refusal and len(there) < place.processes - 1:
-            connection, message = accept(server, deadline)
-            if connection:
-                connections.enter_context(connection)
-            if message:
-                refusal = compare(hello, message, there)
-                if refusal:
-                    refused.append(connection)
-                else:
-                    there[message["process"]] = connection
-            elif time.monotonic() > deadline:
-                refusal = missing(place, there, seconds)
-            if len(there) == place.processes - 1:
-                # Who has given up in the meantime is not there.
-                there = {number: other for number, other in there.items() if not is_gone(other)}
+    deadline, there, refused, refusal = time.monotonic() + seconds, {}, [], None
+    with contextlib.ExitStack() as connections:
+        with listen(place) as server:
+            while not refusal and len(there) < place.processes - 1:
+                connection, message = accept(server, deadline)
+                if connection:
+                    connections.enter_context(connection)
+                    refusal = compare(hello, message, there)
+                    if refusal:
+                        refused.append(connection)
+                    else:
+                        there[message["process"]] = connection
+                elif time.monotonic() > deadline:
+                    refusal = missing(place, there, seconds)
+                if len(there) == place.processes - 1:
+                    # Who has given up in the meantime is not there.
+                    there = {number: other for number, other in there.items() if not is_gone(other)}
+        # The port is free now, for JAX.
         answer = {"refusal": refusal} if refusal else GO
         for connection in [*there.values(), *refused]:
             with contextlib.suppress(OSError):
@@ -216,6 +216,17 @@ def join(place: Place, hello: dict, seconds: float) -> None:
         f"config.distributed.coordinator={place.address}: process {place.process} of {place.processes} did not reach"
         f" process 0 within config.distributed.timeout={seconds:g} seconds ({reason})"
     )
+
+
+def wait_for_service(place: Place) -> None:
+    """Until JAX listens where process 0 has listened: its client would wait a second before it tries again."""
+    host, _, port = place.address.rpartition(":")
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+            return
+        time.sleep(RETRY / 10)
 
 
 def encode(message: dict) -> bytes:

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class Reporter:
         self.started = time.monotonic()
         self.newest = {}
         self.lines = self.board = None
+        self.has_failed, self.lock = False, threading.RLock()
         terminal = sys.stderr.isatty()
         self.bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
 
@@ -79,21 +81,28 @@ class Reporter:
         self.status("running")
 
     def status(self, state: str, **values) -> None:
-        files.write_status(
-            self.workdir,
-            state,
-            step=self.step,
-            steps=self.total,
-            seconds_left=None if state != "running" else round(self.seconds_left()),
-            last_checkpoint=checkpoint.newest(self.workdir / "checkpoints"),
-            loss=plain(self.newest.get("train", {}).get("loss")),
-            **values,
-        )
+        with self.lock:
+            if self.has_failed:
+                return
+            files.write_status(
+                self.workdir,
+                state,
+                step=self.step,
+                steps=self.total,
+                seconds_left=None if state != "running" else round(self.seconds_left()),
+                last_checkpoint=checkpoint.newest(self.workdir / "checkpoints"),
+                loss=plain(self.newest.get("train", {}).get("loss")),
+                **values,
+            )
 
     def failed(self, reason: str) -> None:
         """The last word of a run that ends with an error; a disk that is full must not hide that error."""
-        with contextlib.suppress(OSError):
+        with self.lock, contextlib.suppress(OSError):
             self.status("failed", error=reason[:500])
+            # Where another process has failed, this is not the thread that trains, which may still report.
+            self.has_failed = True
+            if self.board:
+                self.board.flush()
 
     def has(self, step: int, split: str) -> bool:
         """Whether there is a line of this step, in this start or an earlier one."""
