@@ -313,8 +313,8 @@ def check_types(config: ConfigDict) -> None:
         kind = type(expected[key])
         if type(value) is not kind:
             raise BadInput(f"config.{key}={value!r}: expected {kind.__name__}")
-    wanted = [key for key in expected if not key.startswith("phases.main.")]
-    missing = [key for key in wanted if key not in values]
+    named = [key for key in expected if "main" in config.phases or "phases.main." not in key]
+    missing = [key for key in named if key not in values]
     if missing:
         raise BadInput(f"config.{missing[0]}: missing")
 

@@ -1,16 +1,17 @@
 """Packing: what goes together, that packed pairs are the pairs they are alone, and that losses say so."""
 
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import small_config, small_objective, small_params
+from small import SMALL, overrides, small_config, small_objective, small_params, write_corpus
 from worlds import make_store, random_documents
 
 from bert_jax import batch as batches
-from bert_jax import hash, preflight
+from bert_jax import config, hash, preflight, pretrain, trained
 from bert_jax.data import index, packing, stream, survey
 from bert_jax.data.packing import NONE, Epochs
 from bert_jax.errors import BadInput
@@ -285,6 +286,33 @@ def test_no_pair_sees_another(store):
     assert (moved[used & (owner != 2)] == 0).all() and (moved[used & (owner == 2)] > 0).all()
 
 
+@pytest.mark.slow
+def test_a_packed_run_goes_on_with_the_same_bits(tmp_path):
+    """From a checkpoint in the middle of an epoch; in micro-batches with the same losses."""
+    write_corpus(tmp_path / "corpus.txt", documents=60)
+    keys = {"corpus.source": tmp_path / "corpus.txt", "store": tmp_path / "store"}
+    keys |= {"phases.main.sequences": 3}
+
+    def run(name, **changes):
+        settings = config.load("demo", overrides(SMALL | keys | changes))
+        assert pretrain.pretrain(settings, tmp_path / name) == 0
+        text = (tmp_path / name / "metrics.jsonl").read_text()
+        losses = {
+            (line["step"], line["split"]): line["loss"]
+            for line in map(json.loads, text.splitlines())
+        }
+        return losses, trained.open_run(tmp_path / name).params
+
+    losses, params = run("run")
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    shutil.rmtree(tmp_path / "again/checkpoints/20")
+    again, same = run("again")
+    assert again == losses and len(losses) == 6
+    jax.tree.map(np.testing.assert_array_equal, params, same)
+    parts, _ = run("parts", **{"train.micro_batches": 2})
+    assert parts == pytest.approx(losses, rel=1e-5)
+
+
 def test_synthetic_batches_are_packed_like_others():
     made = batches.synthetic(3, 20, 4, 50, sequences=3)
     expected = batches.shapes(3, 20, 4, 3)
@@ -355,8 +383,8 @@ def test_a_survey_of_packed_rows(store):
     assert numbers.pairs == batch["pair_weights"].sum()
     assert numbers.fill == pytest.approx((batch["sequence_ids"] > 0).mean(), abs=0.02)
     assert numbers.given == pytest.approx(batch["masked_weights"].sum(1).mean(), abs=0.1)
-    config = small_config("phases.main.sequences=4", "phases.main.predictions=3")
-    lines = preflight.preflight(config, store, WORD_STARTS)
+    settings = small_config("phases.main.sequences=4", "phases.main.predictions=3")
+    lines = preflight.preflight(settings, store, WORD_STARTS)
     assert "pairs a row" in lines[-1] and "6 would hold all" in " ".join(lines)
 
 

@@ -42,25 +42,30 @@ class Pairs(NamedTuple):
 
     ends: tf.Tensor  # int32[B, S] where each ends in its row
     starts: tf.Tensor  # int32[B, S] where each begins
+    sizes: tf.Tensor  # int32[B, S] how many there may be masked in each
     keys: tf.Tensor  # uint32[3, B, S], one a purpose of PURPOSES
 
     def draw(self, purpose: int, at):
         """int32[B or 1, N] places in the row -> uint32[B, N]."""
-        owner = places.owners(self.ends, at)
-        within = at - places.at(self.starts, owner)
-        return draw(places.at(self.keys[purpose], owner), within)
+        starts = tf.bitcast(self.starts, tf.uint32)
+        values = tf.stack([self.keys[purpose], starts], axis=2)
+        keys, starts = tf.unstack(places.at(values, places.owners(self.ends, at)), axis=2)
+        return hash.fold(keys, tf.cast(at, tf.uint32) - starts, tf.bitwise.right_shift)
 
 
-def mask(masking: Masking, keys, numbers, tokens, ends, maskable, begins) -> dict[str, tf.Tensor]:
+def mask(
+    masking: Masking, keys, numbers, tokens, ends, sizes, maskable, begins
+) -> dict[str, tf.Tensor]:
     """Chooses positions and hides their tokens.
 
     keys: uint32[3], one a purpose of PURPOSES.    numbers: uint32[B, S], of the pairs in the epoch.
-    tokens: int32[B, L].    ends: int32[B, S], where each pair ends in its row.    maskable: bool[B, L],
-    tokens of A or B.    begins: bool[B, L], the first token of A and of B.
+    tokens: int32[B, L].    ends: int32[B, S], where each pair ends in its row; one that is not there
+    ends where it begins.    sizes: int32[B, S], how many tokens of each are maskable.    maskable:
+    bool[B, L], tokens of A or B.    begins: bool[B, L], the first token of A and of B.
     """
     pair_keys = hash.fold(keys[:, None, None], numbers[None], tf.bitwise.right_shift)
-    pairs = Pairs(ends, before(ends), pair_keys)
-    wanted = number_wanted(masking, pairs, maskable, begins)
+    pairs = Pairs(ends, before(ends), sizes, pair_keys)
+    wanted = number_wanted(masking, pairs, tokens.shape[1])
     if masking.kind == "whole_word":
         choice = choose_words(masking, pairs, wanted, tokens, maskable, begins)
     else:
@@ -80,15 +85,12 @@ def before(sums):
     return tf.concat([tf.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
 
 
-def number_wanted(masking: Masking, pairs: Pairs, maskable, begins):
+def number_wanted(masking: Masking, pairs: Pairs, length: int):
     """int32[B, S]: predictions each pair is to get, no more in a row than fit."""
-    number = count(pairs, maskable)
-    special = 1 + count(pairs, begins)  # [CLS], and a [SEP] after each segment
-    lengths = np.arange(maskable.shape[1] + 1)
-    table = np.maximum(np.rint(masking.rate * lengths), 1).astype(np.int32)
-    wanted = tf.where(number > 0, tf.gather(tf.constant(table), number + special), 0)
+    table = np.maximum(np.rint(masking.rate * np.arange(length + 1)), 1).astype(np.int32)
+    wanted = tf.gather(tf.constant(table), pairs.ends - pairs.starts)
     # A row's places are shared out by what each pair wants, rounded so that none is left over.
-    upto = tf.cast(tf.cumsum(tf.minimum(wanted, number), axis=1), tf.int64)
+    upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
     total = upto[:, -1:]
     upto = upto * tf.minimum(total, masking.predictions) // tf.maximum(total, 1)
     return tf.cast(upto - before(upto), tf.int32)
@@ -101,11 +103,6 @@ def count(pairs: Pairs, flags):
     upto = tf.cumsum(tf.cast(flags, tf.int32), axis=1)
     upto = tf.gather(tf.pad(upto, [[0, 0], [1, 0]]), pairs.ends, batch_dims=1)
     return upto - before(upto)
-
-
-def draw(keys, positions):
-    """uint32[B, N or 1], int32[B or 1, N] -> uint32[B, N]."""
-    return hash.fold(keys, tf.cast(positions, tf.uint32), tf.bitwise.right_shift)
 
 
 def chances(draws):
@@ -132,7 +129,7 @@ def choose_tokens(masking: Masking, pairs: Pairs, wanted, maskable) -> Choice:
     order = in_order(scores, places.owners(pairs.ends, place), number)
     upto, slot = tf.cumsum(wanted, axis=1), tf.range(masking.predictions)[None, :]
     owner = places.owners(upto, slot)
-    first = before(tf.cumsum(count(pairs, maskable), axis=1)) - before(upto)
+    first = before(tf.cumsum(pairs.sizes, axis=1)) - before(upto)
     used = slot < upto[:, -1:]
     best = tf.gather(order, tf.where(used, slot + places.at(first, owner), 0), batch_dims=1)
     positions = tf.sort(tf.where(used, best, length), axis=1)
@@ -148,8 +145,9 @@ def choose_words(masking: Masking, pairs: Pairs, wanted, tokens, maskable, begin
     words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
     sizes = sum_by(words, maskable)
     # Of words, what `pairs` are of places: their draws are by their number in the pair.
-    ends = tf.cumsum(count(pairs, starts), axis=1)
-    of_words = Pairs(ends, before(ends), pairs.keys)
+    number = count(pairs, starts)
+    ends = tf.cumsum(number, axis=1)
+    of_words = Pairs(ends, before(ends), number, pairs.keys)
     word = tf.range(length)[None, :]
     scores = tf.where(sizes > 0, chances(of_words.draw(0, word)), -1)
     order = in_order(scores, places.owners(ends, word), length)

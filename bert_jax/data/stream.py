@@ -248,7 +248,7 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
 
     def make_batch(positions, index, keys, numbers, weights):
         batch = gather(tokens, index, spec, special)
-        which = [batch.pop(name) for name in ("ends", "maskable", "begins")]
+        which = [batch.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
         batch |= mask(keys, numbers, batch["tokens"], *which)
         batch["masked_weights"] *= weights[:, None]
         batch["pair_weights"] *= weights[:, None]
@@ -322,8 +322,8 @@ def make_masking(spec: Spec, special: dict, word_starts: np.ndarray) -> masking.
 
 
 def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
-    """The rows before masking, [CLS] A [SEP] B [SEP] of one pair after the other, where each pair `ends`, and which
-    tokens are `maskable` and which of them `begins` A or B."""
+    """The rows before masking, [CLS] A [SEP] B [SEP] of one pair after the other; where each pair `ends`, the `sizes`
+    of A and B together, which tokens are `maskable` and which of them `begins` A or B."""
     pair = Rows(*unpack(index))
     used = pair.a_length > 0
     lengths = pair.a_length + pair.b_length + special_pieces(spec.pairs)
@@ -354,6 +354,7 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
         "pair_labels": tf.cast(pair.label, tf.int32),
         "pair_weights": tf.cast(used & (spec.pairs != "none"), tf.float32),
         "ends": tf.cast(ends, tf.int32),
+        "sizes": tf.cast(pair.a_length + pair.b_length, tf.int32),
         "maskable": in_a | in_b,
         "begins": (place == start + 1) | ((place == first_sep + 1) & in_b),
     }
