@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -161,6 +162,20 @@ def test_the_manifest_has_the_digest_of_every_batch(world, capsys):
         batches = world.arguments("--step", step, "--json", "-", batches=world.saved)
         assert main(["inspect", *batches]) == 0
         assert json.loads(capsys.readouterr().out) == shown
+
+
+def test_the_command_says_what_it_saved(world, tmp_path, capsys):
+    options = ["--steps", "4:7", "--save", tmp_path / "new", "--json", tmp_path / "values.json"]
+    assert main(["inspect", *world.arguments(*options)]) == 0
+    values = json.loads((tmp_path / "values.json").read_text())
+    manifest = saved.open_saved(tmp_path / "new", hashes=True).manifest
+    assert values["steps"] == manifest["steps"] == [4, 7]
+    assert values["phases"] == ["short", "long"] and values["digest"] == manifest["digest"]
+    assert values["heldout_rows"] == {"short": 13, "long": 13}
+    files = [path for path in (tmp_path / "new").rglob("*.*") if path.name != "manifest.json"]
+    assert values["bytes"] == sum(path.stat().st_size for path in files)
+    shown = capsys.readouterr().out
+    assert "steps 4 to 6" in shown and f"--config.batches={tmp_path}/new" in shown
 
 
 def test_types_are_the_narrowest_that_are_exact():
@@ -495,11 +510,14 @@ def test_odd_options(world, tmp_path, monkeypatch, capsys, options, words):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "there"]
 
 
-def test_a_full_disk(world, tmp_path, monkeypatch):
-    def full(*arguments, **more):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(save_batches.np, "save", full)
-    with pytest.raises(Unfinished, match="--save .*new: not written .*No space left"):
-        world.save(0, 3, tmp_path / "new")
+@pytest.mark.parametrize("missing", [1, 3000])
+def test_a_disk_that_takes_no_more(world, tmp_path, missing):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = (world.saved / TRAIN).stat().st_size - missing
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(Unfinished, match="--save .*new: not written"):
+            world.save(0, 6, tmp_path / "new")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())
