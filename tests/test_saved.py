@@ -271,11 +271,11 @@ COMMANDS = """
 import json, sys
 from bert_jax.main import main
 
-for command in json.loads(sys.argv[1]):
+for expected, *command in json.loads(sys.argv[1]):
     code = main(command)
     print(command[0], code, flush=True)
-    if code:
-        sys.exit(code)
+    if code != expected:
+        sys.exit(f"expected {expected}")
 assert not any(name.partition(".")[0] == "tensorflow" for name in sys.modules)
 """
 
@@ -302,17 +302,29 @@ def test_no_tensorflow_is_needed(world, tmp_path):
     shutil.copytree(world.saved, tmp_path / "saved")
     places = {"store": "nowhere", "batches": "saved"}
     commands = [
-        ["pretrain", *world.arguments("--workdir", "run", **places)],
-        ["status", "--workdir", "run"],
-        ["evaluate", "--workdir", "run"],
-        ["predict", "--model", "run", "kas [MASK]"],
-        ["export", "--workdir", "run", "--output", "exported"],
-        ["inspect", *world.arguments("--step", "7", **places)],
-        ["benchmark", *world.arguments("--steps", "1", "--phase", "long", **places)],
-        ["benchmark", *world.arguments("--steps", "1", "--phase", "long", store="nowhere")],
+        [0, "pretrain", *world.arguments("--workdir", "run", **places)],
+        [0, "status", "--workdir", "run"],
+        [0, "evaluate", "--workdir", "run"],
+        [0, "predict", "--model", "run", "kas [MASK]"],
+        [0, "export", "--workdir", "run", "--output", "exported"],
+        [0, "inspect", *world.arguments("--step", "7", **places)],
+        [0, "benchmark", *world.arguments("--steps", "1", "--phase", "long", **places)],
+        [0, "benchmark", *world.arguments("--steps", "1", "--phase", "long", store="nowhere")],
+        [2, "pretrain", *world.arguments("--workdir", "new")],
+        [2, "inspect", *world.arguments("--step", "1", store="nowhere")],
+        [
+            2,
+            "evaluate",
+            "--workdir",
+            "run",
+            f"--config.store={world.settings['store']}",
+            "--config.batches=",
+        ],
     ]
     process = run_without_tensorflow(tmp_path, COMMANDS, json.dumps(commands))
     assert process.returncode == 0, process.stdout + process.stderr
+    refused = [line for line in process.stderr.splitlines() if line.startswith("bert-jax: ")]
+    assert len(refused) == 3 and all("TensorFlow" in line for line in refused)
     assert (tmp_path / "exported/model.safetensors").is_file()
     assert json.loads((tmp_path / "run/summary.json").read_text())["heldout"]["step"] == 10
     assert not (tmp_path / "nowhere").exists()
