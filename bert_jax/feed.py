@@ -1,5 +1,8 @@
 """Where a run's batches come from: the token store, by TensorFlow, or saved batches, without it.
 
+A machine that only reads saved batches needs no TensorFlow: `pip install --no-deps .`, and beside it jax flax optax
+orbax-checkpoint ml-collections tokenizers sentencepiece protobuf safetensors tensorboardX tqdm.
+
 Both kinds of feed have
 
     key, path           the key of the config that names it, and the directory, which has a copy of the `tokenizer`
@@ -47,11 +50,26 @@ def prepared(config: ConfigDict) -> stores.Store:
     """The store of a config, prepared first if it is missing; it has to be of this config."""
     from bert_jax.data import prepare
 
+    import_stream()  # before hours of work, not after them
     if not (Path(config.store) / "manifest.json").is_file():
         if jax.process_count() > 1:
             raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
         prepare.prepare(config)
     return prepare.open_or_refuse(config)
+
+
+def import_stream():
+    """bert_jax.data.stream, with TensorFlow."""
+    try:
+        from bert_jax.data import stream
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise BadInput(
+            "config.batches='': TensorFlow, which reads the token store, is not installed; on a machine that has it,"
+            " bert-jax inspect --steps A:B --save DIR makes batches for this one"
+        ) from None
+    return stream
 
 
 class StoreFeed:
@@ -60,6 +78,7 @@ class StoreFeed:
     key = "store"
 
     def __init__(self, config: ConfigDict, store: stores.Store):
+        self.stream = import_stream()
         self.config, self.store, self.path = config, store, store.path
         self.fingerprint = store.fingerprint
         self.unigram_entropy = store.manifest["unigram_entropy"]
@@ -68,26 +87,20 @@ class StoreFeed:
 
     def check(self, step: int) -> None:
         """Raises BadInput where rows of a phase cannot be made."""
-        from bert_jax.data import stream
-
         for phase in configs.phases(self.config):
             for split in self.store.splits:
-                spec = stream.spec(self.config, phase.name)
-                stream.check(self.store, split, self.word_starts, spec)
+                spec = self.stream.spec(self.config, phase.name)
+                self.stream.check(self.store, split, self.word_starts, spec)
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
-        from bert_jax.data import stream
-
-        spec = stream.spec(self.config, phase.name)
+        spec = self.stream.spec(self.config, phase.name)
         steps = first - phase.first, last - phase.first
-        return stream.train_batches(self.store, self.word_starts, spec, *steps, positions)
+        return self.stream.train_batches(self.store, self.word_starts, spec, *steps, positions)
 
     def heldout(self, phase, batch: int, positions=None) -> Iterable[dict]:
-        from bert_jax.data import stream
-
-        spec = stream.spec(self.config, phase.name)._replace(batch=batch)
+        spec = self.stream.spec(self.config, phase.name)._replace(batch=batch)
         rows = self.config.evaluate.rows
-        return stream.Heldout(self.store, self.word_starts, spec, rows, positions)
+        return self.stream.Heldout(self.store, self.word_starts, spec, rows, positions)
 
     def check_hashes(self) -> None:
         stores.open_store(self.path, hashes=True)

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from bert_jax import batch, save_batches, tokenizer
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
-from bert_jax.feed import StoreFeed, open_feed
+from bert_jax.feed import StoreFeed, import_stream, open_feed
 
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
@@ -53,6 +53,7 @@ def prepared(config: ConfigDict, log: Callable) -> StoreFeed:
     """The store of the config, prepared first if it is missing."""
     from bert_jax.data import prepare
 
+    import_stream()
     prepare.prepare(config, log)
     return StoreFeed(config, prepare.open_or_refuse(config))
 

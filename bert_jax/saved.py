@@ -26,9 +26,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax import batch
 from bert_jax import config as configs
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers.special import SPECIAL
 
 FORMAT = 1
 TYPES = ("int32", "float32")  # of the batch contract
@@ -106,6 +108,7 @@ def is_sound(manifest: dict) -> bool:
     files = manifest["files"]
     sound = named <= set(manifest) and 0 <= first < last and "phase_order" in manifest["config"]
     sound &= all(isinstance(file["bytes"], int) and "sha256" in file for file in files.values())
+    sound &= manifest["special"].keys() == SPECIAL.keys() and manifest["vocabulary"] > 0
     train = []
     for phase in manifest["phases"].values():
         heldout = phase["heldout"]
@@ -114,6 +117,7 @@ def is_sound(manifest: dict) -> bool:
             sound &= table["batch"] > 0 and all(block["file"] in files for block in blocks)
             sound &= all(len(block["sha256"]) == block["batches"] > 0 for block in blocks)
             sound &= all(kind in TYPES for kind, _ in table["arrays"].values())
+            sound &= batch.shapes(1, 1, 1).keys() <= table["arrays"].keys()
         count = -(-heldout["rows"] // heldout["batch"])
         sound &= heldout["all"] in (True, False) and follow(heldout["blocks"], 0, count)
         train += phase["train"]["blocks"]
@@ -128,9 +132,9 @@ def follow(blocks: list[dict], first: int, last: int) -> bool:
     return first == last
 
 
-def check_positions(positions, batch: int) -> np.ndarray:
+def check_positions(positions, size: int) -> np.ndarray:
     """The rows of a batch to read, in this order; all by default."""
-    return np.arange(batch) if positions is None else np.asarray(positions, np.int64)
+    return np.arange(size) if positions is None else np.asarray(positions, np.int64)
 
 
 def train(
@@ -150,32 +154,32 @@ def train(
 
 
 class Heldout:
-    """Batches of `batch` rows of the first `rows` held-out rows of a phase, those at `positions` of each; the same at
+    """Batches of `size` rows of the first `rows` held-out rows of a phase, those at `positions` of each; the same at
     every iteration.
 
     Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput where there are fewer.
     """
 
-    def __init__(self, saved: Saved, name: str, batch: int, rows: int, positions=None):
+    def __init__(self, saved: Saved, name: str, size: int, rows: int, positions=None):
         self.saved, self.table = saved, held_phase(saved, name)["heldout"]
         there = self.table["rows"]
         if rows > there and not self.table["all"]:
             raise BadInput(
                 f"config.evaluate.rows={rows}: {saved.path} holds {there} held-out rows of phase {name}"
             )
-        self.rows, self.batch = min(rows, there), batch
-        self.positions = check_positions(positions, batch)
+        self.rows, self.size = min(rows, there), size
+        self.positions = check_positions(positions, size)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         reader = Reader(self.saved, self.table)
-        for begin in range(0, self.rows, self.batch):
+        for begin in range(0, self.rows, self.size):
             numbers = begin + self.positions
             places = divmod(numbers % self.rows, self.table["batch"])
-            batch = reader.read(*places)
+            arrays = reader.read(*places)
             weights = (numbers < self.rows).astype(np.float32)[:, None]
             for name in ("masked_weights", "pair_weights"):
-                batch[name] = batch[name] * weights
-            yield batch | {"rows": self.positions.astype(np.int32)}
+                arrays[name] *= weights
+            yield arrays | {"rows": self.positions.astype(np.int32)}
 
 
 def held_phase(saved: Saved, name: str) -> dict:

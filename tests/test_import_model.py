@@ -13,6 +13,7 @@ from bert_jax import (
     config,
     evaluate,
     export,
+    feed,
     import_model,
     predict,
     pretrain,
@@ -22,7 +23,6 @@ from bert_jax import (
     trained,
 )
 from bert_jax.errors import BadInput
-from bert_jax.feed import open_feed
 
 SETTINGS = {
     "dtype": "float32",
@@ -72,21 +72,8 @@ def loss_of(source, workdir) -> float:
     params = jax.device_put(model.params, sharding.parameters(model.params, mesh))
     function = jax.jit(partial(step.evaluate, objective=model.objective))
     with jax.set_mesh(mesh):
-        rows = evaluate.Heldout(open_feed(run.config), run.config, phase, mesh)
+        rows = evaluate.Heldout(feed.open_feed(run.config), run.config, phase, mesh)
         return evaluate.over(function, params, rows)["loss"]
-
-
-def test_a_workdir_that_was_moved(source, tmp_path):
-    import_model.import_model(source, tmp_path / "run", None, [])
-    (tmp_path / "run").rename(tmp_path / "moved")
-    found = config.load(str(tmp_path / "moved/config.json"))
-    assert found.tokenizer.path == str(tmp_path / "moved/tokenizer/vocab.txt")
-
-
-def test_a_run_needs_no_import(source, tmp_path):
-    import_model.import_model(source, tmp_path / "run", None, [])
-    with pytest.raises(BadInput, match="run: a run of bert_jax"):
-        import_model.import_model(tmp_path / "run", tmp_path / "again")
 
 
 def test_an_import_is_a_run_at_step_0(source, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -163,6 +164,20 @@ def test_the_manifest_has_the_digest_of_every_batch(world, capsys):
         assert json.loads(capsys.readouterr().out) == shown
 
 
+def test_the_command_says_what_it_saved(world, tmp_path, capsys):
+    options = ["--steps", "4:7", "--save", tmp_path / "new", "--json", tmp_path / "values.json"]
+    assert main(["inspect", *world.arguments(*options)]) == 0
+    values = json.loads((tmp_path / "values.json").read_text())
+    manifest = saved.open_saved(tmp_path / "new", hashes=True).manifest
+    assert values["steps"] == manifest["steps"] == [4, 7]
+    assert values["phases"] == ["short", "long"] and values["digest"] == manifest["digest"]
+    assert values["heldout_rows"] == {"short": 13, "long": 13}
+    files = [path for path in (tmp_path / "new").rglob("*.*") if path.name != "manifest.json"]
+    assert values["bytes"] == sum(path.stat().st_size for path in files)
+    shown = capsys.readouterr().out
+    assert "steps 4 to 6" in shown and f"--config.batches={tmp_path}/new" in shown
+
+
 def test_types_are_the_narrowest_that_are_exact():
     def kind(*values, own=np.int32):
         return save_batches.narrowest([np.array(values, own), np.zeros(1, own)])
@@ -256,11 +271,11 @@ COMMANDS = """
 import json, sys
 from bert_jax.main import main
 
-for command in json.loads(sys.argv[1]):
+for expected, *command in json.loads(sys.argv[1]):
     code = main(command)
     print(command[0], code, flush=True)
-    if code:
-        sys.exit(code)
+    if code != expected:
+        sys.exit(f"expected {expected}")
 assert not any(name.partition(".")[0] == "tensorflow" for name in sys.modules)
 """
 
@@ -287,17 +302,29 @@ def test_no_tensorflow_is_needed(world, tmp_path):
     shutil.copytree(world.saved, tmp_path / "saved")
     places = {"store": "nowhere", "batches": "saved"}
     commands = [
-        ["pretrain", *world.arguments("--workdir", "run", **places)],
-        ["status", "--workdir", "run"],
-        ["evaluate", "--workdir", "run"],
-        ["predict", "--model", "run", "kas [MASK]"],
-        ["export", "--workdir", "run", "--output", "exported"],
-        ["inspect", *world.arguments("--step", "7", **places)],
-        ["benchmark", *world.arguments("--steps", "1", "--phase", "long", **places)],
-        ["benchmark", *world.arguments("--steps", "1", "--phase", "long", store="nowhere")],
+        [0, "pretrain", *world.arguments("--workdir", "run", **places)],
+        [0, "status", "--workdir", "run"],
+        [0, "evaluate", "--workdir", "run"],
+        [0, "predict", "--model", "run", "kas [MASK]"],
+        [0, "export", "--workdir", "run", "--output", "exported"],
+        [0, "inspect", *world.arguments("--step", "7", **places)],
+        [0, "benchmark", *world.arguments("--steps", "1", "--phase", "long", **places)],
+        [0, "benchmark", *world.arguments("--steps", "1", "--phase", "long", store="nowhere")],
+        [2, "pretrain", *world.arguments("--workdir", "new")],
+        [2, "inspect", *world.arguments("--step", "1", store="nowhere")],
+        [
+            2,
+            "evaluate",
+            "--workdir",
+            "run",
+            f"--config.store={world.settings['store']}",
+            "--config.batches=",
+        ],
     ]
     process = run_without_tensorflow(tmp_path, COMMANDS, json.dumps(commands))
     assert process.returncode == 0, process.stdout + process.stderr
+    refused = [line for line in process.stderr.splitlines() if line.startswith("bert-jax: ")]
+    assert len(refused) == 3 and all("TensorFlow" in line for line in refused)
     assert (tmp_path / "exported/model.safetensors").is_file()
     assert json.loads((tmp_path / "run/summary.json").read_text())["heldout"]["step"] == 10
     assert not (tmp_path / "nowhere").exists()
@@ -495,11 +522,14 @@ def test_odd_options(world, tmp_path, monkeypatch, capsys, options, words):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "there"]
 
 
-def test_a_full_disk(world, tmp_path, monkeypatch):
-    def full(*arguments, **more):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(save_batches.np, "save", full)
-    with pytest.raises(Unfinished, match="--save .*new: not written .*No space left"):
-        world.save(0, 3, tmp_path / "new")
+@pytest.mark.parametrize("missing", [1, 3000])
+def test_a_disk_that_takes_no_more(world, tmp_path, missing):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = (world.saved / TRAIN).stat().st_size - missing
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(Unfinished, match="--save .*new: not written"):
+            world.save(0, 6, tmp_path / "new")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())
