@@ -1,8 +1,8 @@
 """The axes of every mesh, and where what a model computes lies on them. Model code says what a thing is, no more.
 
 Left to itself, XLA moves the activations of the whole batch to the devices that hold a part of a parameter, rather than
-the parameter to the rows. Where no mesh is in use, or the rows do not divide (one example row), or where each device has been given its own rows
-(`sharding.summed`), these do nothing.
+the parameter to the rows. These do nothing where no mesh is in use, where the rows do not divide (one example row), and
+where each device has been given its own rows (`sharding.summed`).
 """
 
 import math
@@ -36,10 +36,8 @@ def table(x):
 
 def lie(x, spec: P):
     mesh = jax.sharding.get_abstract_mesh()
-    if (
-        mesh.size <= 1
-        or mesh.manual_axes
-        or (spec[0] == ROWS and x.shape[0] % math.prod(mesh.shape[a] for a in ROWS))
-    ):
+    if mesh.size <= 1 or mesh.manual_axes:
+        return x
+    if spec[0] == ROWS and x.shape[0] % math.prod(mesh.shape[a] for a in ROWS):
         return x
     return jax.lax.with_sharding_constraint(x, spec)

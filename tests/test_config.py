@@ -49,6 +49,8 @@ def test_overrides_have_the_keys_type(override, expected):
         ("phases.main.predictions=62", "more than fit into 64 tokens"),
         ("phases.main.batch=0", "expected at least 1"),
         ("train.micro_batches=3", "phases.main.batch=64: does not divide"),
+        ("train.rows_per_chip=-1", "train.rows_per_chip=-1: expected 0 or more"),
+        ("train.remat=some", "expected one of none, attention, full"),
         ("checkpoint.every=30", "expected a multiple of log.every=50"),
         ("phase_order=main,main", "each once"),
         ("phase_order=other", "expected the keys of phases"),
@@ -67,6 +69,25 @@ def test_overrides_have_the_keys_type(override, expected):
 def test_wrong_overrides_name_key_and_value(override, words):
     with pytest.raises(BadInput) as error:
         config.load("demo", [override])
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "overrides, words",
+    [
+        (
+            ["train.micro_batches=2", "train.rows_per_chip=4"],
+            "train.micro_batches=2: follows from train.rows_per_chip=4",
+        ),
+        (
+            ["optimizer.name=adafactor", "optimizer.moment_dtype=bfloat16"],
+            "optimizer.moment_dtype='bfloat16': optimizer.name='adafactor' keeps no first moment",
+        ),
+    ],
+)
+def test_keys_that_contradict_each_other(overrides, words):
+    with pytest.raises(BadInput) as error:
+        config.load("demo", overrides)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -135,10 +156,16 @@ def test_phases_follow_their_order():
 def test_what_a_resumed_run_may_change():
     old = small_config()
     allowed = ("mesh.tensor=2", "train.micro_batches=2", "log.every=2", "checkpoint.every=20")
-    allowed += ("evaluate.rows=7", "phases.main.steps=50", "store=elsewhere", "corpus.workers=1")
+    allowed += (
+        "train.remat=full",
+        "evaluate.rows=7",
+        "phases.main.steps=50",
+        "store=elsewhere",
+        "corpus.workers=1",
+    )
     assert config.refusals(old, small_config(*allowed), step=10) == []
     refused = ("seed=1", "model.layers=3", "objective.masking=whole_word", "optimizer.clip=2")
-    refused += ("corpus.weights=(2.0,)",)
+    refused += ("corpus.weights=(2.0,)", "optimizer.moment_dtype=bfloat16")
     refused += ("phases.main.batch=32", "tokenizer.size=99", "schedule.warmup=3", "dtype=bfloat16")
     for override in refused:
         key = override.split("=")[0]
