@@ -1,6 +1,6 @@
 """What a device of a TPU slice holds, sends and computes in a training step, by the compiler; no TPU is needed.
 
-python benchmarks/scaling.py [--config bert_mini] [--phase short] [--rows 16] [--slices v5e:2x2 v5e:8x8 v5e:16x16]
+python benchmarks/scaling.py [--config bert_tiny] [--phase short] [--rows 16] [--slices v5e:2x2 v5e:8x8 v5e:16x16]
     [--meshes 1,1 4,1 1,4] [--config.KEY=VALUE ...]
 
 Compiles the step of the config in bfloat16 with --rows rows for every device of `data` and `fsdp`, on every slice, for
@@ -28,7 +28,7 @@ VOCABULARY = Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103)
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--config", default="bert_mini")
+    options.add_argument("--config", default="bert_tiny")
     options.add_argument("--phase", default="short")
     options.add_argument("--rows", type=int, default=16)
     options.add_argument("--slices", nargs="+", default=["v5e:2x2", "v5e:8x8", "v5e:16x16"])
