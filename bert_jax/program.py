@@ -94,7 +94,10 @@ def instructions(text: str) -> Iterator[Instruction]:
 
 
 def collectives(text: str, mesh) -> list[Collective]:
-    """Every collective of a program for the devices of `mesh`, one for each array that takes part."""
+    """Every collective of a program for the devices of `mesh`, one for each array that takes part.
+
+    What a program of several TPU slices sends from one to the other is not a collective in its text, and not here.
+    """
     found, seen = [], set()
     times = runs(text)
     for instruction in instructions(text):

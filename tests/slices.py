@@ -14,9 +14,8 @@ os.environ["TPU_SKIP_MDS_QUERY"] = "1"
 # No TPU is used, so that several processes may compile for one at a time.
 os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
 
-needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="needs libtpu: pip install -e .[plan]"
-)
+HERE = importlib.util.find_spec("libtpu") is not None
+needs_libtpu = pytest.mark.skipif(not HERE, reason="needs libtpu: pip install -e .[plan]")
 
 
 def devices(name: str, **options) -> list:
