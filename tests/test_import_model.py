@@ -76,6 +76,19 @@ def loss_of(source, workdir) -> float:
         return evaluate.over(function, params, rows)["loss"]
 
 
+def test_a_workdir_that_was_moved(source, tmp_path):
+    import_model.import_model(source, tmp_path / "run", None, [])
+    (tmp_path / "run").rename(tmp_path / "moved")
+    found = config.load(str(tmp_path / "moved/config.json"))
+    assert found.tokenizer.path == str(tmp_path / "moved/tokenizer/vocab.txt")
+
+
+def test_a_run_needs_no_import(source, tmp_path):
+    import_model.import_model(source, tmp_path / "run", None, [])
+    with pytest.raises(BadInput, match="run: a run of bert_jax"):
+        import_model.import_model(tmp_path / "run", tmp_path / "again")
+
+
 def test_an_import_is_a_run_at_step_0(source, tmp_path):
     workdir = tmp_path / "run"
     values = import_model.import_model(source, workdir, None, ["seed=7"])
