@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import batch, facts, metrics, runtime, sharding, tokenizer
 from bert_jax import config as configs
-from bert_jax.build import Trainer, build
+from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.feed import SavedFeed, open_feed
@@ -43,10 +43,7 @@ def benchmark(
     config = runtime.start(config)
     config.batches = "" if batches == SYNTHETIC else batches
     chosen = choose_phases(config, phase)
-    mesh = sharding.make_mesh(config.mesh)
-    for one in chosen:
-        key = f"phases.{one.name}.batch"
-        sharding.check_rows(mesh, one.batch, config.train.micro_batches, key)
+    mesh = make_mesh(config, chosen)
     feed = open_feed(config) if config.batches else None
     if feed and config.store_hashes:
         feed.check_hashes()
@@ -96,7 +93,8 @@ def make_rows(feed: SavedFeed | None, vocabulary: Vocabulary, phase, mesh) -> It
     """This host's rows of batches of a phase, over and over."""
     positions = sharding.host_rows(mesh, phase.batch)
     if feed is None:
-        made = batch.synthetic(phase.batch, phase.length, phase.predictions, vocabulary.size)
+        sizes = phase.batch, phase.length, phase.predictions
+        made = batch.synthetic(*sizes, vocabulary.size, sequences=phase.sequences)
         return itertools.repeat({name: array[positions] for name, array in made.items()})
     held = feed.saved.steps
     first, last = max(phase.first, held.start), min(phase.last, held.stop)

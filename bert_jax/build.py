@@ -22,6 +22,16 @@ class Trainer(NamedTuple):
     evaluate: dict  # {phase: (params, batch) -> (metrics, terms)}
 
 
+def make_mesh(config, phases: list[configs.Phase]) -> jax.sharding.Mesh:
+    """The mesh of a config, over which its model and the batches of these phases divide; raises BadInput."""
+    mesh = sharding.make_mesh(config.mesh)
+    sharding.check_model(mesh, config.model)
+    for phase in phases:
+        count = sharding.micro_batches(mesh, phase.batch, config.train)
+        sharding.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
+    return mesh
+
+
 def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
     """Compiles every phase before the first step, so that nothing can fail to compile days later."""
     objective = base.make(config, vocabulary)

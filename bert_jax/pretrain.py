@@ -28,7 +28,7 @@ from bert_jax import (
     workdir,
 )
 from bert_jax import config as configs
-from bert_jax.build import Trainer, build
+from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.cluster import Cluster
 from bert_jax.errors import BadInput
 from bert_jax.feed import SavedFeed, StoreFeed, open_feed
@@ -111,12 +111,7 @@ def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, newes
 
 def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
-    mesh = sharding.make_mesh(config.mesh)
-    sharding.check_model(mesh, config.model)
-    for phase in configs.phases(config):
-        key = f"phases.{phase.name}.batch"
-        count = sharding.micro_batches(mesh, phase.batch, config.train)
-        sharding.check_rows(mesh, phase.batch, count, key)
+    mesh = make_mesh(config, configs.phases(config))
     workdir.check(directory)
     step = checkpoint.newest(directory / "checkpoints")
     if step is not None:
