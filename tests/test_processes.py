@@ -160,8 +160,8 @@ def assert_same_bits(a, b):
     ("number", "devices", "mesh", "read"),
     [
         (2, 4, {}, 8),
-        # The second two of the four have the rows of the first two, and other parts of each matrix.
-        (4, 1, {"mesh.fsdp": 2, "mesh.tensor": 2}, 8),
+        # The two devices of a process have the same rows, and other parts of each matrix.
+        (4, 2, {"mesh.fsdp": 2, "mesh.tensor": 2}, 4),
     ],
 )
 def test_several_processes_are_the_same_run(world, tmp_path, number, devices, mesh, read):
