@@ -1,7 +1,7 @@
 """What a device of a TPU slice holds, sends and computes in a training step, by the compiler; no TPU is needed.
 
 python benchmarks/scaling.py [--config bert_tiny] [--phase short] [--rows 16] [--slices v5e:2x2 v5e:8x8 v5e:16x16]
-    [--meshes 1,1 4,1 1,4] [--config.KEY=VALUE ...]
+    [--meshes 1,1 4,1 1,2] [--config.KEY=VALUE ...]
 
 Compiles the step of the config in bfloat16 with --rows rows for every device of `data` and `fsdp`, on every slice, for
 every mesh of --meshes: FSDP,TENSOR, where `data` takes the rest. Prints a line of JSON for each; bytes are those of one
@@ -32,7 +32,7 @@ def main():
     options.add_argument("--phase", default="short")
     options.add_argument("--rows", type=int, default=16)
     options.add_argument("--slices", nargs="+", default=["v5e:2x2", "v5e:8x8", "v5e:16x16"])
-    options.add_argument("--meshes", nargs="+", default=["1,1", "4,1", "1,4"])
+    options.add_argument("--meshes", nargs="+", default=["1,1", "4,1", "1,2"])
     options, more = options.parse_known_args()
     more = [key.removeprefix("--config.") for key in more]
     for shape in options.meshes:
@@ -47,6 +47,7 @@ def main():
 
 def measure(options, overrides: list[str], devices: list) -> dict:
     mesh = sharding.make_mesh(config.load(options.config, overrides).mesh, devices)
+    sharding.check_model(mesh, config.load(options.config, overrides).model)
     hosts = len({device.process_index for device in devices})
     batch = options.rows * sharding.axis_size(mesh, axes.ROWS)
     overrides = [*overrides, "dtype=bfloat16", f"phase_order={options.phase}"]
