@@ -23,7 +23,7 @@ FAILED, HEARD = "bert_jax/failed", "bert_jax/heard"
 LAST_WORDS = 10.0  # seconds that process 0 waits for the others to hear why all end
 GRACE = 1.0  # seconds in which those who have heard are gone: JAX aborts whoever outlives process 0
 LONGEST = 1000  # characters of a reason
-HOUR = 3600 * 1000  # milliseconds
+SECOND, HOUR = 1000, 3600 * 1000  # milliseconds
 
 
 class Cluster:
@@ -58,12 +58,13 @@ class Cluster:
 
     def get(self, key: str) -> str:
         """The text that a process sets, at once or later: one compiles or reads for longer than another."""
-        try:
-            return self.client.blocking_key_value_get(key, HOUR)
-        except jax.errors.JaxRuntimeError as error:
-            if not is_late(error):
-                raise
-            raise Unfinished("config.distributed: a process has not answered for an hour") from None
+        for _ in range(HOUR // SECOND):  # between two waits Python hears signals
+            try:
+                return self.client.blocking_key_value_get(key, SECOND)
+            except jax.errors.JaxRuntimeError as error:
+                if not is_late(error):
+                    raise
+        raise Unfinished("config.distributed: a process has not answered for an hour")
 
     def from_main(self, value):
         """Process 0's value, in every process."""
@@ -116,7 +117,7 @@ class Cluster:
         reason = " ".join(reason.split())[:LONGEST]
         code = 2 if isinstance(error, BadInput) else 1
         if isinstance(error, KeyboardInterrupt):
-            code = 130
+            code, is_known, reason = 130, True, "interrupted"
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # another was first
             self.client.key_value_set(FAILED, json.dumps([self.process, code, reason]))
         trace = "".join(traceback.format_exception(error)).rstrip()
@@ -126,7 +127,8 @@ class Cluster:
         """Ends this process. Process 0 is the last to go: the others hear from its memory."""
         with contextlib.suppress(Exception):
             self.on_failure(reason)
-        print(text, file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):
                 stream.flush()

@@ -192,7 +192,11 @@ def read(path: Path) -> ConfigDict:
         raise BadInput(f"{path}: not a readable config ({error})") from None
     config = base()
     try:
-        config.phases = ConfigDict(values.pop("phases"))
+        usual = config.phases.main.to_dict()
+        # Keys that a run saved before they were there has as they are by default.
+        config.phases = ConfigDict(
+            {name: usual | keys for name, keys in values.pop("phases").items()}
+        )
         for key, value in flatten(values).items():
             assign(config, key, tuple(value) if isinstance(value, list) else value)
     except (AttributeError, KeyError, TypeError) as error:
@@ -285,6 +289,8 @@ def check(config: ConfigDict) -> None:
     for key, value in values.items():
         if isinstance(value, float):
             require(math.isfinite(value), key, values, "expected a finite number")
+    process = config.distributed.process >= -1
+    require(process, "distributed.process", values, "expected a number from 0, or -1")
     require(config.seed < 2**32, "seed", values, "expected less than 2**32")
     check_modules(config)
     check_corpus(config, values)

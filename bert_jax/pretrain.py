@@ -57,14 +57,13 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
 def pretrain_together(config: ConfigDict, directory: Path, processes: Cluster) -> int:
     """The same in every process of the run; the exit code."""
     processes.compare(shared_keys(config))
-    mesh = check(config, directory)
-    total, newest = configs.total_steps(config), checkpoint.newest(directory / "checkpoints")
-    is_done = newest == total and (directory / "summary.json").is_file()
-    processes.compare({"--workdir: newest checkpoint": newest, "--workdir: is done": is_done})
-    if is_done:
+    newest = newest_checkpoint(directory, processes)
+    mesh, total = check(config, directory, newest), configs.total_steps(config)
+    summarized = processes.from_main((directory / "summary.json").is_file())
+    if newest == total and summarized:
         print(f"{directory}: done already, {total} steps")
         return 0
-    data = open_data(config, directory)
+    data = open_data(config, directory, newest)
     processes.compare({"config.store: fingerprint": data.fingerprint})
     with runtime.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
         # The hashes of a large store take as long as the compiler does.
@@ -90,6 +89,19 @@ def pretrain_together(config: ConfigDict, directory: Path, processes: Cluster) -
     return code
 
 
+def newest_checkpoint(directory: Path, processes: Cluster) -> int | None:
+    """The newest step as process 0 sees it, once all see it: some file systems show a new file late to other hosts."""
+    place = directory / "checkpoints"
+    newest, deadline = (
+        processes.from_main(checkpoint.newest(place)),
+        time.monotonic() + workdir.SEEN,
+    )
+    while checkpoint.newest(place) != newest and time.monotonic() < deadline:
+        time.sleep(0.1)
+    processes.compare({f"--workdir {directory}: newest checkpoint": checkpoint.newest(place)})
+    return newest
+
+
 def shared_keys(config: ConfigDict) -> dict:
     """What must be the same in all processes: all of the config but where things lie on a host."""
     values = {f"config.{key}": value for key, value in configs.flatten(config).items()}
@@ -109,11 +121,10 @@ def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, newes
     write_run(config, directory, data, trainer)
 
 
-def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
+def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding.Mesh:
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
     mesh = make_mesh(config, configs.phases(config))
     workdir.check(directory)
-    step = checkpoint.newest(directory / "checkpoints")
     if step is not None:
         old = configs.read(directory / "config.json")
         refused = configs.refusals(old, config, step)
@@ -125,9 +136,8 @@ def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
     return mesh
 
 
-def open_data(config: ConfigDict, directory: Path) -> Data:
-    """What the run reads, if it is that of the run: a missing store is prepared first."""
-    step = checkpoint.newest(directory / "checkpoints")
+def open_data(config: ConfigDict, directory: Path, step: int | None) -> Data:
+    """What the run reads from its newest checkpoint on, if it is that of the run: a missing store is prepared first."""
     data = open_feed(config, step or 0)
     if step is not None:
         trained.check_store(directory, workdir.read_json(directory / "run.json"), step, data)

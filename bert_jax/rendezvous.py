@@ -38,7 +38,8 @@ def find(keys) -> Place | None:
     process = keys.process if keys.process >= 0 else from_variable("JAX_PROCESS_ID", -1)
     detected = ""
     if processes != 1 and not (address and processes and process >= 0):
-        scheduler = find_scheduler()
+        with told_in_a_line("config.distributed"):
+            scheduler = find_scheduler()
         if scheduler:
             detected = scheduler.name
             with told_in_a_line(detected):
@@ -104,7 +105,8 @@ def check(address: str, processes: int, process: int) -> None:
 def meet(place: Place, about: dict, seconds: float) -> None:
     """Returns once all processes are there and `about` (versions) is the same in all. Raises BadInput in all others.
 
-    Of those who hear nothing, each gives up `seconds` after it has begun.
+    Who does not reach process 0 gives up `seconds` after it has begun; who has reached it waits for its answer, which
+    comes by process 0's own deadline.
     """
     hello = {"process": place.process, "processes": place.processes, **about}
     if place.process == 0:

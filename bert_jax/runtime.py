@@ -39,6 +39,7 @@ class Stop:
         self.processes = processes
         self.code = 0  # of several processes, each has its own until they agree
         self.agreed = False
+        self.pressed = False  # Ctrl-C, here
 
     def asked(self, step: int) -> bool:
         """Whether to stop now that `step` steps are done: the same in all processes, which ask once a step."""
@@ -59,9 +60,10 @@ def stop_signals(processes: Cluster):
     stop = Stop(processes)
 
     def handle(number, _):
-        if stop.code and number == signal.SIGINT:
+        if stop.pressed and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.code = SIGNALS[number]
+        stop.pressed |= number == signal.SIGINT
+        stop.code = stop.code or SIGNALS[number]
         if not processes.is_alone:
             os.kill(os.getpid(), signal.SIGTERM)
 

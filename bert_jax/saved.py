@@ -92,7 +92,7 @@ def read_manifest(directory: Path) -> dict:
         raise BadInput(f"{path}: unreadable manifest ({error})") from None
     try:
         whole = manifest["format"] == FORMAT and is_sound(manifest)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         whole = False
     if not whole:
         raise BadInput(f"{path}: not of saved batches of format {FORMAT}")

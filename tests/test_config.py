@@ -140,6 +140,19 @@ def test_saved_configs_read_back(tmp_path, name):
         config.load(str(tmp_path / "config.json"))
 
 
+def test_a_config_saved_before_a_key_was_there(tmp_path):
+    """A run that was begun then goes on: the key has its default."""
+    before = config.load("bert_base")
+    values = before.to_dict()
+    for phase in values["phases"].values():
+        del phase["sequences"]
+    del values["train"]["remat"]
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    after = config.load(str(tmp_path / "config.json"))
+    assert config.differences(before, after) == {}
+    assert config.refusals(config.read(tmp_path / "config.json"), before, 5) == []
+
+
 def test_describe_marks_what_differs_from_base():
     lines = config.describe(config.load("demo", ["seed=9"])).splitlines()
     assert "seed = 9    # base: 12345" in lines

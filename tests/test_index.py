@@ -40,6 +40,25 @@ def test_index_files_are_reused_and_rebuilt_when_damaged(tmp_path, monkeypatch):
     assert again.rows_per_epoch() == len(expected)
 
 
+def test_an_index_that_another_host_has_made_meanwhile_stays(tmp_path, monkeypatch):
+    """It may be mapped there: over a network its pages would be gone with the file."""
+    store = make_store(tmp_path / "store", random_documents(40))
+    indexes = of_pairs(store, "train", RULES)
+    path, build = store.path / "index" / f"{indexes.name}-epoch0.npy", rows.build
+
+    def slow(*arguments):
+        monkeypatch.setattr(rows, "build", build)
+        of_pairs(store, "train", RULES).open(0)
+        slow.number = path.stat().st_ino
+        return build(*arguments)
+
+    monkeypatch.setattr(rows, "build", slow)
+    index = indexes.open(0)
+    assert path.stat().st_ino == slow.number and len(index) == indexes.rows_per_epoch()
+    assert [left.name for left in path.parent.glob("*.npy")] == [path.name]
+    assert not list(path.parent.glob(".*"))
+
+
 def test_names_tell_everything_an_index_depends_on(tmp_path):
     store = make_store(tmp_path / "store", random_documents(10))
     changes = dict(seed=6, phase=0, length=41, pairs="sop", short_rate=0.2)

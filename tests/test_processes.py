@@ -291,4 +291,4 @@ def test_a_missing_store_is_not_prepared_by_several(world, tmp_path, monkeypatch
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     absent = load(settings, store=tmp_path / "store")
     with pytest.raises(BadInput, match="missing; run bert-jax prepare first"):
-        pretrain.open_data(absent, tmp_path / "run")
+        pretrain.open_data(absent, tmp_path / "run", None)

@@ -133,7 +133,8 @@ class Indexes:
         index = read(path, self.kind)
         if index is not None:
             return index
-        write(path, self.kind, self.build(epoch, cancelled), cancelled)
+        damaged = path.exists()
+        write(path, self.kind, self.build(epoch, cancelled), cancelled, damaged)
         return np.load(path, mmap_mode="r")
 
     def _rows_per_epoch(self, directory: Path) -> int:
@@ -205,9 +206,9 @@ def read_rows(index: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     return chosen.reshape(*numbers.shape, index.shape[1])
 
 
-def write(path: Path, kind: Kind, parts, cancelled: Callable[[], bool]) -> None:
+def write(path: Path, kind: Kind, parts, cancelled: Callable[[], bool], anew: bool = False) -> None:
     """Writes the parts of an index one after the other, and behind them a checksum; the header last,
-    when the number of rows is known."""
+    when the number of rows is known. anew: in the place of a file that is no good."""
 
     def fill(file):
         number = checksum = 0
@@ -225,7 +226,7 @@ def write(path: Path, kind: Kind, parts, cancelled: Callable[[], bool]) -> None:
         header = {"descr": kind.dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
 
-    replace(path, fill)
+    replace(path, fill, anew)
 
 
 def intact(path: Path) -> bool:
@@ -239,8 +240,12 @@ def intact(path: Path) -> bool:
         return rest == checksum.to_bytes(CHECKSUM, "little")
 
 
-def replace(path: Path, fill: Callable) -> None:
-    """Writes a file by `fill(file)` under a temporary name and renames it."""
+def replace(path: Path, fill: Callable, anew: bool = True) -> None:
+    """Writes a file by `fill(file)` under a temporary name and renames it.
+
+    Unless it is to be written anew, a file that another process has put there in the meantime stays: on a network
+    file system another host may have mapped it, and would lose its pages.
+    """
     path.parent.mkdir(exist_ok=True)
     for left in path.parent.glob(".*.tmp"):
         if time.time() - left.stat().st_mtime > STALE:
@@ -251,9 +256,21 @@ def replace(path: Path, fill: Callable) -> None:
             fill(file)
             file.flush()
             os.fsync(file.fileno())  # or after a power cut the name may have zeros behind it
-        os.replace(temporary, path)
+        if anew or not linked(temporary, path):
+            os.replace(temporary, path)
     finally:
         remove(temporary)
+
+
+def linked(temporary: Path, path: Path) -> bool:
+    """Whether there is a file at `path` now, this one or another's; False where the file system has no links."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        return False
+    return True
 
 
 def remove(path: Path) -> None:

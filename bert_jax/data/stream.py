@@ -112,7 +112,8 @@ def train(store, word_starts, spec, first, last, positions, threads):
     try:
         for epochs in groups(first, last, epoch_steps):
             opened = ahead.result() if ahead else open_all(source, epochs)
-            source.forget(epochs.start)
+            # Not the one just ended: another host may be some steps behind, and has it mapped.
+            source.forget(epochs.start - 1)
             begin, end = epochs.start * epoch_steps, epochs.stop * epoch_steps
             following = range(epochs.stop, min(epochs.stop + len(epochs), -(-last // epoch_steps)))
             ahead = Ahead(partial(open_all, source, following)) if end < last else None
