@@ -13,6 +13,8 @@ from small import VOCABULARY, small_batch, small_config
 from bert_jax import optimizer, program, sharding, step
 from bert_jax.objectives import base
 
+pytestmark = pytest.mark.slow  # each compiles programs for eight devices
+
 ROWS = 64
 # In `places` the gradient itself stands where Adam would have its first moment.
 KEEP_GRADIENT = optax.trace(decay=0.0)

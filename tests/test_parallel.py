@@ -14,6 +14,8 @@ from small import VOCABULARY, small_config
 
 from bert_jax import batch, build, metrics, program, sharding
 
+pytestmark = pytest.mark.slow  # each compiles programs for eight devices
+
 ROWS, LENGTH, PREDICTIONS, WIDTH, HIDDEN, PIECES = 16, 24, 20, 32, 96, 1024
 SIZES = [
     f"phases.main.batch={ROWS}",

@@ -10,6 +10,8 @@ from small import SMALL, overrides, write_corpus
 
 from bert_jax import config, pretrain, schedule, tokenizer, trained
 
+pytestmark = pytest.mark.slow  # each compiles programs for eight devices
+
 BATCHES = {"small": 8, "medium": 16, "large": 32}
 LENGTHS = {"length": 32, "predictions": 5}
 
@@ -75,7 +77,6 @@ def test_the_schedule_goes_on_in_steps(world):
     np.testing.assert_allclose(found, [rate(step) for step in range(9)], rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_the_same_command_on_fewer_devices_goes_on_alike(world, tmp_path, capsys):
     """Rows over two devices instead of eight, from the third step on: other micro-batches, the same numbers."""
     shutil.copytree(world / "run", tmp_path / "run")
