@@ -31,7 +31,7 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
 
     from bert_jax import batch as batches
     from bert_jax.data import store, stream
-    from bert_jax.data.index import Indexes
+    from bert_jax.data.packing import Epochs
 
     begin = time.perf_counter()
     opened = store.open_store(directory)
@@ -39,7 +39,9 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
     word_starts = np.arange(opened.manifest["vocabulary"]) % 3 > 0
     spec = stream.Spec(1, 0, 128, 256, 20, "nsp", "token", 0.15, 0.8, 0.1, 0.1)._replace(**changes)
     if epoch:
-        offset += epoch * stream.steps_per_epoch(Indexes(opened, "train", spec.rules), spec)
+        offset += epoch * stream.steps_per_epoch(
+            Epochs(opened, "train", spec.rules, spec.sequences), spec
+        )
     made = stream.train_batches(opened, word_starts, spec, offset, offset + (steps or 10**9))
     next_batch = next(made)
     first, tokens, now = time.perf_counter() - begin, 0, time.perf_counter()

@@ -36,25 +36,30 @@ def shapes(batch: int, length: int, predictions: int, sequences: int = 1) -> dic
     }
 
 
-def synthetic(batch: int, length: int, predictions: int, vocabulary: int, seed: int = 0) -> dict:
-    """Full rows of random tokens with two segments, every prediction used: for timing and tests."""
+def synthetic(
+    batch: int, length: int, predictions: int, vocabulary: int, seed: int = 0, sequences: int = 1
+) -> dict:
+    """Full rows of random tokens, in `sequences` pairs of about the same length, every prediction used: for timing and
+    tests."""
     draw = np.random.default_rng(seed)
-    columns = np.broadcast_to(np.arange(length, dtype=np.int32), (batch, length))
+    starts = -(-np.arange(sequences + 1) * length // sequences)
+    owner = np.broadcast_to(np.arange(length) * sequences // length, (batch, length))
+    positions = np.arange(length) - starts[owner]
     order = np.argsort(draw.random((batch, length - 2)), axis=1)[:, :predictions] + 1
     arrays = dict(
         tokens=draw.integers(5, vocabulary, (batch, length)),
-        segments=columns >= length // 2,
-        positions=columns,
-        sequence_ids=np.ones((batch, length)),
+        segments=positions >= np.diff(starts)[owner] // 2,
+        positions=positions,
+        sequence_ids=owner + 1,
         masked_positions=np.sort(order, axis=1),
         masked_targets=draw.integers(5, vocabulary, (batch, predictions)),
         masked_weights=np.ones((batch, predictions)),
-        cls_positions=np.zeros((batch, 1)),
-        pair_labels=draw.integers(0, 2, (batch, 1)),
-        pair_weights=np.ones((batch, 1)),
+        cls_positions=np.broadcast_to(starts[:-1], (batch, sequences)),
+        pair_labels=draw.integers(0, 2, (batch, sequences)),
+        pair_weights=np.ones((batch, sequences)),
         rows=np.arange(batch),
     )
-    expected = shapes(batch, length, predictions)
+    expected = shapes(batch, length, predictions, sequences)
     return {name: np.asarray(array, expected[name].dtype) for name, array in arrays.items()}
 
 

@@ -22,6 +22,16 @@ class Trainer(NamedTuple):
     evaluate: dict  # {phase: (params, batch) -> (metrics, terms)}
 
 
+def make_mesh(config, phases: list[configs.Phase]) -> jax.sharding.Mesh:
+    """The mesh of a config, over which its model and the batches of these phases divide; raises BadInput."""
+    mesh = sharding.make_mesh(config.mesh)
+    sharding.check_model(mesh, config.model)
+    for phase in phases:
+        count = sharding.micro_batches(mesh, phase.batch, config.train)
+        sharding.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
+    return mesh
+
+
 def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
     """Compiles every phase before the first step, so that nothing can fail to compile days later."""
     objective = base.make(config, vocabulary)
@@ -46,20 +56,23 @@ def compile_phases(config, mesh, objective, update, shapes, places) -> tuple[dic
         objective=objective,
         optimizer=update,
         seed=config.seed,
-        micro_batches=config.train.micro_batches,
+        summed=sharding.summed(mesh, config.gradient_dtype),
     )
     results = places, sharding.replicated(mesh)
-    train = jax.jit(train, donate_argnums=0, out_shardings=results)
     state = sharding.placed(shapes, places)
     programs, evaluators = {}, {}
     for phase in configs.phases(config):
-        rows = batch_shapes(mesh, phase, phase.batch)
-        programs[phase.name] = train.lower(state, rows).compile()
-        rows = batch_shapes(mesh, phase, evaluate.batch_size(config, phase, mesh))
+        count = sharding.micro_batches(mesh, phase.batch, config.train)
+        function = partial(train, micro_batches=count)
+        function = jax.jit(function, donate_argnums=0, out_shardings=results)
+        rows = batch_shapes(mesh, phase, phase.batch, phase.sequences)
+        programs[phase.name] = function.lower(state, rows).compile()
+        # Held-out rows are never packed, see stream.Heldout.
+        rows = batch_shapes(mesh, phase, evaluate.batch_size(config, phase, mesh), sequences=1)
         evaluators[phase.name] = evaluate.compile_step(objective, mesh, state.params, rows)
     return programs, evaluators
 
 
-def batch_shapes(mesh, phase, rows: int) -> dict:
-    shapes = batch.shapes(rows, phase.length, phase.predictions)
+def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:
+    shapes = batch.shapes(rows, phase.length, phase.predictions, sequences)
     return sharding.placed(shapes, {name: sharding.rows(mesh) for name in shapes})

@@ -10,22 +10,21 @@ from bert_jax import metrics, sharding
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-def facts(config, store, vocabulary, trainer) -> dict:
+def facts(config, data, trainer) -> dict:
+    """What run.json says; data as in feed.py."""
+    vocabulary = data.vocabulary
     params = trainer.shapes.params
     devices = trainer.mesh.devices.flatten()
     phases = {
-        phase.name: {
-            "tokens_per_step": phase.batch * phase.length,
-            "flops_per_step": step_flops(config, vocabulary.size, phase),
-        }
+        phase.name: phase_facts(config, vocabulary.size, phase, trainer.mesh)
         for phase in configs.phases(config)
     }
     return {
         "parameters": metrics.count(params, vocabulary.size),
         "encoder_parameters": metrics.count({"encoder": params["encoder"]}, vocabulary.size),
-        "unigram_entropy": store.manifest["unigram_entropy"],
+        "unigram_entropy": data.unigram_entropy,
         "vocabulary": vocabulary._asdict(),
-        "store_fingerprint": store.fingerprint,
+        "store_fingerprint": data.fingerprint,
         "versions": versions(),
         "devices": [device.device_kind for device in devices],
         "mesh": dict(trainer.mesh.shape),
@@ -38,23 +37,45 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
 
 
+def phase_facts(config, vocabulary: int, phase, mesh) -> dict:
+    parts = sharding.micro_batches(mesh, phase.batch, config.train)
+    return {
+        "tokens_per_step": phase.batch * phase.length,
+        "flops_per_step": step_flops(config, vocabulary, phase),
+        "micro_batches": parts,
+        # That a device computes at once.
+        "rows_per_chip": phase.batch // (sharding.axis_size(mesh, sharding.ROWS) * parts),
+    }
+
+
 def step_flops(config, vocabulary: int, phase) -> float:
-    row = metrics.row_flops(config.model, vocabulary, phase.length, phase.predictions)
-    return row * phase.batch
+    shape = phase.length, phase.predictions, phase.sequences
+    return metrics.row_flops(config.model, vocabulary, *shape) * phase.batch
 
 
 def describe(config, facts: dict) -> str:
     """The head of the log."""
     model, entropy = config.model, facts["unigram_entropy"]
     kinds = ", ".join(sorted(set(facts["devices"])))
-    head = (
+    lines = [
         f"{model.name} {model.layers} x {model.width}, {facts['parameters']:,} parameters, objective "
         f"{config.objective.name}, {config.dtype} on {len(facts['devices'])} x {kinds}"
-    )
-    if config.objective.name != "mlm":
-        return head
-    untrained = math.log(facts["vocabulary"]["size"])
+    ]
+    lines += [
+        describe_phase(phase, facts["phases"][phase.name]) for phase in configs.phases(config)
+    ]
+    if config.objective.name == "mlm":
+        untrained = math.log(facts["vocabulary"]["size"])
+        lines.append(
+            f"yardsticks: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] "
+            f"positions for frequencies alone; pair loss {math.log(2):.2f} untrained"
+        )
+    return "\n".join(lines)
+
+
+def describe_phase(phase, facts: dict) -> str:
+    parts = facts["micro_batches"]
     return (
-        f"{head}\nyardsticks: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] "
-        f"positions for frequencies alone; pair loss {math.log(2):.2f} untrained"
+        f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows of {phase.length} tokens in "
+        f"{parts} micro-batch{'es' if parts > 1 else ''}, {facts['rows_per_chip']} rows a device at once"
     )

@@ -26,6 +26,7 @@ PURPOSES = (
     "swap",
     "copies",
     "words",
+    "packed_order",
 )
 PURPOSE = {name: number for number, name in enumerate(PURPOSES)}
 

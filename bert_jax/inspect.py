@@ -1,25 +1,27 @@
-"""The batch at a step, as the model will see it."""
+"""The batch at a step, as the model will see it; and the batches of many steps, saved."""
 
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax import batch, tokenizer
+from bert_jax import batch, save_batches, tokenizer
 from bert_jax import config as configs
-from bert_jax.data import prepare, stream
 from bert_jax.errors import BadInput
+from bert_jax.feed import StoreFeed, import_stream, open_feed
 
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
-    """The batch that step `step` trains on: its phase, sha256, fill, pair_ratio, masked_per_row, and texts of rows."""
+    """The batch that step `step` trains on: its phase, sha256, fill, pair_ratio, pairs_per_row, masked_per_row, and the
+    texts of its rows, pair by pair."""
     total = configs.total_steps(config)
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: the run has the steps 0 to {total - 1}")
-    prepare.prepare(config, log)
-    store = prepare.open_or_refuse(config)
-    words = tokenizer.load(store.path / "tokenizer")
+    feed = open_feed(config) if config.batches else prepared(config, log)
+    words = tokenizer.load(feed.path / "tokenizer")
     phase = next(phase for phase in configs.phases(config) if step < phase.last)
-    local = step - phase.first
-    spec = stream.spec(config, phase.name)
-    arrays = next(stream.train_batches(store, words.word_starts, spec, local, local + 1))
+    arrays = next(feed.train(phase, step, step + 1))
     weights = arrays["pair_weights"].sum()
     return {
         "step": step,
@@ -27,30 +29,60 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
         "sha256": batch.digest(arrays),
         "fill": float((arrays["sequence_ids"] > 0).mean()),
         "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
+        "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
         "masked_per_row": float(arrays["masked_weights"].sum() / phase.batch),
-        "rows": [show(arrays, row, words) for row in range(min(rows, phase.batch))],
+        "rows": [
+            text for row in range(min(rows, phase.batch)) for text in show(arrays, row, words)
+        ],
     }
 
 
-def show(arrays: dict, row: int, words) -> str:
-    """The pieces of a row; a masked position reads {shown<target}, or {target} where it was kept."""
+def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callable) -> dict:
+    """Saves the batches of steps first..last-1 for machines without TensorFlow; see save_batches.save."""
+    save_batches.check(config, first, last, directory)
+    if config.batches:
+        raise BadInput(f"config.batches={config.batches}: batches are saved from the store")
+    feed = prepared(config, log)
+    feed.check(first)
+    if config.store_hashes:
+        feed.check_hashes()
+    return save_batches.save(feed, first, last, directory, log)
+
+
+def prepared(config: ConfigDict, log: Callable) -> StoreFeed:
+    """The store of the config, prepared first if it is missing."""
+    from bert_jax.data import prepare
+
+    import_stream()
+    prepare.prepare(config, log)
+    return StoreFeed(config, prepare.open_or_refuse(config))
+
+
+def show(arrays: dict, row: int, words) -> list[str]:
+    """The pieces of each pair of a row; a masked position reads {shown<target}, or {target} where it was kept."""
     used = arrays["masked_weights"][row] > 0
     positions = arrays["masked_positions"][row][used]
     targets = dict(zip(positions, arrays["masked_targets"][row][used], strict=True))
-    pieces = []
-    for place in range(int((arrays["sequence_ids"][row] > 0).sum())):
-        shown = words.readable(arrays["tokens"][row, place])
-        if place in targets:
-            target = words.readable(targets[place])
-            shown = f"{{{target}}}" if shown == target else f"{{{shown}<{target}}}"
-        pieces.append(shown)
-    label = f" label {arrays['pair_labels'][row, 0]}" if arrays["pair_weights"][row, 0] else ""
-    return f"row {row}{label}: {' '.join(pieces)}"
+    owners, texts = arrays["sequence_ids"][row], []
+    for pair in range(owners.max()):
+        pieces = []
+        for place in np.flatnonzero(owners == pair + 1):
+            shown = words.readable(arrays["tokens"][row, place])
+            if place in targets:
+                target = words.readable(targets[place])
+                shown = f"{{{target}}}" if shown == target else f"{{{shown}<{target}}}"
+            pieces.append(shown)
+        weight, label = arrays["pair_weights"][row, pair], arrays["pair_labels"][row, pair]
+        number = f".{pair + 1}" if arrays["pair_weights"].shape[1] > 1 else ""
+        texts.append(f"row {row}{number}{f' label {label}' if weight else ''}: {' '.join(pieces)}")
+    return texts
 
 
 def describe(values: dict) -> str:
     ratio = values["pair_ratio"]
     pairs = "" if ratio is None else f"  label 1 {ratio:.3f}"
+    if values["pairs_per_row"] > 1:
+        pairs = f"  pairs a row {values['pairs_per_row']:.2f}{pairs}"
     head = (
         f"step {values['step']} (phase {values['phase']})  fill {values['fill']:.3f}{pairs}  "
         f"masked a row {values['masked_per_row']:.2f}  sha256 {values['sha256']}"

@@ -22,7 +22,6 @@ EXIT_CODES = """exit codes: 0 done, 1 failed, 2 bad input, 75 preempted after sa
 
 def main(arguments: list[str] | None = None) -> int:
     arguments, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(arguments)
     # TensorFlow announces itself at import in several lines; its errors stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -31,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     ):  # a terminal that lacks a character gets its number
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        options = parser().parse_args(arguments)
         check_json(options)
         code = options.command(options, overrides)
         sys.stdout.flush()
@@ -66,8 +66,15 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
     return rest, overrides
 
 
+class Parser(argparse.ArgumentParser):
+    """One whose errors are a line, as all others."""
+
+    def error(self, message: str):
+        raise BadInput(f"{message}; see {self.prog} --help")
+
+
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         "bert-jax",
         description=DESCRIPTION,
         epilog=EXIT_CODES,
@@ -93,8 +100,21 @@ def parser() -> argparse.ArgumentParser:
         "--json",
         dict(metavar="FILE", help="also write the results here; - is standard output"),
     )
-    rows = "--rows", dict(type=positive, default=4, help="rows to show")
-    step = "--step", needed | dict(type=int)
+    rows = "--rows", dict(type=positive, help="rows to show; default: 4")
+    step = "--step", dict(type=int, help="the step whose batch is shown")
+    steps = "--steps", dict(metavar="A:B", help="the steps A to B - 1, whose batches are saved")
+    save = (
+        "--save",
+        dict(type=Path, metavar="DIR", help="directory to save batches to, with --steps"),
+    )
+    of_phase = "--phase", dict(metavar="NAME", help="of the config; default: all, one by one")
+    batches = (
+        "--batches",
+        dict(
+            metavar="DIR", help="saved batches, or synthetic; default: the config's, or synthetic"
+        ),
+    )
+    timed = "--steps", dict(type=positive, default=10, help="timed steps; default: %(default)s")
     model = (
         "--model",
         needed | dict(type=Path, help="directory of a run, or of another program's model"),
@@ -121,7 +141,8 @@ def parser() -> argparse.ArgumentParser:
     add(prepare_command, config, as_json)
     add(pretrain_command, config, run)
     add(config_command, config, as_json)
-    add(inspect_command, config, step, rows, as_json)
+    add(inspect_command, config, step, rows, steps, save, as_json)
+    add(benchmark_command, config, of_phase, batches, timed, as_json)
     add(status_command, run, as_json)
     add(evaluate_command, measured, models, on_text, as_json)
     add(verify_command, store, as_json)
@@ -165,14 +186,26 @@ def finite(values):
 
 
 def positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number from 1")
     return int(text)
+
+
+def interval(text: str) -> tuple[int, int]:
+    """A and B of "A:B"."""
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal()):
+        raise BadInput(f"--steps {text}: expected A:B, the steps A to B - 1")
+    return int(first), int(last)
 
 
 def tell(text: str) -> None:
     """Progress, apart from the results on standard output."""
     print(text, file=sys.stderr, flush=True)
+
+
+def silent(text: str) -> None:
+    """What `tell` is in processes that do not speak."""
 
 
 def refuse(overrides) -> None:
@@ -219,12 +252,34 @@ def config_command(options, overrides) -> int:
 
 
 def inspect_command(options, overrides) -> int:
-    """Show the batch of a step: rows, masks, fill, pair ratio, SHA-256."""
+    """Show the batch of a step (rows, masks, fill, pair ratio, SHA-256), or save the batches of many."""
+    showing = options.step is not None
+    if showing == (options.steps is not None) or showing == (options.save is not None):
+        raise BadInput("inspect: expected --step N, or --steps A:B and --save DIR")
+    if options.rows and not showing:
+        raise BadInput(f"--rows {options.rows}: rows are shown of one step, with --step N")
     config = load(options, overrides)
-    from bert_jax import inspect
+    from bert_jax import inspect, save_batches
 
-    values = inspect.inspect(config, options.step, options.rows, tell)
-    return show(options, values, inspect.describe(values))
+    if showing:
+        values = inspect.inspect(config, options.step, options.rows or 4, tell)
+        return show(options, values, inspect.describe(values))
+    values = inspect.save(config, *interval(options.steps), options.save, tell)
+    return show(options, values, save_batches.describe(values))
+
+
+def benchmark_command(options, overrides) -> int:
+    """Time the training step of each phase on the devices that are here; needs no text and no workdir."""
+    config = load(options, overrides)
+    from bert_jax import benchmark, cluster
+
+    batches = options.batches or config.batches or benchmark.SYNTHETIC
+    with cluster.joined(config.distributed) as processes:
+        speaks = processes.is_main
+        values = benchmark.benchmark(
+            config, batches, options.phase, options.steps, tell if speaks else silent, processes
+        )
+        return show(options, values, benchmark.describe(values)) if speaks else 0
 
 
 def status_command(options, overrides) -> int:

@@ -34,14 +34,15 @@ def means(metrics: dict) -> dict[str, float]:
     }
 
 
-def row_flops(model, vocabulary: int, length: int, predictions: int) -> float:
+def row_flops(model, vocabulary: int, length: int, predictions: int, sequences: int = 1) -> float:
     """Floating-point operations of a training step, a row: three times the matrix products of the forward pass.
 
-    Only the masked positions meet the vocabulary. Remat and dropout do not count.
+    Only the masked positions meet the vocabulary. Remat and dropout do not count; the attention of one packed pair to
+    another does, which is computed before it is masked.
     """
     width, hidden = model.width, model.feed_forward or 4 * model.width
     layer = (8 * width**2 + 4 * width * hidden) * length + 4 * length**2 * width
-    head = 2 * predictions * (width**2 + width * vocabulary) + 2 * width**2
+    head = 2 * predictions * (width**2 + width * vocabulary) + 2 * sequences * width**2
     return 3.0 * (model.layers * layer + head)
 
 

@@ -17,9 +17,26 @@ def make(config, rate) -> optax.GradientTransformation:
 
 
 def adam(config) -> optax.GradientTransformation:
-    if config.bias_correction:
-        return optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
-    return scale_by_uncorrected_adam(config.beta1, config.beta2, config.epsilon)
+    scale = optax.scale_by_adam if config.bias_correction else scale_by_uncorrected_adam
+    inner = scale(config.beta1, config.beta2, config.epsilon)
+    return inner if config.moment_dtype == "float32" else keep_moment_as(inner, config.moment_dtype)
+
+
+def keep_moment_as(inner: optax.GradientTransformation, dtype) -> optax.GradientTransformation:
+    """An Adam whose first moment is kept in `dtype` between steps and computed with in float32.
+
+    (The `mu_dtype` of optax multiplies by beta1 in that dtype and rounds twice.)
+    """
+
+    def stored(state):
+        return state._replace(mu=optax.tree.cast(state.mu, dtype))
+
+    def update(gradients, state, params=None):
+        state = state._replace(mu=optax.tree.cast(state.mu, jnp.float32))
+        updates, state = inner.update(gradients, state, params)
+        return updates, stored(state)
+
+    return optax.GradientTransformation(lambda params: stored(inner.init(params)), update)
 
 
 def adafactor(config) -> optax.GradientTransformation:

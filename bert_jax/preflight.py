@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as configs
+from bert_jax import sharding
 from bert_jax.errors import BadInput
 
 LEAST_FILL = 0.5
@@ -34,7 +35,8 @@ def preflight(config, store, word_starts) -> list[str]:
     for phase in configs.phases(config):
         rows = survey.survey_rows(store, stream.spec(config, phase.name))
         warnings += check_rows(config, phase, rows, numbers.single)
-        fills.append(f"{phase.name} {rows.fill:.0%} full, {rows.pair_ratio:.0%} label 1")
+        packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.sequences > 1 else ""
+        fills.append(f"{phase.name} {rows.fill:.0%} full{packed}, {rows.pair_ratio:.0%} label 1")
     apart = f"none of {numbers.heldout:,} held-out documents among {numbers.train:,} training ones"
     summary = f"rows {'; '.join(fills)}; {apart}"
     return [f"preflight: {line}" for line in [*warnings, summary]]
@@ -45,6 +47,20 @@ def check_place(config, directory: Path, state_shapes) -> list[str]:
     check_writing(directory)
     warnings = check_disk(config, directory, checkpoint_bytes(state_shapes))
     return [f"preflight: {line}" for line in warnings]
+
+
+def check_micro_batches(config, mesh) -> list[str]:
+    """Warnings about phases whose rows divide into far smaller parts than a device could compute at once."""
+    warnings, most = [], config.train.rows_per_chip
+    for phase in configs.phases(config):
+        rows = phase.batch // sharding.axis_size(mesh, sharding.ROWS)
+        parts = sharding.micro_batches(mesh, phase.batch, config.train)
+        if parts > 1 and 2 * rows // parts <= most:
+            warnings.append(
+                f"preflight: phases.{phase.name}.batch={phase.batch}: {rows} rows a device are computed in {parts}"
+                f" parts of {rows // parts}, no larger equal ones have at most train.rows_per_chip={most} rows"
+            )
+    return warnings
 
 
 def check_writing(directory: Path) -> None:
@@ -120,7 +136,8 @@ def check_rows(config, phase, rows, single: float) -> list[str]:
     if rows.fill < LEAST_FILL:
         warnings.append(
             f"rows are {rows.fill:.0%} full, the rest is padding: documents are short for {key}.length="
-            f"{phase.length}; a smaller length wastes less"
+            f"{phase.length}; a smaller length wastes less, and so do several pairs in a row (now"
+            f" {key}.sequences={phase.sequences})"
         )
     if rows.given < (1 - CUT) * rows.wanted:
         warnings.append(
@@ -137,9 +154,9 @@ def check_rows(config, phase, rows, single: float) -> list[str]:
 
 
 def check_pairs(config, phase, rows, single: float) -> list[str]:
-    """Whether there is something to learn from pairs; of a few rows nothing can be said."""
+    """Whether there is something to learn from pairs; of a few nothing can be said."""
     pairs, ratio = config.objective.pairs, rows.pair_ratio
-    if pairs == "none" or rows.rows < FEW:
+    if pairs == "none" or rows.pairs < FEW:
         return []
     cause = (
         f"{single:.0%} of the documents have one sentence; check corpus.format and corpus.sentences"
@@ -148,7 +165,7 @@ def check_pairs(config, phase, rows, single: float) -> list[str]:
     )
     if ratio in (0.0, 1.0):
         raise BadInput(
-            f"config.objective.pairs={pairs!r}: all {rows.rows} rows looked at have the label {ratio:.0f}, so there"
+            f"config.objective.pairs={pairs!r}: all {rows.pairs} pairs looked at have the label {ratio:.0f}, so there"
             f" is nothing to learn: {cause}, or set objective.pairs=none"
         )
     if ratio > MOST_RANDOM:
@@ -159,5 +176,6 @@ def check_pairs(config, phase, rows, single: float) -> list[str]:
 
 
 def most(config, phase) -> int:
-    """Masked positions of a full row."""
-    return max(1, round(config.objective.mask_rate * phase.length))
+    """Masked positions of a full row: each pair has its own, rounded."""
+    rate, pairs = config.objective.mask_rate, phase.sequences
+    return max(pairs, math.floor(rate * phase.length + pairs / 2))

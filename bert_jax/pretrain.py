@@ -3,47 +3,40 @@
 What is computed lives in step.py and the objective, what is told in report.py; this file puts them in order.
 """
 
+import contextlib
 import math
 import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import (
     checkpoint,
+    cluster,
     evaluate,
     facts,
     metrics,
     preflight,
     report,
+    resume,
     runtime,
     sharding,
-    tokenizer,
     trained,
     workdir,
 )
 from bert_jax import config as configs
-from bert_jax.build import Trainer, build
-from bert_jax.data import store as stores
-from bert_jax.data.store import Store
+from bert_jax.build import Trainer, build, make_mesh
+from bert_jax.cluster import Cluster
 from bert_jax.errors import BadInput
-from bert_jax.objectives.base import Vocabulary
+from bert_jax.feed import SavedFeed, StoreFeed, open_feed
 
 STATES = {0: "done", runtime.PREEMPTED: "preempted", runtime.INTERRUPTED: "interrupted"}
 
-
-class Data(NamedTuple):
-    """What the loop reads."""
-
-    store: Store
-    word_starts: np.ndarray
-    vocabulary: Vocabulary
+Data = StoreFeed | SavedFeed
 
 
 def pretrain(config: ConfigDict, directory: Path) -> int:
@@ -51,51 +44,91 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
 
     Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving.
     """
-    config = runtime.start(config)
-    # Saved with its whole path, so that the run can be used from anywhere.
-    config.store = str(Path(config.store).absolute())
-    mesh = check(config, directory)
-    total, newest = configs.total_steps(config), checkpoint.newest(directory / "checkpoints")
-    if newest == total and (directory / "summary.json").is_file():
+    with cluster.joined(config.distributed) as processes:
+        config = runtime.start(config)
+        # Where processes met is not part of the run.
+        config.distributed = configs.base().distributed
+        # Saved with its whole path, so that the run can be used from anywhere.
+        config.store = str(Path(config.store).absolute())
+        config.batches = config.batches and str(Path(config.batches).absolute())
+        return pretrain_together(config, directory, processes)
+
+
+def pretrain_together(config: ConfigDict, directory: Path, processes: Cluster) -> int:
+    """The same in every process of the run; the exit code."""
+    processes.agree(config)
+    newest = newest_checkpoint(directory, processes)
+    mesh, total = check(config, directory, newest), configs.total_steps(config)
+    summarized = processes.from_main((directory / "summary.json").is_file())
+    if newest == total and summarized:
         print(f"{directory}: done already, {total} steps")
         return 0
-    data = open_data(config, directory)
-    with runtime.stop_signals() as stop, ThreadPoolExecutor(1) as beside:
+    data = open_data(config, directory, newest)
+    processes.compare({"config.store: fingerprint": data.fingerprint})
+    with runtime.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
         # The hashes of a large store take as long as the compiler does.
-        sound = beside.submit(check_hashes, config, data.store)
+        sound = beside.submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary)
         sound.result()
-        with workdir.locked(directory):
-            if checkpoint.newest(directory / "checkpoints") != newest:
-                raise BadInput(f"--workdir {directory}: another process has trained in it just now")
-            for path in checkpoint.set_aside(directory / "checkpoints"):
-                print(f"{path}: renamed, not a whole checkpoint")
-            lines = preflight.check_place(config, directory, trainer.shapes)
-            if not newest:
-                lines += preflight.preflight(config, data.store, data.word_starts)
-            print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
-            write_run(config, directory, data, trainer)
-            with report.Reporter(directory, newest or 0, total, config.bands) as reporter:
-                try:
-                    code = Loop(config, directory, data, trainer, reporter).run(stop)
-                except BaseException as error:
-                    reporter.failed(error)
-                    raise
-                reporter.status(STATES[code])
+        with contextlib.ExitStack() as held:
+            reporter = report.Silent()
+            if processes.is_main:
+                held.enter_context(workdir.locked(directory))
+                prepare_workdir(config, directory, data, trainer, newest)
+                reporter = report.Reporter(directory, newest or 0, total, config.bands)
+            held.enter_context(reporter)
+            processes.on_failure = reporter.failed
+            workdir.check_shared(directory, processes)
+            try:
+                loop = Loop(config, directory, data, trainer, reporter, processes)
+                code = loop.run(newest, stop)
+            except BaseException as error:
+                code = runtime.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+                reporter.failed(f"{type(error).__name__}: {error}", code)
+                raise
+            reporter.status(STATES[code])
     return code
 
 
-def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
+def newest_checkpoint(directory: Path, processes: Cluster) -> int | None:
+    """The newest step as process 0 sees it, once all see it: some file systems show a new file late to other hosts."""
+    place, deadline = directory / "checkpoints", time.monotonic() + workdir.SEEN
+    newest = processes.from_main(checkpoint.newest(place))
+    seen = newest if processes.is_main else checkpoint.newest(place)
+    while seen != newest and time.monotonic() < deadline:
+        time.sleep(0.1)
+        seen = checkpoint.newest(place)
+    found = processes.gather([seen, str(directory)])
+    for number, (step, there) in enumerate(found):
+        if step != newest:
+            raise BadInput(
+                f"--workdir {there}: its newest checkpoint is {step} in process {number}, {newest} in process 0, whose"
+                f" --workdir is {found[0][1]}"
+            )
+    return newest
+
+
+def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, newest) -> None:
+    """All that is refused or written once the workdir is ours, up to the first step."""
+    if checkpoint.newest(directory / "checkpoints") != newest:
+        raise BadInput(f"--workdir {directory}: another process has trained in it just now")
+    for path in checkpoint.set_aside(directory / "checkpoints"):
+        print(f"{path}: renamed, not a whole checkpoint")
+    lines = preflight.check_place(config, directory, trainer.shapes)
+    lines += preflight.check_micro_batches(config, trainer.mesh)
+    if not newest:
+        lines += data.preflight()
+    print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
+    write_run(config, directory, data, trainer)
+
+
+def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding.Mesh:
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
-    mesh = sharding.make_mesh(config.mesh)
-    for phase in configs.phases(config):
-        key = f"phases.{phase.name}.batch"
-        sharding.check_rows(mesh, phase.batch, config.train.micro_batches, key)
+    mesh = make_mesh(config, configs.phases(config))
     workdir.check(directory)
-    step = checkpoint.newest(directory / "checkpoints")
     if step is not None:
         old = configs.read(directory / "config.json")
-        refused = configs.refusals(old, config, step)
+        refused = resume.refusals(old, config, step)
         if refused:
             raise BadInput(f"{directory}: a run of another config: {'; '.join(refused)}")
         before, now = configs.total_steps(old), configs.total_steps(config)
@@ -104,37 +137,25 @@ def check(config: ConfigDict, directory: Path) -> jax.sharding.Mesh:
     return mesh
 
 
-def open_data(config: ConfigDict, directory: Path) -> Data:
-    """The store, prepared first if it is missing, and every phase's rows checked."""
-    from bert_jax.data import prepare, stream
-
-    if not (Path(config.store) / "manifest.json").is_file():
-        if jax.process_count() > 1:
-            raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
-        prepare.prepare(config)
-    store = prepare.open_or_refuse(config)
-    step = checkpoint.newest(directory / "checkpoints")
+def open_data(config: ConfigDict, directory: Path, step: int | None) -> Data:
+    """What the run reads from its newest checkpoint on, if it is that of the run: a missing store is prepared first."""
+    data = open_feed(config, step or 0)
     if step is not None:
-        trained.check_store(directory, workdir.read_json(directory / "run.json"), step, store)
-    vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
-    word_starts = tokenizer.load(store.path / "tokenizer").word_starts
-    for phase in configs.phases(config):
-        for split in store.splits:
-            stream.check(store, split, word_starts, stream.spec(config, phase.name))
-    return Data(store, word_starts, vocabulary)
+        trained.check_store(directory, workdir.read_json(directory / "run.json"), step, data)
+    return data
 
 
-def check_hashes(config: ConfigDict, store: Store) -> None:
-    """Raises BadInput where a file of the store is not what was prepared."""
+def check_hashes(config: ConfigDict, data: Data) -> None:
+    """Raises BadInput where a file that is read is not what was written."""
     if config.store_hashes:
-        stores.open_store(store.path, hashes=True)
+        data.check_hashes()
 
 
 def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer) -> None:
     """What a workdir holds before the first step, and the head of the log."""
     configs.save(config, directory / "config.json")
-    shutil.copytree(data.store.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
-    values = facts.facts(config, data.store, data.vocabulary, trainer)
+    shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
+    values = facts.facts(config, data, trainer)
     if (directory / "run.json").is_file():
         before = workdir.read_json(directory / "run.json")
         values |= {key: before[key] for key in ("imported", "fresh") if key in before}
@@ -151,38 +172,39 @@ def is_due(step: int, every: int) -> bool:
 class Loop:
     """One pass through the steps that are left."""
 
-    def __init__(self, config, directory: Path, data: Data, trainer: Trainer, reporter):
+    def __init__(self, config, directory: Path, data: Data, trainer: Trainer, reporter, processes):
         self.config, self.directory, self.data = config, directory, data
-        self.trainer, self.reporter = trainer, reporter
+        self.trainer, self.reporter, self.processes = trainer, reporter, processes
         self.phases = configs.phases(config)
         self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.started = time.monotonic()  # of the interval that the next report is about
 
-    def run(self, stop) -> int:
+    def run(self, newest: int | None, stop) -> int:
+        """Trains from the checkpoint `newest` on; the exit code."""
         keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every
         with (
             jax.set_mesh(self.trainer.mesh),
             checkpoint.manager(self.directory / "checkpoints", *keep) as self.checkpoints,
+            self.processes.ending_together(),  # before the manager waits for what others have to save
         ):
-            step, state = self.restore()
+            step, state = self.restore(newest)
             self.reporter.start(step)
-            imported = step == 0 and checkpoint.newest(self.directory / "checkpoints") == 0
+            stopped = stop.asked(step)
             # Of what was imported, on this text: the yardstick for all that follows.
-            if imported and not self.is_evaluated(0) and not stop.code:
+            if newest == 0 and not stopped and not self.is_evaluated(0):
                 self.evaluate(self.phases[0], 0, state.params)
             for phase in self.phases:
-                if step < phase.last and not stop.code:
-                    step, state = self.run_phase(phase, step, state, stop)
+                if step < phase.last and not stopped:
+                    step, state, stopped = self.run_phase(phase, step, state, stop)
             self.checkpoints.wait_until_finished()
             if step < self.phases[-1].last:
                 return stop.code
             self.finish(step, state.params)
             return 0
 
-    def restore(self):
-        """(step, state) of the newest checkpoint, or of the start."""
-        step = checkpoint.newest(self.directory / "checkpoints")
+    def restore(self, step: int | None):
+        """(step, state) of the checkpoint at `step`, or of the start."""
         if step is None:
             return 0, self.trainer.initialize()
         shapes, places = self.trainer.shapes, self.trainer.places
@@ -197,7 +219,7 @@ class Loop:
 
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; reports are fetched one dispatch late."""
-        train = self.trainer.train[phase.name]
+        train, stopped = self.trainer.train[phase.name], False
         sums, due, self.started = None, None, time.monotonic()
         for rows in self.batches(phase, step):
             state, values = train(state, rows)
@@ -211,7 +233,7 @@ class Loop:
             sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
             # Asked once a step: a signal that comes later is answered after the next one, saved like this one.
-            stopped = bool(stop.code)
+            stopped = stop.asked(step)
             last = stopped or step == phase.last
             if last or is_due(step, self.config.log.every):
                 sums, due = None, (phase, step, sums)
@@ -227,24 +249,13 @@ class Loop:
                 self.evaluate(phase, step, state.params)
             if stopped:
                 break
-        return step, state
+        return step, state, stopped
 
     def batches(self, phase, step: int) -> Iterator[dict]:
         """Global batches of a phase from `step` on, made from this host's rows."""
-        from bert_jax.data import stream
-
-        mesh, data = self.trainer.mesh, self.data
+        mesh = self.trainer.mesh
         positions = sharding.host_rows(mesh, phase.batch)
-        spec = stream.spec(self.config, phase.name)
-        local = stream.train_batches(
-            data.store,
-            data.word_starts,
-            spec,
-            step - phase.first,
-            phase.last - phase.first,
-            positions,
-        )
-        for arrays in local:
+        for arrays in self.data.train(phase, step, phase.last, positions):
             yield sharding.to_devices(mesh, arrays, positions, phase.batch)
 
     def report(self, phase, step: int, sums) -> None:
@@ -269,11 +280,10 @@ class Loop:
         self.reporter.report(step, "train", values)
 
     def evaluate(self, phase, step: int, params) -> None:
-        started, data = time.monotonic(), self.data
+        started = time.monotonic()
         if phase.name not in self.heldout:
-            self.heldout[phase.name] = evaluate.Heldout(
-                data.store, data.word_starts, self.config, phase, self.trainer.mesh
-            )
+            heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
+            self.heldout[phase.name] = heldout
         rows = self.heldout[phase.name]
         values = evaluate.over(self.trainer.evaluate[phase.name], params, rows)
         seconds = time.monotonic() - started
@@ -281,8 +291,7 @@ class Loop:
         self.started += seconds
 
     def is_evaluated(self, step: int) -> bool:
-        lines = report.read_lines(self.directory / "metrics.jsonl")
-        return any((line["step"], line["split"]) == (step, "heldout") for line in lines)
+        return self.processes.from_main(self.reporter.has(step, "heldout"))
 
     def save(self, step: int, state) -> None:
         started = time.monotonic()
@@ -290,18 +299,7 @@ class Loop:
         self.started += time.monotonic() - started
 
     def finish(self, step: int, params) -> None:
-        """The last evaluation, and summary.json: the last numbers of each split, the seconds of all starts together."""
-        path = self.directory / "metrics.jsonl"
+        """The last evaluation, and the summary."""
         if not self.is_evaluated(step):
             self.evaluate(self.phases[-1], step, params)
-        known = workdir.read_json(self.directory / "run.json")
-        lines = report.read_lines(path)
-        last = {line["split"]: line for line in lines}
-        summary = {
-            "parameters": known["parameters"],
-            "unigram_entropy": known["unigram_entropy"],
-            "steps": self.phases[-1].last,
-            "seconds": sum(line["seconds"] for line in lines if line["split"] == "train"),
-            **last,
-        }
-        workdir.write_json(self.directory / "summary.json", summary)
+        self.reporter.summarize()

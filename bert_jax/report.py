@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
-from bert_jax import checkpoint
+from bert_jax import checkpoint, runtime
 from bert_jax import workdir as files
 from bert_jax.errors import BadInput
 
@@ -27,6 +28,7 @@ class Reporter:
         self.started = time.monotonic()
         self.newest = {}
         self.lines = self.board = None
+        self.has_failed, self.lock = False, threading.RLock()
         terminal = sys.stderr.isatty()
         self.bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
 
@@ -79,26 +81,72 @@ class Reporter:
         self.status("running")
 
     def status(self, state: str, **values) -> None:
-        files.write_status(
-            self.workdir,
-            state,
-            step=self.step,
-            steps=self.total,
-            seconds_left=None if state != "running" else round(self.seconds_left()),
-            last_checkpoint=checkpoint.newest(self.workdir / "checkpoints"),
-            loss=plain(self.newest.get("train", {}).get("loss")),
-            **values,
-        )
+        with self.lock:
+            if self.has_failed:
+                return
+            files.write_status(
+                self.workdir,
+                state,
+                step=self.step,
+                steps=self.total,
+                seconds_left=None if state != "running" else round(self.seconds_left()),
+                last_checkpoint=checkpoint.newest(self.workdir / "checkpoints"),
+                loss=plain(self.newest.get("train", {}).get("loss")),
+                **values,
+            )
 
-    def failed(self, error: BaseException) -> None:
-        """The last word of a run that ends with an error; a disk that is full must not hide that error."""
-        with contextlib.suppress(OSError):
-            self.status("failed", error=f"{type(error).__name__}: {error}"[:500])
+    def failed(self, reason: str, code: int) -> None:
+        """The last word of a run that ends unsaved; a disk that is full must not hide why."""
+        state = "failed"
+        if code == runtime.INTERRUPTED:
+            state, reason = "interrupted", "before it was saved"
+        with self.lock, contextlib.suppress(OSError):
+            self.status(state, error=reason[:500])
+            # Where another process has failed, this is not the thread that trains, which may still report.
+            self.has_failed = True
+            if self.board:
+                self.board.flush()
+
+    def has(self, step: int, split: str) -> bool:
+        """Whether there is a line of this step, in this start or an earlier one."""
+        lines = read_lines(self.workdir / "metrics.jsonl")
+        return any((line["step"], line["split"]) == (step, split) for line in lines)
+
+    def summarize(self) -> None:
+        """summary.json: the last numbers of each split, the seconds of all starts together."""
+        known = files.read_json(self.workdir / "run.json")
+        lines = read_lines(self.workdir / "metrics.jsonl")
+        summary = {
+            "parameters": known["parameters"],
+            "unigram_entropy": known["unigram_entropy"],
+            "steps": self.total,
+            "seconds": sum(line["seconds"] for line in lines if line["split"] == "train"),
+            **{line["split"]: line for line in lines},
+        }
+        files.write_json(self.workdir / "summary.json", summary)
 
     def seconds_left(self) -> float:
         done = self.step - self.first
         passed = time.monotonic() - self.started
         return (self.total - self.step) * passed / done if done else 0.0
+
+
+class Silent:
+    """What reports in the processes that do not write: nothing."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def has(self, step: int, split: str) -> bool:
+        return False
+
+    def nothing(self, *_, **__) -> None:
+        pass
+
+    start = log = advance = report = status = failed = summarize = nothing
 
 
 def band(bands: tuple, step: int) -> tuple[float, float] | None:

@@ -1,11 +1,15 @@
 """What a process sets up: dtypes for this backend, matrix precision, the compilation cache, signals."""
 
+import os
 import signal
 from contextlib import contextmanager
 from pathlib import Path
 
 import jax
+from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
+
+from bert_jax.cluster import Cluster
 
 
 def start(config: ConfigDict) -> ConfigDict:
@@ -31,20 +35,40 @@ SIGNALS = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
 class Stop:
     """Whether to stop after this step, and with which exit code."""
 
-    code = 0
+    def __init__(self, processes: Cluster):
+        self.processes = processes
+        self.code = 0  # of several processes, each has its own until they agree
+        self.agreed = False
+        self.pressed = False  # Ctrl-C, here
+
+    def asked(self, step: int) -> bool:
+        """Whether to stop now that `step` steps are done: the same in all processes, which ask once a step."""
+        if self.processes.is_alone:
+            return bool(self.code)
+        if not self.agreed and multihost_utils.reached_preemption_sync_point(step):
+            self.agreed = True
+            self.code = max(PREEMPTED, *self.processes.gather(self.code))
+        return self.agreed
 
 
 @contextmanager
-def stop_signals():
-    """Within it SIGTERM and the first Ctrl-C only set the code; a second Ctrl-C stops at once."""
-    stop = Stop()
+def stop_signals(processes: Cluster):
+    """Within it SIGTERM and the first Ctrl-C only ask to stop; a second Ctrl-C stops at once.
+
+    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a step that none has passed.
+    """
+    stop = Stop(processes)
 
     def handle(number, _):
-        if stop.code and number == signal.SIGINT:
+        if stop.pressed and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.code = SIGNALS[number]
+        stop.pressed |= number == signal.SIGINT
+        stop.code = stop.code or SIGNALS[number]
+        if not processes.is_alone:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    numbers = SIGNALS if processes.is_alone else [signal.SIGINT]
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield stop
     finally:

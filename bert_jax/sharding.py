@@ -5,19 +5,17 @@ import re
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from bert_jax.axes import AXES, ROWS, TABLE
 from bert_jax.errors import BadInput
-
-AXES = ("data", "fsdp", "tensor")
-ROWS = P(("data", "fsdp"))
 
 # Path pattern -> axes of the array; the first that matches wins, and every parameter must match one.
 # `tensor` splits heads, hidden layers and the vocabulary; `fsdp` splits what is left of the large ones.
-# Tables are split on one axis only: XLA replicates a table that is split on both.
 RULES = (
-    (r"embedder/words$", P(("tensor", "fsdp"), None)),
+    (r"embedder/words$", TABLE),
     (r"embedder/(positions|segments)$", P()),
     (r"(query|key|value|up)/kernel$", P("fsdp", "tensor")),
     (r"(query|key|value|up)/bias$", P("tensor")),
@@ -29,15 +27,45 @@ RULES = (
 
 
 def make_mesh(config, devices=None) -> Mesh:
-    """The mesh of `config.mesh` over all devices; -1 on the data axis takes what the others leave."""
+    """The mesh of `config.mesh` over all devices; -1 on the data axis takes what the others leave.
+
+    Of several TPU slices, whose devices only a slow network connects, `data` alone goes from one to the other.
+    """
     devices = jax.devices() if devices is None else devices
     inner = config.fsdp * config.tensor
     data = len(devices) // inner if config.data == -1 else config.data
+    shape = f"data={config.data} fsdp={config.fsdp} tensor={config.tensor}"
     if data < 1 or data * inner != len(devices):
-        shape = f"data={config.data} fsdp={config.fsdp} tensor={config.tensor}"
         raise BadInput(f"config.mesh: {shape} does not fit {len(devices)} devices")
-    shape = (data, config.fsdp, config.tensor)
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3, devices=devices)
+    slices = count_slices(devices)
+    if data % slices:
+        size = len(devices) // slices
+        raise BadInput(
+            f"config.mesh: {shape}: fsdp and tensor do not fit into each of {slices} slices of {size} devices"
+        )
+    inside, across = (data // slices, config.fsdp, config.tensor), (slices, 1, 1)
+    # With 4 x 4 devices, a tensor axis of 2 is a part of one of their axes.
+    options = dict(devices=devices, allow_split_physical_axes=True)
+    if slices == 1:
+        places = mesh_utils.create_device_mesh(inside, **options)
+    else:
+        places = mesh_utils.create_hybrid_device_mesh(inside, across, **options)
+    return Mesh(places, AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def count_slices(devices) -> int:
+    """How many TPU slices the devices are of. What JAX calls a slice of GPUs is a host, and counts as one."""
+    if devices[0].platform != "tpu":
+        return 1
+    return len({getattr(device, "slice_index", 0) for device in devices})
+
+
+def check_model(mesh: Mesh, model) -> None:
+    """Raises BadInput where a size of `config.model` does not divide over the mesh. The vocabulary is padded."""
+    for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
+        if model[key] % mesh.shape[axis]:
+            parts = f"config.mesh.{axis}={mesh.shape[axis]}"
+            raise BadInput(f"config.model.{key}={model[key]}: does not divide over {parts}")
 
 
 def path_name(path) -> str:
@@ -113,22 +141,66 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 def rows(mesh: Mesh) -> NamedSharding:
     """Of batches: the leading axis over data and fsdp."""
-    return NamedSharding(mesh, ROWS)
+    return NamedSharding(mesh, P(ROWS))
+
+
+def summed(mesh: Mesh, dtype):
+    """What adds up over the devices, in `dtype`, a function's sums over rows; None where the compiler is to do it.
+
+    Where a mesh splits rows alone, every device has all parameters and its gradients are added up once a step, after
+    all micro-batches. The compiler, left alone, does it in every micro-batch, and twice for a table that is used
+    twice. Where parameters are split, each micro-batch needs its collectives anyway.
+    """
+    if mesh.shape["fsdp"] * mesh.shape["tensor"] > 1 or mesh.size == 1:
+        return None
+
+    def wrap(function):
+        def local(batch, *others):
+            values, gradients = function(batch, *others)
+            rounded = jax.tree.map(lambda x: x.astype(dtype), gradients)
+            values, rounded = jax.lax.psum((values, rounded), "data")
+            return values, jax.tree.map(lambda x, like: x.astype(like.dtype), rounded, gradients)
+
+        def over_devices(batch, *others):
+            places = (P(ROWS), *(P() for _ in others))
+            # Unchecked: replication is by construction, and the check would add up in every micro-batch again.
+            split = jax.shard_map(local, mesh=mesh, in_specs=places, out_specs=P(), check_vma=False)
+            return split(batch, *others)
+
+        return over_devices
+
+    return wrap
+
+
+def micro_batches(mesh: Mesh, batch: int, train) -> int:
+    """Parts of a batch by `config.train`: as many as it says, or the fewest equal ones of at most `rows_per_chip`."""
+    if not train.rows_per_chip:
+        return train.micro_batches
+    rows = -(-batch // axis_size(mesh, ROWS))
+    return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= train.rows_per_chip)
 
 
 def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:
-    parts = axis_size(mesh, ROWS[0]) * micro_batches
+    parts = axis_size(mesh, ROWS) * micro_batches
     if batch % parts:
-        devices = axis_size(mesh, ROWS[0])
+        devices = axis_size(mesh, ROWS)
         raise BadInput(
             f"config.{key}={batch}: does not divide over {devices} devices and {micro_batches} micro-batches"
         )
 
 
-def host_rows(mesh: Mesh, batch: int) -> np.ndarray:
-    """int64[b], sorted: the rows of the global batch that this host's devices hold. They need not be contiguous."""
-    places = rows(mesh).addressable_devices_indices_map((batch,))
-    slices = {index[0].indices(batch) for index in places.values()}
+def host_rows(mesh: Mesh, batch: int, process: int | None = None) -> np.ndarray:
+    """int64[b], sorted: the rows of the global batch that a host's devices hold (this one's if no process is named).
+
+    They need not be contiguous: a mesh follows the links between devices, not their hosts.
+    """
+    process = jax.process_index() if process is None else process
+    places = rows(mesh).devices_indices_map((batch,))
+    slices = {
+        index[0].indices(batch)
+        for device, index in places.items()
+        if device.process_index == process
+    }
     return np.concatenate([np.arange(*bounds) for bounds in sorted(slices)])
 
 

@@ -26,18 +26,23 @@ def init(objective, optimizer, seed: int, batch) -> State:
     return State(jnp.zeros((), jnp.int32), params, optimizer.init(params))
 
 
-def train(state: State, batch, *, objective, optimizer, seed: int, micro_batches: int):
-    """(state, batch) -> (state, {name: (sum, weight)}); the gradient is exactly the whole batch's."""
-    totals = objective.weights(batch)
+def train(state: State, batch, *, objective, optimizer, seed: int, micro_batches: int, summed=None):
+    """(state, batch) -> (state, {name: (sum, weight)}); the gradient is exactly the whole batch's.
+
+    `summed` makes of a function that sums over rows, `function(batch, *others)`, one that adds up what each device
+    makes of its own rows (`sharding.summed`); without it that is left to the compiler.
+    """
     key = hash.fold(jnp.uint32(hash.key(seed)), state.step.astype(jnp.uint32))
 
-    def part(params, rows):
-        return objective.loss(params, rows, totals, key, train=True)
+    def sums(batch, params, totals, key):
+        def part(params, rows):
+            return objective.loss(params, rows, totals, key, train=True)
 
-    differentiate = jax.value_and_grad(part, has_aux=True)
-    (loss, metrics), gradients = over_micro_batches(
-        lambda rows: differentiate(state.params, rows), batch, micro_batches
-    )
+        differentiate = jax.value_and_grad(part, has_aux=True)
+        return over_micro_batches(lambda rows: differentiate(params, rows), batch, micro_batches)
+
+    sums = summed(sums) if summed else sums
+    (loss, metrics), gradients = sums(batch, state.params, objective.weights(batch), key)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     metrics["loss"] = loss, 1.0

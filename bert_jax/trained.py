@@ -92,17 +92,18 @@ def open_source(found: Source, settings: ConfigDict | None, overrides: list[str]
     return Trained(settings, facts, vocabulary, found.tokenizer, objective, 0, params)
 
 
-def check_store(directory: Path, facts: dict, step: int, store) -> None:
-    """Refuses a store that is not the one of the run; before the first step of an import, one of another tokenizer."""
+def check_store(directory: Path, facts: dict, step: int, data) -> None:
+    """Refuses data (see feed.py) that is not of the run's store; before the first step of an import, data of another
+    tokenizer."""
     if step:
-        fits = store.fingerprint == facts.get("store_fingerprint")
-        what = f"not the store that {directory} was trained on"
+        fits = data.fingerprint == facts.get("store_fingerprint")
+        what = f"not of the store that {directory} was trained on"
     else:
-        words = (tokenizer.load(place / "tokenizer") for place in (store.path, Path(directory)))
+        words = (tokenizer.load(place / "tokenizer") for place in (data.path, Path(directory)))
         fits = len({found.fingerprint for found in words}) == 1
         what = f"its tokenizer is not that of {directory}; prepare a store with {directory}/config.json"
     if not fits:
-        raise BadInput(f"config.store={store.path}: {what}")
+        raise BadInput(f"config.{data.key}={data.path}: {what}")
 
 
 def check_masks(directory: Path, model: Trained) -> None:

@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from bert_jax import tokenizer as tokenizers
-from bert_jax.data import index, sound
+from bert_jax.data import index, packing, sound
 from bert_jax.data import store as stores
 from bert_jax.data.store import Problem
 from bert_jax.errors import BadInput
@@ -134,10 +135,17 @@ def damaged_indexes(directory: Path) -> list[str]:
             damaged.append(f"{INDEX}/{path.name}")
         if path.suffix == ".npy" and split in stores.SPLITS:
             tokens, _ = sound.load(directory / split / "tokens.npy")
-            usable = tokens is None or index.read(path, len(tokens)) is not None
+            usable = tokens is None or is_index(path, len(tokens))
             if not usable or not index.intact(path):
                 damaged.append(f"{INDEX}/{path.name}")
     return damaged
+
+
+def is_index(path: Path, tokens: int) -> bool:
+    """Whether a file has rows of pairs or, by its name, says how they are packed."""
+    packed = re.search(r"-packed(\d+)-epoch\d+\.npy$", path.name)
+    kind = packing.kind_of(int(packed[1])) if packed else index.kind_of(tokens)
+    return index.read(path, kind) is not None
 
 
 def is_json(path: Path) -> bool:

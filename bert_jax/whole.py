@@ -27,9 +27,8 @@ def free(directory: Path, option: str) -> None:
 
 
 TERMINATED = 128 + signal.SIGTERM  # the exit code that shells give
-STALE = (
-    24 * 3600
-)  # seconds after which a hidden directory is taken for one that a killed process left
+# Seconds after which a hidden directory is taken for one that a killed process left.
+STALE = 24 * 3600
 
 
 @contextlib.contextmanager

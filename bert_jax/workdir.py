@@ -16,9 +16,12 @@ import fcntl
 import json
 import os
 import time
+import uuid
 from pathlib import Path
 
 from bert_jax.errors import BadInput
+
+SEEN = 60.0  # seconds until a new file is seen by all hosts: network file systems remember what was not there
 
 
 def check(directory: Path) -> None:
@@ -46,6 +49,30 @@ def locked(directory: Path):
         except OSError as error:
             raise BadInput(f"--workdir {directory}: cannot be locked ({error.strerror})") from None
         yield
+
+
+def check_shared(directory: Path, processes) -> None:
+    """Returns once process 0 has come here too. Raises BadInput in a process that does not see what it writes.
+
+    processes: a Cluster.
+    """
+    if processes.is_alone:
+        return
+    path = directory / f".shared.{uuid.uuid4().hex}"
+    if processes.is_main:
+        path.touch()
+    path = directory / processes.from_main(path.name)
+    deadline = time.monotonic() + SEEN
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    seen = processes.gather(path.exists())
+    if processes.is_main:
+        path.unlink()
+    if not all(seen):
+        raise BadInput(
+            f"--workdir {directory}: process {seen.index(False)} does not see what process 0 writes there; it must"
+            " lie on a file system that all processes share"
+        )
 
 
 def write_json(path: Path, values: dict) -> None:

@@ -6,7 +6,7 @@ A config is executed Python. Keys that are not here cannot be set, and values ke
 from ml_collections import ConfigDict
 
 
-def phase(steps: int, length: int, batch: int, predictions: int) -> ConfigDict:
+def phase(steps: int, length: int, batch: int, predictions: int, sequences: int = 1) -> ConfigDict:
     """One part of a run: `steps` optimizer steps of `batch` rows of `length` tokens."""
     return ConfigDict(
         dict(
@@ -14,6 +14,7 @@ def phase(steps: int, length: int, batch: int, predictions: int) -> ConfigDict:
             length=length,  # tokens a row, with [CLS] and [SEP]
             batch=batch,  # rows a step, over all hosts and micro-batches
             predictions=predictions,  # masked positions a row, at most
+            sequences=sequences,  # pairs packed in a row, at most; 1 is BERT's one a row
         )
     )
 
@@ -24,6 +25,7 @@ def get_config() -> ConfigDict:
     config.dtype = "auto"  # of matrix products: float32, bfloat16; auto is bfloat16 on TPU and GPU
     config.gradient_dtype = "float32"  # of gradients, summed over rows and devices
     config.store = "stores/default"  # directory of the token store; prepare writes it
+    config.batches = ""  # directory of saved batches (inspect --save) to read instead of the store
     config.store_hashes = True  # compare the store with its SHA-256 at every start, a second a GB
     config.compilation_cache = "~/.cache/bert_jax"  # directory of compiled programs; '' for none
 
@@ -90,6 +92,9 @@ def get_config() -> ConfigDict:
     config.optimizer.beta2 = 0.999
     config.optimizer.epsilon = 1e-6
     config.optimizer.bias_correction = False  # of Adam; the original has none
+    config.optimizer.moment_dtype = (
+        "float32"  # in which Adam's first moment is kept; bfloat16: half
+    )
     config.optimizer.weight_decay = 0.01  # times the learning rate; not on biases and layer norms
     config.optimizer.clip = 1.0  # global norm of the gradient, at most; 0 for no clipping
 
@@ -105,8 +110,22 @@ def get_config() -> ConfigDict:
     config.mesh.fsdp = 1  # devices over which rows, parameters and optimizer state are split
     config.mesh.tensor = 1  # devices over which heads, hidden layers and the vocabulary are split
 
+    # Several processes, one a host: where they meet. Not part of what is trained, so never saved. A
+    # Cloud TPU slice and SLURM are found without any of it.
+    config.distributed = ConfigDict()
+    config.distributed.coordinator = ""  # HOST:PORT of process 0; '' is JAX_COORDINATOR_ADDRESS
+    config.distributed.processes = 0  # of all hosts; 0 is JAX_NUM_PROCESSES; 1 never looks further
+    config.distributed.process = -1  # number of this one, from 0; -1 is JAX_PROCESS_ID
+    config.distributed.timeout = 300  # seconds to wait for the others
+
     config.train = ConfigDict()
     config.train.micro_batches = 1  # parts of a batch that are computed one after the other
+    # Rows that a device computes at once, at most: the micro-batches of every phase follow from it and the mesh, so
+    # that one command suits slices of any size. 0: micro_batches says
+    config.train.rows_per_chip = 0
+    # Memory for time, the same numbers. What the backward pass computes again: none; attention (its probabilities,
+    # most of the memory of long rows); full (whole blocks, a third more work)
+    config.train.remat = "none"
 
     config.log = ConfigDict()
     config.log.every = 100  # steps
@@ -114,7 +133,7 @@ def get_config() -> ConfigDict:
     config.evaluate = ConfigDict()
     config.evaluate.every = 1000  # steps; 0 is never until the end
     config.evaluate.rows = 4096  # held-out rows, at most
-    config.evaluate.batch = 0  # rows at a time; 0 is the batch of the phase
+    config.evaluate.batch = 0  # rows at a time; 0 is those of the phase's micro-batch
 
     config.checkpoint = ConfigDict()
     config.checkpoint.every = 1000  # steps; a multiple of log.every

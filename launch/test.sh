@@ -15,6 +15,7 @@ usage: bash launch/test.sh [--parity] [PYTEST ARGUMENTS]
 Makes .venv, installs bert_jax with the test extra where that has changed, and runs every test.
   bash launch/test.sh -m "not slow"             leaves out the tests that take more than ten seconds
   bash launch/test.sh tests/test_layout.py -x   one file, until the first failure
+  bash launch/test.sh --numprocesses 0          one file at a time instead of two
   bash launch/test.sh --parity                  installs PyTorch too (large), and runs what compares with it;
                                                 without it these tests are skipped
 Paths are relative to the root of the repository. PYTHON names the Python that .venv is made with.
@@ -26,4 +27,5 @@ esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source launch/environment.sh
 environment "$with"
-exec python -m pytest "$@"
+# Two files at a time, in the order of their names.
+exec python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@"

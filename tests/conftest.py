@@ -15,9 +15,10 @@ import pytest  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
 
-# Compiling is most of a small test. One directory a user: on a shared machine a second user could
-# not write into the first one's.
-CACHE = os.path.join(tempfile.gettempdir(), f"bert_jax_tests_{os.getuid()}")
+# Compiling is most of a small test. One directory a user, who alone can write into it, and a worker of pytest-xdist:
+# what one process has half written, another would read.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+CACHE = os.path.join(tempfile.gettempdir(), f"bert_jax_tests_{os.getuid()}_{WORKER}")
 jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -85,11 +85,12 @@ def encode_lines(encode, text: str) -> list[tuple]:
 
 # Small blocks and shards, so that there are many; an error as the command line tells it.
 PROGRAM = """
-import sys
+import signal, sys
 from bert_jax import config, main
 from bert_jax.data import corpus
 from bert_jax.data.preparing import shards
 corpus.BLOCK, shards.BLOCKS = 20_000, 3
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background has it ignored
 {before}
 sys.exit(main.main(["prepare", "--config", {path!r}]))
 """

@@ -5,7 +5,7 @@ import json
 import pytest
 from small import small_config
 
-from bert_jax import config
+from bert_jax import config, resume
 from bert_jax.errors import BadInput
 
 
@@ -49,6 +49,8 @@ def test_overrides_have_the_keys_type(override, expected):
         ("phases.main.predictions=62", "more than fit into 64 tokens"),
         ("phases.main.batch=0", "expected at least 1"),
         ("train.micro_batches=3", "phases.main.batch=64: does not divide"),
+        ("train.rows_per_chip=-1", "train.rows_per_chip=-1: expected 0 or more"),
+        ("train.remat=some", "expected one of none, attention, full"),
         ("checkpoint.every=30", "expected a multiple of log.every=50"),
         ("phase_order=main,main", "each once"),
         ("phase_order=other", "expected the keys of phases"),
@@ -67,6 +69,25 @@ def test_overrides_have_the_keys_type(override, expected):
 def test_wrong_overrides_name_key_and_value(override, words):
     with pytest.raises(BadInput) as error:
         config.load("demo", [override])
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "overrides, words",
+    [
+        (
+            ["train.micro_batches=2", "train.rows_per_chip=4"],
+            "train.micro_batches=2: follows from train.rows_per_chip=4",
+        ),
+        (
+            ["optimizer.name=adafactor", "optimizer.moment_dtype=bfloat16"],
+            "optimizer.moment_dtype='bfloat16': optimizer.name='adafactor' keeps no first moment",
+        ),
+    ],
+)
+def test_keys_that_contradict_each_other(overrides, words):
+    with pytest.raises(BadInput) as error:
+        config.load("demo", overrides)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -119,6 +140,19 @@ def test_saved_configs_read_back(tmp_path, name):
         config.load(str(tmp_path / "config.json"))
 
 
+def test_a_config_saved_before_a_key_was_there(tmp_path):
+    """A run that was begun then goes on: the key has its default."""
+    before = config.load("bert_base")
+    values = before.to_dict()
+    for phase in values["phases"].values():
+        del phase["sequences"]
+    del values["train"]["remat"]
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    after = config.load(str(tmp_path / "config.json"))
+    assert config.differences(before, after) == {}
+    assert resume.refusals(config.read(tmp_path / "config.json"), before, 5) == []
+
+
 def test_describe_marks_what_differs_from_base():
     lines = config.describe(config.load("demo", ["seed=9"])).splitlines()
     assert "seed = 9    # base: 12345" in lines
@@ -135,23 +169,29 @@ def test_phases_follow_their_order():
 def test_what_a_resumed_run_may_change():
     old = small_config()
     allowed = ("mesh.tensor=2", "train.micro_batches=2", "log.every=2", "checkpoint.every=20")
-    allowed += ("evaluate.rows=7", "phases.main.steps=50", "store=elsewhere", "corpus.workers=1")
-    assert config.refusals(old, small_config(*allowed), step=10) == []
+    allowed += (
+        "train.remat=full",
+        "evaluate.rows=7",
+        "phases.main.steps=50",
+        "store=elsewhere",
+        "corpus.workers=1",
+    )
+    assert resume.refusals(old, small_config(*allowed), step=10) == []
     refused = ("seed=1", "model.layers=3", "objective.masking=whole_word", "optimizer.clip=2")
-    refused += ("corpus.weights=(2.0,)",)
+    refused += ("corpus.weights=(2.0,)", "optimizer.moment_dtype=bfloat16")
     refused += ("phases.main.batch=32", "tokenizer.size=99", "schedule.warmup=3", "dtype=bfloat16")
     for override in refused:
         key = override.split("=")[0]
-        (line,) = config.refusals(old, small_config(override), step=10)
+        (line,) = resume.refusals(old, small_config(override), step=10)
         assert line.startswith(f"config.{key}: ")
     # Fewer steps than are done cannot be had; at the end of the last phase more can.
-    assert config.refusals(old, small_config("phases.main.steps=5"), step=10)
-    assert config.refusals(old, small_config("phases.main.steps=30"), step=20) == []
+    assert resume.refusals(old, small_config("phases.main.steps=5"), step=10)
+    assert resume.refusals(old, small_config("phases.main.steps=30"), step=20) == []
 
 
 def test_a_past_phase_may_not_change():
     old, new = config.load("bert_base"), config.load("bert_base", ["phases.short.steps=950000"])
-    assert config.refusals(old, new, step=899_999) == []
-    assert config.refusals(old, new, step=900_001)
+    assert resume.refusals(old, new, step=899_999) == []
+    assert resume.refusals(old, new, step=900_001)
     new = config.load("bert_base", ["phases.long.steps=200000"])
-    assert config.refusals(old, new, step=950_000) == []
+    assert resume.refusals(old, new, step=950_000) == []

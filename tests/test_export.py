@@ -80,6 +80,7 @@ def front_matter(text: str) -> dict:
     return yaml.safe_load(text.split("---\n")[1])
 
 
+@pytest.mark.slow
 def test_the_card_says_what_the_run_knows(tmp_path):
     write_corpus(tmp_path / "corpus.txt", documents=60)
     places = {"corpus.source": tmp_path / "corpus.txt", "store": tmp_path / "store"}

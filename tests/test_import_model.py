@@ -13,6 +13,7 @@ from bert_jax import (
     config,
     evaluate,
     export,
+    feed,
     import_model,
     predict,
     pretrain,
@@ -21,7 +22,6 @@ from bert_jax import (
     step,
     trained,
 )
-from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 
 SETTINGS = {
@@ -68,12 +68,11 @@ def lines(workdir):
 def loss_of(source, workdir) -> float:
     """The source's own parameters over the held-out rows of a run."""
     model, run = trained.open_model(source), trained.open_run(workdir)
-    store = stores.open_store(run.config.store)
     phase, mesh = config.phases(run.config)[0], sharding.make_mesh(run.config.mesh)
     params = jax.device_put(model.params, sharding.parameters(model.params, mesh))
     function = jax.jit(partial(step.evaluate, objective=model.objective))
     with jax.set_mesh(mesh):
-        rows = evaluate.Heldout(store, run.tokenizer.word_starts, run.config, phase, mesh)
+        rows = evaluate.Heldout(feed.open_feed(run.config), run.config, phase, mesh)
         return evaluate.over(function, params, rows)["loss"]
 
 
@@ -114,6 +113,7 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
     assert predict.predict(workdir, [text]) == predict.predict(source, [text])
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_an_import(source, tmp_path):
     """The loss at step 0 is the source's on the same rows, and is in the metrics; a restart changes no bit."""
     workdir = tmp_path / "run"

@@ -212,8 +212,16 @@ def test_steps_beyond_the_run(world, capsys):
     assert "--step 4: the run has the steps 0 to 3" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["unheard-of"], ["pretrain", "--config", "demo"]])
-def test_usage_errors_exit_with_2(command):
-    with pytest.raises(SystemExit) as stop:
-        main(command)
-    assert stop.value.code == 2
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["unheard-of"],
+        ["pretrain", "--config", "demo"],
+        ["benchmark", "--config", "demo", "--steps", "0"],
+    ],
+)
+def test_usage_errors_are_a_line(command, capsys):
+    assert main(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("bert-jax: ") and line.endswith("--help")

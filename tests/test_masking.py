@@ -29,10 +29,13 @@ def make_masking(kind="token", predictions=PREDICTIONS, **changes):
 
 
 def apply(settings, rows, keys=(1, 2, 3), numbers=None):
-    numbers = np.arange(len(rows[0]), dtype=np.uint32) if numbers is None else numbers
+    tokens, maskable, begins = rows
+    numbers = np.arange(len(tokens), dtype=np.uint32) if numbers is None else numbers
+    sizes = maskable.sum(1, dtype=np.int32)[:, None]
+    rows = tokens, sizes + 3, sizes, maskable, begins
     keys = tf.constant(keys, tf.uint32)
     run = tf.function(lambda *arrays: masking.mask(settings, keys, *arrays), autograph=False)
-    return {name: value.numpy() for name, value in run(numbers, *rows).items()}
+    return {name: value.numpy() for name, value in run(numbers[:, None], *rows).items()}
 
 
 def wanted(lengths, predictions=PREDICTIONS):

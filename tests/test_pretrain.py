@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import processes
 import pytest
 from small import SMALL, overrides, write_corpus
 
@@ -256,13 +257,41 @@ def test_evaluate_gives_the_runs_last_numbers(world):
         assert values[name] == pytest.approx(last[name], rel=1e-5)
 
 
+def test_evaluate_takes_the_devices_that_are_here(world, tmp_path):
+    """Of a run on sixteen; a mesh that is asked for has to fit."""
+    shutil.copytree(world[1], tmp_path / "run")
+    saved = json.loads((tmp_path / "run/config.json").read_text())
+    saved["mesh"]["fsdp"] = 16
+    (tmp_path / "run/config.json").write_text(json.dumps(saved))
+    assert evaluate.evaluate(tmp_path / "run") == pytest.approx(
+        evaluate.evaluate(world[1]), rel=1e-5
+    )
+    with pytest.raises(BadInput, match="config.mesh: data=-1 fsdp=16 tensor=1 does not fit 8"):
+        evaluate.evaluate(tmp_path / "run", ["mesh.fsdp=16"])
+
+
+def test_what_stops_unsaved_is_interrupted_and_not_failed(world, tmp_path, monkeypatch):
+    settings, _ = world
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretrain.Loop, "report", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain.pretrain(load(settings), tmp_path / "run")
+    found = status.status(tmp_path / "run")
+    assert (found["state"], found["error"]) == ("interrupted", "before it was saved")
+
+
 @pytest.mark.slow
 def test_a_killed_process_resumes_to_the_same_bits(world, tmp_path):
     settings, undisturbed = world
     keys = [f"--config.{override}" for override in overrides(settings)]
     command = [sys.executable, "-m", "bert_jax", "pretrain", "--config", "demo", *keys]
     command += ["--workdir", str(tmp_path / "run")]
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    # A cache of its own: killed in the middle of writing, it would leave half a program to other tests.
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    environment = processes.environment(devices=8, **cache)
     for step in (5, 15):
         process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parent)
         while process.poll() is None and not reached(tmp_path / "run", step):

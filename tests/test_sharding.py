@@ -6,7 +6,7 @@ import pytest
 from jax.sharding import AxisType, Mesh
 from small import small_batch, small_config, small_objective
 
-from bert_jax import sharding
+from bert_jax import pretrain, sharding
 from bert_jax.errors import BadInput
 
 
@@ -66,3 +66,46 @@ def test_rows_reach_the_devices_they_belong_to():
     for shard in array.addressable_shards:
         np.testing.assert_array_equal(shard.data, rows[shard.index])
         assert shard.data.shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "shape, override, line",
+    [
+        (
+            (2, 1, 4),
+            "model.heads=2",
+            "config.model.heads=2: does not divide over config.mesh.tensor=4",
+        ),
+        (
+            (1, 1, 8),
+            "model.heads=4",
+            "config.model.heads=4: does not divide over config.mesh.tensor=8",
+        ),
+        (
+            (2, 1, 4),
+            "model.feed_forward=66",
+            "config.model.feed_forward=66: does not divide over config.mesh.tensor=4",
+        ),
+        (
+            (1, 8, 1),
+            "model.width=36",
+            "config.model.width=36: does not divide over config.mesh.fsdp=8",
+        ),
+    ],
+)
+def test_models_that_do_not_divide_are_refused_before_anything_is_written(
+    shape, override, line, tmp_path
+):
+    sizes = [f"mesh.{name}={size}" for name, size in zip(sharding.AXES, shape, strict=True)]
+    with pytest.raises(BadInput) as error:
+        pretrain.pretrain(small_config(*sizes, override), tmp_path / "run")
+    assert str(error.value) == line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_vocabulary_that_does_not_divide_is_refused():
+    shapes = {"embedder": {"words": jax.ShapeDtypeStruct((256, 96), np.float32)}}
+    devices = jax.devices()[:6]
+    mesh = sharding.make_mesh(small_config("mesh.fsdp=3", "mesh.tensor=2").mesh, devices)
+    with pytest.raises(BadInput, match=r"config.mesh: embedder/words .*256.*=6"):
+        sharding.parameters(shapes, mesh)

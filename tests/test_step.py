@@ -1,4 +1,4 @@
-"""The step: the same numbers on every mesh and for any micro-batches, dropout on."""
+"""The step: the same numbers on a mesh and for micro-batches, dropout on (more: test_parallel, test_micro_batches)."""
 
 from functools import partial
 
@@ -9,9 +9,6 @@ from small import VOCABULARY, small_batch, small_config
 
 from bert_jax import evaluate, metrics, optimizer, schedule, sharding, step
 from bert_jax.objectives import base
-
-# Every way to split eight devices over data, fsdp and tensor.
-MESHES = [(d, f, 8 // (d * f)) for d in (1, 2, 4, 8) for f in (1, 2, 4, 8) if d * f <= 8]
 
 
 def train(mesh_shape, micro_batches=1, steps=5, rows=16, **kwargs):
@@ -45,14 +42,14 @@ def single():
     return train((1, 1, 1))
 
 
-@pytest.mark.parametrize("shape", MESHES)
-def test_every_mesh_trains_to_the_same_loss(single, shape):
+@pytest.mark.parametrize("shape", [(8, 1, 1), (2, 2, 2)])
+def test_a_mesh_trains_to_the_same_loss(single, shape):
     losses, _ = train(shape)
     np.testing.assert_allclose(losses, single[0], rtol=1e-5)
     assert len(set(np.round(losses, 3))) == 5  # and it does train
 
 
-@pytest.mark.parametrize("shape, count", [((1, 1, 1), 2), ((1, 1, 1), 4), ((2, 2, 1), 4)])
+@pytest.mark.parametrize("shape, count", [((1, 1, 1), 4), ((2, 2, 1), 4)])
 def test_micro_batches_equal_the_large_batch(single, shape, count):
     weights = small_batch()["masked_weights"].sum(1)
     assert len(set(weights)) > 1  # a mean of means would differ

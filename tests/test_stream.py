@@ -14,6 +14,7 @@ import pytest
 from worlds import SPECIAL, make_store, random_documents
 
 from bert_jax.data import index, mapped, stream
+from bert_jax.data.packing import Epochs
 from bert_jax.errors import BadInput
 
 V = 1000
@@ -57,7 +58,7 @@ def unmasked(batch):
 
 def steps_per_epoch(store, **changes):
     spec = SPEC._replace(**changes)
-    return stream.steps_per_epoch(index.Indexes(store, "train", spec.rules), spec)
+    return stream.steps_per_epoch(Epochs(store, "train", spec.rules, spec.sequences), spec)
 
 
 @pytest.mark.parametrize("masking", ["token", "whole_word"])
@@ -144,15 +145,15 @@ def test_masks_are_new_in_every_epoch(tmp_path):
 
 def test_an_epoch_has_every_row_once_and_wraps_when_short(store):
     spec = SPEC._replace(batch=1)
-    indexes = index.Indexes(store, "train", spec.rules)
-    number = indexes.rows_per_epoch()
-    counts = {epoch: len(indexes.open(epoch)) for epoch in range(8)}
+    source = Epochs(store, "train", spec.rules, 1)
+    number = source.rows_per_epoch()
+    counts = {epoch: source.open(epoch).rows for epoch in range(8)}
     assert min(counts.values()) < number < max(counts.values())
     for epoch, count in counts.items():
         rows = stream.window_inputs(
-            store.splits["train"], spec, {epoch: indexes.open(epoch)},
+            source, {epoch: source.open(epoch)}, 1,
             np.arange(epoch * number, (epoch + 1) * number), number, np.arange(1), np.inf,
-        )[0][:, 0]  # fmt: skip
+        )[0][:, 0, 0]  # fmt: skip
         first = min(number, count)
         assert len(np.unique(rows[:first], axis=0)) == first
         np.testing.assert_array_equal(rows[first:], rows[: number - first])
@@ -167,7 +168,7 @@ def test_a_batch_larger_than_an_epoch(tmp_path):
 
 @pytest.mark.parametrize("batch", [7, 8, 1000])
 def test_heldout_rows_are_given_once_each(store, batch):
-    available = index.Indexes(store, "heldout", SPEC.rules).rows_per_epoch()
+    available = Epochs(store, "heldout", SPEC.rules, 1).rows_per_epoch()
     spec = SPEC._replace(batch=batch)
     for rows in (5, available, 10**9):
         made = list(stream.Heldout(store, WORD_STARTS, spec, rows))

@@ -25,7 +25,7 @@ def sound_store(tmp_path_factory):
     keys = f"corpus.source={directory}/corpus.txt", f"store={directory}/store"
     prepare.prepare(small_config(*keys), lambda line: None)
     store = stores.open_store(directory / "store")
-    indexes = index.Indexes(store, "train", rows.Rules(1, 0, 32, "nsp", 0.1))
+    indexes = index.of_pairs(store, "train", rows.Rules(1, 0, 32, "nsp", 0.1))
     indexes.open(0)
     indexes.rows_per_epoch()
     return store.path
@@ -325,8 +325,8 @@ def test_places_outside_of_the_store(store, name):
     manifest["files"][name] = {"bytes": 6, "sha256": stores.digest(store.parent / "outside.npy")}
     manifest["digest"] = stores.manifest_digest(manifest)
     (store / "manifest.json").write_text(stores.manifest_text(manifest))
-    assert found(store) == [f"{name}: lies outside of the store"]
-    with pytest.raises(BadInput, match="outside of the store"):
+    assert found(store) == [f"{name}: lies outside of the directory"]
+    with pytest.raises(BadInput, match="outside of the directory"):
         stores.open_store(store)
 
 
@@ -334,8 +334,8 @@ def test_links_out_of_the_store(store):
     tokens = store / "train/tokens.npy"
     tokens.rename(store.parent / "tokens.npy")
     tokens.symlink_to("../../tokens.npy")
-    assert "train/tokens.npy: lies outside of the store" in found(store)
-    with pytest.raises(BadInput, match="tokens.npy: lies outside of the store"):
+    assert "train/tokens.npy: lies outside of the directory" in found(store)
+    with pytest.raises(BadInput, match="tokens.npy: lies outside of the directory"):
         stores.open_store(store)
     shutil.move(store, store.parent / "moved")  # a store that is itself a link is no harm
     (store.parent / "moved/train/tokens.npy").unlink()
@@ -405,6 +405,6 @@ def test_as_json(store, capsys):
     values = json.loads(capsys.readouterr().out)
     assert values["problems"][0] == {
         "file": "unigrams.npy",
-        "problem": "missing from the token store",
+        "problem": "missing",
     }
     assert not values["sound"] and len(values["problems"]) == 1

@@ -76,11 +76,9 @@ def pack(texts: Iterable[bytes]) -> Iterator[Block]:
 
 def open_sources(config) -> list[Source]:
     """The sources in the order of the config. BadInput for all that can be known to be wrong before any work."""
-    names = configs.sources(config)
-    forms = [form.strip() for form in config.corpus.format.split(",")]
-    forms = forms * len(names) if len(forms) == 1 else forms
+    named = zip(configs.sources(config), configs.formats(config), strict=True)
     try:
-        return [open_source(config, name, form) for name, form in zip(names, forms, strict=True)]
+        return [open_source(config, name, form) for name, form in named]
     except OSError as error:  # no work is lost yet
         raise files.cannot_be_read(error, error.filename) from None
 

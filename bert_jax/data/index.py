@@ -2,13 +2,14 @@
 
     index/train-128-nsp-short0.1-seed12345-phase0-STORE-v3-epoch3.npy   int64[R, 3], see rows.py
     index/train-128-nsp-short0.1-seed12345-phase0-STORE-v3-rows.json    how many rows epoch 0 has
+    index/train-128-nsp-...-v3-packed8-epoch3.npy                       uint32[R, 8], see packing.py
 
 A name tells everything a file depends on (weights of sources too: train-128-nsp-short0.1-weights1.0,2.5-...).
 A file is written under a temporary name and renamed when it is whole and on the disk, so several
 processes may build the same one. Everything here may be deleted at any time. A file ends with a
 checksum of its rows. It is compared when a file is opened, but not a large one's, so that the first
-batch does not wait: of that, PROBE rows are looked at, `check` sees the others when they are used,
-and `bert-jax verify` compares.
+batch does not wait: of that, PROBE rows are looked at, the others are when they are used, and
+`bert-jax verify` compares.
 """
 
 import contextlib
@@ -27,10 +28,11 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data import rows
+from bert_jax.data import mapped, rows
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 
@@ -52,22 +54,50 @@ def never() -> bool:
     return False
 
 
-class Indexes:
-    """The indexes of one split under one set of rules."""
+class Kind(NamedTuple):
+    """What the files of an index hold."""
 
-    def __init__(self, store: Store, split: str, rules_: rows.Rules):
-        self.split = store.splits[split]
-        self.rules = rules_
-        self.directory = store.path / "index"
+    dtype: np.dtype
+    columns: int
+    sound: Callable[[np.ndarray], bool]  # whether these rows can be
+
+
+def kind_of(tokens: int) -> Kind:
+    """The rows of a split of so many tokens."""
+    return Kind(np.dtype(np.int64), rows.COLUMNS, lambda index: sound(index, tokens))
+
+
+def of_pairs(store: Store, split: str, rules_: rows.Rules) -> "Indexes":
+    """The rows of one split under one set of rules, as rows.py makes them."""
+    part = store.splits[split]
+    made_from = hashlib.sha256(store.fingerprint.encode()).hexdigest()[:12]
+    name = (
+        f"{split}-{rules_.length}-{rules_.pairs}-short{rules_.short_rate}{name_weights(rules_)}"
+        f"-seed{rules_.seed}-phase{rules_.phase}-{made_from}-v{VERSION}"
+    )
+
+    def build(epoch, cancelled):
+        return rows.build(part, rules_, epoch, cancelled)
+
+    def count(epoch):
+        return rows.count(part, rules_, epoch)
+
+    return Indexes(store.path / "index", name, kind_of(len(part.tokens)), build, count)
+
+
+class Indexes:
+    """The files of one index, one an epoch.
+
+    build: (epoch, cancelled) -> its rows, in parts, no more of them once cancelled().    count: (epoch) -> how many.
+    """
+
+    def __init__(self, directory: Path, name: str, kind: Kind, build: Callable, count: Callable):
+        self.directory, self.name, self.kind = directory, name, kind
+        self.build, self.count = build, count
         self.spare = None  # a temporary directory, if the store is read-only or the disk full
-        made_from = hashlib.sha256(store.fingerprint.encode()).hexdigest()[:12]
-        self.name = (
-            f"{split}-{rules_.length}-{rules_.pairs}-short{rules_.short_rate}{name_weights(rules_)}"
-            f"-seed{rules_.seed}-phase{rules_.phase}-{made_from}-v{VERSION}"
-        )
 
     def open(self, epoch: int, cancelled: Callable[[], bool] = never) -> np.ndarray:
-        """int64[R, 3], mapped from its file, which is built if it is missing or damaged."""
+        """An epoch's rows, mapped from their file, which is built if it is missing or damaged."""
         return self._somewhere(lambda directory: self._open(directory, epoch, cancelled))
 
     def rows_per_epoch(self) -> int:
@@ -100,10 +130,11 @@ class Indexes:
 
     def _open(self, directory: Path, epoch: int, cancelled) -> np.ndarray:
         path = directory / f"{self.name}-epoch{epoch}.npy"
-        index = read(path, len(self.split.tokens))
+        index = read(path, self.kind)
         if index is not None:
             return index
-        write(path, rows.build(self.split, self.rules, epoch, cancelled), cancelled)
+        damaged = path.exists()
+        write(path, self.kind, self.build(epoch, cancelled), cancelled, damaged)
         return np.load(path, mmap_mode="r")
 
     def _rows_per_epoch(self, directory: Path) -> int:
@@ -114,8 +145,8 @@ class Indexes:
                 return known["rows"]
         except (OSError, ValueError, TypeError, KeyError):
             pass  # missing or damaged: count again
-        index = read(directory / f"{self.name}-epoch0.npy", len(self.split.tokens))
-        number = rows.count(self.split, self.rules, 0) if index is None else len(index)
+        index = read(directory / f"{self.name}-epoch0.npy", self.kind)
+        number = self.count(0) if index is None else len(index)
         replace(path, lambda file: file.write(json.dumps(remembered(path, number)).encode()))
         return number
 
@@ -135,22 +166,22 @@ def name_weights(rules_: rows.Rules) -> str:
     return f"-weights{short}"
 
 
-def read(path: Path, tokens: int) -> np.ndarray | None:
+def read(path: Path, kind: Kind) -> np.ndarray | None:
     """The index in a file, or None if there is no file or not a sound one."""
     try:
         index = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError):
         return None
-    shaped = index.dtype == np.int64 and index.ndim == 2 and index.shape[1] == rows.COLUMNS
+    shaped = index.dtype == kind.dtype and index.ndim == 2 and index.shape[1] == kind.columns
     whole = shaped and path.stat().st_size == HEADER + index.nbytes + CHECKSUM and len(index)
     if not whole or (index.nbytes <= SMALL and not intact(path)):
         return None
-    return index if sound(index[:: -(-len(index) // PROBE)], tokens) else None
+    return index if kind.sound(index[:: -(-len(index) // PROBE)]) else None
 
 
-def check(index: np.ndarray, chosen: np.ndarray, tokens: int) -> None:
-    """Raises BadInput and deletes the file if rows of its index, int64[..., 3], cannot be."""
-    if not sound(chosen, tokens):
+def check(index: np.ndarray, sound: bool) -> None:
+    """Raises BadInput and deletes the file of a mapped index whose rows were found to be not sound."""
+    if not sound:
         path = Path(index.filename)
         remove(path)
         remedy = "delete it and start" if path.exists() else "it is deleted now, start"
@@ -165,9 +196,19 @@ def sound(index: np.ndarray, tokens: int) -> bool:
     return not (bad | (part.label < 0) | (part.label > 1)).any()
 
 
-def write(path: Path, parts, cancelled: Callable[[], bool]) -> None:
+def read_rows(index: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Rows [..., columns] of a mapped index, given their numbers int64[...]."""
+    places = numbers.reshape(-1)
+    chosen = np.empty((len(places), index.shape[1]), index.dtype)
+    for part in mapped.in_order(places, index):
+        chosen[part] = index[places[part]]
+        mapped.release(index)
+    return chosen.reshape(*numbers.shape, index.shape[1])
+
+
+def write(path: Path, kind: Kind, parts, cancelled: Callable[[], bool], anew: bool = False) -> None:
     """Writes the parts of an index one after the other, and behind them a checksum; the header last,
-    when the number of rows is known."""
+    when the number of rows is known. anew: in the place of a file that is no good."""
 
     def fill(file):
         number = checksum = 0
@@ -181,10 +222,11 @@ def write(path: Path, parts, cancelled: Callable[[], bool]) -> None:
             raise Cancelled
         file.write(checksum.to_bytes(CHECKSUM, "little"))
         file.seek(0)
-        header = {"descr": "<i8", "fortran_order": False, "shape": (number, rows.COLUMNS)}
+        shape = number, kind.columns
+        header = {"descr": kind.dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
 
-    replace(path, fill)
+    replace(path, fill, anew)
 
 
 def intact(path: Path) -> bool:
@@ -198,8 +240,12 @@ def intact(path: Path) -> bool:
         return rest == checksum.to_bytes(CHECKSUM, "little")
 
 
-def replace(path: Path, fill: Callable) -> None:
-    """Writes a file by `fill(file)` under a temporary name and renames it."""
+def replace(path: Path, fill: Callable, anew: bool = True) -> None:
+    """Writes a file by `fill(file)` under a temporary name and renames it.
+
+    Unless it is to be written anew, a file that another process has put there in the meantime stays: on a network
+    file system another host may have mapped it, and would lose its pages.
+    """
     path.parent.mkdir(exist_ok=True)
     for left in path.parent.glob(".*.tmp"):
         if time.time() - left.stat().st_mtime > STALE:
@@ -210,9 +256,21 @@ def replace(path: Path, fill: Callable) -> None:
             fill(file)
             file.flush()
             os.fsync(file.fileno())  # or after a power cut the name may have zeros behind it
-        os.replace(temporary, path)
+        if anew or not linked(temporary, path):
+            os.replace(temporary, path)
     finally:
         remove(temporary)
+
+
+def linked(temporary: Path, path: Path) -> bool:
+    """Whether there is a file at `path` now, this one or another's; False where the file system has no links."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        return False
+    return True
 
 
 def remove(path: Path) -> None:

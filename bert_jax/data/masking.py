@@ -1,11 +1,11 @@
 """80/10/10 masking of whole batches, as TensorFlow graph operations: single tokens or whole words.
 
-A row of n tokens, [CLS] and [SEP] among them, gets round(0.15 n) predictions, at least one and at
-most as many as fit. Which tokens and what becomes of them are draws of (seed, phase, epoch, number
-of the row in the epoch, position), so a row's masks do not depend on the batch or the host it is
-in, and are new in every epoch.
+A pair of n tokens, [CLS] and [SEP] among them, gets round(0.15 n) predictions, at least one; if those
+of a row are more than fit, each of its pairs gives up its share. Which tokens and what becomes of them
+are draws of (seed, phase, epoch, number of the pair in the epoch, position in the pair), so a pair's
+masks do not depend on the row, the batch or the host it is in, and are new in every epoch.
 
-B rows, L length, P predictions. Words are numbered along the row from 0.
+B rows, L length, P predictions, S pairs a row at most. Words are numbered along the row from 0.
 """
 
 from typing import NamedTuple
@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_jax import hash
+from bert_jax.data import places
 
 KINDS = ("token", "whole_word")
 PURPOSES = ("choose", "replace", "random_token")  # the order of the keys
@@ -36,22 +37,41 @@ class Choice(NamedTuple):
     used: tf.Tensor  # bool[B, P]
 
 
-def mask(masking: Masking, keys, numbers, tokens, maskable, begins) -> dict[str, tf.Tensor]:
+class Pairs(NamedTuple):
+    """The pairs of the rows, and what their draws are keyed by."""
+
+    ends: tf.Tensor  # int32[B, S] where each ends in its row
+    starts: tf.Tensor  # int32[B, S] where each begins
+    sizes: tf.Tensor  # int32[B, S] how many there may be masked in each
+    keys: tf.Tensor  # uint32[3, B, S], one a purpose of PURPOSES
+
+    def draw(self, purpose: int, at):
+        """int32[B or 1, N] places in the row -> uint32[B, N]."""
+        starts = tf.bitcast(self.starts, tf.uint32)
+        values = tf.stack([self.keys[purpose], starts], axis=2)
+        keys, starts = tf.unstack(places.at(values, places.owners(self.ends, at)), axis=2)
+        return hash.fold(keys, tf.cast(at, tf.uint32) - starts, tf.bitwise.right_shift)
+
+
+def mask(
+    masking: Masking, keys, numbers, tokens, ends, sizes, maskable, begins
+) -> dict[str, tf.Tensor]:
     """Chooses positions and hides their tokens.
 
-    keys: uint32[3], one a purpose of PURPOSES.    numbers: uint32[B], of the rows in the epoch.
-    tokens: int32[B, L].    maskable: bool[B, L], tokens of A or B.    begins: bool[B, L], the first
-    token of A and of B.
+    keys: uint32[3], one a purpose of PURPOSES.    numbers: uint32[B, S], of the pairs in the epoch.
+    tokens: int32[B, L].    ends: int32[B, S], where each pair ends in its row; one that is not there
+    ends where it begins.    sizes: int32[B, S], how many tokens of each are maskable.    maskable:
+    bool[B, L], tokens of A or B.    begins: bool[B, L], the first token of A and of B.
     """
-    row_keys = hash.fold(keys[:, None], numbers[None, :], tf.bitwise.right_shift)
-    wanted = number_wanted(masking, maskable, begins)
-    scores = chances(row_keys[0], tf.range(tokens.shape[1])[None, :])
+    pair_keys = hash.fold(keys[:, None, None], numbers[None], tf.bitwise.right_shift)
+    pairs = Pairs(ends, before(ends), sizes, pair_keys)
+    wanted = number_wanted(masking, pairs, tokens.shape[1])
     if masking.kind == "whole_word":
-        choice = choose_words(masking, scores, wanted, tokens, maskable, begins)
+        choice = choose_words(masking, pairs, wanted, tokens, maskable, begins)
     else:
-        choice = choose_tokens(masking, scores, wanted, maskable)
+        choice = choose_tokens(masking, pairs, wanted, maskable)
     targets = tf.gather(tokens, choice.positions, batch_dims=1)
-    shown = replacements(masking, row_keys, choice.positions, targets)
+    shown = replacements(masking, pairs, choice.positions, targets)
     return {
         "tokens": put(tokens, choice, shown),
         "masked_positions": choice.positions,
@@ -60,48 +80,79 @@ def mask(masking: Masking, keys, numbers, tokens, maskable, begins) -> dict[str,
     }
 
 
-def number_wanted(masking: Masking, maskable, begins):
-    """int32[B]: predictions a row is to get."""
-    special = 1 + count(begins)  # [CLS], and a [SEP] after each segment
-    lengths = np.arange(maskable.shape[1] + 1)
-    table = np.clip(np.rint(masking.rate * lengths), 1, masking.predictions).astype(np.int32)
-    return tf.gather(tf.constant(table), count(maskable) + special)
+def before(sums):
+    """Sums up to and with each column -> those up to it."""
+    return tf.concat([tf.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
 
 
-def count(flags):
-    """bool[B, L] -> int32[B]."""
-    return tf.reduce_sum(tf.cast(flags, tf.int32), axis=1)
+def number_wanted(masking: Masking, pairs: Pairs, length: int):
+    """int32[B, S]: predictions each pair is to get, no more in a row than fit."""
+    table = np.maximum(np.rint(masking.rate * np.arange(length + 1)), 1).astype(np.int32)
+    wanted = tf.gather(tf.constant(table), pairs.ends - pairs.starts)
+    # A row's places are shared out by what each pair wants, rounded so that none is left over.
+    upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
+    total = upto[:, -1:]
+    upto = upto * tf.minimum(total, masking.predictions) // tf.maximum(total, 1)
+    return tf.cast(upto - before(upto), tf.int32)
 
 
-def draw(row_keys, positions):
-    """uint32[B], int32[B or 1, N] -> uint32[B, N]."""
-    return hash.fold(row_keys[:, None], tf.cast(positions, tf.uint32), tf.bitwise.right_shift)
+def count(pairs: Pairs, flags):
+    """bool[B, L] -> int32[B, S]: how many in each pair."""
+    if pairs.ends.shape[1] == 1:
+        return tf.reduce_sum(tf.cast(flags, tf.int32), axis=1, keepdims=True)
+    upto = tf.cumsum(tf.cast(flags, tf.int32), axis=1)
+    upto = tf.gather(tf.pad(upto, [[0, 0], [1, 0]]), pairs.ends, batch_dims=1)
+    return upto - before(upto)
 
 
-def chances(row_keys, positions):
-    """A draw as int32, not negative: the highest are chosen first."""
-    return tf.cast(tf.bitwise.right_shift(draw(row_keys, positions), np.uint32(1)), tf.int32)
+def chances(draws):
+    """uint32[B, N] as int32, not negative: the highest are chosen first."""
+    return tf.cast(tf.bitwise.right_shift(draws, np.uint32(1)), tf.int32)
 
 
-def choose_tokens(masking: Masking, scores, wanted, maskable) -> Choice:
-    """`wanted` different tokens a row, each set of them as likely."""
-    length = maskable.shape[1]
-    best, positions = tf.math.top_k(tf.where(maskable, scores, -1), masking.predictions)
-    used = (tf.range(masking.predictions) < wanted[:, None]) & (best >= 0)
-    positions = tf.sort(tf.where(used, positions, length), axis=1)
+def in_order(scores, owner, number: int):
+    """int32[B, number]: places pair by pair, those of each with the highest scores first; behind all
+    those with a score of -1."""
+    if owner is not None:
+        by_pair = tf.cast(scores, tf.int64) - tf.cast(owner, tf.int64) * 2**31
+        scores = tf.where(scores < 0, tf.int64.min, by_pair)
+    return tf.math.top_k(scores, number).indices
+
+
+def choose_tokens(masking: Masking, pairs: Pairs, wanted, maskable) -> Choice:
+    """`wanted` different tokens a pair, each set of them as likely."""
+    length, sequences = maskable.shape[1], wanted.shape[1]
+    place = tf.range(length)[None, :]
+    scores = tf.where(maskable, chances(pairs.draw(0, place)), -1)
+    # All of a row's places are put in order only where it has several pairs: the first few are found sooner.
+    number = masking.predictions if sequences == 1 else length
+    order = in_order(scores, places.owners(pairs.ends, place), number)
+    upto, slot = tf.cumsum(wanted, axis=1), tf.range(masking.predictions)[None, :]
+    owner = places.owners(upto, slot)
+    first = before(tf.cumsum(pairs.sizes, axis=1)) - before(upto)
+    used = slot < upto[:, -1:]
+    best = tf.gather(order, tf.where(used, slot + places.at(first, owner), 0), batch_dims=1)
+    positions = tf.sort(tf.where(used, best, length), axis=1)
     return Choice(tf.where(positions < length, positions, 0), positions < length)
 
 
-def choose_words(masking: Masking, scores, wanted, tokens, maskable, begins) -> Choice:
-    """Words in random order; one that would exceed `wanted` tokens is passed over, as in the
-    original."""
+def choose_words(masking: Masking, pairs: Pairs, wanted, tokens, maskable, begins) -> Choice:
+    """Words in random order; one that would exceed `wanted` tokens of its pair is passed over, as in
+    the original."""
     length = tokens.shape[1]
     known = tf.minimum(tokens, len(masking.word_starts) - 1)  # stream.py refuses the others
     starts = maskable & (begins | tf.gather(tf.constant(masking.word_starts), known))
     words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
     sizes = sum_by(words, maskable)
-    order = tf.math.top_k(tf.where(sizes > 0, scores, -1), length).indices
-    taken = sum_by(order, take_in_order(tf.gather(sizes, order, batch_dims=1), wanted))
+    # Of words, what `pairs` are of places: their draws are by their number in the pair.
+    number = count(pairs, starts)
+    ends = tf.cumsum(number, axis=1)
+    of_words = Pairs(ends, before(ends), number, pairs.keys)
+    word = tf.range(length)[None, :]
+    scores = tf.where(sizes > 0, chances(of_words.draw(0, word)), -1)
+    order = in_order(scores, places.owners(ends, word), length)
+    taken = take_in_order(of_words, tf.gather(sizes, order, batch_dims=1), wanted)
+    taken = sum_by(order, taken)
     chosen = maskable & (tf.gather(taken, words, batch_dims=1) > 0)
     from_end = tf.where(chosen, length - tf.range(length), 0)
     positions = length - tf.math.top_k(from_end, masking.predictions).values
@@ -119,33 +170,42 @@ def sum_by(columns, flags):
     return tf.reshape(sums, tf.shape(columns))
 
 
-def take_in_order(sizes, room):
-    """bool[B, L]: which of the sizes are taken, going from left to right and passing over each that
-    no longer fits.
+def take_in_order(words: Pairs, sizes, room):
+    """bool[B, L]: which of the sizes are taken, going through the words of each pair from left to right
+    and passing over each that no longer fits into the pair's room, int32[B, S].
 
-    All rows at once: take those that fit together from the left; the first that does not is larger
+    All pairs at once: take those that fit together from the left; the first that does not is larger
     than the room now left, so drop all such and go on. The largest size that fits falls every time:
     there are as many rounds as sizes.
     """
+    owner = places.owners(words.ends, tf.range(sizes.shape[1])[None, :])
 
     def fitting(taken, room):
-        return ~taken & (sizes > 0) & (sizes <= room[:, None])
+        return ~taken & (sizes > 0) & (sizes <= places.at(room, owner))
+
+    def sums(sizes):
+        """Along each pair, and of each pair."""
+        upto = tf.cumsum(sizes, axis=1)
+        if owner is None:
+            return upto, upto[:, -1:]
+        ends = tf.gather(tf.pad(upto, [[0, 0], [1, 0]]), words.ends, batch_dims=1)
+        return upto - places.at(before(ends), owner), ends - before(ends)
 
     def body(taken, room):
         fits = fitting(taken, room)
-        fits &= tf.cumsum(tf.where(fits, sizes, 0), axis=1) <= room[:, None]
-        return taken | fits, room - tf.reduce_sum(tf.where(fits, sizes, 0), axis=1)
+        fits &= sums(tf.where(fits, sizes, 0))[0] <= places.at(room, owner)
+        return taken | fits, room - sums(tf.where(fits, sizes, 0))[1]
 
     start = (tf.zeros_like(sizes, tf.bool), room)
     return tf.while_loop(lambda *state: tf.reduce_any(fitting(*state)), body, start)[0]
 
 
-def replacements(masking: Masking, row_keys, positions, targets):
+def replacements(masking: Masking, pairs: Pairs, positions, targets):
     """What is shown at the chosen positions: [MASK], a token of the whole vocabulary, or the token
     that was there."""
     vocabulary = len(masking.word_starts)
-    chance = tf.cast(draw(row_keys[1], positions), tf.int64)
-    bits = tf.cast(draw(row_keys[2], positions), tf.int64)
+    chance = tf.cast(pairs.draw(1, positions), tf.int64)
+    bits = tf.cast(pairs.draw(2, positions), tf.int64)
     random = tf.cast(tf.bitwise.right_shift(bits * vocabulary, np.int64(32)), tf.int32)
     masked_below = round(masking.mask_share * 2**32)
     random_below = round((masking.mask_share + masking.random_share) * 2**32)

@@ -71,7 +71,7 @@ def open_array(directory: Path, name: str, kind, axes: int) -> Iterator[Problem]
         yield Problem(name, f"cannot be read ({error.strerror})")
         return None
     if not there:
-        yield Problem(name, "missing from the token store")
+        yield Problem(name, "missing")
         return None
     array, error = load(path)
     if array is None:

@@ -75,17 +75,21 @@ def digest(path: Path) -> str:
 
 def write_manifest(directory: Path, manifest: dict) -> None:
     """Adds format, files and digest to `manifest` and writes it: the last file of a store to be written."""
+    manifest = {"format": FORMAT, **manifest, "files": file_table(directory)}
+    manifest["digest"] = manifest_digest(manifest)
+    (directory / "manifest.json").write_text(manifest_text(manifest))
+
+
+def file_table(directory: Path) -> dict:
+    """{name: {bytes, sha256}} of all files that are there."""
     files = sorted(path for path in directory.rglob("*") if path.is_file())
-    table = {
+    return {
         path.relative_to(directory).as_posix(): {
             "bytes": path.stat().st_size,
             "sha256": digest(path),
         }
         for path in files
     }
-    manifest = {"format": FORMAT, **manifest, "files": table}
-    manifest["digest"] = manifest_digest(manifest)
-    (directory / "manifest.json").write_text(manifest_text(manifest))
 
 
 def manifest_text(manifest: dict) -> str:
@@ -159,15 +163,15 @@ def check_file(directory: Path, name: str, expected: dict, hashes: bool) -> str:
     path = directory / name
     # Nothing outside of a store is read, whatever a manifest or a link in it says.
     if not inside(directory, name):
-        return "lies outside of the store"
+        return "lies outside of the directory"
     try:
         if not path.is_file():
-            return "missing from the token store"
+            return "missing"
         size = path.stat().st_size
         if size != expected["bytes"]:
             return f"{size} bytes, {expected['bytes']} in the manifest"
         if hashes and digest(path) != expected["sha256"]:
-            return "altered since it was prepared (SHA-256 differs from the manifest)"
+            return "altered since it was written (SHA-256 differs from the manifest)"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     return ""

@@ -5,7 +5,7 @@ then whole batches are gathered from the mapped file, masked and prefetched insi
 with no Python in it. There is no iterator state: step n is a function of (store, spec, n). The next
 epoch's index is built in the background.
 
-B rows of this host, L length, P predictions.
+B rows of this host, L length, P predictions, S pairs a row at most.
 """
 
 import math
@@ -16,10 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_jax import hash
-from bert_jax.data import index as index_files
-from bert_jax.data import mapped, masking
-from bert_jax.data.index import Ahead, Indexes, never
+from bert_jax.data import mapped, masking, places
+from bert_jax.data.index import Ahead, never
+from bert_jax.data.packing import LEAST, Epoch, Epochs
 from bert_jax.data.rows import (
     COLUMNS,
     Rows,
@@ -29,10 +28,10 @@ from bert_jax.data.rows import (
     special_pieces,
     unpack,
 )
-from bert_jax.data.store import Split, Store
+from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 
-WINDOW = 1 << 19  # rows whose index is read at a time
+WINDOW = 1 << 19  # pairs whose index is read at a time
 # Steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one.
 SHORT = 64
 # Tokens that are checked against the vocabulary at the door; the others are in their batches.
@@ -57,6 +56,7 @@ class Spec(NamedTuple):
     random_share: float
     short_rate: float
     weights: tuple[float, ...] = ()  # times that each source is read in an epoch; () is once
+    sequences: int = 1  # pairs packed in a row, at most
 
     @property
     def rules(self) -> Rules:
@@ -79,6 +79,7 @@ def spec(config, phase_name: str) -> Spec:
         random_share=objective.random_share,
         short_rate=objective.short_rate,
         weights=tuple(config.corpus.weights),
+        sequences=phase.sequences,
     )
 
 
@@ -102,21 +103,23 @@ def train_batches(
 
 
 def train(store, word_starts, spec, first, last, positions, threads):
-    indexes = Indexes(store, "train", spec.rules)
+    source = Epochs(store, "train", spec.rules, spec.sequences)
     pipeline = make_pipeline(store, "train", word_starts, spec, threads)
     if first == 0:
-        indexes.open(0)  # so that counting its rows is not a second pass
-    epoch_steps = steps_per_epoch(indexes, spec)
+        source.open(0)  # so that counting its rows is not a second pass
+    epoch_steps = steps_per_epoch(source, spec)
     ahead = None
     try:
         for epochs in groups(first, last, epoch_steps):
-            opened = ahead.result() if ahead else open_all(indexes, epochs)
-            indexes.forget(epochs.start)
+            opened = ahead.result() if ahead else open_all(source, epochs)
+            # Not the one just ended: another host may be some steps behind, and has it mapped.
+            source.forget(epochs.start - 1)
             begin, end = epochs.start * epoch_steps, epochs.stop * epoch_steps
             following = range(epochs.stop, min(epochs.stop + len(epochs), -(-last // epoch_steps)))
-            ahead = Ahead(partial(open_all, indexes, following)) if end < last else None
-            for steps in windows(max(first, begin), min(last, end), len(positions)):
-                yield from pipeline(opened, steps, epoch_steps, positions)
+            ahead = Ahead(partial(open_all, source, following)) if end < last else None
+            pairs = len(positions) * spec.sequences
+            for steps in windows(max(first, begin), min(last, end), pairs):
+                yield from pipeline(source, opened, steps, epoch_steps, positions)
     finally:
         if ahead:
             ahead.cancel()
@@ -131,13 +134,14 @@ def groups(first: int, last: int, epoch_steps: int) -> Iterator[range]:
         yield range(epoch, min(epoch + size, after))
 
 
-def open_all(indexes: Indexes, epochs: range, cancelled=never) -> dict[int, np.ndarray]:
-    return {epoch: indexes.open(epoch, cancelled) for epoch in epochs}
+def open_all(source: Epochs, epochs: range, cancelled=never) -> dict[int, Epoch]:
+    return {epoch: source.open(epoch, cancelled) for epoch in epochs}
 
 
 class Heldout:
     """Batches of the first `rows` held-out rows (all, if fewer) of epoch 0 in its random order,
-    each once, whatever the weights; the same at every iteration, and traced only once.
+    each once, whatever the weights; the same at every iteration, and traced only once. Never packed: runs that pack
+    and runs that do not are compared on the same rows, bit for bit.
 
     Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput.
     """
@@ -151,27 +155,31 @@ class Heldout:
         positions: np.ndarray | None = None,
         threads: int = 2,
     ):
-        spec = spec._replace(weights=())  # comparable between runs, and all of it is read
+        # Comparable between runs, and all of it is read.
+        spec = spec._replace(weights=(), sequences=1)
         check(store, "heldout", word_starts, spec)
         self.positions, self.batch = check_positions(positions, spec), spec.batch
-        self.index = Indexes(store, "heldout", spec.rules).open(0)
-        self.rows = min(rows, len(self.index))
+        self.source = Epochs(store, "heldout", spec.rules, spec.sequences)
+        self.opened = {0: self.source.open(0)}
+        self.rows = min(rows, self.opened[0].rows)
         self.pipeline = make_pipeline(store, "heldout", word_starts, spec, threads)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         steps = -(-self.rows // self.batch)
         for window in windows(0, steps, len(self.positions)):
-            yield from self.pipeline({0: self.index}, window, steps, self.positions, self.rows)
+            yield from self.pipeline(
+                self.source, self.opened, window, steps, self.positions, self.rows
+            )
 
 
-def steps_per_epoch(indexes: Indexes, spec: Spec) -> int:
-    return max(1, indexes.rows_per_epoch() // spec.batch)
+def steps_per_epoch(source: Epochs, spec: Spec) -> int:
+    return max(1, source.rows_per_epoch() // spec.batch)
 
 
-def windows(first: int, last: int, batch: int) -> Iterator[np.ndarray]:
-    """Steps first..last-1 in arrays of about WINDOW rows, so that no epoch's index is in memory
-    whole."""
-    size = max(1, WINDOW // max(1, batch))
+def windows(first: int, last: int, pairs: int) -> Iterator[np.ndarray]:
+    """Steps first..last-1, of so many pairs each, in arrays of about WINDOW pairs, so that no epoch's
+    index is in memory whole."""
+    size = max(1, WINDOW // max(1, pairs))
     for begin in range(first, last, size):
         yield np.arange(begin, min(last, begin + size))
 
@@ -186,6 +194,10 @@ def check(store: Store, split: str, word_starts: np.ndarray, spec: Spec) -> None
     if not 1 <= spec.predictions <= most:
         raise BadInput(
             f"predictions {spec.predictions}: a row of {spec.length} tokens takes from 1 to {most}"
+        )
+    if not 1 <= spec.sequences <= spec.length // LEAST:
+        raise BadInput(
+            f"sequences {spec.sequences}: a row of {spec.length} tokens takes from 1 to {spec.length // LEAST}"
         )
     if spec.batch < 1:
         raise BadInput(f"batch {spec.batch}: must be at least 1")
@@ -225,8 +237,8 @@ def check_positions(positions: np.ndarray | None, spec: Spec) -> np.ndarray:
 
 
 def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec, threads: int):
-    """(indexes by epoch, steps[N], steps an epoch, positions[B], rows) -> N batches; traced once
-    for all epochs.
+    """(source, its open epochs, steps[N], steps an epoch, positions[B], rows) -> N batches; traced
+    once for all epochs.
 
     Row numbers from `rows` on only fill the batch and weigh nothing.
     """
@@ -237,8 +249,8 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
 
     def make_batch(positions, index, keys, numbers, weights):
         batch = gather(tokens, index, spec, special)
-        maskable, begins = batch.pop("maskable"), batch.pop("begins")
-        batch |= mask(keys, numbers, batch["tokens"], maskable, begins)
+        which = [batch.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
+        batch |= mask(keys, numbers, batch["tokens"], *which)
         batch["masked_weights"] *= weights[:, None]
         batch["pair_weights"] *= weights[:, None]
         return batch | {"rows": positions}
@@ -249,10 +261,11 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
         batches = batches.map(work, num_parallel_calls=threads, deterministic=True)
         return batches.prefetch(2)
 
-    dataset = tf.function(make_dataset, signature(), autograph=False).get_concrete_function()
+    arguments = signature(spec.sequences)
+    dataset = tf.function(make_dataset, arguments, autograph=False).get_concrete_function()
 
-    def pipeline(indexes, steps, epoch_steps, positions, rows=math.inf):
-        inputs = window_inputs(documents, spec, indexes, steps, epoch_steps, positions, rows)
+    def pipeline(source, opened, steps, epoch_steps, positions, rows=math.inf):
+        inputs = window_inputs(source, opened, spec.batch, steps, epoch_steps, positions, rows)
         batches = dataset(positions.astype(np.int32), *inputs).with_options(options(threads))
         with mapped.released(pages):
             for batch in batches.as_numpy_iterator():
@@ -262,42 +275,28 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
     return pipeline
 
 
-def window_inputs(documents: Split, spec: Spec, indexes, steps, epoch_steps, positions, rows):
-    """What batches are made of: index int64[N, B, 3], keys uint32[N, 3], numbers uint32[N, B],
+def window_inputs(source: Epochs, opened, batch: int, steps, epoch_steps, positions, rows):
+    """What batches are made of: index int64[N, B, S, 3], keys uint32[N, 3], numbers uint32[N, B, S],
     weights float32[N, B]."""
     parts = []
-    for epoch in np.unique(steps // epoch_steps):
-        index = indexes[epoch]
-        key = partial(purpose_key, documents, spec.rules, int(epoch))
+    for epoch in np.unique(steps // epoch_steps).tolist():
         within = steps[steps // epoch_steps == epoch] - epoch * epoch_steps
-        numbers = within[:, None] * spec.batch + positions
-        # An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left
-        # out.
-        chosen = read_rows(index, hash.shuffle(numbers % len(index), len(index), key("order")))
-        index_files.check(index, chosen, len(documents.tokens))
+        numbers = within[:, None] * batch + positions
+        chosen, pairs = source.choose(epoch, opened[epoch], numbers)
+        key = partial(purpose_key, source.split, source.rules, epoch)
         keys = np.concatenate([key(purpose) for purpose in masking.PURPOSES])
         weights = (numbers < rows).astype(np.float32)
         keys = np.broadcast_to(keys, (len(within), len(keys)))
-        parts.append((chosen, keys, numbers.astype(np.uint32), weights))
+        parts.append((chosen, keys, pairs, weights))
     return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 
-def read_rows(index: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Rows int64[N, B, 3] of a mapped index, given their numbers int64[N, B]."""
-    places = numbers.reshape(-1)
-    chosen = np.empty((len(places), COLUMNS), np.int64)
-    for part in mapped.in_order(places, index):
-        chosen[part] = index[places[part]]
-        mapped.release(index)
-    return chosen.reshape(*numbers.shape, COLUMNS)
-
-
-def signature() -> list[tf.TensorSpec]:
+def signature(sequences: int) -> list[tf.TensorSpec]:
     return [
         tf.TensorSpec([None], tf.int32),  # positions
-        tf.TensorSpec([None, None, COLUMNS], tf.int64),  # index
+        tf.TensorSpec([None, None, sequences, COLUMNS], tf.int64),  # index
         tf.TensorSpec([None, len(masking.PURPOSES)], tf.uint32),  # keys
-        tf.TensorSpec([None, None], tf.uint32),  # numbers
+        tf.TensorSpec([None, None, sequences], tf.uint32),  # numbers
         tf.TensorSpec([None, None], tf.float32),  # weights
     ]
 
@@ -324,29 +323,39 @@ def make_masking(spec: Spec, special: dict, word_starts: np.ndarray) -> masking.
 
 
 def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
-    """The rows before masking, [CLS] A [SEP] B [SEP], and which tokens are `maskable` and which of
-    them `begins` A or B."""
-    row = Rows(*(column[:, None] for column in unpack(index)))
+    """The rows before masking, [CLS] A [SEP] B [SEP] of one pair after the other; where each pair `ends`, the `sizes`
+    of A and B together, which tokens are `maskable` and which of them `begins` A or B."""
+    pair = Rows(*unpack(index))
+    used = pair.a_length > 0
+    lengths = pair.a_length + pair.b_length + special_pieces(spec.pairs)
+    ends = tf.cumsum(tf.where(used, lengths, 0), axis=1)
+    starts = tf.concat([tf.zeros_like(ends[:, :1]), ends[:, :-1]], axis=1)
+    first_seps = starts + 1 + pair.a_length
     place = tf.range(spec.length, dtype=tf.int64)[None, :]
-    first_sep = 1 + row.a_length
-    last_sep = first_sep if spec.pairs == "none" else first_sep + 1 + row.b_length
-    in_a = (place >= 1) & (place < first_sep)
+    owner = places.owners(ends, place)
+    before_a, before_b = pair.a_start - starts - 1, pair.b_start - first_seps - 1
+    values = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
+    values = tf.unstack(places.at(values, owner), axis=2)
+    start, first_sep, last_sep, before_a, before_b = values
+    in_a = (place > start) & (place < first_sep)
     in_b = (place > first_sep) & (place < last_sep)
-    source = tf.where(in_a, row.a_start - 1, row.b_start - 1 - first_sep) + place
+    source = tf.where(in_a, before_a, before_b) + place
     ids = tf.cast(tf.gather(tokens, tf.where(in_a | in_b, source, 0)), tf.int32)
     separator = (place == first_sep) | (place == last_sep)
     around = tf.where(separator, special["sep"], special["pad"])
-    around = tf.where(place == 0, special["cls"], around)
-    real = place <= last_sep
-    begins = (place == 1) | ((place == first_sep + 1) & in_b)
+    around = tf.where(place == start, special["cls"], around)
+    real = place < ends[:, -1:]
+    sequence_ids = 1 if owner is None else owner + 1
     return {
-        "tokens": tf.where(in_a | in_b, ids, around),
+        "tokens": tf.where(in_a | in_b, ids, tf.where(real, around, special["pad"])),
         "segments": tf.cast((place > first_sep) & real, tf.int32),
-        "positions": tf.cast(tf.where(real, place, 0), tf.int32),
-        "sequence_ids": tf.cast(real, tf.int32),
-        "cls_positions": tf.zeros_like(row.label, tf.int32),
-        "pair_labels": tf.cast(row.label, tf.int32),
-        "pair_weights": tf.fill(tf.shape(row.label), 0.0 if spec.pairs == "none" else 1.0),
+        "positions": tf.cast(tf.where(real, place - start, 0), tf.int32),
+        "sequence_ids": tf.where(real, sequence_ids, 0),
+        "cls_positions": tf.cast(tf.where(used, starts, 0), tf.int32),
+        "pair_labels": tf.cast(pair.label, tf.int32),
+        "pair_weights": tf.cast(used & (spec.pairs != "none"), tf.float32),
+        "ends": tf.cast(ends, tf.int32),
+        "sizes": tf.cast(pair.a_length + pair.b_length, tf.int32),
         "maskable": in_a | in_b,
-        "begins": begins,
+        "begins": (place == start + 1) | ((place == first_sep + 1) & in_b),
     }

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.data.packing import pack
 from bert_jax.data.rows import sample, special_pieces
 from bert_jax.data.store import Split, Store
 from bert_jax.data.stream import Spec
@@ -22,8 +23,9 @@ class RowSurvey(NamedTuple):
     """Numbers of a sample of a phase's rows."""
 
     rows: int
+    pairs: int  # or single segments; more than rows where these are packed
     fill: float  # real tokens, with [CLS] and [SEP], by row length
-    pair_ratio: float  # share of the rows with label 1; 0 without pairs
+    pair_ratio: float  # share of the pairs with label 1; 0 without pairs
     wanted: float  # masked positions a row that the rate asks for, on average
     given: float  # of those, the ones that fit into `predictions`
 
@@ -40,14 +42,17 @@ class StoreSurvey(NamedTuple):
 
 
 def survey_rows(store: Store, spec: Spec) -> RowSurvey:
-    rows = sample(store.splits["train"], spec.rules, PARTS, SENTENCES)
-    real = rows.a_length + rows.b_length + special_pieces(spec.pairs)
+    pairs = sample(store.splits["train"], spec.rules, PARTS, SENTENCES)
+    real = pairs.a_length + pairs.b_length + special_pieces(spec.pairs)
+    packed = pack(real, spec.length, spec.sequences)
     # As masking.py counts them, from the original: at least one, rounded half to even.
     wanted = np.maximum(1, np.rint(spec.mask_rate * real))
+    wanted = np.where(packed < 0, 0, wanted[packed]).sum(axis=1)
     return RowSurvey(
-        rows=len(real),
-        fill=float(real.mean() / spec.length),
-        pair_ratio=float((rows.label != 0).mean()),
+        rows=len(packed),
+        pairs=len(real),
+        fill=float(real.sum() / len(packed) / spec.length),
+        pair_ratio=float((pairs.label != 0).mean()),
         wanted=float(wanted.mean()),
         given=float(np.minimum(wanted, spec.predictions).mean()),
     )

@@ -29,6 +29,7 @@ class Encoder(nn.Module):
     initializer: float
     dtype: jnp.dtype
     gradient_dtype: jnp.dtype
+    remat: str
 
     def setup(self):
         self.embedder = layers.Embedder(
@@ -41,7 +42,8 @@ class Encoder(nn.Module):
         )
         self.embedder_norm = layers.layer_norm(self.epsilon, self.dtype)
         self.blocks = [
-            layers.Block(
+            layers.make_block(
+                self.remat,
                 heads=self.heads,
                 hidden=self.feed_forward or 4 * self.width,
                 activation=self.activation,
@@ -81,5 +83,6 @@ def make(config, vocabulary: int) -> Encoder:
         vocabulary=vocabulary,
         dtype=jnp.dtype(config.dtype),
         gradient_dtype=jnp.dtype(config.gradient_dtype),
+        remat=config.train.remat,
         **{name: config.model[name] for name in names},
     )

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax import hash
+from bert_jax import axes, hash
 
 ACTIVATIONS = {
     "gelu_tanh": partial(nn.gelu, approximate=True),
@@ -64,22 +64,27 @@ def affine(x, kernel, bias, gradient_dtype):
     The gradients of kernel and bias are summed, over rows and over devices, in `gradient_dtype`: differentiating
     through the cast of the kernel would round them to bfloat16 before the devices' sum.
     """
-    return x @ kernel.astype(x.dtype) + bias.astype(x.dtype)
+    return _affine_forward(x, kernel, bias, gradient_dtype)[0]
 
 
 def _affine_forward(x, kernel, bias, gradient_dtype):
-    kernel = kernel.astype(x.dtype)
-    return x @ kernel + bias.astype(x.dtype), (x, kernel)
+    x, kernel = axes.activation(x), kernel.astype(x.dtype)
+    return axes.activation(x @ kernel + bias.astype(x.dtype)), (x, kernel)
 
 
 def _affine_backward(gradient_dtype, saved, gradient):
     x, kernel = saved
+    gradient = axes.activation(gradient)
     rows = tuple(range(x.ndim - 1))
     d_kernel = jax.lax.dot_general(
         x, gradient, ((rows, rows), ((), ())), preferred_element_type=gradient_dtype
     )
     d_bias = gradient.sum(rows, dtype=gradient_dtype)
-    return gradient @ kernel.T, d_kernel.astype(jnp.float32), d_bias.astype(jnp.float32)
+    return (
+        axes.activation(gradient @ kernel.T),
+        d_kernel.astype(jnp.float32),
+        d_bias.astype(jnp.float32),
+    )
 
 
 affine.defvjp(_affine_forward, _affine_backward)
@@ -88,22 +93,26 @@ affine.defvjp(_affine_forward, _affine_backward)
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def project(x, table, gradient_dtype):
     """float32 x[..., D] @ table[V, D].T with factors in the dtype of x; the gradient of the table as in `affine`."""
-    return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
+    return _project_forward(x, table, gradient_dtype)[0]
 
 
 def _project_forward(x, table, gradient_dtype):
-    table = table.astype(x.dtype)
-    return project(x, table, gradient_dtype), (x, table)
+    x, table = axes.activation(x), table.astype(x.dtype)
+    logits = jnp.einsum("...d,vd->...v", x, axes.table(table), preferred_element_type=jnp.float32)
+    return axes.logits(logits), (x, table)
 
 
 def _project_backward(gradient_dtype, saved, gradient):
     x, table = saved
     rows = tuple(range(x.ndim - 1))
-    gradient = gradient.astype(x.dtype)
-    d_table = jax.lax.dot_general(
-        gradient, x, ((rows, rows), ((), ())), preferred_element_type=gradient_dtype
+    gradient = axes.logits(gradient.astype(x.dtype))
+    sum_rows = partial(
+        jax.lax.dot_general,
+        dimension_numbers=((rows, rows), ((), ())),
+        preferred_element_type=gradient_dtype,
     )
-    return gradient @ table, d_table.astype(jnp.float32)
+    d_table = axes.sum_to_table(sum_rows, gradient, x)
+    return axes.activation(gradient @ axes.table(table)), d_table.astype(jnp.float32)
 
 
 project.defvjp(_project_forward, _project_backward)
@@ -144,13 +153,28 @@ def attention_mask(sequence_ids):
     return same & (sequence_ids > 0)[:, None, None, :]
 
 
+def attend(q_BLHK, k_BMHK, v_BMHK, mask, bias, keys, rate: float):
+    """Vectors [B, L, H, K]: values weighted by softmax and dropout of masked scores."""
+    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
+    if bias is not None:
+        scores_BHLM = scores_BHLM + bias
+    scores_BHLM = jnp.where(mask, scores_BHLM, MASKED)
+    probabilities_BHLM = nn.softmax(scores_BHLM).astype(q_BLHK.dtype)
+    probabilities_BHLM = maybe_dropout(probabilities_BHLM, keys, 0, rate)
+    return jnp.einsum("bhlm,bmhk->blhk", probabilities_BHLM, v_BMHK)
+
+
 class Attention(nn.Module):
-    """Multi-head attention of x[B, L, D] to itself; mask bool[B, 1, L, M], bias float[B or 1, H, L, M] or None."""
+    """Multi-head attention of x[B, L, D] to itself; mask bool[B, 1, L, M], bias float[B or 1, H, L, M] or None.
+
+    With `remat` the backward pass computes the probabilities, of size H L M, again from queries and keys.
+    """
 
     heads: int
     dropout: float
     initializer: float
     gradient_dtype: jnp.dtype
+    remat: bool = False
 
     @nn.compact
     def __call__(self, x, mask, bias, keys):
@@ -163,15 +187,9 @@ class Attention(nn.Module):
 
         q_BLHK, k_BMHK, v_BMHK = heads("query"), heads("key"), heads("value")
         q_BLHK = q_BLHK * jnp.asarray((width // self.heads) ** -0.5, x.dtype)
-        scores_BHLM = jnp.einsum(
-            "blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32
-        )
-        if bias is not None:
-            scores_BHLM = scores_BHLM + bias
-        scores_BHLM = jnp.where(mask, scores_BHLM, MASKED)
-        probabilities_BHLM = nn.softmax(scores_BHLM).astype(x.dtype)
-        probabilities_BHLM = maybe_dropout(probabilities_BHLM, keys, 0, self.dropout)
-        mixed_BLHK = jnp.einsum("bhlm,bmhk->blhk", probabilities_BHLM, v_BMHK)
+        core = partial(attend, rate=self.dropout)
+        core = jax.checkpoint(core) if self.remat else core
+        mixed_BLHK = core(q_BLHK, k_BMHK, v_BMHK, mask, bias, keys)
         return dense(name="out")(mixed_BLHK.reshape(x.shape))
 
 
@@ -201,16 +219,29 @@ class Block(nn.Module):
     initializer: float
     epsilon: float
     gradient_dtype: jnp.dtype
+    remat: str = "none"
 
     @nn.compact
     def __call__(self, x, mask, bias, keys):
         common = dict(initializer=self.initializer, gradient_dtype=self.gradient_dtype)
-        attention = Attention(self.heads, self.attention_dropout, name="attention", **common)
+        attention = Attention(
+            self.heads,
+            self.attention_dropout,
+            remat=self.remat == "attention",
+            name="attention",
+            **common,
+        )
         feed_forward = FeedForward(self.hidden, self.activation, name="feed_forward", **common)
         y = maybe_dropout(attention(x, mask, bias, keys), keys, 1, self.dropout)
-        x = layer_norm(self.epsilon, x.dtype, "attention_norm")(x + y)
+        x = axes.stream(layer_norm(self.epsilon, x.dtype, "attention_norm")(x + y))
         y = maybe_dropout(feed_forward(x), keys, 2, self.dropout)
-        return layer_norm(self.epsilon, x.dtype, "feed_forward_norm")(x + y)
+        return axes.stream(layer_norm(self.epsilon, x.dtype, "feed_forward_norm")(x + y))
+
+
+def make_block(remat: str, **settings) -> Block:
+    """A block of which the backward pass computes again: none, attention (its probabilities) or full (all of it)."""
+    kind = nn.remat(Block) if remat == "full" else Block
+    return kind(remat=remat, **settings)
 
 
 def padded_size(vocabulary: int) -> int:
@@ -246,10 +277,10 @@ class Embedder(nn.Module):
         self.segment_table = self.param("segments", init, (self.segments, self.width))
 
     def __call__(self, tokens, positions, segments):
-        tables = (self.words, tokens), (self.position_table, positions)
-        tables += ((self.segment_table, segments),)
-        # Ids are checked at the door, so the gathers need no bounds check.
-        return sum(table.at[ids].get(mode="promise_in_bounds") for table, ids in tables)
+        small = (self.position_table, positions), (self.segment_table, segments)
+        vectors = axes.lookup(self.words, tokens, self.gradient_dtype)
+        vectors += sum(table.at[ids].get(mode="promise_in_bounds") for table, ids in small)
+        return axes.stream(vectors)
 
     def attend(self, x, bias):
         """float32 logits[..., V padded] of x[..., D] by the tied word embeddings; padding has the least possible."""

@@ -1,0 +1,137 @@
+"""Packed rows against padded ones: how full they are, real tokens a second of training and a CPU second of the stream.
+
+python benchmarks/packing.py --store DIR [--length 512] [--sequences 8] [--layers 2] [--width 128] [--rows 8]
+
+Everything is measured in turns in one process, padded and packed; the ratios are medians over the turns, because a
+machine that is slow for a while is slow for both. Prints one JSON line.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from itertools import islice
+
+import jax
+import numpy as np
+
+from bert_jax import build, config, runtime, sharding, tokenizer
+from bert_jax.__main__ import restart_with_huge_pages
+from bert_jax.data import store, stream
+from bert_jax.data.packing import Epochs, lengths
+from bert_jax.objectives.base import Vocabulary
+
+KINDS = ("padded", "packed")
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--store", required=True, help="directory of a token store")
+    defaults = dict(length=512, sequences=8, layers=2, width=128, rows=8, steps=20, batches=200)
+    for name, default in defaults.items():
+        options.add_argument(f"--{name}", type=int, default=default)
+    options, more = options.parse_known_args()
+    opened = store.open_store(options.store)
+    more = [key.removeprefix("--config.") for key in more]
+    configs = {
+        kind: runtime.start(config.load("base", settings(options, sequences) + more))
+        for kind, sequences in zip(KINDS, (1, options.sequences), strict=True)
+    }
+    rows = {kind: fullness(opened, configs[kind]) for kind in KINDS}
+    rates = {
+        "fill": {kind: [row["fill"]] for kind, row in rows.items()},
+        "stream_tokens_per_cpu_second": stream_rates(opened, configs, options.batches),
+        "train_tokens_per_second": step_rates(opened, configs, options.steps),
+    }
+    for name, turns in rates.items():
+        pairs = zip(*(turns[kind] for kind in KINDS), strict=True)
+        rows["ratios"] = rows.get("ratios", {}) | {name: statistics.median(b / a for a, b in pairs)}
+        for kind in KINDS:
+            rows[kind][name] = statistics.median(turns[kind])
+    print(json.dumps(vars(options) | rows))
+
+
+def settings(options, sequences: int) -> list[str]:
+    """Overrides of base; each pair's masks are rounded, so packed rows have room for a few more."""
+    values = {
+        "model.layers": options.layers,
+        "model.width": options.width,
+        "model.heads": max(1, options.width // 64),
+        "model.positions": max(512, options.length),
+        "phases.main.length": options.length,
+        "phases.main.batch": options.rows,
+        "phases.main.predictions": int(0.15 * options.length + sequences / 2),
+        "phases.main.sequences": sequences,
+    }
+    return [f"{key}={value}" for key, value in values.items()]
+
+
+def fullness(opened, settings) -> dict:
+    """Of all rows of the first epoch."""
+    spec = stream.spec(settings, "main")
+    source = Epochs(opened, "train", spec.rules, spec.sequences)
+    for indexes in filter(None, (source.pairs, source.packed)):
+        indexes.forget(1)
+    source.pairs.open(0)
+    start = time.perf_counter()
+    epoch = source.open(0)
+    seconds = time.perf_counter() - start
+    real = int(lengths(np.asarray(epoch.pairs), spec.rules).sum())
+    return {
+        "rows": epoch.rows,
+        "pairs_per_row": len(epoch.pairs) / epoch.rows,
+        "fill": real / epoch.rows / spec.length,
+        "index_seconds": seconds,  # beside that of the pairs
+    }
+
+
+def batches_of(opened, settings, rows: int):
+    spec = stream.spec(settings, "main")._replace(batch=rows)
+    words = tokenizer.load(opened.path / "tokenizer").word_starts
+    return stream.train_batches(opened, words, spec, 0, 10**9)
+
+
+def stream_rates(opened, configs, number: int, turns: int = 5) -> dict:
+    """{kind: [one a turn]} of so many batches of 64 rows at a time, by the time of all of this process's threads."""
+    sources = {kind: batches_of(opened, configs[kind], 64) for kind in KINDS}
+    rates = {kind: [] for kind in KINDS}
+    for _ in range(turns):
+        for kind, source in sources.items():
+            next(source)
+            start = time.process_time()
+            real = sum(int((batch["sequence_ids"] > 0).sum()) for batch in islice(source, number))
+            rates[kind].append(real / (time.process_time() - start))
+    for source in sources.values():
+        source.close()
+    return rates
+
+
+def step_rates(opened, configs, steps: int) -> dict:
+    """{kind: [one a step]}: the real tokens of a row, over all rows, by the time that a step took."""
+    vocabulary = Vocabulary(opened.manifest["vocabulary"], **opened.manifest["special"])
+    runs = {}
+    for kind in KINDS:
+        mesh = sharding.make_mesh(configs[kind].mesh)
+        trainer = build.build(configs[kind], mesh, vocabulary)
+        (phase,) = config.phases(configs[kind])
+        batches = list(islice(batches_of(opened, configs[kind], phase.batch), steps + 2))
+        runs[kind] = [trainer, trainer.initialize(), batches]
+    seconds = {kind: [] for kind in KINDS}
+    for number in range(steps + 2):
+        for kind, run in runs.items():
+            trainer, state, batches = run
+            places = np.arange(len(batches[number]["rows"]))
+            start = time.perf_counter()
+            rows = sharding.to_devices(trainer.mesh, batches[number], places, len(places))
+            run[1], _ = jax.block_until_ready(trainer.train["main"](state, rows))
+            seconds[kind].append(time.perf_counter() - start)
+    real = {
+        kind: np.mean([(batch["sequence_ids"] > 0).sum() for batch in run[2]])
+        for kind, run in runs.items()
+    }
+    return {kind: [float(real[kind]) / step for step in seconds[kind][2:]] for kind in KINDS}
+
+
+if __name__ == "__main__":
+    restart_with_huge_pages()
+    main()

@@ -1,0 +1,131 @@
+"""The axes of every mesh, and where what a model computes lies on them. Model code says what a thing is, no more.
+
+Left to itself, XLA moves the activations of the whole batch to the devices that hold a part of a parameter, rather than
+the parameter to the rows. Nothing is said where no mesh is in use, where the rows do not divide (one example row), and
+where each device has been given its own rows (`sharding.summed`).
+"""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+AXES = ("data", "fsdp", "tensor")
+ROWS = ("data", "fsdp")  # over which the rows of a batch are split
+# One axis only: XLA replicates a table that is split on both.
+TABLE = P(("tensor", "fsdp"), None)
+
+
+def activation(x):
+    """x[B, ...] and its gradient stay split by rows; the last axis as its kernel is."""
+    return lie(x, P(ROWS, *[None] * (x.ndim - 2), P.UNCONSTRAINED))
+
+
+def stream(x):
+    """x[B, ..., D], what goes from layer to layer, and its gradient: by rows, and each vector whole."""
+    return lie(x, P(ROWS))
+
+
+def logits(x):
+    """x[B, ..., V] over the vocabulary and its gradient: by rows, and by the vocabulary over `tensor`."""
+    return lie(x, P(ROWS, *[None] * (x.ndim - 2), "tensor"))
+
+
+def table(x):
+    """x[V, D] as the rows of a batch use it: gathered over `fsdp`, in parts over `tensor`."""
+    return lie(x, P("tensor", None))
+
+
+# Looking words up and the gradients of their table are written out: the compiler, left alone, sums what rows add to
+# the gradient of the whole table over `data` and `fsdp`. Here `fsdp` sums it to parts, and `data` parts.
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def lookup(words, ids, gradient_dtype):
+    """The rows ids[B, L] of words[V, D], which lie as TABLE says: [B, L, D].
+
+    The gradient is summed over devices in `gradient_dtype`.
+    """
+    # Ids are checked at the door, so the gathers need no bounds check.
+    if not is_parted(ids):
+        return words.at[ids].get(mode="promise_in_bounds")
+
+    def local(part, ids):
+        part = jax.lax.all_gather(part, "fsdp", axis=0, tiled=True)
+        ids, here = within(ids, part.shape[0])
+        vectors = part.at[ids].get(mode="promise_in_bounds")
+        return jax.lax.psum(jnp.where(here, vectors, 0), "tensor")
+
+    return jax.shard_map(local, in_specs=(TABLE, P(ROWS)), out_specs=P(ROWS))(words, ids)
+
+
+def _lookup_forward(words, ids, gradient_dtype):
+    return lookup(words, ids, gradient_dtype), (words, ids)
+
+
+def _lookup_backward(gradient_dtype, saved, gradient):
+    words, ids = saved
+    if not is_parted(ids):
+        return jnp.zeros_like(words).at[ids].add(gradient, mode="promise_in_bounds"), None
+    size = words.shape[0] // jax.sharding.get_abstract_mesh().shape["tensor"]
+
+    def local(ids, gradient):
+        ids, here = within(ids, size)
+        whole = jnp.zeros((size, words.shape[1]), words.dtype)
+        whole = whole.at[ids].add(jnp.where(here, gradient, 0), mode="promise_in_bounds")
+        return sum_to_part(whole.astype(gradient_dtype)).astype(words.dtype)
+
+    sum_rows = jax.shard_map(local, in_specs=(P(ROWS), P(ROWS)), out_specs=TABLE)
+    return sum_rows(ids, gradient), None
+
+
+lookup.defvjp(_lookup_forward, _lookup_backward)
+
+
+def within(ids, size: int):
+    """Ids as places in this device's part of `size` rows over `tensor`, and bool[..., 1], whether they are there."""
+    ids = ids - jax.lax.axis_index("tensor") * size
+    here = (ids >= 0) & (ids < size)
+    return jnp.where(here, ids, 0), here[..., None]
+
+
+def sum_to_table(function, logits, x):
+    """function(logits[B, ..., V], x[B, ..., D]), a sum over rows: [V, D], where the table lies."""
+    if not is_parted(x):
+        return function(logits, x)
+
+    def local(logits, x):
+        return sum_to_part(function(logits, x))
+
+    places = P(ROWS, *[None] * (x.ndim - 2), "tensor"), P(ROWS)
+    return jax.shard_map(local, in_specs=places, out_specs=TABLE)(logits, x)
+
+
+def sum_to_part(whole):
+    """Of what every device adds to whole[V, D], the sum of this device's part."""
+    part = jax.lax.psum_scatter(whole, "fsdp", tiled=True)
+    return jax.lax.psum(part, "data")
+
+
+def lie(x, spec: P):
+    mesh = jax.sharding.get_abstract_mesh()
+    if not is_shared(mesh) or (spec[0] == ROWS and not divides(mesh, x)):
+        return x
+    return jax.lax.with_sharding_constraint(x, spec)
+
+
+def is_shared(mesh) -> bool:
+    """Whether the compiler shares out over the devices of a mesh what is computed."""
+    return mesh.size > 1 and not mesh.manual_axes
+
+
+def divides(mesh, x) -> bool:
+    return x.shape[0] % math.prod(mesh.shape[axis] for axis in ROWS) == 0
+
+
+def is_parted(rows) -> bool:
+    """Whether the rows of a table lie in parts, and those of a batch do."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return is_shared(mesh) and mesh.shape["fsdp"] * mesh.shape["tensor"] > 1 and divides(mesh, rows)

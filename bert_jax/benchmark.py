@@ -1,0 +1,200 @@
+"""Times the compiled training step of each phase on the devices that are here: no store, no workdir, no TensorFlow."""
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from bert_jax import batch, facts, metrics, runtime, saved, sharding, tokenizer
+from bert_jax import config as configs
+from bert_jax.build import Trainer, build, make_mesh
+from bert_jax.cluster import Cluster
+from bert_jax.data import store as stores
+from bert_jax.errors import BadInput
+from bert_jax.feed import SavedFeed, open_feed
+from bert_jax.objectives.base import Vocabulary
+from bert_jax.tokenizers.special import SPECIAL
+
+WARM_UP = 2  # steps of a phase that are not timed
+SYNTHETIC = "synthetic"  # full rows of random tokens, in place of a directory of saved batches
+
+
+class Times(NamedTuple):
+    seconds: list[float]  # of each step
+    tokens: float  # real ones a step, on average
+    peak_bytes: int | None  # of the fullest device of this process, since it started
+
+
+def benchmark(
+    config: ConfigDict,
+    batches: str,
+    phase: str | None = None,
+    steps: int = 10,
+    tell: Callable[[str], None] = print,
+    processes: Cluster | None = None,
+) -> dict:
+    """Timings of `steps` steps of every phase, or of one; what DESIGN promises of `benchmark --json`.
+
+    batches: a directory of saved batches, or SYNTHETIC. processes: those that time it together; by default this one
+    alone. Raises BadInput before anything is compiled.
+    """
+    processes = processes or Cluster()
+    config = runtime.start(config)
+    config.batches = "" if batches == SYNTHETIC else batches
+    processes.agree(config)
+    processes.compare({"--phase": phase, "--steps": steps})
+    chosen = choose_phases(config, phase)
+    mesh = make_mesh(config, chosen)
+    feed = open_feed(config) if config.batches else None
+    if feed and config.store_hashes:
+        feed.check_hashes()
+    vocabulary = feed.vocabulary if feed else likely_vocabulary(config, tell)
+    # Of the store on each host, if there is one.
+    known = {f"vocabulary, {name}": value for name, value in vocabulary._asdict().items()}
+    processes.compare(known | {"config.batches: fingerprint": feed.fingerprint if feed else ""})
+    rows = {one.name: make_rows(feed, vocabulary, one, mesh) for one in chosen}
+    values = {"phases": {}}
+    for one in chosen:
+        tell(f"benchmark: phase {one.name} is compiled")
+        trainer, seconds = compile_phase(config, one.name, mesh, vocabulary)
+        params = trainer.shapes.params
+        values |= {
+            "parameters": metrics.count(params, vocabulary.size),
+            "encoder_parameters": metrics.count({"encoder": params["encoder"]}, vocabulary.size),
+        }
+        times = measure(trainer, one, rows[one.name], steps)
+        numbers = summarize(config, vocabulary, trainer, one, times)
+        values["phases"][one.name] = {"compile_seconds": seconds, **numbers}
+        del trainer  # and its programs, before the next ones
+    return values | {
+        "batches": batches,
+        "dtype": config.dtype,
+        "devices": [device.device_kind for device in mesh.devices.flatten()],
+        "mesh": dict(mesh.shape),
+        "versions": facts.versions(),
+    }
+
+
+def choose_phases(config, name: str | None) -> list[configs.Phase]:
+    phases = [phase for phase in configs.phases(config) if name in (None, phase.name)]
+    if not phases:
+        raise BadInput(f"--phase {name}: the config has {', '.join(config.phase_order)}")
+    return phases
+
+
+def likely_vocabulary(config, tell: Callable[[str], None]) -> Vocabulary:
+    """That of the store, or of the given tokenizer, where there is one; otherwise one of the size that is asked for."""
+    if (Path(config.store) / "manifest.json").is_file():
+        manifest = stores.read_manifest(Path(config.store))
+        return Vocabulary(manifest["vocabulary"], **manifest["special"])
+    if config.tokenizer.path and not Path(config.tokenizer.path).is_file():
+        size = f"config.tokenizer.size={config.tokenizer.size}"
+        tell(f"benchmark: config.tokenizer.path={config.tokenizer.path}: not there, {size} instead")
+    elif config.tokenizer.path:
+        given = tokenizer.given(config.tokenizer.path, config.tokenizer.lowercase)
+        return Vocabulary(given.size, **given.special)
+    return Vocabulary(config.tokenizer.size, **{name: id for id, name in enumerate(SPECIAL)})
+
+
+def make_rows(feed: SavedFeed | None, vocabulary: Vocabulary, phase, mesh) -> Iterator[dict]:
+    """This host's rows of batches of a phase, over and over."""
+    positions = sharding.host_rows(mesh, phase.batch)
+    if feed is None:
+        sizes = phase.batch, phase.length, phase.predictions
+        made = batch.synthetic(*sizes, vocabulary.size, sequences=phase.sequences)
+        return itertools.repeat({name: array[positions] for name, array in made.items()})
+    held = feed.saved.steps
+    first, last = max(phase.first, held.start), min(phase.last, held.stop)
+    if first >= last:
+        raise BadInput(
+            f"config.batches={feed.path}: {saved.describe_steps(feed.saved)}, none of phase {phase.name}; --phase"
+            " names one"
+        )
+    rounds = (feed.train(phase, first, last, positions) for _ in itertools.count())
+    return itertools.chain.from_iterable(rounds)
+
+
+def compile_phase(config, name: str, mesh, vocabulary: Vocabulary) -> tuple[Trainer, float]:
+    """The programs of one phase, training and evaluation, and the seconds until they were there."""
+    config = config.copy_and_resolve_references()
+    with config.unlocked():
+        config.phase_order, config.phases = (name,), ConfigDict({name: config.phases[name]})
+    start = time.perf_counter()
+    return build(config, mesh, vocabulary), time.perf_counter() - start
+
+
+def measure(trainer: Trainer, phase, rows: Iterator[dict], steps: int) -> Times:
+    """Times steps one by one, each until its results are there; its batch is on the devices before it begins."""
+    mesh, train = trainer.mesh, trainer.train[phase.name]
+    positions = sharding.host_rows(mesh, phase.batch)
+    seconds, tokens = [], 0.0
+    with jax.set_mesh(mesh):
+        state = trainer.initialize()
+        for _ in range(WARM_UP + steps):
+            arrays = sharding.to_devices(mesh, next(rows), positions, phase.batch)
+            jax.block_until_ready((state, arrays))
+            start = time.perf_counter()
+            state, values = jax.block_until_ready(train(state, arrays))
+            seconds.append(time.perf_counter() - start)
+            if len(seconds) > WARM_UP:
+                tokens += float(values["fill"][0]) / steps
+    known = [device.memory_stats() or {} for device in mesh.local_devices]
+    peaks = [stats["peak_bytes_in_use"] for stats in known if "peak_bytes_in_use" in stats]
+    return Times(seconds[WARM_UP:], tokens, max(peaks, default=None))
+
+
+def summarize(config, vocabulary: Vocabulary, trainer: Trainer, phase, times: Times) -> dict:
+    """The numbers of a phase; `peak_bytes` are what a device says it used, or else what the compiler planned."""
+    median = statistics.median(times.seconds)
+    flops = facts.step_flops(config, vocabulary.size, phase)
+    devices = trainer.mesh.devices.flatten()
+    planned = planned_bytes(trainer.train[phase.name])
+    return {
+        "steps": len(times.seconds),
+        "step_seconds": median,
+        "slowest_seconds": max(times.seconds),
+        "rows_per_second": phase.batch / median,
+        "tokens_per_second": times.tokens / median,
+        "flops_per_step": flops,
+        "utilization": metrics.utilization(flops / median, devices),
+        "peak_bytes": times.peak_bytes or planned,
+        "peak_bytes_from": "device" if times.peak_bytes else "compiler",
+        "planned_bytes": planned,
+    }
+
+
+def planned_bytes(program) -> int:
+    """Bytes a device of a compiled program: arguments, results that are no arguments, temporaries, code."""
+    plan = program.memory_analysis()
+    return (
+        plan.argument_size_in_bytes
+        + plan.output_size_in_bytes
+        - plan.alias_size_in_bytes
+        + plan.temp_size_in_bytes
+        + plan.generated_code_size_in_bytes
+    )
+
+
+def describe(values: dict) -> str:
+    kinds = ", ".join(sorted(set(values["devices"])))
+    lines = [
+        f"{values['parameters']:,} parameters, {values['encoder_parameters']:,} of the encoder;"
+        f" {values['dtype']} on {len(values['devices'])} x {kinds}; {values['batches']} batches"
+    ]
+    for name, phase in values["phases"].items():
+        share = phase["utilization"]
+        use = f"utilization {share:.3f}" if share is not None else f"no known peak of {kinds}"
+        lines.append(
+            f"{name}: {phase['step_seconds']:.4g} s a step"
+            f" (slowest of {phase['steps']}: {phase['slowest_seconds']:.4g}),"
+            f" {phase['tokens_per_second']:,.0f} tokens/s, {phase['rows_per_second']:,.1f} rows/s,"
+            f" {phase['flops_per_step']:.3g} FLOPs a step, {use},"
+            f" {phase['peak_bytes'] / 1e6:,.1f} MB a device ({phase['peak_bytes_from']}),"
+            f" compiled in {phase['compile_seconds']:.1f} s"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,204 @@
+"""What a config has to be: types, choices, ranges, and what must fit together."""
+
+import importlib.util
+import math
+
+from ml_collections import ConfigDict
+
+from bert_jax.errors import BadInput
+
+CHOICES = {
+    "dtype": ("auto", "float32", "bfloat16"),
+    "gradient_dtype": ("float32", "bfloat16"),
+    "corpus.sentences": ("auto", "lines", "rules"),
+    "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe"),
+    "model.activation": ("gelu_tanh", "gelu", "relu"),
+    "objective.pairs": ("nsp", "sop", "none"),
+    "objective.masking": ("token", "whole_word"),
+    "optimizer.name": ("adam", "adafactor"),
+    "optimizer.moment_dtype": ("float32", "bfloat16"),
+    "train.remat": ("none", "attention", "full"),
+    "schedule.name": ("linear", "cosine", "inverse_sqrt", "constant"),
+}
+SHARES = (
+    "corpus.heldout",
+    "filter.near_duplicates",
+    "model.dropout",
+    "model.attention_dropout",
+    "objective.mask_rate",
+    "objective.mask_share",
+    "objective.random_share",
+    "objective.short_rate",
+)
+AT_LEAST_ONE = (
+    "model.layers",
+    "model.width",
+    "model.heads",
+    "model.positions",
+    "model.segments",
+    "mesh.fsdp",
+    "mesh.tensor",
+    "distributed.timeout",
+    "train.micro_batches",
+    "log.every",
+    "checkpoint.every",
+    "checkpoint.keep",
+    "evaluate.rows",
+)
+NOT_NEGATIVE = (
+    "seed",
+    "distributed.processes",
+    "corpus.workers",
+    "model.feed_forward",
+    "schedule.warmup",
+    "optimizer.clip",
+    "optimizer.weight_decay",
+    "checkpoint.keep_every",
+    "evaluate.every",
+    "evaluate.batch",
+    "train.rows_per_chip",
+    "tokenizer.sample",
+    "filter.document_characters",
+    "filter.line_characters",
+    "filter.repeats",
+)
+FORMATS = ("lines", "files", "wiki", "jsonl")
+MAIN = "phases.main."
+
+
+def check(config: ConfigDict, values: dict, usual: dict) -> None:
+    """Raises BadInput at the first key that is unknown, of a wrong type, or cannot work.
+
+    values, usual: {'a.b': value} of the config, and of the config that all others start from.
+    """
+    check_types(config, values, usual)
+    for key, choices in CHOICES.items():
+        require(values[key] in choices, key, values, f"expected one of {', '.join(choices)}")
+    for key in SHARES:
+        require(0 <= values[key] < 1, key, values, "expected a share from 0 up to 1")
+    for key in AT_LEAST_ONE:
+        require(values[key] >= 1, key, values, "expected at least 1")
+    for key in NOT_NEGATIVE:
+        require(values[key] >= 0, key, values, "expected 0 or more")
+    for key, value in values.items():
+        if isinstance(value, float):
+            require(math.isfinite(value), key, values, "expected a finite number")
+    process = config.distributed.process >= -1
+    require(process, "distributed.process", values, "expected a number from 0, or -1")
+    require(config.seed < 2**32, "seed", values, "expected less than 2**32")
+    check_modules(config)
+    check_corpus(config, values)
+    check_bands(config, values)
+    check_model(config, values)
+    check_train(config, values)
+    check_phases(config, values)
+    multiple = config.checkpoint.every % config.log.every == 0
+    hint = f"expected a multiple of log.every={config.log.every}, so that no report spans a restart"
+    require(multiple, "checkpoint.every", values, hint)
+
+
+def require(condition: bool, key: str, values: dict, hint: str) -> None:
+    if not condition:
+        raise BadInput(f"config.{key}={values[key]!r}: {hint}")
+
+
+def check_types(config: ConfigDict, values: dict, usual: dict) -> None:
+    """Every phase has the keys that `main` has by default."""
+    main = {key[len(MAIN) :]: value for key, value in usual.items() if key.startswith(MAIN)}
+    expected = {key: value for key, value in usual.items() if not key.startswith(MAIN)}
+    for name in config.phases:
+        expected |= {f"phases.{name}.{key}": value for key, value in main.items()}
+    for key, value in values.items():
+        if key not in expected:
+            raise BadInput(f"config.{key}: no such key")
+        kind = type(expected[key])
+        if type(value) is not kind:
+            raise BadInput(f"config.{key}={value!r}: expected {kind.__name__}")
+    missing = [key for key in expected if key not in values]
+    if missing:
+        raise BadInput(f"config.{missing[0]}: missing")
+
+
+def check_modules(config: ConfigDict) -> None:
+    """The file name is the registry of models and objectives."""
+    for group, folder in (("model", "models"), ("objective", "objectives")):
+        name = config[group].name
+        if not name.isidentifier() or importlib.util.find_spec(f"bert_jax.{folder}.{name}") is None:
+            raise BadInput(f"config.{group}.name={name!r}: there is no bert_jax/{folder}/{name}.py")
+
+
+def listed(text: str) -> list[str]:
+    """What stands between commas."""
+    return [part.strip() for part in text.split(",")]
+
+
+def check_corpus(config: ConfigDict, values: dict) -> None:
+    """That the lists of formats and weights fit the list of sources, and what a tuple holds."""
+    number = len(list(filter(None, listed(config.corpus.source))))
+    require(number >= 1, "corpus.source", values, "names no source")
+    forms = listed(config.corpus.format)
+    hint = f"expected one of {', '.join(FORMATS)}, or one for each of {number} sources"
+    fits = set(forms) <= set(FORMATS) and len(forms) in (1, number)
+    require(fits, "corpus.format", values, hint)
+    weights = config.corpus.weights
+    hint = f"expected a number over 0 for each of {number} sources, or ()"
+    real = all(type(weight) in (int, float) and 0 < weight <= 1000 for weight in weights)
+    require(real and len(weights) in (0, number), "corpus.weights", values, hint)
+    symbols = 0 <= config.filter.line_symbols <= 1
+    require(symbols, "filter.line_symbols", values, "expected a share from 0 to 1")
+
+
+def check_bands(config: ConfigDict, values: dict) -> None:
+    numbers = all(type(number) in (int, float) for number in config.bands)
+    steps, least, largest = config.bands[::3], config.bands[1::3], config.bands[2::3]
+    rising = list(steps) == sorted(set(steps)) and all(
+        a <= b for a, b in zip(least, largest, strict=False)
+    )
+    hint = "expected rising steps, each with the least and largest normal loss"
+    require(numbers and len(config.bands) % 3 == 0 and rising, "bands", values, hint)
+
+
+def check_model(config: ConfigDict, values: dict) -> None:
+    divides = config.model.width % config.model.heads == 0
+    require(divides, "model.heads", values, f"does not divide model.width={config.model.width}")
+    paired = config.model.segments >= 2 or config.objective.pairs == "none"
+    require(paired, "model.segments", values, f"objective.pairs={config.objective.pairs} needs 2")
+    shares = config.objective.mask_share + config.objective.random_share
+    require(shares <= 1, "objective.random_share", values, "with mask_share it is over 1")
+    require(0 <= config.optimizer.beta1 < 1, "optimizer.beta1", values, "expected from 0 up to 1")
+    require(0 < config.optimizer.beta2 < 1, "optimizer.beta2", values, "expected between 0 and 1")
+    for key in ("model.epsilon", "optimizer.epsilon"):
+        require(values[key] > 0, key, values, "expected more than 0")
+
+
+def check_train(config: ConfigDict, values: dict) -> None:
+    both = config.train.rows_per_chip and config.train.micro_batches > 1
+    hint = f"follows from train.rows_per_chip={config.train.rows_per_chip}; set one of them"
+    require(not both, "train.micro_batches", values, hint)
+    kept = config.optimizer.name != "adafactor" or config.optimizer.moment_dtype == "float32"
+    require(
+        kept, "optimizer.moment_dtype", values, "optimizer.name='adafactor' keeps no first moment"
+    )
+
+
+def check_phases(config: ConfigDict, values: dict) -> None:
+    order = config.phase_order
+    named = order and len(set(order)) == len(order) and set(order) == set(config.phases)
+    hint = f"expected the keys of phases, each once: {tuple(sorted(config.phases))}"
+    require(named, "phase_order", values, hint)
+    for name in order:
+        phase, path = config.phases[name], f"phases.{name}"
+        require(phase.steps >= 1, f"{path}.steps", values, "expected at least 1")
+        require(phase.batch >= 1, f"{path}.batch", values, "expected at least 1")
+        require(phase.length >= 5, f"{path}.length", values, "expected at least 5")
+        hint = f"longer than model.positions={config.model.positions}"
+        require(phase.length <= config.model.positions, f"{path}.length", values, hint)
+        require(phase.predictions >= 1, f"{path}.predictions", values, "expected at least 1")
+        hint = f"more than fit into {phase.length} tokens beside [CLS] and [SEP]"
+        require(phase.predictions <= phase.length - 3, f"{path}.predictions", values, hint)
+        hint = f"a row of {phase.length} tokens holds from 1 to {phase.length // 5} pairs"
+        fits = 1 <= phase.sequences <= phase.length // 5
+        require(fits, f"{path}.sequences", values, hint)
+        parts = config.train.micro_batches
+        hint = f"does not divide into train.micro_batches={parts}"
+        require(phase.batch % parts == 0, f"{path}.batch", values, hint)

@@ -1,0 +1,189 @@
+"""Several pairs in one row: which pairs of an epoch go together.
+
+Pairs are known by their numbers in the epoch's random order, as in a run that packs nothing. WINDOW of
+them at a time, the longest first, each goes into the row with the least room that is enough for it
+(best fit). Only lengths and that order decide, so what goes together is new in every epoch, and every
+pair is used once. NumPy, pure.
+
+    index/train-512-nsp-...-v3-packed8-epoch3.npy    uint32[R, S], the numbers of each row's pairs, NONE behind them
+
+S pairs a row, at most. Of an epoch the rows are counted, not the pairs: a short epoch wraps, a surplus is dropped.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax import hash
+from bert_jax.data import index, rows
+from bert_jax.data.index import Indexes, Kind
+from bert_jax.data.store import Store
+
+WINDOW = 1 << 18  # pairs; a pass through the index of pairs each, and 30 ms
+NONE = np.uint32(2**32 - 1)  # where a row has no pair
+LEAST = 5  # tokens of the smallest pair: [CLS] a [SEP] b [SEP]
+
+
+class Epoch(NamedTuple):
+    """What an epoch's rows are made of; mapped files."""
+
+    pairs: np.ndarray  # int64[N, 3], see rows.py
+    packed: np.ndarray | None  # uint32[R, S]; None where every pair is a row
+
+    @property
+    def rows(self) -> int:
+        return len(self.pairs if self.packed is None else self.packed)
+
+
+class Epochs:
+    """Every epoch of one split under one set of rules, `sequences` pairs a row at most."""
+
+    def __init__(self, store: Store, split: str, rules: rows.Rules, sequences: int):
+        self.split, self.rules = store.splits[split], rules
+        self.pairs = index.of_pairs(store, split, rules)
+        self.packed = of_packed(self.pairs, self.split, rules, sequences) if sequences > 1 else None
+
+    def open(self, epoch: int, cancelled: Callable[[], bool] = index.never) -> Epoch:
+        pairs = self.pairs.open(epoch, cancelled)
+        return Epoch(pairs, self.packed.open(epoch, cancelled) if self.packed else None)
+
+    def rows_per_epoch(self) -> int:
+        """The rows of epoch 0, which every epoch is taken to have."""
+        return (self.packed or self.pairs).rows_per_epoch()
+
+    def forget(self, epoch: int) -> None:
+        """Deletes the indexes of earlier epochs."""
+        for indexes in filter(None, (self.pairs, self.packed)):
+            indexes.forget(epoch)
+
+    def choose(self, epoch: int, opened: Epoch, numbers: np.ndarray):
+        """Rows by their numbers int64[...], of any size -> (pairs int64[..., S, 3], zeros where there is none,
+        their numbers in the epoch uint32[..., S]).
+
+        An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left out. Raises BadInput
+        where a file is damaged.
+        """
+        count = len(opened.pairs)
+        order = rows.purpose_key(self.split, self.rules, epoch, "order")
+        if opened.packed is None:
+            members, used = numbers[..., None], np.ones((*numbers.shape, 1), bool)
+        else:
+            key = rows.purpose_key(self.split, self.rules, epoch, "packed_order")
+            size = len(opened.packed)
+            members = index.read_rows(opened.packed, hash.shuffle(numbers % size, size, key))
+            used = members != NONE
+            index.check(opened.packed, sound(members) and (members[used] < count).all())
+            # Masks are drawn by these numbers: those of a row that is used again are others.
+            members = members + (numbers // size * count)[..., None]
+        chosen = np.zeros((*members.shape, rows.COLUMNS), np.int64)
+        places = hash.shuffle(members[used] % count, count, order)
+        chosen[used] = index.read_rows(opened.pairs, places)
+        index.check(opened.pairs, self.pairs.kind.sound(chosen[used]))
+        if opened.packed is not None:
+            fits = lengths(chosen, self.rules).sum(-1) <= self.rules.length
+            index.check(opened.packed, fits.all())
+        return chosen, members.astype(np.uint32)
+
+
+def of_packed(pairs: Indexes, split, rules: rows.Rules, sequences: int) -> Indexes:
+    """The files that say which pairs of these go together."""
+
+    def parts(epoch, cancelled):
+        opened = pairs.open(epoch, cancelled)
+        return build(opened, split, rules, epoch, sequences, cancelled)
+
+    def count(epoch):
+        return sum(map(len, parts(epoch, index.never)))
+
+    name = f"{pairs.name}-packed{sequences}"
+    return Indexes(pairs.directory, name, kind_of(sequences), parts, count)
+
+
+def kind_of(sequences: int) -> Kind:
+    """Packed rows of up to so many pairs."""
+    return Kind(np.dtype(np.uint32), sequences, sound)
+
+
+def sound(packed: np.ndarray) -> bool:
+    """Whether every row has a pair, and none behind a place without."""
+    used = np.asarray(packed) != NONE
+    return bool(used[..., 0].all() and (used[..., :-1] >= used[..., 1:]).all())
+
+
+def lengths(pairs: np.ndarray, rules: rows.Rules) -> np.ndarray:
+    """int64[..., 3] -> int64[...]: tokens of pairs, with [CLS] and [SEP]; 0 of zeros."""
+    pair = rows.unpack(pairs)
+    real = pair.a_length + pair.b_length
+    return np.where(real, real + rows.special_pieces(rules.pairs), 0)
+
+
+def build(
+    pairs: np.ndarray, split, rules: rows.Rules, epoch: int, sequences: int, cancelled
+) -> Iterator[np.ndarray]:
+    """The packed rows of an epoch, in parts uint32[r, S]; ends early once `cancelled`."""
+    order = rows.purpose_key(split, rules, epoch, "order")
+    for first in range(0, len(pairs), WINDOW):
+        if cancelled():
+            return
+        numbers = np.arange(first, min(first + WINDOW, len(pairs)))
+        chosen = index.read_rows(pairs, hash.shuffle(numbers, len(pairs), order))
+        sizes = lengths(chosen, rules)
+        index.check(pairs, sizes.max() <= rules.length)
+        packed = pack(sizes, rules.length, sequences)
+        yield np.where(packed < 0, NONE, packed + first).astype(np.uint32)
+
+
+def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:
+    """int64[N] tokens -> int64[R, S]: which of them go into each row of `room` tokens, -1 behind them.
+
+    All pairs of one length at a time: a few hundred steps, however many pairs there are.
+    """
+    made = np.full((len(lengths), sequences), -1)
+    held, number, shelves = np.zeros(len(lengths), np.int64), 0, Shelves()
+    waiting = np.argsort(-lengths, kind="stable")
+    sizes, counts = np.unique(lengths, return_counts=True)
+    groups = np.split(waiting, np.cumsum(counts[::-1])[:-1])
+    for size, items in zip(sizes[::-1].tolist(), groups, strict=True):
+        while items.size:
+            if shelves.most() < size:
+                new = -(-items.size // min(room // size, sequences))
+                shelves.put(room, np.arange(number, number + new))
+                number += new
+            left, taken = shelves.take(size, items.size)
+            made[taken, held[taken]] = items[: taken.size]
+            held[taken] += 1
+            shelves.put(left - size, taken[held[taken] < sequences])
+            items = items[taken.size :]
+    return made[:number]
+
+
+class Shelves:
+    """Rows that are not full, by the tokens that they have room for."""
+
+    def __init__(self):
+        self.rows, self.rooms = {}, []
+
+    def most(self) -> int:
+        """The most room that there is."""
+        return self.rooms[-1] if self.rooms else -1
+
+    def put(self, room: int, rows_: np.ndarray) -> None:
+        if not rows_.size:
+            return
+        if room not in self.rows:
+            self.rows[room] = []
+            insort(self.rooms, room)
+        self.rows[room].append(rows_)
+
+    def take(self, least: int, number: int) -> tuple[int, np.ndarray]:
+        """(room, rows): up to `number` of those with the least room that is enough."""
+        place = bisect_left(self.rooms, least)
+        room = self.rooms[place]
+        rows_ = self.rows[room].pop()
+        if len(rows_) > number:
+            self.rows[room].append(rows_[number:])
+        if not self.rows[room]:
+            del self.rows[room], self.rooms[place]
+        return room, rows_[:number]

@@ -1,0 +1,159 @@
+"""Real processes on this machine that make one run: starting and ending them, and what each of them said and read.
+
+As a program it is `bert-jax`, which writes down every batch that it gives to its devices.
+"""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax import __main__ as program
+from bert_jax import batch, sharding
+
+DEADLINE = 600  # seconds for all of a run's processes, which may share two cores with others
+# Where batches are written; at which of them to fail, and in which process.
+RECORD, FAIL = "BERT_JAX_TESTS_RECORD", "BERT_JAX_TESTS_FAIL"
+
+
+class Ended(NamedTuple):
+    code: int
+    output: str
+    errors: str
+
+
+def free_port() -> int:
+    with socket.create_server(("localhost", 0)) as server:
+        return server.getsockname()[1]
+
+
+def cache() -> dict:
+    """Variables by which a process finds compiled programs where the tests have theirs."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+def environment(devices: int, **variables) -> dict:
+    """Of a process with simulated devices."""
+    simulated = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    return os.environ | simulated | cache() | variables
+
+
+@contextlib.contextmanager
+def started(arguments, directory: Path, processes: int, devices, changes=None, **variables):
+    """[Popen], told where they meet by variables; whatever happens, none is left. Their words go to files.
+
+    devices: how many each has, or a list of how many. changes: {process: more arguments}.
+    """
+    devices = devices if isinstance(devices, list) else [devices] * processes
+    directory.mkdir(parents=True, exist_ok=True)
+    place = {
+        "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
+        "JAX_NUM_PROCESSES": str(processes),
+    }
+    running = []
+    try:
+        for number in range(processes):
+            command = [sys.executable, __file__, *arguments, *(changes or {}).get(number, ())]
+            with contextlib.ExitStack() as files:
+                said = [
+                    files.enter_context(open(directory / f"{name}{number}", "w"))
+                    for name in ("output", "errors")
+                ]
+                variables |= place | {"JAX_PROCESS_ID": str(number)}
+                settings = environment(devices[number], **variables)
+                running.append(
+                    subprocess.Popen(command, stdout=said[0], stderr=said[1], env=settings)
+                )
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def wait(running, directory: Path, seconds: float = DEADLINE) -> list[Ended]:
+    """What became of all of them; raises TimeoutExpired, with what they said."""
+    deadline = time.monotonic() + seconds
+    ended = []
+    for number, process in enumerate(running):
+        said = [directory / f"{name}{number}" for name in ("output", "errors")]
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired as error:
+            error.add_note(f"process {number}: {said[0].read_text()} {said[1].read_text()}")
+            raise
+        ended.append(Ended(process.returncode, *(path.read_text() for path in said)))
+    return ended
+
+
+def run(arguments, directory: Path, processes: int, devices, changes=None, **variables):
+    with started(arguments, directory, processes, devices, changes, **variables) as running:
+        return wait(running, directory)
+
+
+def record(directory: Path, number: int, fail: str = ""):
+    """Wraps sharding.to_devices: what each device gets is written to a file a batch."""
+    to_devices, calls = sharding.to_devices, []
+
+    def recorded(mesh, arrays, positions, size):
+        if fail == f"{number}:{len(calls)}":
+            raise RuntimeError("the batch of this test")
+        result = to_devices(mesh, arrays, positions, size)
+        found = {"size": size, "read": len(next(iter(arrays.values())))}
+        for name, array in result.items():
+            for shard in array.addressable_shards:
+                found[f"{name}/{shard.index[0].indices(size)[0]}"] = np.asarray(shard.data)
+        np.savez(directory / f"{len(calls)}-{number}.npz", **found)
+        calls.append(size)
+        return result
+
+    return recorded
+
+
+def digests(directory: Path) -> list[tuple[str, list[int]]]:
+    """Of each batch in order: SHA-256 of all devices' rows put together, and the rows that each process read."""
+    calls = sorted({int(path.name.partition("-")[0]) for path in directory.glob("*.npz")})
+    return [digest(sorted(directory.glob(f"{call}-*.npz"))) for call in calls]
+
+
+def digest(paths: list[Path]) -> tuple[str, list[int]]:
+    whole, read = {}, []
+    for path in paths:
+        with np.load(path) as found:
+            size = int(found["size"])
+            read.append(int(found["read"]))
+            for key in set(found.files) - {"size", "read"}:
+                name, _, start = key.partition("/")
+                part = found[key]
+                # Minus one where nobody has a row.
+                empty = np.full((size, *part.shape[1:]), -1, part.dtype)
+                rows = whole.setdefault(name, empty)
+                rows[int(start) : int(start) + len(part)] = part
+    return batch.digest(whole), read
+
+
+def share_compiled_programs():
+    """On the CPU JAX's key of a compiled program differs from process to process, and only the first one writes: the
+    others would compile in every test."""
+    from jax._src import cache_key
+
+    cache_key._hash_accelerator_config = cache_key._hash_devices
+
+
+if __name__ == "__main__":
+    share_compiled_programs()
+    if RECORD in os.environ:
+        place = Path(os.environ[RECORD]), int(os.environ["JAX_PROCESS_ID"])
+        sharding.to_devices = record(*place, os.environ.get(FAIL, ""))
+    program.run()

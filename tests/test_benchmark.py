@@ -1,0 +1,151 @@
+"""The numbers of `benchmark` are of the program that trains, and nothing but the config is needed."""
+
+import json
+
+import pytest
+from small import SMALL, overrides, small_config, write_corpus
+from test_saved import World
+
+from bert_jax import benchmark, build, metrics, sharding, tokenizer
+from bert_jax.errors import BadInput
+from bert_jax.main import main
+
+
+def time(config, batches="synthetic", phase=None, steps=3):
+    return benchmark.benchmark(config, batches, phase, steps, lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """Of a store that is not there."""
+    return small_config(f"store={tmp_path_factory.mktemp('empty')}/store")
+
+
+@pytest.fixture(scope="module")
+def measured(config):
+    return time(config)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    made = World(tmp_path_factory.mktemp("world"))
+    made.save(2, 8, made.saved)
+    return made
+
+
+def test_the_numbers_fit_one_another(config, measured):
+    numbers = measured["phases"]["main"]
+    vocabulary = benchmark.likely_vocabulary(config, print)
+    params = build.build(config, sharding.make_mesh(config.mesh), vocabulary).shapes.params
+    assert measured["parameters"] == metrics.count(params, 200) > measured["encoder_parameters"]
+    assert numbers["steps"] == 3 and numbers["compile_seconds"] > 0
+    assert 0 < numbers["step_seconds"] <= numbers["slowest_seconds"]
+    assert numbers["rows_per_second"] == pytest.approx(16 / numbers["step_seconds"])
+    # Synthetic rows are full.
+    assert numbers["tokens_per_second"] == pytest.approx(16 * 32 / numbers["step_seconds"])
+    assert numbers["flops_per_step"] == 16 * metrics.row_flops(config.model, 200, 32, 5)
+    assert numbers["utilization"] is None and numbers["peak_bytes_from"] == "compiler"
+    assert measured["devices"] == ["cpu"] * 8 and measured["mesh"]["data"] == 8
+    text = benchmark.describe(measured)
+    assert "no known peak of cpu" in text and "synthetic batches" in text
+
+
+def test_peak_bytes_hold_the_state(config, measured):
+    """Parameters and two moments in float32, on every device: less cannot be, and activations are as small here."""
+    state = 3 * 4 * measured["parameters"]
+    assert state < measured["phases"]["main"]["peak_bytes"] < 40 * state
+
+
+def test_a_known_device_has_a_utilization(config, measured, monkeypatch):
+    monkeypatch.setitem(metrics.PEAK_FLOPS, "cpu", 1e9)
+    values = time(config, steps=1)
+    numbers = values["phases"]["main"]
+    expected = numbers["flops_per_step"] / numbers["step_seconds"] / 8e9
+    assert numbers["utilization"] == pytest.approx(expected)
+    assert f"utilization {expected:.3f}" in benchmark.describe(values)
+
+
+def test_steps_are_timed_one_by_one_and_warm(config, monkeypatch):
+    """A clock that only moves when a step is called: of four calls the first two do not count."""
+    calls, now = [], [0.0]
+    build_it = build.build
+
+    def slow(*arguments):
+        trainer = build_it(*arguments)
+        program = trainer.train["main"]
+
+        class Slow:
+            memory_analysis = program.memory_analysis
+
+            def __call__(self, *inputs):
+                calls.append(inputs)
+                now[0] += (100, 50, 3, 1, 2)[len(calls) - 1]
+                return program(*inputs)
+
+        return trainer._replace(train={"main": Slow()})
+
+    monkeypatch.setattr(benchmark, "build", slow)
+    monkeypatch.setattr(benchmark.time, "perf_counter", lambda: now[0])
+    numbers = time(config, steps=3)["phases"]["main"]
+    assert len(calls) == 5 and numbers["steps"] == 3
+    assert numbers["step_seconds"] == 2 and numbers["slowest_seconds"] == 3
+
+
+@pytest.mark.slow
+def test_saved_batches_are_timed_with_their_real_tokens(world):
+    values = time(world.load(), str(world.saved), "long", steps=4)
+    assert list(values["phases"]) == ["long"]
+    numbers = values["phases"]["long"]
+    assert 0.3 * 8 * 32 < numbers["tokens_per_second"] * numbers["step_seconds"] < 8 * 32
+    assert values["batches"] == str(world.saved)
+
+
+@pytest.mark.slow
+def test_every_phase_is_timed(world, capsys):
+    command = ["benchmark", *world.arguments("--steps", 2, "--json", "-", batches=world.saved)]
+    assert main(command) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert list(values["phases"]) == ["short", "long"]
+    assert values["batches"] == str(world.saved)
+
+
+def test_the_vocabulary_is_the_one_that_will_be(tmp_path):
+    config = small_config(f"store={tmp_path}/store", f"tokenizer.path={tmp_path}/vocab.txt")
+    asked = benchmark.likely_vocabulary(config, print)
+    assert asked == (200, 0, 1, 2, 3, 4)
+    pieces = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    assert benchmark.likely_vocabulary(config, print) == (7, 1, 0, 2, 3, 4)
+    write_corpus(tmp_path / "corpus.txt", documents=30)
+    keys = overrides(SMALL | {"corpus.source": tmp_path / "corpus.txt"})
+    keys = [f"--config.{key}" for key in keys] + [f"--config.store={tmp_path}/store"]
+    assert main(["prepare", "--config", "demo", *keys]) == 0
+    words = tokenizer.load(tmp_path / "store/tokenizer")
+    assert benchmark.likely_vocabulary(config, print) == (words.size, *words.special.values())
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--phase", "middle"], "--phase middle: the config has short, long"),
+        (["--batches", "nowhere"], "nowhere: no saved batches"),
+        (["--config.seed=1", "--batches", "SAVED"], "config.seed: 12345 there, 1 now"),
+        (["--config.phases.long.batch=12"], "phases.long.batch=12: does not divide over 8 devices"),
+        (["--config.mesh.tensor=3"], "does not fit 8 devices"),
+        (["--config.model.heads=5"], "model.heads=5"),
+    ],
+)
+def test_what_cannot_be_timed(world, tmp_path, monkeypatch, capsys, options, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(benchmark, "build", None)  # refused before anything is compiled
+    options = [str(world.saved) if option == "SAVED" else option for option in options]
+    assert main(["benchmark", *world.arguments(*options)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert words in error and "\n" not in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_phase_without_saved_batches(world, tmp_path):
+    world.save(0, 6, tmp_path / "short")
+    with pytest.raises(BadInput, match="holds the steps 0 to 5, none of phase long"):
+        time(world.load(), str(tmp_path / "short"))

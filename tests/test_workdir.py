@@ -1,0 +1,49 @@
+"""The workdir as several hosts see it."""
+
+import pytest
+
+from bert_jax import checkpoint, pretrain, workdir
+from bert_jax.errors import BadInput
+
+
+class Processes:
+    """A Cluster whose other processes say what the test wants."""
+
+    is_alone = False
+
+    def __init__(self, process: int, of_main: str = "", others=()):
+        self.is_main, self.of_main, self.others = process == 0, of_main, list(others)
+
+    def from_main(self, value):
+        return value if self.is_main else self.of_main
+
+    def gather(self, value):
+        return [value, *self.others] if self.is_main else [True, value]
+
+
+def test_a_workdir_that_all_hosts_see(tmp_path):
+    workdir.check_shared(tmp_path, Processes(0, others=[True]))
+    assert not list(tmp_path.iterdir())
+    (tmp_path / ".shared.1").touch()
+    workdir.check_shared(tmp_path, Processes(1, ".shared.1"))
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_workdir_that_only_process_0_sees(tmp_path, monkeypatch, process):
+    monkeypatch.setattr(workdir, "SEEN", 0.3)
+    with pytest.raises(
+        BadInput, match="process 1 does not see what process 0 writes there; it must"
+    ):
+        workdir.check_shared(tmp_path, Processes(process, ".shared.1", [False]))
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_workdirs_with_other_checkpoints(tmp_path, monkeypatch):
+    """Told with both names: they may be two spellings of one place, or mounted differently."""
+    monkeypatch.setattr(workdir, "SEEN", 0.3)
+    monkeypatch.setattr(checkpoint, "newest", lambda place: 20)
+    same, other = [20, "/mnt/same"], [None, "/mnt/other"]
+    assert pretrain.newest_checkpoint(tmp_path, Processes(0, others=[same])) == 20
+    told = "/mnt/other: its newest checkpoint is None in process 2, 20 in process 0, whose --workdir is"
+    with pytest.raises(BadInput, match=f"--workdir {told} {tmp_path}"):
+        pretrain.newest_checkpoint(tmp_path, Processes(0, others=[same, other]))
