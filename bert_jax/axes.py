@@ -42,16 +42,19 @@ def table(x):
 # the gradient of the whole table over `data` and `fsdp`. Here `fsdp` sums it to parts, and `data` parts.
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
 def lookup(words, ids, gradient_dtype):
     """The rows ids[B, L] of words[V, D], which lie as TABLE says: [B, L, D].
 
-    The gradient is summed over devices in `gradient_dtype`.
+    The gradient is summed over devices in `gradient_dtype` where they have parts.
     """
     # Ids are checked at the door, so the gathers need no bounds check.
     if not is_parted(ids):
         return words.at[ids].get(mode="promise_in_bounds")
+    return lookup_in_parts(words, ids, gradient_dtype)
 
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def lookup_in_parts(words, ids, gradient_dtype):
     def local(part, ids):
         part = jax.lax.all_gather(part, "fsdp", axis=0, tiled=True)
         ids, here = within(ids, part.shape[0])
@@ -62,13 +65,11 @@ def lookup(words, ids, gradient_dtype):
 
 
 def _lookup_forward(words, ids, gradient_dtype):
-    return lookup(words, ids, gradient_dtype), (words, ids)
+    return lookup_in_parts(words, ids, gradient_dtype), (words, ids)
 
 
 def _lookup_backward(gradient_dtype, saved, gradient):
     words, ids = saved
-    if not is_parted(ids):
-        return jnp.zeros_like(words).at[ids].add(gradient, mode="promise_in_bounds"), None
     size = words.shape[0] // jax.sharding.get_abstract_mesh().shape["tensor"]
 
     def local(ids, gradient):
@@ -81,7 +82,7 @@ def _lookup_backward(gradient_dtype, saved, gradient):
     return sum_rows(ids, gradient), None
 
 
-lookup.defvjp(_lookup_forward, _lookup_backward)
+lookup_in_parts.defvjp(_lookup_forward, _lookup_backward)
 
 
 def within(ids, size: int):

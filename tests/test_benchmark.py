@@ -111,8 +111,11 @@ def test_every_phase_is_timed(world, capsys):
 
 def test_the_vocabulary_is_the_one_that_will_be(tmp_path):
     config = small_config(f"store={tmp_path}/store", f"tokenizer.path={tmp_path}/vocab.txt")
-    asked = benchmark.likely_vocabulary(config, print)
+    said = []
+    asked = benchmark.likely_vocabulary(config, said.append)
     assert asked == (200, 0, 1, 2, 3, 4)
+    (line,) = said
+    assert f"{tmp_path}/vocab.txt: not there, config.tokenizer.size=200 instead" in line
     pieces = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     assert benchmark.likely_vocabulary(config, print) == (7, 1, 0, 2, 3, 4)

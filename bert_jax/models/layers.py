@@ -277,9 +277,9 @@ class Embedder(nn.Module):
         self.segment_table = self.param("segments", init, (self.segments, self.width))
 
     def __call__(self, tokens, positions, segments):
-        small = (self.position_table, positions), (self.segment_table, segments)
         vectors = axes.lookup(self.words, tokens, self.gradient_dtype)
-        vectors += sum(table.at[ids].get(mode="promise_in_bounds") for table, ids in small)
+        for table, ids in ((self.position_table, positions), (self.segment_table, segments)):
+            vectors += table.at[ids].get(mode="promise_in_bounds")
         return axes.stream(vectors)
 
     def attend(self, x, bias):
