@@ -43,7 +43,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(make, tmp_path):
     config, draw, kept, kills = make(), random.Random(0), 0, 0
     while not Path(config.store).exists():
         process = start(config, tmp_path)
-        until(process, config, kept + draw.randrange(1, 6))
+        until(process, config, kept + draw.randrange(1, 4))
         time.sleep(draw.random() / 50)
         told = kill(process)[1]
         assert (f"continues after {kept} shards" in told) == (kept > 0)
@@ -54,7 +54,8 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(make, tmp_path):
         if kills == 2:
             damage(shard_files(config)[1])
     finish(config, tmp_path)  # what a kill leaves after the last moment
-    assert kills > 3 and files(config.store) == files(tmp_path / "undisturbed")
+    # How many kills fit in depends on the machine; the third start found the damage.
+    assert kills >= 3 and files(config.store) == files(tmp_path / "undisturbed")
 
 
 def until(process, config, shards: int) -> None:
