@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax import config_checks
+from bert_jax.config_checks import listed, sources
 from bert_jax.errors import BadInput
 
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
@@ -57,14 +58,9 @@ def total_steps(config: ConfigDict) -> int:
     return sum(config.phases[name].steps for name in config.phase_order)
 
 
-def sources(config: ConfigDict) -> list[str]:
-    """The parts of `corpus.source`."""
-    return list(filter(None, config_checks.listed(config.corpus.source)))
-
-
 def formats(config: ConfigDict) -> list[str]:
     """`corpus.format`, of each source."""
-    forms = config_checks.listed(config.corpus.format)
+    forms = listed(config.corpus.format)
     return forms * len(sources(config)) if len(forms) == 1 else forms
 
 

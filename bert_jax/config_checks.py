@@ -132,9 +132,14 @@ def listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
+def sources(config: ConfigDict) -> list[str]:
+    """The parts of `corpus.source`."""
+    return [part for part in listed(config.corpus.source) if part]
+
+
 def check_corpus(config: ConfigDict, values: dict) -> None:
     """That the lists of formats and weights fit the list of sources, and what a tuple holds."""
-    number = len(list(filter(None, listed(config.corpus.source))))
+    number = len(sources(config))
     require(number >= 1, "corpus.source", values, "names no source")
     forms = listed(config.corpus.format)
     hint = f"expected one of {', '.join(FORMATS)}, or one for each of {number} sources"

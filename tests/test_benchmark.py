@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from saved_world import World
 from small import SMALL, overrides, small_config, write_corpus
-from test_saved import World
 
 from bert_jax import benchmark, build, metrics, sharding, tokenizer
 from bert_jax.errors import BadInput

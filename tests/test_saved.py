@@ -1,67 +1,22 @@
-"""Saved batches are the store's, bit for bit, whoever reads which of them, and what is not theirs is refused."""
+"""Saved batches are the store's, bit for bit, whoever reads which of them."""
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import processes
 import pytest
-from small import SMALL, overrides, write_corpus
+from saved_world import World, refused, rewrite
+from small import write_corpus
 
-from bert_jax import batch, config, evaluate, feed, inspect, pretrain, save_batches, saved, trained
-from bert_jax.data import store as stores
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax import batch, config, evaluate, feed, pretrain, save_batches, saved, trained
+from bert_jax.errors import BadInput
 from bert_jax.main import main
-
-PHASES = """from bert_jax.configs import base, demo
-
-def get_config():
-    config = demo.get_config()
-    config.phase_order = ("short", "long")
-    config.phases = base.ConfigDict(dict(
-        short=base.phase(steps=6, length=16, batch=16, predictions=3),
-        long=base.phase(steps=4, length=32, batch=8, predictions=5)))
-    return config
-"""
-KEYS = {key: value for key, value in SMALL.items() if not key.startswith("phases")}
-KEYS |= {
-    "log.every": 3,
-    "checkpoint.every": 3,
-    "evaluate.every": 4,
-    "evaluate.rows": 13,
-    "checkpoint.keep": 9,
-}
-
-
-class World:
-    """A store, a config of two phases and ten steps, all of its batches saved."""
-
-    def __init__(self, directory: Path):
-        self.file = directory / "two.py"
-        self.file.write_text(PHASES)
-        write_corpus(directory / "corpus.txt", documents=60)
-        self.settings = KEYS | {
-            "corpus.source": str(directory / "corpus.txt"),
-            "store": str(directory / "store"),
-        }
-        self.saved = directory / "saved"
-
-    def load(self, **changes):
-        return config.load(str(self.file), overrides(self.settings | changes))
-
-    def arguments(self, *more, **changes):
-        keys = [f"--config.{key}" for key in overrides(self.settings | changes)]
-        return ["--config", str(self.file), *keys, *map(str, more)]
-
-    def save(self, first: int, last: int, directory: Path, **changes) -> dict:
-        return inspect.save(self.load(**changes), first, last, directory, lambda line: None)
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +32,6 @@ def undisturbed(world, tmp_path_factory):
     directory = tmp_path_factory.mktemp("run") / "run"
     assert pretrain.pretrain(world.load(), directory) == 0
     return directory
-
-
-@pytest.fixture
-def copy(world, tmp_path):
-    return shutil.copytree(world.saved, tmp_path / "copy")
 
 
 def both(world, **changes):
@@ -271,6 +221,20 @@ def test_only_the_steps_that_are_left_are_needed(world, undisturbed, tmp_path):
     assert_same_run(undisturbed, tmp_path / "run")
 
 
+def test_another_store(world, undisturbed, tmp_path):
+    """One of the same config but of other text: the fingerprint decides."""
+    other = World(tmp_path)
+    write_corpus(tmp_path / "corpus.txt", documents=60, seed=1)
+    other.save(0, 10, tmp_path / "saved")
+    manifest = json.loads((tmp_path / "saved/manifest.json").read_text())
+    manifest["made_from"]["corpus.source"] = world.settings["corpus.source"]
+    rewrite(tmp_path / "saved", manifest)
+    shutil.copytree(undisturbed, tmp_path / "run")
+    (tmp_path / "run/summary.json").unlink()
+    line = refused(world, tmp_path, batches=tmp_path / "saved")
+    assert f"config.batches={tmp_path}/saved: not of the store" in line
+
+
 # What an accelerator's image often lacks, and what comes with it.
 BLOCKED = ("tensorflow", "tensorflow_datasets", "keras", "tf_keras", "tensorboard", "datasketch")
 BLOCKER = f"""
@@ -341,208 +305,3 @@ def test_no_tensorflow_is_needed(world, tmp_path):
     assert (tmp_path / "exported/model.safetensors").is_file()
     assert json.loads((tmp_path / "run/summary.json").read_text())["heldout"]["step"] == 10
     assert not (tmp_path / "nowhere").exists()
-
-
-# --- What is refused ------------------------------------------------------------------------------
-
-
-def refused(world, tmp_path, **changes) -> str:
-    """The one line with which pretrain refuses; nothing is written."""
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(BadInput) as caught:
-        pretrain.pretrain(world.load(**changes), tmp_path / "run")
-    assert sorted(tmp_path.rglob("*")) == before
-    line = str(caught.value)
-    assert "\n" not in line
-    return line
-
-
-@pytest.mark.parametrize(
-    "key, value, there",
-    [
-        ("seed", 7, 12345),
-        ("phases.short.batch", 8, 16),
-        ("phases.long.length", 24, 32),
-        ("phases.short.steps", 5, 6),
-        ("objective.masking", "whole_word", "token"),
-        ("objective.mask_rate", 0.2, 0.15),
-        ("corpus.heldout", 0.2, 0.1),
-        ("tokenizer.size", 150, 200),
-        ("corpus.source", "elsewhere", None),
-    ],
-)
-def test_batches_of_another_config(world, tmp_path, key, value, there):
-    line = refused(world, tmp_path, batches=world.saved, **{key: value})
-    assert f"config.{key}: " in line and f"{value!r} now" in line
-    assert there is None or f"{there!r} there" in line
-
-
-def test_another_order_of_phases(world, tmp_path):
-    line = refused(world, tmp_path, batches=world.saved, phase_order="('long','short')")
-    assert "config.phase_order: ['short', 'long'] there, ('long', 'short') now" in line
-
-
-def test_what_does_not_decide_batches_may_differ(world):
-    changes = {"mesh.fsdp": 2, "optimizer.learning_rate": 0.1, "model.layers": 1, "log.every": 1}
-    feed.open_feed(world.load(batches=world.saved, **changes), 0)
-
-
-def test_steps_that_are_not_there(world, tmp_path):
-    world.save(1, 8, tmp_path / "saved")
-    line = refused(world, tmp_path, batches=tmp_path / "saved")
-    assert "holds the steps 1 to 7, the run needs 0 to 9" in line
-    changed = {"phases.long.steps": 12}
-    line = refused(world, tmp_path, batches=world.saved, **changed)
-    assert "holds the steps 0 to 9, the run needs 0 to 17" in line
-
-
-def test_more_heldout_rows_than_there_are(world, tmp_path):
-    line = refused(world, tmp_path, batches=world.saved, **{"evaluate.rows": 14})
-    assert "config.evaluate.rows=14" in line and "13 held-out rows of phase short" in line
-    world.save(0, 10, tmp_path / "all", **{"evaluate.rows": 10**6})
-    feed.open_feed(world.load(batches=tmp_path / "all", **{"evaluate.rows": 10**7}), 0)
-
-
-def test_another_store(world, undisturbed, tmp_path):
-    """One of the same config but of other text: the fingerprint decides."""
-    other = World(tmp_path)
-    write_corpus(tmp_path / "corpus.txt", documents=60, seed=1)
-    other.save(0, 10, tmp_path / "saved")
-    manifest = json.loads((tmp_path / "saved/manifest.json").read_text())
-    manifest["made_from"]["corpus.source"] = world.settings["corpus.source"]
-    rewrite(tmp_path / "saved", manifest)
-    shutil.copytree(undisturbed, tmp_path / "run")
-    (tmp_path / "run/summary.json").unlink()
-    line = refused(world, tmp_path, batches=tmp_path / "saved")
-    assert f"config.batches={tmp_path}/saved: not of the store" in line
-
-
-def rewrite(directory, manifest):
-    manifest["digest"] = stores.manifest_digest(manifest)
-    (directory / "manifest.json").write_text(stores.manifest_text(manifest))
-
-
-TRAIN = "train/000000000000.npy"
-
-
-def cut(path):
-    (path / TRAIN).write_bytes((path / TRAIN).read_bytes()[:-1])
-
-
-def flip(path):
-    data = bytearray((path / TRAIN).read_bytes())
-    data[-100] ^= 1
-    (path / TRAIN).write_bytes(bytes(data))
-
-
-def link(path):
-    content = (path / TRAIN).read_bytes()
-    (path / TRAIN).unlink()
-    (path.parent / "outside.npy").write_bytes(content)
-    (path / TRAIN).symlink_to(path.parent / "outside.npy")
-
-
-def change(**values):
-    def damage(path):
-        rewrite(path, json.loads((path / "manifest.json").read_text()) | values)
-
-    return damage
-
-
-def leave(path):
-    """A manifest that is sound in itself and names a file elsewhere."""
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["files"]["../outside.npy"] = manifest["files"].pop(TRAIN)
-    for phase in manifest["phases"].values():
-        for block in phase["train"]["blocks"]:
-            block["file"] = block["file"].replace(TRAIN, "../outside.npy")
-    shutil.move(path / TRAIN, path.parent / "outside.npy")
-    rewrite(path, manifest)
-
-
-def edit(path):
-    text = (path / "manifest.json").read_text()
-    (path / "manifest.json").write_text(text.replace('"vocabulary": ', '"vocabulary": 1'))
-
-
-@pytest.mark.parametrize(
-    "damage, words",
-    [
-        (cut, f"{TRAIN}: "),
-        (flip, f"{TRAIN}: altered since it was written"),
-        (lambda path: (path / TRAIN).unlink(), f"{TRAIN}: missing"),
-        (link, f"{TRAIN}: lies outside of the directory"),
-        (leave, "../outside.npy: lies outside of the directory"),
-        (edit, "manifest.json: altered since it was written"),
-        (lambda path: (path / "manifest.json").write_text("{"), "manifest.json: unreadable"),
-        (lambda path: (path / "manifest.json").write_text("[]"), "manifest.json: not of saved"),
-        (change(format=2), "manifest.json: not of saved batches of format 1"),
-        (change(steps=[0, 11]), "manifest.json: not of saved batches"),
-        (change(phases={"short": 1}), "manifest.json: not of saved batches"),
-        (change(files=3), "manifest.json: not of saved batches"),
-        (shutil.rmtree, "no saved batches (no manifest.json)"),
-        (lambda path: (path / "tokenizer/settings.json").unlink(), "settings.json: missing"),
-    ],
-)
-def test_damaged_ones_are_named(world, copy, damage, words):
-    damage(copy)
-    line = refused(world, copy.parent, batches=copy)
-    assert words in line and str(copy) in line
-
-
-def test_what_nobody_hashes_is_still_looked_at(world, copy):
-    """Other records behind the same number of bytes, and ids that no vocabulary has."""
-    settings = world.load(batches=copy, store_hashes=False)
-    data = (copy / TRAIN).read_bytes()
-    (copy / TRAIN).write_bytes(data.replace(b"'positions', '|u1'", b"'positionz', '|u1'"))
-    opened = feed.open_feed(settings, 0)
-    phase = config.phases(settings)[0]
-    with pytest.raises(BadInput, match=f"{TRAIN}: not the batches that the manifest says"):
-        next(opened.train(phase, 0, 6))
-    (copy / TRAIN).write_bytes(data[:200] + b"\xff" * (len(data) - 200))
-    with pytest.raises(BadInput, match="(beyond the vocabulary|cannot be read)"):
-        next(opened.train(phase, 0, 6))
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        (["--steps", "5:2", "--save", "new"], "--steps 5:2: expected A:B for the steps A to B - 1"),
-        (["--steps", "0:11", "--save", "new"], "--steps 0:11: expected A:B"),
-        (["--steps", "3:3", "--save", "new"], "--steps 3:3: expected A:B"),
-        (["--steps", "3", "--save", "new"], "--steps 3: expected A:B"),
-        (["--steps", "a:b", "--save", "new"], "--steps a:b: expected A:B"),
-        (["--steps=-1:4", "--save", "new"], "--steps -1:4: expected A:B"),
-        (["--steps", "0:2"], "expected --step N, or --steps A:B and --save DIR"),
-        (["--save", "new"], "expected --step N, or --steps A:B and --save DIR"),
-        (["--step", "1", "--save", "new"], "expected --step N, or --steps A:B and --save DIR"),
-        (["--step", "1", "--steps", "0:1"], "expected --step N, or --steps A:B and --save DIR"),
-        ([], "expected --step N, or --steps A:B and --save DIR"),
-        (["--steps", "0:2", "--save", "new", "--rows", "2"], "--rows 2: "),
-        (["--steps", "0:2", "--save", "there"], "--save there: there already"),
-        (["--steps", "0:2", "--save", "there/file"], "--save there/file: there already"),
-        (["--steps", "0:2", "--save", "there/file/new"], "--save "),
-        (["--steps", "0:2", "--save", "new", "--config.batches=there"], "config.batches=there: "),
-    ],
-)
-def test_odd_options(world, tmp_path, monkeypatch, capsys, options, words):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there/file").write_text("")
-    assert main(["inspect", *world.arguments(*options)]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("bert-jax: ") and words in error
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "there"]
-
-
-@pytest.mark.parametrize("missing", [1, 3000])
-def test_a_disk_that_takes_no_more(world, tmp_path, missing):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    room = (world.saved / TRAIN).stat().st_size - missing
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
-    try:
-        with pytest.raises(Unfinished, match="--save .*new: not written"):
-            world.save(0, 6, tmp_path / "new")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not list(tmp_path.iterdir())
