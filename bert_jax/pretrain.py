@@ -1,13 +1,8 @@
-"""The loop and its wiring: build, restore, step, report, evaluate, save.
-
-What is computed lives in step.py and the objective, what is told in report.py; this file puts them in order.
-"""
+"""A run and its wiring: what is refused, agreed on and opened before the loop, and how it ends."""
 
 import contextlib
-import math
 import shutil
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,14 +12,11 @@ from ml_collections import ConfigDict
 from bert_jax import (
     checkpoint,
     cluster,
-    evaluate,
     facts,
-    metrics,
     preflight,
     report,
     resume,
     runtime,
-    sharding,
     trained,
     workdir,
 )
@@ -32,11 +24,10 @@ from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.cluster import Cluster
 from bert_jax.errors import BadInput
-from bert_jax.feed import SavedFeed, StoreFeed, open_feed
+from bert_jax.feed import open_feed
+from bert_jax.loop import Data, Loop
 
 STATES = {0: "done", runtime.PREEMPTED: "preempted", runtime.INTERRUPTED: "interrupted"}
-
-Data = StoreFeed | SavedFeed
 
 
 def pretrain(config: ConfigDict, directory: Path) -> int:
@@ -162,144 +153,3 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
     workdir.write_json(directory / "run.json", values)
     (directory / "summary.json").unlink(missing_ok=True)
     print(facts.describe(config, values), flush=True)
-
-
-def is_due(step: int, every: int) -> bool:
-    """Whether something that happens every so many steps (0 is never) happens at this one."""
-    return every > 0 and step % every == 0
-
-
-class Loop:
-    """One pass through the steps that are left."""
-
-    def __init__(self, config, directory: Path, data: Data, trainer: Trainer, reporter, processes):
-        self.config, self.directory, self.data = config, directory, data
-        self.trainer, self.reporter, self.processes = trainer, reporter, processes
-        self.phases = configs.phases(config)
-        self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
-        self.combine = jax.jit(metrics.add, donate_argnums=0)
-        self.started = time.monotonic()  # of the interval that the next report is about
-
-    def run(self, newest: int | None, stop) -> int:
-        """Trains from the checkpoint `newest` on; the exit code."""
-        keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every
-        with (
-            jax.set_mesh(self.trainer.mesh),
-            checkpoint.manager(self.directory / "checkpoints", *keep) as self.checkpoints,
-            self.processes.ending_together(),  # before the manager waits for what others have to save
-        ):
-            step, state = self.restore(newest)
-            self.reporter.start(step)
-            stopped = stop.asked(step)
-            # Of what was imported, on this text: the yardstick for all that follows.
-            if newest == 0 and not stopped and not self.is_evaluated(0):
-                self.evaluate(self.phases[0], 0, state.params)
-            for phase in self.phases:
-                if step < phase.last and not stopped:
-                    step, state, stopped = self.run_phase(phase, step, state, stop)
-            self.checkpoints.wait_until_finished()
-            if step < self.phases[-1].last:
-                return stop.code
-            self.finish(step, state.params)
-            return 0
-
-    def restore(self, step: int | None):
-        """(step, state) of the checkpoint at `step`, or of the start."""
-        if step is None:
-            return 0, self.trainer.initialize()
-        shapes, places = self.trainer.shapes, self.trainer.places
-        if step == 0:
-            self.reporter.log("starts from imported parameters")
-            state = self.trainer.initialize()
-            names = ("params",)
-            items = checkpoint.restore_items(self.checkpoints, 0, names, shapes, places)
-            return 0, state._replace(**items)
-        self.reporter.log(f"resumed from step {step}")
-        return step, checkpoint.restore(self.checkpoints, step, shapes, places)
-
-    def run_phase(self, phase, step: int, state, stop):
-        """Steps until the phase or the run ends, or a signal; reports are fetched one dispatch late."""
-        train, stopped = self.trainer.train[phase.name], False
-        sums, due, self.started = None, None, time.monotonic()
-        for rows in self.batches(phase, step):
-            state, values = train(state, rows)
-            step += 1
-            if due:
-                self.report(*due)
-                due = None
-            if sums is not None:
-                # At most two steps in flight: a signal is answered soon, and batches do not pile up.
-                jax.block_until_ready(sums)
-            sums = values if sums is None else self.combine(sums, values)
-            self.reporter.advance(step)
-            # Asked once a step: a signal that comes later is answered after the next one, saved like this one.
-            stopped = stop.asked(step)
-            last = stopped or step == phase.last
-            if last or is_due(step, self.config.log.every):
-                sums, due = None, (phase, step, sums)
-            saves = last or is_due(step, self.config.checkpoint.every)
-            evaluates = is_due(step, self.config.evaluate.every) and step < self.phases[-1].last
-            if due and (saves or evaluates):
-                # Reported first: a loss that is not finite is neither saved nor evaluated.
-                self.report(*due)
-                due = None
-            if saves:
-                self.save(step, state)
-            if evaluates and not stopped:
-                self.evaluate(phase, step, state.params)
-            if stopped:
-                break
-        return step, state, stopped
-
-    def batches(self, phase, step: int) -> Iterator[dict]:
-        """Global batches of a phase from `step` on, made from this host's rows."""
-        mesh = self.trainer.mesh
-        positions = sharding.host_rows(mesh, phase.batch)
-        for arrays in self.data.train(phase, step, phase.last, positions):
-            yield sharding.to_devices(mesh, arrays, positions, phase.batch)
-
-    def report(self, phase, step: int, sums) -> None:
-        """One line of training metrics: means since the line before. Stops the run where the loss is not finite."""
-        sums = jax.device_get(sums)
-        now = time.monotonic()
-        seconds, self.started = now - self.started, now
-        values = metrics.means(sums)
-        for name in ("loss", "gradient_norm"):
-            if not math.isfinite(values[name]):
-                raise FloatingPointError(f"the {name} became {values[name]} by step {step}")
-        steps = sums["loss"][1]
-        flops = facts.step_flops(self.config, self.data.vocabulary.size, phase) * steps
-        devices = self.trainer.mesh.devices.flatten()
-        values |= {
-            "learning_rate": float(self.trainer.rate(step - 1)),
-            "tokens_per_second": float(sums["fill"][0]) / seconds,
-            "rows_per_second": float(steps) * phase.batch / seconds,
-            "model_flops_utilization": metrics.utilization(flops / seconds, devices),
-            "seconds": seconds,
-        }
-        self.reporter.report(step, "train", values)
-
-    def evaluate(self, phase, step: int, params) -> None:
-        started = time.monotonic()
-        if phase.name not in self.heldout:
-            heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
-            self.heldout[phase.name] = heldout
-        rows = self.heldout[phase.name]
-        values = evaluate.over(self.trainer.evaluate[phase.name], params, rows)
-        seconds = time.monotonic() - started
-        self.reporter.report(step, "heldout", values | {"seconds": seconds})
-        self.started += seconds
-
-    def is_evaluated(self, step: int) -> bool:
-        return self.processes.from_main(self.reporter.has(step, "heldout"))
-
-    def save(self, step: int, state) -> None:
-        started = time.monotonic()
-        checkpoint.save(self.checkpoints, step, state)
-        self.started += time.monotonic() - started
-
-    def finish(self, step: int, params) -> None:
-        """The last evaluation, and the summary."""
-        if not self.is_evaluated(step):
-            self.evaluate(self.phases[-1], step, params)
-        self.reporter.summarize()

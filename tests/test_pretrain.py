@@ -16,7 +16,7 @@ import processes
 import pytest
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import config, evaluate, pretrain, status, trained, workdir
+from bert_jax import config, evaluate, loop, pretrain, status, trained, workdir
 from bert_jax.errors import BadInput
 
 
@@ -276,7 +276,7 @@ def test_what_stops_unsaved_is_interrupted_and_not_failed(world, tmp_path, monke
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pretrain.Loop, "report", interrupted)
+    monkeypatch.setattr(loop.Loop, "report", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pretrain.pretrain(load(settings), tmp_path / "run")
     found = status.status(tmp_path / "run")
