@@ -12,6 +12,7 @@ Both kinds of feed have
     train(phase, first, last, positions)    the batches of steps first..last-1 of the run, all of `phase`
     heldout(phase, batch, positions)        held-out batches, the same at every iteration, and how many `rows`
     check_hashes()      raises BadInput where a file is not what was written
+    check_unchanged()   raises BadInput where a file has changed since the feed was opened; a stat a file where none has
     preflight()         lines about what is in it; raises BadInput for what cannot work
 
 where batches are NumPy arrays (the batch contract), and positions are the rows to make of each, by default all.
@@ -26,6 +27,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax import preflight, saved, tokenizer
 from bert_jax.data import store as stores
+from bert_jax.data.watch import Watch
 from bert_jax.errors import BadInput
 from bert_jax.objectives.base import Vocabulary
 from bert_jax.saved import Saved
@@ -84,6 +86,7 @@ class StoreFeed:
         self.unigram_entropy = store.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
         self.word_starts = tokenizer.load(store.path / "tokenizer").word_starts
+        self.check_unchanged = Watch(store.path, store.manifest["files"]).check
 
     def check(self, step: int) -> None:
         """Raises BadInput where rows of a phase cannot be made."""
@@ -120,6 +123,7 @@ class SavedFeed:
         self.fingerprint = manifest["fingerprint"]
         self.unigram_entropy = manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(manifest["vocabulary"], **manifest["special"])
+        self.check_unchanged = Watch(batches.path, manifest["files"]).check
 
     def check_config(self) -> None:
         """Raises BadInput where these are not the batches of the config, key by key."""

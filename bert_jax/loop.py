@@ -13,6 +13,7 @@ import jax
 from bert_jax import checkpoint, evaluate, facts, metrics, sharding
 from bert_jax import config as configs
 from bert_jax.build import Trainer
+from bert_jax.errors import BadInput
 from bert_jax.feed import SavedFeed, StoreFeed
 
 Data = StoreFeed | SavedFeed
@@ -114,6 +115,7 @@ class Loop:
 
     def report(self, phase, step: int, sums) -> None:
         """One line of training metrics: means since the line before. Stops the run where the loss is not finite."""
+        self.check_data()
         sums = jax.device_get(sums)
         now = time.monotonic()
         seconds, self.started = now - self.started, now
@@ -140,6 +142,7 @@ class Loop:
             self.heldout[phase.name] = heldout
         rows = self.heldout[phase.name]
         values = evaluate.over(self.trainer.evaluate[phase.name], params, rows)
+        self.check_data()
         seconds = time.monotonic() - started
         self.reporter.report(step, "heldout", values | {"seconds": seconds})
         self.started += seconds
@@ -148,9 +151,21 @@ class Loop:
         return self.processes.from_main(self.reporter.has(step, "heldout"))
 
     def save(self, step: int, state) -> None:
+        self.check_data()
         started = time.monotonic()
         checkpoint.save(self.checkpoints, step, state)
         self.started += time.monotonic() - started
+
+    def check_data(self) -> None:
+        """Stops the run where what it reads has changed: nothing that came of it is told or saved."""
+        try:
+            self.data.check_unchanged()
+        except BadInput as error:
+            if self.processes.is_alone:
+                self.checkpoints.wait_until_finished()  # what is being saved is older than the change
+            newest = checkpoint.newest(self.directory / "checkpoints")
+            last = "none" if newest is None else f"at step {newest}"
+            raise BadInput(f"{error}; the last checkpoint is {last}") from None
 
     def finish(self, step: int, params) -> None:
         """The last evaluation, and the summary."""
