@@ -26,9 +26,14 @@ LOCAL = ("store", "batches", "compilation_cache", "store_hashes")
 LOCAL += ("corpus.workers", "corpus.data_dir")
 
 FAILED, HEARD = "bert_jax/failed", "bert_jax/heard"
-LAST_WORDS = 10.0  # seconds that process 0 waits for the others to hear why all end
+LAST_WORDS = 5.0  # seconds that process 0 waits for the others to hear why all end
 GRACE = 1.0  # seconds in which those who have heard are gone: JAX aborts whoever outlives process 0
 LONGEST = 1000  # characters of a reason
+# Exit code of who has lost another process of the run, or a device: the next start may have them.
+LOST = 76
+# How JAX's errors begin where that is so; others (no memory, a wrong program) would come again.
+GONE = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
+GONE += ("FAILED_PRECONDITION", "DATA_LOSS")
 SECOND, HOUR = 1000, 3600 * 1000  # milliseconds
 
 
@@ -131,13 +136,26 @@ class Cluster:
         is_known = isinstance(error, BadInput | Unfinished | FloatingPointError)
         reason = str(error) if is_known else f"{type(error).__name__}: {error}"
         reason = " ".join(reason.split())[:LONGEST]
-        code = 2 if isinstance(error, BadInput) else 1
+        code = 2 if isinstance(error, BadInput) else LOST if is_loss(error) else 1
         if isinstance(error, KeyboardInterrupt):
             code, is_known, reason = 130, True, "interrupted"
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # another was first
+        text = f"bert-jax: {reason}" if is_known else "".join(traceback.format_exception(error))
+        try:
             self.client.key_value_set(FAILED, json.dumps([self.process, code, reason]))
-        trace = "".join(traceback.format_exception(error)).rstrip()
-        self.leave(code, reason, f"bert-jax: {reason}" if is_known else trace)
+        except jax.errors.JaxRuntimeError:
+            if code == LOST:  # another has failed, and that may be why
+                code, reason, text = self.first_failure() or (code, reason, text)
+        self.leave(code, reason, text.rstrip())
+
+    def first_failure(self) -> tuple[int, str, str] | None:
+        """(exit code, reason, line) of the process that was the first to fail, where that can still be known."""
+        try:
+            text = self.client.blocking_key_value_get(FAILED, SECOND)
+        except jax.errors.JaxRuntimeError:
+            return None
+        process, code, reason = json.loads(text)
+        reason = f"process {process}: {reason}"
+        return code, reason, f"bert-jax: {reason}"
 
     def leave(self, code: int, reason: str, text: str) -> None:
         """Ends this process. Process 0 is the last to go: the others hear from its memory."""
@@ -159,6 +177,11 @@ class Cluster:
         os._exit(code)
 
 
+def is_loss(error: BaseException) -> bool:
+    """Whether another process, or a device, is gone, rather than something wrong here."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and str(error).startswith(GONE)
+
+
 def is_late(error: Exception) -> bool:
     return "DEADLINE_EXCEEDED" in str(error)
 
@@ -175,7 +198,7 @@ def joined(keys):
         return
     versions = {"bert_jax": __version__, "jax": jax.__version__}
     rendezvous.meet(place, versions, keys.timeout)
-    client = connect(place, keys.timeout)
+    client = connect(place, keys.timeout, keys.heartbeat)
     cluster = Cluster(place.process, place.processes, client)
     watcher = threading.Thread(target=cluster.watch, daemon=True)
     watcher.start()
@@ -185,8 +208,8 @@ def joined(keys):
     watcher.join()
 
 
-def connect(place: rendezvous.Place, seconds: int):
-    """JAX's own service and client."""
+def connect(place: rendezvous.Place, seconds: int, heartbeat: int):
+    """JAX's own service and client. heartbeat: seconds after which it aborts all, where one says nothing."""
     from jax._src import distributed  # the client has no public name
 
     if place.process > 0:
@@ -199,6 +222,8 @@ def connect(place: rendezvous.Place, seconds: int):
             # It also says which devices of a host are whose.
             cluster_detection_method=None if place.detected else "deactivate",
             initialization_timeout=seconds,
+            heartbeat_timeout_seconds=heartbeat,
+            shutdown_timeout_seconds=seconds,
         )
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())

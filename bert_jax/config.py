@@ -20,6 +20,7 @@ from bert_jax.errors import BadInput
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
 CHANGEABLE = ("mesh", "train", "log", "evaluate", "checkpoint", "store", "compilation_cache")
 CHANGEABLE += (
+    "deadlines",
     "corpus.workers",
     "corpus.data_dir",
     "store_hashes",

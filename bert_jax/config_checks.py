@@ -39,6 +39,7 @@ AT_LEAST_ONE = (
     "mesh.fsdp",
     "mesh.tensor",
     "distributed.timeout",
+    "distributed.heartbeat",
     "train.micro_batches",
     "log.every",
     "checkpoint.every",
@@ -48,6 +49,10 @@ AT_LEAST_ONE = (
 NOT_NEGATIVE = (
     "seed",
     "distributed.processes",
+    "deadlines.compile",
+    "deadlines.step",
+    "deadlines.save",
+    "deadlines.evaluate",
     "corpus.workers",
     "model.feed_forward",
     "schedule.warmup",

@@ -27,9 +27,12 @@ def is_due(step: int, every: int) -> bool:
 class Loop:
     """One pass through the steps that are left."""
 
-    def __init__(self, config, directory: Path, data: Data, trainer: Trainer, reporter, processes):
+    def __init__(
+        self, config, directory: Path, data: Data, trainer: Trainer, reporter, processes, guardian
+    ):
         self.config, self.directory, self.data = config, directory, data
         self.trainer, self.reporter, self.processes = trainer, reporter, processes
+        self.guardian = guardian
         self.phases = configs.phases(config)
         self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
         self.combine = jax.jit(metrics.add, donate_argnums=0)
@@ -43,7 +46,8 @@ class Loop:
             checkpoint.manager(self.directory / "checkpoints", *keep) as self.checkpoints,
             self.processes.ending_together(),  # before the manager waits for what others have to save
         ):
-            step, state = self.restore(newest)
+            with self.guardian.watch("compile" if newest is None else "save"):
+                step, state = self.restore(newest)
             self.reporter.start(step)
             stopped = stop.asked(step)
             # Of what was imported, on this text: the yardstick for all that follows.
@@ -52,6 +56,7 @@ class Loop:
             for phase in self.phases:
                 if step < phase.last and not stopped:
                     step, state, stopped = self.run_phase(phase, step, state, stop)
+            self.guardian.arm("save")
             self.checkpoints.wait_until_finished()
             if step < self.phases[-1].last:
                 return stop.code
@@ -76,6 +81,7 @@ class Loop:
         """Steps until the phase or the run ends, or a signal; reports are fetched one dispatch late."""
         train, stopped = self.trainer.train[phase.name], False
         sums, due, self.started = None, None, time.monotonic()
+        self.guardian.arm("compile")  # the first step, which may have to wait for an index of rows
         for rows in self.batches(phase, step):
             state, values = train(state, rows)
             step += 1
@@ -104,6 +110,7 @@ class Loop:
                 self.evaluate(phase, step, state.params)
             if stopped:
                 break
+            self.guardian.arm("step")  # the next one, from the wait for its batch on
         return step, state, stopped
 
     def batches(self, phase, step: int) -> Iterator[dict]:
@@ -137,11 +144,12 @@ class Loop:
 
     def evaluate(self, phase, step: int, params) -> None:
         started = time.monotonic()
-        if phase.name not in self.heldout:
-            heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
-            self.heldout[phase.name] = heldout
-        rows = self.heldout[phase.name]
-        values = evaluate.over(self.trainer.evaluate[phase.name], params, rows)
+        with self.guardian.watch("evaluate"):
+            if phase.name not in self.heldout:
+                heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
+                self.heldout[phase.name] = heldout
+            rows = self.heldout[phase.name]
+            values = evaluate.over(self.trainer.evaluate[phase.name], params, rows)
         self.check_data()
         seconds = time.monotonic() - started
         self.reporter.report(step, "heldout", values | {"seconds": seconds})
@@ -153,7 +161,8 @@ class Loop:
     def save(self, step: int, state) -> None:
         self.check_data()
         started = time.monotonic()
-        checkpoint.save(self.checkpoints, step, state)
+        with self.guardian.watch("save"):
+            checkpoint.save(self.checkpoints, step, state)
         self.started += time.monotonic() - started
 
     def check_data(self) -> None:

@@ -15,8 +15,17 @@ DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT o
 
 Any key of a config can be set with --config.KEY=VALUE, for example --config.train.micro_batches=4.
 """
-EXIT_CODES = """exit codes: 0 done, 1 failed, 2 bad input, 75 preempted after saving, 130 interrupted,
-143 terminated while preparing
+EXIT_CODES = """exit codes:
+    0  done
+    1  failed, and would again
+    2  bad input
+   75  preempted after saving: start again
+   76  another process of the run, or a device, was lost: start again
+  130  interrupted, after saving where anything was trained
+  134  aborted by JAX, because another process of the run was lost: start again
+  137  killed, by others or at one of its own deadlines (config.deadlines): start again
+  143  terminated before the first step
+launch/again.sh starts a command again.
 """
 
 

@@ -25,6 +25,7 @@ from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.cluster import Cluster
 from bert_jax.errors import BadInput
 from bert_jax.feed import open_feed
+from bert_jax.guardian import Guardian
 from bert_jax.loop import Data, Loop
 
 STATES = {0: "done", runtime.PREEMPTED: "preempted", runtime.INTERRUPTED: "interrupted"}
@@ -42,11 +43,16 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
         # Saved with its whole path, so that the run can be used from anywhere.
         config.store = str(Path(config.store).absolute())
         config.batches = config.batches and str(Path(config.batches).absolute())
-        return pretrain_together(config, directory, processes)
+        name = "" if processes.is_alone else f"process {processes.process}"
+        with Guardian(config.deadlines, name) as guardian:
+            return pretrain_together(config, directory, processes, guardian)
 
 
-def pretrain_together(config: ConfigDict, directory: Path, processes: Cluster) -> int:
+def pretrain_together(
+    config: ConfigDict, directory: Path, processes: Cluster, guardian: Guardian
+) -> int:
     """The same in every process of the run; the exit code."""
+    guardian.arm("compile")
     processes.agree(config)
     newest = newest_checkpoint(directory, processes)
     mesh, total = check(config, directory, newest), configs.total_steps(config)
@@ -54,7 +60,9 @@ def pretrain_together(config: ConfigDict, directory: Path, processes: Cluster) -
     if newest == total and summarized:
         print(f"{directory}: done already, {total} steps")
         return 0
+    guardian.arm("")  # to prepare a store takes as long as it takes
     data = open_data(config, directory, newest)
+    guardian.arm("compile")
     processes.compare({"config.store: fingerprint": data.fingerprint})
     with runtime.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
         # The hashes of a large store take as long as the compiler does.
@@ -71,7 +79,7 @@ def pretrain_together(config: ConfigDict, directory: Path, processes: Cluster) -
             processes.on_failure = reporter.failed
             workdir.check_shared(directory, processes)
             try:
-                loop = Loop(config, directory, data, trainer, reporter, processes)
+                loop = Loop(config, directory, data, trainer, reporter, processes, guardian)
                 code = loop.run(newest, stop)
             except BaseException as error:
                 code = runtime.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1

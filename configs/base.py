@@ -117,6 +117,15 @@ def get_config() -> ConfigDict:
     config.distributed.processes = 0  # of all hosts; 0 is JAX_NUM_PROCESSES; 1 never looks further
     config.distributed.process = -1  # number of this one, from 0; -1 is JAX_PROCESS_ID
     config.distributed.timeout = 300  # seconds to wait for the others
+    config.distributed.heartbeat = 100  # seconds after which a silent process ends all of them
+
+    # Seconds (0: no deadline) after which a process that is not done is killed, its stacks on stderr: it is stuck, or
+    # waits for one that is. Preparing a store has none.
+    config.deadlines = ConfigDict()
+    config.deadlines.compile = 3600  # opening, hashing, compiling; a phase's first step
+    config.deadlines.step = 600  # any other step, with the wait for its batch and its report
+    config.deadlines.save = 3600  # restoring; waiting for what is being saved
+    config.deadlines.evaluate = 3600
 
     config.train = ConfigDict()
     config.train.micro_batches = 1  # parts of a batch that are computed one after the other
