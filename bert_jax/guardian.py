@@ -15,6 +15,8 @@ import sys
 import time
 
 STACKS = signal.SIGUSR2  # neither JAX nor TensorFlow takes it
+# A terminal or a scheduler sends these to all processes of a job; a parent may take its time to save.
+FOR_PARENTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MOMENT = 3.0  # seconds from asking for the stacks to the kill: in which the other processes of a run reach it, too
 TICK = 1.0  # seconds
 # What is being done under each key of `config.deadlines`.
@@ -86,12 +88,18 @@ class Guardian:
         self.pipe = -1
 
 
+@contextlib.contextmanager
+def blocked(numbers):
+    """Signals wait; a process that is started within never hears of them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def keep(process: int, name: str) -> None:
     """The small process: counts the seconds of what `process`, its parent, is doing; ends with it."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(
-            number, signal.SIG_IGN
-        )  # they are for the parent, which may take its time to save
     left, late, text = 0, "", ""
     while os.getppid() == process:
         # Ticks are counted and not the time: neither Ctrl-Z, which stops this process too, nor a machine that sleeps
