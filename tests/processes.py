@@ -50,10 +50,18 @@ def environment(devices: int, **variables) -> dict:
 
 
 @contextlib.contextmanager
-def started(arguments, directory: Path, processes: int, devices, changes=None, **variables):
+def started(
+    arguments,
+    directory: Path,
+    processes: int,
+    devices,
+    changes=None,
+    program=__file__,
+    **variables,
+):
     """[Popen], told where they meet by variables; whatever happens, none is left. Their words go to files.
 
-    devices: how many each has, or a list of how many. changes: {process: more arguments}.
+    devices: how many each has, or a list of how many. changes: {process: more arguments}. program: as which they run.
     """
     devices = devices if isinstance(devices, list) else [devices] * processes
     directory.mkdir(parents=True, exist_ok=True)
@@ -64,7 +72,8 @@ def started(arguments, directory: Path, processes: int, devices, changes=None, *
     running = []
     try:
         for number in range(processes):
-            command = [sys.executable, __file__, *arguments, *(changes or {}).get(number, ())]
+            more = (changes or {}).get(number, ())
+            command = [sys.executable, str(program), *arguments, *more]
             with contextlib.ExitStack() as files:
                 said = [
                     files.enter_context(open(directory / f"{name}{number}", "w"))

@@ -1,11 +1,11 @@
 """Whatever happens to a store is named, by the file; and nothing is named in a sound one."""
 
 import json
-import os
 import shutil
 
 import numpy as np
 import pytest
+from damages import DAMAGES, exchange, make_manifest, names
 from small import small_config, write_corpus
 
 from bert_jax.data import index, prepare, rows, sound
@@ -13,8 +13,6 @@ from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.main import main
 from bert_jax.verify import describe, verify
-
-ARRAYS = [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
 
 
 @pytest.fixture(scope="module")
@@ -48,147 +46,6 @@ def test_a_sound_store(store, capsys):
     assert found(store) == []
     assert main(["verify", "--store", str(store)]) == 0
     assert "sound" in capsys.readouterr().out
-
-
-# --- Random damages: each is given a store and a generator, and gives the names of the files it hit ---
-
-
-def names(store) -> list[str]:
-    """Every file that has content, the manifest too, but no cached rows."""
-    paths = (path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file())
-    return sorted(name for name in paths if not name.startswith("index/"))
-
-
-def pick(store, draw) -> str:
-    return str(draw.choice(names(store)))
-
-
-def truncate(store, draw):
-    name = pick(store, draw)
-    os.truncate(store / name, draw.integers((store / name).stat().st_size))
-    return [name]
-
-
-def grow(store, draw):
-    name = pick(store, draw)
-    with open(store / name, "ab") as file:
-        file.write(draw.bytes(draw.integers(1, 5000)))
-    return [name]
-
-
-def truncate_at_a_record(store, draw):
-    """The end of an array is lost, its header is not."""
-    name = str(draw.choice(ARRAYS))
-    array = np.load(store / name)
-    os.truncate(store / name, 128 + array.itemsize * int(draw.integers(len(array))))
-    return [name]
-
-
-def shorten_and_make_manifest(store, draw):
-    """As if nothing were wrong: a file that ends at a record, its header and the manifest made anew."""
-    name = str(draw.choice(ARRAYS))
-    array = np.load(store / name)
-    np.save(store / name, array[: draw.integers(1, len(array))])
-    make_manifest(store)
-    return [name]
-
-
-def make_manifest(store) -> None:
-    path = store / "manifest.json"
-    manifest = json.loads(path.read_text())
-    path.unlink()
-    shutil.rmtree(store / "index", ignore_errors=True)
-    stores.write_manifest(store, manifest)
-
-
-def flip(store, draw):
-    name = pick(store, draw)
-    content = bytearray((store / name).read_bytes())
-    content[draw.integers(len(content))] ^= 1 << int(draw.integers(8))
-    (store / name).write_bytes(content)
-    return [name]
-
-
-def flip_in_the_manifest(store, draw):
-    content = bytearray((store / "manifest.json").read_bytes())
-    content[draw.integers(len(content))] ^= 1 << int(draw.integers(8))
-    (store / "manifest.json").write_bytes(content)
-    return ["manifest.json"]
-
-
-def flip_in_the_tokenizer(store, draw):
-    name = str(draw.choice([name for name in names(store) if name.startswith("tokenizer/")]))
-    content = bytearray((store / name).read_bytes())
-    content[draw.integers(len(content))] ^= 1 << int(draw.integers(8))
-    (store / name).write_bytes(content)
-    return [name]
-
-
-def delete(store, draw):
-    name = pick(store, draw)
-    (store / name).unlink()
-    return [name]
-
-
-def add(store, draw):
-    name = str(draw.choice(["train/extra.npy", "tokens.npy", "tokenizer/new/vocab.txt"]))
-    (store / name).parent.mkdir(exist_ok=True)
-    (store / name).write_bytes(draw.bytes(100))
-    return [name]
-
-
-def swap(store, draw):
-    one, two = draw.choice([name for name in names(store) if name != "manifest.json"], 2, False)
-    exchange(store / one, store / two)
-    return [one, two]
-
-
-def swap_splits(store, draw):
-    exchange(store / "train", store / "heldout")
-    return ARRAYS
-
-
-def exchange(one, two) -> None:
-    aside = one.with_name("aside")
-    one.rename(aside)
-    two.rename(one)
-    aside.rename(two)
-
-
-def zero_a_block(store, draw):
-    """What a disk gives back for a block that never reached it."""
-    name = pick(store, draw)
-    content = (store / name).read_bytes()
-    first = int(draw.integers((len(content) + 4095) // 4096)) * 4096
-    zeros = bytes(min(4096, len(content) - first))
-    (store / name).write_bytes(content[:first] + zeros + content[first + 4096 :])
-    return [name]
-
-
-def exchange_records(store, draw):
-    name = str(draw.choice(ARRAYS))
-    array = np.load(store / name)
-    one, two = draw.choice(len(array), 2, False)
-    while array[one] == array[two]:
-        two = draw.integers(len(array))
-    array[[one, two]] = array[[two, one]]
-    np.save(store / name, array)
-    return [name]
-
-
-def exchange_ends_and_make_manifest(store, draw):
-    name = str(draw.choice([name for name in ARRAYS if "ends" in name]))
-    array = np.load(store / name)
-    one, two = draw.choice(len(array), 2, False)
-    array[[one, two]] = array[[two, one]]
-    np.save(store / name, array)
-    make_manifest(store)
-    return [name]
-
-
-DAMAGES = [truncate, grow, truncate_at_a_record, shorten_and_make_manifest, flip, delete, add, swap]
-DAMAGES += [flip_in_the_manifest, flip_in_the_tokenizer, swap_splits, zero_a_block]
-DAMAGES += [exchange_records, exchange_ends_and_make_manifest]
 
 
 @pytest.mark.parametrize("number", range(50))

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Makes .venv, installs the test extra, and tries the faults of docs/faults.md. Arguments go to it.
+set -euo pipefail
+
+case "${1:-}" in
+  -h | --help)
+    cat <<'HELP'
+usage: bash launch/faults.sh [--short] [--seed N] [--only NAME ...] [--try N] [--output FILE]
+
+Makes .venv, installs bert_jax with the test extra where that has changed, and injects faults from outside into
+small runs: kills, damaged checkpoints, a full disk, signals, stuck processes, damaged stores, numbers that are not
+finite, malformed inputs. Each try is told; a table of all is written to FILE as it grows (docs/faults.md, with
+--short nothing). The whole takes about 40 minutes on two cores. The exit code is 1 where a try has failed.
+
+  --short            one to three tries of each fault
+  --seed N           of all that is drawn; a fresh one by default, printed and written into the table
+  --only NAME ...    some faults; the other rows of FILE stay as they are
+  --try N            this try alone of one fault, as it was told when it failed
+  --output FILE      relative to the root of the repository
+Paths are relative to the root of the repository. PYTHON names the Python that .venv is made with.
+HELP
+    exit
+    ;;
+esac
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source launch/environment.sh
+environment test
+PYTHONPATH=tests exec python -m faults "$@"

@@ -1,0 +1,78 @@
+"""Moments in the life of a run, seen from outside by its files: any time, a step, the inside of a save."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+PAUSE = 0.002  # seconds between two looks
+LONGEST = 200.0  # seconds to wait for a moment
+
+
+class Missed(Exception):
+    """The run had ended before, or the moment did not come."""
+
+
+def wait(running, seen) -> None:
+    """Until seen() is true."""
+    deadline = time.monotonic() + LONGEST
+    while not seen():
+        if any(process.poll() is not None for process in running):
+            raise Missed("it ended before")
+        if time.monotonic() > deadline:
+            raise Missed(f"not within {LONGEST:.0f} s")
+        time.sleep(PAUSE)
+
+
+def at_any_time(running, run: Path, draw, life: float) -> str:
+    """Any time in the life of a run, of about so many seconds: imports and compiling are most of it."""
+    seconds = draw.uniform(0, life)
+    end = time.monotonic() + seconds
+    wait(running, lambda: time.monotonic() >= end)
+    return f"{seconds:.2f} s after the start"
+
+
+def at_a_step(running, run: Path, draw, first: int, last: int) -> str:
+    """Soon after the report of one of the steps first..last - 1 by this start."""
+    step, more = int(draw.integers(first, last)), draw.uniform(0, 0.1)
+    path = run / "metrics.jsonl"
+    before = identity(path)
+    # A start replaces the file before it adds to it.
+    wait(running, lambda: identity(path) != before and last_step(path) >= step)
+    time.sleep(more)
+    return f"{more:.3f} s after step {step}"
+
+
+def in_a_save(running, run: Path, draw, most: int) -> str:
+    """Inside one of the first saves of this start, at most the one numbered `most`."""
+    number, more = int(draw.integers(1, most + 1)), draw.uniform(0, 0.06)
+    old, found = unfinished(run), set()
+
+    def seen():
+        found.update(unfinished(run) - old)
+        return len({name.partition(".")[0] for name in found}) >= number
+
+    wait(running, seen)
+    time.sleep(more)
+    return f"{more:.3f} s after save number {number} of this start began"
+
+
+def unfinished(run: Path) -> set[str]:
+    """Names of Orbax's directories of saves that are not whole yet, and what kills have left of them."""
+    try:
+        return {name for name in os.listdir(run / "checkpoints") if "tmp" in name}
+    except FileNotFoundError:
+        return set()
+
+
+def identity(path: Path):
+    return os.stat(path).st_ino if path.exists() else None
+
+
+def last_step(path: Path) -> int:
+    """The last step that a run has reported, 0 where there is none yet."""
+    try:
+        ends = path.read_text().rpartition("\n")[0].splitlines()
+    except FileNotFoundError:
+        return 0
+    return json.loads(ends[-1])["step"] if ends else 0

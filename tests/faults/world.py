@@ -1,0 +1,246 @@
+"""The world in which faults happen: a store, saved batches, undisturbed runs, and what a disturbed one has to end with.
+
+A run alone has two devices; two processes together have one each, so that either has a reference with its own bits.
+"""
+
+import contextlib
+import io
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import processes
+from small import SMALL, overrides, write_corpus
+
+from bert_jax import loop
+from bert_jax.main import main
+
+STEPS, EVERY = 30, 2  # steps of a run, and after how many it is saved
+HALF = 20  # where a run is that is half done
+ALONE, TOGETHER = "alone", "together"
+DEVICES = {ALONE: [2], TOGETHER: [1, 1]}  # of each process
+TIMES = {"seconds", "tokens_per_second", "rows_per_second", "model_flops_utilization"}
+LIMIT = 300.0  # seconds for whatever ends by itself, on a machine that others may use too
+PROGRAM = Path(__file__).with_name("program.py")
+
+
+class Outcome(NamedTuple):
+    """What became of one try."""
+
+    ok: bool
+    kind: str  # a few words, counted in the table
+    story: str  # what was done and what happened
+
+
+class Ended(NamedTuple):
+    code: int
+    said: str  # standard output, then standard error
+
+
+class World:
+    """Made once in a directory and kept there."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory.absolute()
+        self.warm = Path(jax.config.jax_compilation_cache_dir)
+        self.settings = SMALL | {
+            "corpus.source": self.directory / "corpus.txt",
+            "store": self.directory / "store",
+            "batches": self.directory / "batches",
+            "phases.main.steps": STEPS,
+            "log.every": 1,
+            "evaluate.every": STEPS // 2,
+            "evaluate.rows": 16,
+            "checkpoint.every": EVERY,
+            "checkpoint.keep": 3,
+        }
+
+    def prepare(self) -> None:
+        """The store, the batches and both undisturbed runs."""
+        if not (self.directory / "corpus.txt").exists():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            write_corpus(self.directory / "corpus.txt", documents=60)
+        if not (self.directory / "batches").exists():
+            place = ["--steps", f"0:{STEPS}", "--save", self.directory / "batches"]
+            ended = call("inspect", *self.keys(batches=""), *place)
+            assert ended.code == 0, ended.said
+        for kind in (ALONE, TOGETHER):
+            if not (self.reference(kind) / "summary.json").exists():
+                shutil.rmtree(self.reference(kind), ignore_errors=True)
+                started = time.monotonic()
+                # Every checkpoint is kept: whatever a disturbed run goes on from is compared with it.
+                keep = {"checkpoint.keep": STEPS}
+                ended = self.run(self.reference(kind), kind, self.warm, **keep)
+                assert all(process.code == 0 for process in ended), ended
+                self.save_seconds(kind, time.monotonic() - started)
+
+    def save_seconds(self, kind: str, seconds: float) -> None:
+        (self.directory / f"{kind}.seconds").write_text(str(seconds))
+
+    def seconds(self, kind: str) -> float:
+        """How long the undisturbed run took, from its start to its end."""
+        return float((self.directory / f"{kind}.seconds").read_text())
+
+    def reference(self, kind: str) -> Path:
+        return self.directory / kind
+
+    def keys(self, **changes) -> list[str]:
+        settings = overrides(self.settings | changes)
+        return ["--config", "demo", *(f"--config.{override}" for override in settings)]
+
+    def pretrain(self, run: Path, **changes) -> list[str]:
+        """The command line of a run."""
+        return ["pretrain", *self.keys(**changes), "--workdir", str(run)]
+
+    def half_done(self, run: Path, kind: str = ALONE, keep: int = 3) -> Path:
+        """The undisturbed run as a kill after HALF steps would have left it."""
+        shutil.copytree(self.reference(kind), run)
+        (run / "summary.json").unlink()
+        for path in (run / "checkpoints").iterdir():
+            if not HALF - keep * EVERY < int(path.name) <= HALF:
+                shutil.rmtree(path)
+        return run
+
+    # --- Processes --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def started(self, run: Path, kind: str, *, cache: Path | None = None, fault="", **changes):
+        """[Popen] of one or two processes that train in `run`; what they say lies beside it.
+
+        cache: of compiled programs; by default a copy of the warm one, since a killed process may leave half a file.
+        """
+        said = run.with_name(f"{run.name}.said")
+        if cache is None:
+            cache = run.with_name("cache")
+            shutil.rmtree(cache, ignore_errors=True)
+            shutil.copytree(self.warm, cache)
+        variables = {
+            "JAX_COMPILATION_CACHE_DIR": str(cache),
+            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # or each process starts twice
+            "BERT_JAX_TESTS_FAULT": fault,
+        }
+        devices = DEVICES[kind]
+        command = self.pretrain(run, **changes)
+        with processes.started(
+            command, said, len(devices), devices, program=PROGRAM, **variables
+        ) as running:
+            yield running
+
+    def wait(self, running, run: Path, seconds: float = LIMIT) -> list[Ended]:
+        """What became of the processes; raises TimeoutExpired with what they said."""
+        found = processes.wait(running, run.with_name(f"{run.name}.said"), seconds)
+        return [Ended(process.code, process.output + process.errors) for process in found]
+
+    def run(self, run: Path, kind: str, cache: Path | None = None, **changes) -> list[Ended]:
+        """Processes that train in `run` and are left alone."""
+        with self.started(run, kind, cache=cache, **changes) as running:
+            return self.wait(running, run)
+
+    def finish(self, run: Path, kind: str = ALONE, **changes) -> str:
+        """Lets a disturbed run go on to its end; what is wrong then, or an empty text. One process is this one."""
+        ended = (
+            [call(*self.pretrain(run, **changes))]
+            if kind == ALONE
+            else self.run(run, kind, **changes)
+        )
+        failed = [process for process in ended if process.code != 0]
+        if failed:
+            return "\n".join(f"the restart ended with {end.code}: {end.said}" for end in failed)
+        return self.difference(run, kind)
+
+    # --- Comparing --------------------------------------------------------------------------------
+
+    def difference(self, run: Path, kind: str) -> str:
+        """In what a run that has ended differs from the undisturbed one; an empty text where in nothing."""
+        if not (run / "summary.json").exists():
+            return "no summary.json"
+        state = json.loads((run / "status.json").read_text())["state"]
+        if state != "done":
+            return f"its status is {state}"
+        ours, theirs = lines(run), lines(self.reference(kind))
+        if [line["place"] for line in ours] != [line["place"] for line in theirs]:
+            return f"metrics.jsonl has other lines: {[line['place'] for line in ours]}"
+        for a, b in zip(ours, theirs, strict=True):
+            if a != b:
+                return f"metrics.jsonl: {a} instead of {b}"
+        return self.state_difference(read_state(run, STEPS), kind, STEPS)
+
+    def state_difference(self, state: dict, kind: str, step: int) -> str:
+        """The first array of a state that is not bitwise that of the undisturbed run at this step."""
+        expected = read_state(self.reference(kind), step)
+        if state.keys() != expected.keys():
+            return f"other arrays at step {step}: {sorted(state.keys() ^ expected.keys())}"
+        for name, array in expected.items():
+            if state[name].dtype != array.dtype or state[name].tobytes() != array.tobytes():
+                return f"{name} is not bitwise that of the undisturbed run at step {step}"
+        return ""
+
+
+def call(*arguments) -> Ended:
+    """The command `bert-jax` in this process."""
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as said,
+        contextlib.redirect_stderr(said),
+    ):
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as error:
+            code = error.code
+        except Exception as error:  # the program would end with a traceback
+            print(f"Traceback: {type(error).__name__}: {error}")
+            code = 1
+    return Ended(code, said.getvalue())
+
+
+@contextlib.contextmanager
+def watched():
+    """[(step, {name: array})] of every state that a run in this process restores."""
+    restored, restore = [], loop.Loop.restore
+
+    def watching(*arguments):
+        step, state = restore(*arguments)
+        restored.append((step, flat({"params": state.params, "opt_state": state.opt_state})))
+        return step, state
+
+    loop.Loop.restore = watching
+    try:
+        yield restored
+    finally:
+        loop.Loop.restore = restore
+
+
+def lines(run: Path) -> list[dict]:
+    """metrics.jsonl without what depends on the clock; `place` is (step, split)."""
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    kept = [{key: line[key] for key in line.keys() - TIMES} for line in found]
+    return [line | {"place": (line["step"], line["split"])} for line in kept]
+
+
+def read_state(run: Path, step: int) -> dict[str, np.ndarray]:
+    """The arrays of a checkpoint, read by Orbax without a word of ours about what should be in it."""
+    state = {}
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+        for item in ("params", "opt_state"):
+            path = run / "checkpoints" / str(step) / item
+            tree = reader.metadata(path).item_metadata.tree
+            kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+            state[item] = reader.restore(path, args=ocp.args.PyTreeRestore(restore_args=kinds))
+    return flat(state)
+
+
+def flat(tree) -> dict[str, np.ndarray]:
+    """{path: array}, the same whether the nodes are tuples or what Orbax makes of them."""
+    leaves = jax.tree.leaves_with_path(tree)
+    return {"/".join(map(key_name, path)): np.asarray(leaf) for path, leaf in leaves}
+
+
+def key_name(key) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    raise TypeError(key)
