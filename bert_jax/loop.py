@@ -50,9 +50,8 @@ class Loop:
                 step, state = self.restore(newest)
             self.reporter.start(step)
             stopped = stop.asked(step)
-            # Of what was imported, on this text: the yardstick for all that follows.
-            if newest == 0 and not stopped and not self.is_evaluated(0):
-                self.evaluate(self.phases[0], 0, state.params)
+            if newest is not None and not stopped:
+                self.evaluate_missed(step, state.params)
             for phase in self.phases:
                 if step < phase.last and not stopped:
                     step, state, stopped = self.run_phase(phase, step, state, stop)
@@ -154,6 +153,14 @@ class Loop:
         seconds = time.monotonic() - started
         self.reporter.report(step, "heldout", values | {"seconds": seconds})
         self.started += seconds
+
+    def evaluate_missed(self, step: int, params) -> None:
+        """What the start before has not come to, since it ended after it had saved this step. And of what was
+        imported, on this text: the yardstick for all that follows."""
+        due = step == 0 or is_due(step, self.config.evaluate.every)
+        if due and step < self.phases[-1].last and not self.is_evaluated(step):
+            phase = next(phase for phase in self.phases if step <= phase.last)
+            self.evaluate(phase, step, params)
 
     def is_evaluated(self, step: int) -> bool:
         return self.processes.from_main(self.reporter.has(step, "heldout"))

@@ -179,6 +179,22 @@ def test_a_run_cut_off_before_its_last_evaluation_is_finished(world, tmp_path):
     assert last[0]["loss"] == last[1]["loss"] and last[1]["step"] == 20
 
 
+def test_an_evaluation_that_was_cut_off_is_made_up_for(world, tmp_path):
+    """As after a kill between a save and the evaluation of the same step."""
+    settings, undisturbed = world
+    shutil.copytree(undisturbed, tmp_path / "run")
+    (tmp_path / "run/summary.json").unlink()
+    shutil.rmtree(tmp_path / "run/checkpoints/20")
+    kept = [line for line in lines(undisturbed) if line["step"] < 10]
+    kept += [line for line in lines(undisturbed) if (line["step"], line["split"]) == (10, "train")]
+    text = "".join(json.dumps(line) + "\n" for line in kept)
+    (tmp_path / "run/metrics.jsonl").write_text(text)
+    assert pretrain.pretrain(load(settings), tmp_path / "run") == 0
+    for ours, theirs in zip(lines(tmp_path / "run"), lines(undisturbed), strict=True):
+        assert (ours["step"], ours["split"]) == (theirs["step"], theirs["split"])
+        assert ours["loss"] == theirs["loss"]
+
+
 def test_a_finished_run_is_done_at_once(world, capsys):
     settings, workdir = world
     before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}

@@ -24,7 +24,7 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import processes  # noqa: E402
 
-from faults import kills, signals, stores, table, together  # noqa: E402
+from faults import kills, signals, stores, table  # noqa: E402
 from faults.world import ALONE, DEVICES, Outcome, World  # noqa: E402
 
 
@@ -52,34 +52,6 @@ ROWS = {
         signals.terminate,
         10,
         2,
-    ),
-    "killed": Row(
-        "one of two processes killed",
-        "all gone within the deadline, restart resumes",
-        together.killed,
-        5,
-        1,
-    ),
-    "raising": Row(
-        "one of two processes raising",
-        "all gone within the deadline, restart resumes",
-        together.raising,
-        5,
-        1,
-    ),
-    "stopped": Row(
-        "one of two processes stopped (SIGSTOP)",
-        "all gone within the deadline, restart resumes",
-        together.stopped,
-        5,
-        1,
-    ),
-    "stuck": Row(
-        "one of two processes stuck, asleep or never giving Python to another thread",
-        "all gone within the deadline, a stack of the stuck one, restart resumes",
-        together.stuck,
-        5,
-        1,
     ),
     "stores": Row(
         "store: bit flips, truncations at any place, missing and swapped shards",

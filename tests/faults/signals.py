@@ -7,6 +7,7 @@ from pathlib import Path
 from faults import moments
 from faults.world import ALONE, STEPS, TOGETHER, Outcome, World
 
+NAMES = {ALONE: "of one process", TOGETHER: "of two"}
 SPARE = 8  # steps before the end: two processes agree on a step that none has passed yet
 
 
@@ -26,7 +27,7 @@ def terminate(world: World, directory: Path, draw, number: int) -> Outcome:
         ended = world.wait(running, run)
     story = f"SIGTERM to {len(told)} of {len(running)} {story}"
     wrong = stopped_wrongly(run, ended) or world.finish(run, kind)
-    return Outcome(not wrong, f"{len(running)} of a run", f"{story}; {wrong or 'bitwise'}")
+    return Outcome(not wrong, NAMES[kind], f"{story}; {wrong or 'bitwise'}")
 
 
 def stopped_wrongly(run: Path, ended) -> str:

@@ -54,7 +54,7 @@ class World:
             "batches": self.directory / "batches",
             "phases.main.steps": STEPS,
             "log.every": 1,
-            "evaluate.every": STEPS // 2,
+            "evaluate.every": 10,  # after a save, so that a kill may fall between
             "evaluate.rows": 16,
             "checkpoint.every": EVERY,
             "checkpoint.keep": 3,
