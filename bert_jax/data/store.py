@@ -191,10 +191,7 @@ def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
     manifest = read_manifest(directory)
     for problem in check_files(directory, manifest, hashes=hashes):
         raise BadInput(f"{directory / problem.file}: {problem.text}")
-    try:
-        splits = {name: open_split(directory / name, manifest["sources"]) for name in SPLITS}
-    except OSError as error:
-        raise BadInput(f"{error.filename}: cannot be read ({error.strerror})") from None
+    splits = {name: open_split(directory / name, manifest["sources"]) for name in SPLITS}
     return Store(directory, manifest, splits)
 
 
@@ -206,6 +203,14 @@ def entropy(counts: np.ndarray) -> float:
 
 def open_split(directory: Path, sources: list[dict]) -> Split:
     """Maps a split; `sources` is as in the manifest: documents of each source by split."""
-    arrays = (np.load(directory / f"{name}.npy", mmap_mode="r") for name in ARRAYS)
+    arrays = (open_array(directory / f"{name}.npy") for name in ARRAYS)
     documents = [source["documents"][directory.name] for source in sources]
     return Split(directory, *arrays, np.cumsum(documents, dtype=np.int64))
+
+
+def open_array(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # what reads its header raises what it likes
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise BadInput(f"{path}: cannot be read ({reason})") from None
