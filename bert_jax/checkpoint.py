@@ -1,20 +1,23 @@
-"""Orbax behind one door: save, the newest step, the whole state or its parameters alone."""
+"""Saving and restoring the state of a run, by Orbax.
 
-import functools
-import operator
+A step's directory holds `params`, `opt_state`, each readable without the other, and `fingerprints`: what stored.py
+checks before anything is restored.
+"""
+
+import contextlib
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
-import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
 
-from bert_jax import batch, sharding
-from bert_jax.errors import BadInput
+from bert_jax import fingerprint, sharding, stored
+from bert_jax.errors import Unfinished
 from bert_jax.step import State
 
-ITEMS = ("params", "opt_state")
+LONGEST = 300  # characters of what a library says
 
 
 def manager(directory: Path, keep: int = 1, keep_every: int = 0) -> ocp.CheckpointManager:
@@ -24,46 +27,80 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0) -> ocp.Checkpoi
         preservation_policy=AnyPreservationPolicy(policies),
         enable_async_checkpointing=True,
     )
-    return ocp.CheckpointManager(Path(directory).absolute(), options=options, item_names=ITEMS)
+    names = (*stored.ITEMS, stored.FINGERPRINTS)
+    return ocp.CheckpointManager(Path(directory).absolute(), options=options, item_names=names)
 
 
-WHOLE = "_CHECKPOINT_METADATA"  # the file that Orbax writes into a step's directory
-
-
-def newest(directory: Path) -> int | None:
-    """The newest step that was saved whole, read from the names alone."""
-    names = [path.parent.name for path in Path(directory).glob(f"*/{WHOLE}")]
-    return max((int(name) for name in names if name.isdecimal()), default=None)
-
-
-def set_aside(directory: Path) -> list[Path]:
-    """Renames what has a step's name but is no checkpoint: Orbax would take it for one. Returns the new names."""
+def set_aside(directory: Path, steps: Iterable[int]) -> list[Path]:
+    """Renames the directories of these steps, and what has a step's name but is no checkpoint, which Orbax would take
+    for one. Returns the new names."""
+    good = {str(step) for step in stored.steps(directory)} - {str(step) for step in steps}
     strays = [
         path
         for path in Path(directory).glob("*")
-        if path.name.isdecimal() and not (path / WHOLE).exists()
+        if path.name.isdecimal() and not (path.name in good and stored.is_whole(path))
     ]
     return [path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")) for path in strays]
 
 
-def save(checkpoints: ocp.CheckpointManager, step: int, state: State) -> None:
-    """Starts to save; an error of the save before it is raised here."""
-    checkpoints.wait_until_finished()
-    items = {name: ocp.args.StandardSave(getattr(state, name)) for name in ITEMS}
-    checkpoints.save(step, args=ocp.args.Composite(**items))
+def save(checkpoints: ocp.CheckpointManager, step: int, state: State, leaves, run: str) -> None:
+    """Starts to save; raises Unfinished where it, or the save before it, has failed.
+
+    leaves: the fingerprints of the items, {item/path: Leaf}; run: the id of the run.
+    """
+    finish(checkpoints)
+    with saving(checkpoints):
+        items = {name: ocp.args.StandardSave(getattr(state, name)) for name in stored.ITEMS}
+        items[stored.FINGERPRINTS] = ocp.args.JsonSave(stored.manifest(step, run, leaves))
+        checkpoints.save(step, args=ocp.args.Composite(**items))
 
 
-def save_params(directory: Path, params) -> None:
+def finish(checkpoints: ocp.CheckpointManager) -> None:
+    """Waits until what was saved last lies on the disk; raises Unfinished where it does not."""
+    with saving(checkpoints):
+        checkpoints.wait_until_finished()
+        check(checkpoints)
+        step = checkpoints.latest_step()
+        if step is not None and not stored.is_whole(checkpoints.directory / str(step)):
+            raise FileNotFoundError(f"{checkpoints.directory / str(step)} has gone")
+
+
+def check(checkpoints: ocp.CheckpointManager) -> None:
+    """Raises Unfinished where a save in the background has failed; does not wait."""
+    with saving(checkpoints):
+        checkpoints.check_for_errors()
+
+
+@contextlib.contextmanager
+def saving(checkpoints: ocp.CheckpointManager):
+    """What a library raises because a checkpoint cannot be written becomes one line."""
+    try:
+        yield
+    except Unfinished:
+        raise
+    except Exception as error:  # of Orbax, TensorStore, the file system: they raise what they like
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST]
+        good = stored.newest(checkpoints.directory)
+        kept = "no checkpoint is there" if good is None else f"the last good one is step {good}"
+        raise Unfinished(
+            f"{checkpoints.directory}: a checkpoint was not saved ({reason}); {kept}"
+        ) from None
+
+
+def save_params(directory: Path, params, run: str) -> None:
     """Step 0 of a run that starts from given parameters; it has no optimizer state yet."""
     with manager(directory) as checkpoints:
-        args = ocp.args.Composite(params=ocp.args.StandardSave(params))
-        checkpoints.save(0, args=args)
-        checkpoints.wait_until_finished()
+        items = {"params": ocp.args.StandardSave(params)}
+        leaves = stored.fingerprints({"params": params})
+        items[stored.FINGERPRINTS] = ocp.args.JsonSave(stored.manifest(0, run, leaves))
+        with saving(checkpoints):
+            checkpoints.save(0, args=ocp.args.Composite(**items))
+        finish(checkpoints)
 
 
 def restore(checkpoints: ocp.CheckpointManager, step: int, shapes: State, places: State) -> State:
     """The state saved at `step`, laid out as `places`."""
-    items = restore_items(checkpoints, step, ITEMS, shapes, places)
+    items = restore_items(checkpoints, step, stored.ITEMS, shapes, places)
     return State(jax.device_put(jax.numpy.int32(step), places.step), **items)
 
 
@@ -79,68 +116,10 @@ def restore_items(checkpoints, step: int, names, shapes: State, places: State) -
     return {name: items[name] for name in names}
 
 
-def restore_params(directory: Path, objective):
-    """(step, params) of the newest checkpoint, on the first device; the optimizer state is not read."""
-    step = newest_or_refuse(directory)
-    with manager(directory) as checkpoints:
-        place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        shapes = params_shapes(objective)
-        target = sharding.placed(shapes, jax.tree.map(lambda _: place, shapes))
-        args = ocp.args.Composite(params=ocp.args.StandardRestore(target))
-        return step, checkpoints.restore(step, args=args)["params"]
-
-
-def newest_or_refuse(directory: Path) -> int:
-    step = newest(directory)
-    if step is None:
-        raise BadInput(f"{directory}: no checkpoints yet")
-    return step
-
-
-def params_shapes(objective):
-    """Parameters do not depend on the size of the batch they are initialised with."""
-    return jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
-
-
-class Reader:
-    """Reads parameters from a checkpoint part by part (the embeddings, a block), and keeps the last part it has read:
-    Orbax looks at all names of a checkpoint for whatever it reads."""
-
-    def __init__(self, directory: Path, shapes):
-        self.directory, self.shapes = directory, shapes
-        self.part, self.arrays = None, None
-
-    def read(self, keys: list[str]) -> np.ndarray:
-        part = keys[:2]
-        if part != self.part:
-            self.part = self.arrays = None  # not two of them at a time
-            self.arrays, self.part = self.read_part(part), part
-        return functools.reduce(operator.getitem, keys, self.arrays)
-
-    def read_part(self, keys: list[str]):
-        tree = functools.reduce(operator.getitem, keys, self.shapes)
-        kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-        for key in reversed(keys):
-            tree, kinds = {key: tree}, {key: kinds}
-        args = ocp.args.PyTreeRestore(item=tree, restore_args=kinds, partial_restore=True)
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-            return reader.restore(self.directory, args=args)
-
-
-class Stored:
-    """A parameter in a checkpoint: np.asarray reads it."""
-
-    def __init__(self, reader: Reader, path: tuple, leaf: jax.ShapeDtypeStruct):
-        self.reader, self.keys = reader, [key.key for key in path]
-        self.shape, self.dtype, self.size = leaf.shape, leaf.dtype, leaf.size
-
-    def __array__(self, dtype=None, copy=None) -> np.ndarray:
-        return self.reader.read(self.keys).astype(dtype or self.dtype, copy=bool(copy))
-
-
-def stored_params(directory: Path, objective):
-    """(step, params) like restore_params, but read from the disk when they are used: for what takes them in order, one
-    by one, and has no memory for all."""
-    step, shapes = newest_or_refuse(directory), params_shapes(objective)
-    reader = Reader(Path(directory).absolute() / str(step) / "params", shapes)
-    return step, jax.tree.map_with_path(functools.partial(Stored, reader), shapes)
+def check_restored(directory: Path, step: int, leaves: dict[str, fingerprint.Leaf]) -> None:
+    """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was."""
+    place = Path(directory) / str(step)
+    kept = stored.read_manifest(place)
+    different = fingerprint.differences(kept, {name: leaves[name] for name in leaves if name in kept})
+    if different:
+        raise Unfinished(f"{place}: lies otherwise on the devices: {different}")

@@ -31,7 +31,7 @@ def export(
     check_card(form, options | {"--language": language})
     free(output, "--output")
     # TensorFlow takes all parameters at once; safetensors are written one by one, in little memory.
-    restore = checkpoint.restore_params if form == "google" else checkpoint.stored_params
+    restore = stored.restore_params if form == "google" else stored.stored_params
     run = trained.open_run(workdir, restore=restore)
     check_run(run, workdir)
     # A head that an import has made up, and that nothing has trained since, is nobody's.

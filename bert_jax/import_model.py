@@ -43,6 +43,7 @@ def import_model(
     model = trained.open_source(found, settings)
     settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
     values = model.facts | {
+        "run": workdir.new_run(),
         "parameters": metrics.count(model.params, model.vocabulary.size),
         "encoder_parameters": metrics.count(
             {"encoder": model.params["encoder"]}, model.vocabulary.size
@@ -60,7 +61,7 @@ def import_model(
         workdir.write_json(temporary / "run.json", values)
         progress = {"step": 0, "steps": configs.total_steps(settings), "last_checkpoint": 0}
         workdir.write_status(temporary, "imported", **progress)
-        checkpoint.save_params(temporary / "checkpoints", model.params)
+        checkpoint.save_params(temporary / "checkpoints", model.params, values["run"])
     return {"workdir": str(directory), "config": str(directory / "config.json")} | values
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
-from bert_jax import checkpoint, runtime
+from bert_jax import runtime, stored
 from bert_jax import workdir as files
 from bert_jax.errors import BadInput
 
@@ -90,7 +90,7 @@ class Reporter:
                 step=self.step,
                 steps=self.total,
                 seconds_left=None if state != "running" else round(self.seconds_left()),
-                last_checkpoint=checkpoint.newest(self.workdir / "checkpoints"),
+                last_checkpoint=stored.newest(self.workdir / "checkpoints"),
                 loss=plain(self.newest.get("train", {}).get("loss")),
                 **values,
             )

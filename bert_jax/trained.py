@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax import batch, checkpoint, config, runtime, tokenizer, workdir
+from bert_jax import batch, config, runtime, stored, tokenizer, workdir
 from bert_jax.convert import from_huggingface, google, source
 from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
@@ -41,7 +41,7 @@ def is_run(directory: Path) -> bool:
 
 
 def open_run(
-    directory: Path, overrides: list[str] = (), restore=checkpoint.restore_params
+    directory: Path, overrides: list[str] = (), restore=stored.restore_params
 ) -> Trained:
     """The newest checkpoint of a run, its parameters on one device or as `restore` gives them."""
     directory = Path(directory)
@@ -52,7 +52,7 @@ def open_run(
     facts = workdir.read_json(directory / "run.json")
     vocabulary = base.Vocabulary(**facts["vocabulary"])
     objective = base.make(settings, vocabulary)
-    step, params = restore(directory / "checkpoints", objective)
+    step, params = restore(directory / "checkpoints", objective, facts.get("run", ""))
     words = tokenizer.load(directory / "tokenizer")
     return Trained(settings, facts, vocabulary, words, objective, step, params)
 

@@ -75,6 +75,11 @@ def check_shared(directory: Path, processes) -> None:
         )
 
 
+def new_run() -> str:
+    """An id for a run, by which its checkpoints are known as its own."""
+    return uuid.uuid4().hex
+
+
 def write_json(path: Path, values: dict) -> None:
     """Replaces the file in one go: a reader sees the old content or the new."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

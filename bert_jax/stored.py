@@ -1,0 +1,249 @@
+"""Checkpoints as they lie on the disk: which of them are what was saved, and reading their parameters.
+
+Beside Orbax's items a checkpoint has `fingerprints/metadata`, JSON: the step and the run that it is of, a fingerprint of
+every array (fingerprint.py), and the SHA-256 of all that.
+"""
+
+import functools
+import hashlib
+import json
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from bert_jax import batch, fingerprint
+from bert_jax.errors import BadInput
+from bert_jax.fingerprint import Leaf
+from bert_jax.sharding import path_name
+
+ITEMS = ("params", "opt_state")
+FINGERPRINTS = "fingerprints"
+FORMAT = 1
+STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
+WHOLE = "_CHECKPOINT_METADATA"  # the file that Orbax writes into a step's directory
+
+
+class Found(NamedTuple):
+    """The newest checkpoint that verifies, and why later ones are not taken."""
+
+    step: int | None
+    skipped: dict[int, str]
+
+
+# --- Which are there ------------------------------------------------------------------------------
+
+
+def is_whole(place: Path) -> bool:
+    """Whether Orbax finished a step's directory, by its names alone."""
+    return (place / WHOLE).is_file()
+
+
+def steps(directory: Path) -> list[int]:
+    """The steps of which something was saved, whole or not, newest first."""
+    named = [path for path in Path(directory).glob("*") if STEP.fullmatch(path.name)]
+    there = [path for path in named if any((path / name).exists() for name in (WHOLE, *ITEMS))]
+    return sorted((int(path.name) for path in there), reverse=True)
+
+
+def newest(directory: Path) -> int | None:
+    """The newest step that was saved whole, read from the names alone."""
+    return next((step for step in steps(directory) if is_whole(Path(directory) / str(step))), None)
+
+
+def newest_sound(directory: Path, run: str, items: Iterable[str] = ITEMS) -> Found:
+    """The newest checkpoint of which these items verify. Raises BadInput where there are some and none does."""
+    skipped = {}
+    for step in steps(directory):
+        reason = problem(Path(directory) / str(step), run, items)
+        if not reason:
+            return Found(step, skipped)
+        skipped[step] = reason
+    if skipped:
+        told = "; ".join(describe(directory, skipped))
+        raise BadInput(f"no checkpoint can be used: {told}; begin anew in another --workdir")
+    return Found(None, {})
+
+
+def describe(directory: Path, skipped: dict[int, str]) -> list[str]:
+    return [f"{directory}/{step}: {reason}" for step, reason in skipped.items()]
+
+
+def problems(directory: Path, run: str) -> dict[int, str]:
+    """What is wrong with each checkpoint of a run, oldest first; an empty text where nothing is."""
+    place = Path(directory)
+    return {step: problem(place / str(step), run) for step in reversed(steps(place))}
+
+
+def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
+    """Why the checkpoint in the directory `place` cannot be used, or an empty text: every array is read and compared
+    with its fingerprint."""
+    if not is_whole(place):
+        return "not whole"
+    try:
+        text = json.loads((place / FINGERPRINTS / "metadata").read_text())
+        reason = refusal(text, int(place.name), run)
+        if reason:
+            return reason
+        kept, found = leaves_of(text), {}
+        for item in ITEMS:
+            # Of an import, which has no optimizer state yet, there is no such item.
+            known = {name for name in kept if name.partition("/")[0] == item}
+            if item in items and (known or (place / item).exists()):
+                found |= read_fingerprints(place, item)
+            else:
+                kept = {name: kept[name] for name in kept if name not in known}
+        return fingerprint.differences(kept, found)
+    except FileNotFoundError as error:
+        return f"{Path(error.filename or place).name} is missing"
+    except Exception as error:  # what reads the files of a checkpoint raises what it likes
+        return f"cannot be read ({' '.join(f'{type(error).__name__}: {error}'.split())[:200]})"
+
+
+# --- Fingerprints ---------------------------------------------------------------------------------
+
+
+def fingerprints(items: dict) -> dict[str, Leaf]:
+    """{item/path: Leaf} of trees that this host can see, by item."""
+    leaves = jax.tree.leaves_with_path(items)
+    with ThreadPoolExecutor(2) as pool:  # NumPy counts without the interpreter's lock
+        found = pool.map(lambda leaf: fingerprint.of_array(np.asarray(leaf[1])), leaves)
+        return {path_name(path): leaf for (path, _), leaf in zip(leaves, found, strict=True)}
+
+
+def manifest(step: int, run: str, leaves: dict[str, Leaf]) -> dict:
+    values = {"format": FORMAT, "step": step, "run": run, "leaves": leaves}
+    return values | {"sha256": manifest_digest(values)}
+
+
+def manifest_digest(values: dict) -> str:
+    text = json.dumps({key: values[key] for key in values if key != "sha256"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_manifest(place: Path) -> dict[str, Leaf]:
+    """{item/path: Leaf} as they were saved."""
+    return leaves_of(json.loads((place / FINGERPRINTS / "metadata").read_text()))
+
+
+def leaves_of(values: dict) -> dict[str, Leaf]:
+    return {name: Leaf(*leaf) for name, leaf in values["leaves"].items()}
+
+
+def refusal(values: dict, step: int, run: str) -> str:
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        return "its fingerprints are of another format"
+    if values["sha256"] != manifest_digest(values):
+        return "its fingerprints are not as they were written"
+    if values["step"] != step:
+        return f"is that of step {values['step']}"
+    return "" if values["run"] == run else "is that of another run"
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def read_fingerprints(place: Path, item: str) -> dict[str, Leaf]:
+    """What the arrays of an item are now: {item/path: Leaf}, a part of it in memory at a time."""
+    found = {}
+    reader = Reader(place / item)
+    for part in reader.parts:
+        arrays = reader.read(part)
+        found |= fingerprints({item: arrays})
+    return found
+
+
+class Reader:
+    """Reads an item of a checkpoint part by part (the embeddings, a block), because Orbax looks at all names of it for
+    whatever it reads."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.tree = ocp.PyTreeCheckpointHandler().metadata(directory).tree
+        # Of a parameter and of its moments the same depth: encoder/blocks_0, [1]/mu/encoder/blocks_0.
+        self.part_of = {
+            path_name(path): part_name(path) for path, _ in jax.tree.leaves_with_path(self.tree)
+        }
+        self.parts = list(dict.fromkeys(self.part_of.values()))
+
+    def read(self, part: str):
+        """The tree of one part's arrays; others are left out."""
+
+        def pick(path, leaf):
+            if self.part_of[path_name(path)] != part:
+                return ocp.PLACEHOLDER
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+        item = jax.tree.map_with_path(pick, self.tree)
+        kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), self.tree)
+        args = ocp.args.PyTreeRestore(item=item, restore_args=kinds)
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+            arrays = reader.restore(self.directory, args=args)
+        return jax.tree.map(lambda leaf: None if leaf is ocp.PLACEHOLDER else leaf, arrays)
+
+
+def part_name(path) -> str:
+    names = path_name(path).split("/")
+    start = next((i for i, name in enumerate(names) if name == "encoder"), len(names) - 2)
+    return "/".join(names[: max(start, 0) + 2])
+
+
+class Stored:
+    """A parameter in a checkpoint: np.asarray reads it. `parts` is shared: the part that was read last is kept."""
+
+    def __init__(self, parts: Callable, path: tuple, leaf: jax.ShapeDtypeStruct):
+        self.parts, self.path = parts, path
+        self.shape, self.dtype, self.size = leaf.shape, leaf.dtype, leaf.size
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        keys = [key.key for key in self.path]
+        array = functools.reduce(operator.getitem, keys, self.parts(part_name(self.path)))
+        return array.astype(dtype or self.dtype, copy=bool(copy))
+
+
+def stored_params(directory: Path, objective, run: str):
+    """(step, params) of the newest checkpoint whose parameters verify; they are read from the disk when they are used,
+    for what takes them in order, one by one, and has no memory for all."""
+    found = newest_sound(directory, run, ("params",))
+    if found.step is None:
+        raise BadInput(f"{directory}: no checkpoints yet")
+    for line in describe(directory, found.skipped):
+        print(f"skipped {line}", file=sys.stderr, flush=True)
+    place, shapes = Path(directory).absolute() / str(found.step), params_shapes(objective)
+    check_shapes(place, shapes)
+    parts = functools.lru_cache(1)(Reader(place / "params").read)
+    stored = functools.partial(Stored, parts)
+    return found.step, jax.tree.map_with_path(stored, shapes)
+
+
+def restore_params(directory: Path, objective, run: str):
+    """(step, params) like stored_params, on the first device."""
+    step, params = stored_params(directory, objective, run)
+    device = jax.local_devices()[0]
+    return step, jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), device), params)
+
+
+def check_shapes(place: Path, shapes) -> None:
+    """Raises BadInput where a checkpoint holds other parameters than the run's config says."""
+    kept = read_manifest(place)
+    there = {name: tuple(leaf.shape) for name, leaf in kept.items() if name.startswith("params/")}
+    asked = {
+        f"params/{path_name(path)}": leaf.shape for path, leaf in jax.tree.leaves_with_path(shapes)
+    }
+    for name in sorted(there | asked):
+        if there.get(name) != asked.get(name):
+            raise BadInput(
+                f"{place}: {name} has the shape {there.get(name)}, {asked.get(name)} by the config"
+            )
+
+
+def params_shapes(objective):
+    """Parameters do not depend on the size of the batch they are initialised with."""
+    return jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
