@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bert_jax import batch, evaluate, optimizer, schedule, sharding, step
+from bert_jax import batch, evaluate, fingerprint, optimizer, schedule, sharding, step, stored
 from bert_jax import config as configs
 from bert_jax.objectives import base
 
@@ -20,6 +20,7 @@ class Trainer(NamedTuple):
     initialize: Any  # () -> state
     train: dict  # {phase: (state, batch) -> (state, metrics)}
     evaluate: dict  # {phase: (params, batch) -> (metrics, terms)}
+    fingerprint: Any  # {item: tree} -> what fingerprint.read makes of it
 
 
 def make_mesh(config, phases: list[configs.Phase]) -> jax.sharding.Mesh:
@@ -46,8 +47,9 @@ def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
     places = sharding.state(shapes, mesh)
     with jax.set_mesh(mesh):
         train, evaluators = compile_phases(config, mesh, objective, update, shapes, places)
+        prints = fingerprint.compile(mesh, stored.items(shapes), stored.items(places))
     initialize = jax.jit(initialize, out_shardings=places)
-    return Trainer(mesh, rate, shapes, places, initialize, train, evaluators)
+    return Trainer(mesh, rate, shapes, places, initialize, train, evaluators, prints)
 
 
 def compile_phases(config, mesh, objective, update, shapes, places) -> tuple[dict, dict]:

@@ -50,7 +50,7 @@ def save(checkpoints: ocp.CheckpointManager, step: int, state: State, leaves, ru
     """
     finish(checkpoints)
     with saving(checkpoints):
-        items = {name: ocp.args.StandardSave(getattr(state, name)) for name in stored.ITEMS}
+        items = {name: ocp.args.StandardSave(tree) for name, tree in stored.items(state).items()}
         items[stored.FINGERPRINTS] = ocp.args.JsonSave(stored.manifest(step, run, leaves))
         checkpoints.save(step, args=ocp.args.Composite(**items))
 
@@ -120,6 +120,8 @@ def check_restored(directory: Path, step: int, leaves: dict[str, fingerprint.Lea
     """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was."""
     place = Path(directory) / str(step)
     kept = stored.read_manifest(place)
-    different = fingerprint.differences(kept, {name: leaves[name] for name in leaves if name in kept})
+    different = fingerprint.differences(
+        kept, {name: leaves[name] for name in leaves if name in kept}
+    )
     if different:
         raise Unfinished(f"{place}: lies otherwise on the devices: {different}")

@@ -59,6 +59,7 @@ NOT_NEGATIVE = (
     "optimizer.clip",
     "optimizer.weight_decay",
     "checkpoint.keep_every",
+    "checkpoint.compare",
     "evaluate.every",
     "evaluate.batch",
     "train.rows_per_chip",

@@ -4,7 +4,7 @@ import re
 import time
 from pathlib import Path
 
-from bert_jax import checkpoint, metrics, trained
+from bert_jax import metrics, stored, trained
 from bert_jax.convert import card, to_huggingface
 from bert_jax.errors import BadInput
 from bert_jax.whole import free, whole

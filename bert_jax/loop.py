@@ -10,10 +10,10 @@ from pathlib import Path
 
 import jax
 
-from bert_jax import checkpoint, evaluate, facts, metrics, sharding
+from bert_jax import checkpoint, evaluate, facts, fingerprint, metrics, sharding, stored
 from bert_jax import config as configs
 from bert_jax.build import Trainer
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, Unfinished
 from bert_jax.feed import SavedFeed, StoreFeed
 
 Data = StoreFeed | SavedFeed
@@ -28,9 +28,17 @@ class Loop:
     """One pass through the steps that are left."""
 
     def __init__(
-        self, config, directory: Path, data: Data, trainer: Trainer, reporter, processes, guardian
+        self,
+        config,
+        directory: Path,
+        data: Data,
+        trainer: Trainer,
+        reporter,
+        processes,
+        guardian,
+        run: str,
     ):
-        self.config, self.directory, self.data = config, directory, data
+        self.config, self.directory, self.data, self.id = config, directory, data, run
         self.trainer, self.reporter, self.processes = trainer, reporter, processes
         self.guardian = guardian
         self.phases = configs.phases(config)
@@ -56,7 +64,7 @@ class Loop:
                 if step < phase.last and not stopped:
                     step, state, stopped = self.run_phase(phase, step, state, stop)
             self.guardian.arm("save")
-            self.checkpoints.wait_until_finished()
+            checkpoint.finish(self.checkpoints)
             if step < self.phases[-1].last:
                 return stop.code
             self.finish(step, state.params)
@@ -72,9 +80,27 @@ class Loop:
             state = self.trainer.initialize()
             names = ("params",)
             items = checkpoint.restore_items(self.checkpoints, 0, names, shapes, places)
-            return 0, state._replace(**items)
+            state = state._replace(**items)
+            self.check_restored(0, state)
+            return 0, state
         self.reporter.log(f"resumed from step {step}")
-        return step, checkpoint.restore(self.checkpoints, step, shapes, places)
+        state = checkpoint.restore(self.checkpoints, step, shapes, places)
+        self.check_restored(step, state)
+        return step, state
+
+    def check_restored(self, step: int, state) -> None:
+        """What was read on the way to the devices is what stored.py found on the disk."""
+        checkpoint.check_restored(self.checkpoints.directory, step, self.fingerprints(step, state))
+
+    def fingerprints(self, step: int, state) -> dict:
+        """Of every array; raises where one cannot be right: Unfinished, FloatingPointError."""
+        items = stored.items(state)
+        try:
+            return fingerprint.read(self.trainer.fingerprint, items, self.trainer.mesh)
+        except (FloatingPointError, Unfinished) as error:
+            good = stored.newest(self.checkpoints.directory)
+            kept = "nothing is saved yet" if good is None else f"the last checkpoint is step {good}"
+            raise type(error)(f"step {step}: {error}; {kept}") from None
 
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; reports are fetched one dispatch late."""
@@ -105,6 +131,8 @@ class Loop:
                 due = None
             if saves:
                 self.save(step, state)
+            elif self.trainer.mesh.size > 1 and is_due(step, self.config.checkpoint.compare):
+                self.fingerprints(step, state)
             if evaluates and not stopped:
                 self.evaluate(phase, step, state.params)
             if stopped:
@@ -122,6 +150,7 @@ class Loop:
     def report(self, phase, step: int, sums) -> None:
         """One line of training metrics: means since the line before. Stops the run where the loss is not finite."""
         self.check_data()
+        checkpoint.check(self.checkpoints)
         sums = jax.device_get(sums)
         now = time.monotonic()
         seconds, self.started = now - self.started, now
@@ -169,7 +198,8 @@ class Loop:
         self.check_data()
         started = time.monotonic()
         with self.guardian.watch("save"):
-            checkpoint.save(self.checkpoints, step, state)
+            leaves = self.fingerprints(step, state)
+            checkpoint.save(self.checkpoints, step, state, leaves, self.id)
         self.started += time.monotonic() - started
 
     def check_data(self) -> None:

@@ -17,6 +17,7 @@ from bert_jax import (
     report,
     resume,
     runtime,
+    stored,
     trained,
     workdir,
 )
@@ -52,9 +53,11 @@ def pretrain_together(
     config: ConfigDict, directory: Path, processes: Cluster, guardian: Guardian
 ) -> int:
     """The same in every process of the run; the exit code."""
-    guardian.arm("compile")
+    guardian.arm("save")  # and to read what was saved
     processes.agree(config)
-    newest = newest_checkpoint(directory, processes)
+    found = newest_checkpoint(directory, processes)
+    guardian.arm("compile")
+    newest = found.step
     mesh, total = check(config, directory, newest), configs.total_steps(config)
     summarized = processes.from_main((directory / "summary.json").is_file())
     if newest == total and summarized:
@@ -73,13 +76,14 @@ def pretrain_together(
             reporter = report.Silent()
             if processes.is_main:
                 held.enter_context(workdir.locked(directory))
-                prepare_workdir(config, directory, data, trainer, newest)
+                prepare_workdir(config, directory, data, trainer, found)
                 reporter = report.Reporter(directory, newest or 0, total, config.bands)
             held.enter_context(reporter)
             processes.on_failure = reporter.failed
             workdir.check_shared(directory, processes)
+            run = processes.from_main(run_id(directory) if processes.is_main else None)
             try:
-                loop = Loop(config, directory, data, trainer, reporter, processes, guardian)
+                loop = Loop(config, directory, data, trainer, reporter, processes, guardian, run)
                 code = loop.run(newest, stop)
             except BaseException as error:
                 code = runtime.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
@@ -89,14 +93,15 @@ def pretrain_together(
     return code
 
 
-def newest_checkpoint(directory: Path, processes: Cluster) -> int | None:
-    """The newest step as process 0 sees it, once all see it: some file systems show a new file late to other hosts."""
+def newest_checkpoint(directory: Path, processes: Cluster) -> stored.Found:
+    """The newest checkpoint that verifies, as process 0 finds it, once all see those that are there: some file systems
+    show a new file late to other hosts."""
     place, deadline = directory / "checkpoints", time.monotonic() + workdir.SEEN
-    newest = processes.from_main(checkpoint.newest(place))
-    seen = newest if processes.is_main else checkpoint.newest(place)
+    newest = processes.from_main(stored.newest(place))
+    seen = newest if processes.is_main else stored.newest(place)
     while seen != newest and time.monotonic() < deadline:
         time.sleep(0.1)
-        seen = checkpoint.newest(place)
+        seen = stored.newest(place)
     found = processes.gather([seen, str(directory)])
     for number, (step, there) in enumerate(found):
         if step != newest:
@@ -104,18 +109,29 @@ def newest_checkpoint(directory: Path, processes: Cluster) -> int | None:
                 f"--workdir {there}: its newest checkpoint is {step} in process {number}, {newest} in process 0, whose"
                 f" --workdir is {found[0][1]}"
             )
-    return newest
+    sound = stored.newest_sound(place, run_id(directory)) if processes.is_main else None
+    step, skipped = processes.from_main(sound)
+    return stored.Found(step, {int(number): reason for number, reason in skipped.items()})
 
 
-def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, newest) -> None:
+def run_id(directory: Path) -> str:
+    """By which the checkpoints of a run are known as its own; empty before it has begun."""
+    path = directory / "run.json"
+    return workdir.read_json(path).get("run", "") if path.is_file() else ""
+
+
+def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, found: stored.Found):
     """All that is refused or written once the workdir is ours, up to the first step."""
-    if checkpoint.newest(directory / "checkpoints") != newest:
+    place = directory / "checkpoints"
+    known = [*found.skipped, *([] if found.step is None else [found.step])]
+    if stored.steps(place)[:1] != sorted(known, reverse=True)[:1]:
         raise BadInput(f"--workdir {directory}: another process has trained in it just now")
-    for path in checkpoint.set_aside(directory / "checkpoints"):
-        print(f"{path}: renamed, not a whole checkpoint")
+    print(*stored.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
+    for path in checkpoint.set_aside(place, found.skipped):
+        print(f"{path}: renamed, so that it is not taken for a checkpoint")
     lines = preflight.check_place(config, directory, trainer.shapes)
     lines += preflight.check_micro_batches(config, trainer.mesh)
-    if not newest:
+    if not found.step:
         lines += data.preflight()
     print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
     write_run(config, directory, data, trainer)
@@ -154,10 +170,10 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
     """What a workdir holds before the first step, and the head of the log."""
     configs.save(config, directory / "config.json")
     shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
-    values = facts.facts(config, data, trainer)
+    values = {"run": workdir.new_run()} | facts.facts(config, data, trainer)
     if (directory / "run.json").is_file():
         before = workdir.read_json(directory / "run.json")
-        values |= {key: before[key] for key in ("imported", "fresh") if key in before}
+        values |= {key: before[key] for key in ("run", "imported", "fresh") if key in before}
     workdir.write_json(directory / "run.json", values)
     (directory / "summary.json").unlink(missing_ok=True)
     print(facts.describe(config, values), flush=True)

@@ -1,7 +1,7 @@
 """Checkpoints as they lie on the disk: which of them are what was saved, and reading their parameters.
 
-Beside Orbax's items a checkpoint has `fingerprints/metadata`, JSON: the step and the run that it is of, a fingerprint of
-every array (fingerprint.py), and the SHA-256 of all that.
+Beside Orbax's items a checkpoint has `fingerprints/metadata`, JSON: the step and the run that it is of, a fingerprint
+of every array (fingerprint.py), and the SHA-256 of all that.
 """
 
 import functools
@@ -10,7 +10,7 @@ import json
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -108,6 +108,11 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------
+
+
+def items(state) -> dict:
+    """{item: tree} of a State."""
+    return {name: getattr(state, name) for name in ITEMS}
 
 
 def fingerprints(items: dict) -> dict[str, Leaf]:

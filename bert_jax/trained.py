@@ -40,9 +40,7 @@ def is_run(directory: Path) -> bool:
     return (directory / "run.json").is_file()
 
 
-def open_run(
-    directory: Path, overrides: list[str] = (), restore=stored.restore_params
-) -> Trained:
+def open_run(directory: Path, overrides: list[str] = (), restore=stored.restore_params) -> Trained:
     """The newest checkpoint of a run, its parameters on one device or as `restore` gives them."""
     directory = Path(directory)
     for name in ("config.json", "run.json"):

@@ -148,6 +148,8 @@ def get_config() -> ConfigDict:
     config.checkpoint.every = 1000  # steps; a multiple of log.every
     config.checkpoint.keep = 3  # newest ones kept
     config.checkpoint.keep_every = 0  # and every one at a multiple of this step; 0 for none
+    # Steps after which the copies of parameters that several devices hold are compared; every save does it, too
+    config.checkpoint.compare = 100
 
     # What is normal for this very config: step, least and largest held-out masked-LM loss in nats,
     # and so on. A file's own BANDS; the log prints it.

@@ -7,7 +7,7 @@ import numpy as np
 from small import VOCABULARY, small_batch, small_config
 from texts import PROSE
 
-from bert_jax import batch, checkpoint, metrics, workdir
+from bert_jax import batch, checkpoint, metrics, stored, workdir
 from bert_jax import config as configs
 from bert_jax import tokenizer as tokenizers
 from bert_jax.objectives import base
@@ -44,9 +44,11 @@ def make_run(
 
 
 def save(directory: Path, step: int, params) -> None:
+    state = State(step, params, {"count": np.int32(step)})
+    leaves = stored.fingerprints(stored.items(state))
     with checkpoint.manager(directory / "checkpoints") as checkpoints:
-        checkpoint.save(checkpoints, step, State(step, params, {"count": np.int32(step)}))
-        checkpoints.wait_until_finished()
+        checkpoint.save(checkpoints, step, state, leaves, run="")
+        checkpoint.finish(checkpoints)
 
 
 def run_batch(vocabulary: base.Vocabulary, rows: int = 6) -> dict:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from small import small_batch, small_config, small_objective, small_params
 
-from bert_jax import checkpoint, optimizer, schedule, step
+from bert_jax import checkpoint, optimizer, schedule, step, stored
 
 
 def constant_rate(step):
@@ -126,8 +126,8 @@ def test_checkpoints_keep_the_moments_dtype(tmp_path):
     state = step.State(jax.numpy.int32(1), params, opt_state)
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
     with checkpoint.manager(tmp_path) as checkpoints:
-        checkpoint.save(checkpoints, 1, state)
-        checkpoints.wait_until_finished()
+        checkpoint.save(checkpoints, 1, state, stored.fingerprints(stored.items(state)), run="")
+        checkpoint.finish(checkpoints)
         found = checkpoint.restore(checkpoints, 1, jax.eval_shape(lambda: state), places)
     moments = [leaf for leaf in jax.tree.leaves(found.opt_state) if leaf.dtype == "bfloat16"]
     assert len(moments) == len(jax.tree.leaves(params))

@@ -125,9 +125,9 @@ def test_another_mesh_at_every_start(world, tmp_path, monkeypatch):
     run, saved, restored = half_done(world, tmp_path), {}, {}
     save, restore = checkpoint.save, checkpoint.restore
 
-    def watched_save(checkpoints, step, state):
+    def watched_save(checkpoints, step, state, *rest):
         saved[step] = jax.device_get(state)
-        save(checkpoints, step, state)
+        save(checkpoints, step, state, *rest)
 
     def watched_restore(checkpoints, step, *rest):
         state = restore(checkpoints, step, *rest)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_jax import checkpoint, pretrain, workdir
+from bert_jax import pretrain, stored, workdir
 from bert_jax.errors import BadInput
 
 
@@ -41,9 +41,11 @@ def test_a_workdir_that_only_process_0_sees(tmp_path, monkeypatch, process):
 def test_two_workdirs_with_other_checkpoints(tmp_path, monkeypatch):
     """Told with both names: they may be two spellings of one place, or mounted differently."""
     monkeypatch.setattr(workdir, "SEEN", 0.3)
-    monkeypatch.setattr(checkpoint, "newest", lambda place: 20)
+    found = stored.Found(20, {})
+    monkeypatch.setattr(stored, "newest", lambda place: 20)
+    monkeypatch.setattr(stored, "newest_sound", lambda *_: found)
     same, other = [20, "/mnt/same"], [None, "/mnt/other"]
-    assert pretrain.newest_checkpoint(tmp_path, Processes(0, others=[same])) == 20
+    assert pretrain.newest_checkpoint(tmp_path, Processes(0, others=[same])) == found
     told = "/mnt/other: its newest checkpoint is None in process 2, 20 in process 0, whose --workdir is"
     with pytest.raises(BadInput, match=f"--workdir {told} {tmp_path}"):
         pretrain.newest_checkpoint(tmp_path, Processes(0, others=[same, other]))
