@@ -87,6 +87,8 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
     with its fingerprint."""
     if not is_whole(place):
         return "not whole"
+    if not (place / FINGERPRINTS / "metadata").is_file():
+        return "its fingerprints are missing"
     try:
         text = json.loads((place / FINGERPRINTS / "metadata").read_text())
         reason = refusal(text, int(place.name), run)
@@ -96,13 +98,13 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
         for item in ITEMS:
             # Of an import, which has no optimizer state yet, there is no such item.
             known = {name for name in kept if name.partition("/")[0] == item}
-            if item in items and (known or (place / item).exists()):
+            if known and not (place / item).is_dir():
+                return f"{item} is missing"
+            if item in items and (place / item).is_dir():
                 found |= read_fingerprints(place, item)
             else:
                 kept = {name: kept[name] for name in kept if name not in known}
         return fingerprint.differences(kept, found)
-    except FileNotFoundError as error:
-        return f"{Path(error.filename or place).name} is missing"
     except Exception as error:  # what reads the files of a checkpoint raises what it likes
         return f"cannot be read ({' '.join(f'{type(error).__name__}: {error}'.split())[:200]})"
 
@@ -170,8 +172,8 @@ class Reader:
     whatever it reads."""
 
     def __init__(self, directory: Path):
-        self.directory = directory
-        self.tree = ocp.PyTreeCheckpointHandler().metadata(directory).tree
+        self.directory = directory.absolute()
+        self.tree = ocp.PyTreeCheckpointHandler().metadata(self.directory).tree
         # Of a parameter and of its moments the same depth: encoder/blocks_0, [1]/mu/encoder/blocks_0.
         self.part_of = {
             path_name(path): part_name(path) for path, _ in jax.tree.leaves_with_path(self.tree)
@@ -221,7 +223,7 @@ def stored_params(directory: Path, objective, run: str):
         raise BadInput(f"{directory}: no checkpoints yet")
     for line in describe(directory, found.skipped):
         print(f"skipped {line}", file=sys.stderr, flush=True)
-    place, shapes = Path(directory).absolute() / str(found.step), params_shapes(objective)
+    place, shapes = Path(directory) / str(found.step), params_shapes(objective)
     check_shapes(place, shapes)
     parts = functools.lru_cache(1)(Reader(place / "params").read)
     stored = functools.partial(Stored, parts)

@@ -104,6 +104,39 @@ def test_a_line_has_what_is_promised(world):
     assert train["learning_rate"] == pytest.approx(3e-3 * 4 / 5)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_damaged_checkpoint_is_passed_over(world, tmp_path, capsys, again):
+    """The newest one, of a run that is done or that goes on: named, kept under another name, and made again."""
+    settings, undisturbed = world
+    shutil.copytree(undisturbed, tmp_path / "run")
+    place = tmp_path / "run/checkpoints"
+    if again:
+        (tmp_path / "run/summary.json").unlink()
+    largest = max((place / "20/params").rglob("*"), key=lambda path: path.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+    assert pretrain.pretrain(load(settings), tmp_path / "run") == 0
+    told = capsys.readouterr().out
+    assert f"{place}/20: params/" in told and "resumed from step 10" in told
+    names = sorted(path.name.partition("-")[0] for path in place.iterdir())
+    assert names == ["10", "20", "20.broken"]
+    assert_same_bits(params(tmp_path / "run"), params(undisturbed))
+    steps = [(line["step"], line["split"]) for line in lines(tmp_path / "run")]
+    assert steps == [(line["step"], line["split"]) for line in lines(undisturbed)]
+
+
+def test_no_checkpoint_that_verifies(world, tmp_path):
+    settings, undisturbed = world
+    shutil.copytree(undisturbed, tmp_path / "run")
+    for step in (10, 20):
+        shutil.rmtree(tmp_path / f"run/checkpoints/{step}/fingerprints")
+    before = sorted(str(path) for path in (tmp_path / "run").rglob("*"))
+    with pytest.raises(BadInput, match="20: its fingerprints are missing; .*10: its fingerprints"):
+        pretrain.pretrain(load(settings), tmp_path / "run")
+    assert sorted(str(path) for path in (tmp_path / "run").rglob("*")) == before
+
+
 def test_it_learns(world):
     losses = [line["mlm_loss"] for line in lines(world[1]) if line["split"] == "train"]
     assert losses[-1] < losses[0] - 0.5

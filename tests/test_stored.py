@@ -1,0 +1,191 @@
+"""Checkpoints on the disk: what is damaged is found and named, and what is older is used."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from runs import make_run, save
+
+from bert_jax import checkpoint, stored, trained
+from bert_jax.errors import BadInput, Unfinished
+from bert_jax.fingerprint import Leaf
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A run with the steps 7 and 9, and the parameters of both."""
+    run = tmp_path_factory.mktemp("kept") / "run"
+    *_, seven = make_run(run, step=7)
+    nine = jax.tree.map(lambda x: np.asarray(x) + 1, seven)
+    with checkpoint.manager(run / "checkpoints", keep=2) as checkpoints:
+        state = checkpoint.State(9, nine, {"count": np.int32(9)})
+        checkpoint.save(checkpoints, 9, state, stored.fingerprints(stored.items(state)), "")
+        checkpoint.finish(checkpoints)
+    return run, seven, nine
+
+
+@pytest.fixture
+def run(kept, tmp_path):
+    shutil.copytree(kept[0], tmp_path / "run")
+    return tmp_path / "run"
+
+
+def files(place, item: str) -> list:
+    return sorted(path for path in (place / item).rglob("*") if path.is_file())
+
+
+def largest(place, item: str):
+    return max(files(place, item), key=lambda path: path.stat().st_size)
+
+
+def flip(path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 16
+    path.write_bytes(data)
+
+
+def assert_same(a, b) -> None:
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def found(run) -> stored.Found:
+    return stored.newest_sound(run / "checkpoints", "")
+
+
+def test_what_nobody_has_touched(run, kept):
+    assert stored.problems(run / "checkpoints", "") == {7: "", 9: ""}
+    assert found(run) == (9, {})
+    assert_same(trained.open_run(run).params, kept[2])
+
+
+@pytest.mark.parametrize("where", [0.1, 0.4, 0.7])
+@pytest.mark.parametrize("item", stored.ITEMS)
+def test_a_flipped_bit_in_an_array(run, kept, item, where, capsys):
+    path = largest(run / "checkpoints/9", item)
+    flip(path, int(where * path.stat().st_size))
+    step, skipped = found(run)
+    reason = skipped.get(9, "")
+    assert step == (7 if reason else 9)
+    # The parameters do not depend on what the optimizer has kept.
+    params = trained.open_run(run).params
+    used = 7 if reason and item == "params" else 9
+    assert_same(params, kept[1] if used == 7 else kept[2])
+    assert ("skipped" in capsys.readouterr().err) == (used == 7)
+
+
+def test_a_flip_in_the_largest_file_is_found(run):
+    """Of its bits nearly all are numbers; Orbax restores them without a word."""
+    path = largest(run / "checkpoints/9", "params")
+    flip(path, path.stat().st_size // 2)
+    assert "params/" in found(run).skipped[9] or "cannot be read" in found(run).skipped[9]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda place: (place / stored.WHOLE).unlink(), "not whole"),
+        (lambda place: shutil.rmtree(place / stored.FINGERPRINTS), "its fingerprints are missing"),
+        (lambda place: shutil.rmtree(place / "opt_state"), "opt_state is missing"),
+        (lambda place: shutil.rmtree(place / "params"), "params is missing"),
+        (lambda place: largest(place, "params").write_bytes(b""), "cannot be read"),
+        (lambda place: largest(place, "opt_state").unlink(), "cannot be read"),
+        (lambda place: (place / "params/_METADATA").write_text("{"), "cannot be read"),
+    ],
+)
+def test_what_is_cut_or_missing(run, damage, reason):
+    damage(run / "checkpoints/9")
+    step, skipped = found(run)
+    assert step == 7 and reason in skipped[9]
+    assert "\n" not in skipped[9] and len(skipped[9]) < 300
+
+
+def test_altered_fingerprints(run):
+    path = run / "checkpoints/9/fingerprints/metadata"
+    values = json.loads(path.read_text())
+    values["leaves"].popitem()
+    path.write_text(json.dumps(values))
+    assert found(run).skipped == {9: "its fingerprints are not as they were written"}
+    values["sha256"] = stored.manifest_digest(values)
+    path.write_text(json.dumps(values))
+    assert "has no fingerprint" in found(run).skipped[9]
+
+
+def test_a_step_under_another_name_and_another_run(run, tmp_path):
+    place = run / "checkpoints"
+    shutil.copytree(place / "7", place / "20")
+    assert found(run) == (9, {20: "is that of step 7"})
+    shutil.rmtree(place / "20")
+    assert stored.problems(place, "other") == dict.fromkeys((7, 9), "is that of another run")
+
+
+def test_strays_change_nothing(run):
+    place = run / "checkpoints"
+    for name in ("30", "notes", "40.orbax-checkpoint-tmp", "007"):
+        (place / name).mkdir()
+    (place / "50").write_text("")
+    assert found(run) == (9, {}) and stored.newest(place) == 9
+    renamed = checkpoint.set_aside(place, [])
+    assert sorted(path.name.partition(".")[0] for path in renamed) == ["007", "30", "50"]
+    assert {"7", "9", "notes"} <= {path.name for path in place.iterdir()}
+
+
+def test_skipped_steps_are_renamed_and_none_is_deleted(run):
+    place = run / "checkpoints"
+    before = len(list(place.iterdir()))
+    (renamed,) = checkpoint.set_aside(place, [9])
+    assert renamed.name.startswith("9.broken-") and stored.steps(place) == [7]
+    assert len(list(place.iterdir())) == before and stored.is_whole(renamed)
+
+
+def test_nothing_that_verifies(run):
+    for step in (7, 9):
+        (run / f"checkpoints/{step}/fingerprints/metadata").write_text("[]")
+    names = sorted(path.name for path in (run / "checkpoints").iterdir())
+    with pytest.raises(BadInput, match="no checkpoint can be used: .*9: its .*7: its .* anew in"):
+        trained.open_run(run)
+    assert names == sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def test_parameters_of_another_model(run):
+    config = json.loads((run / "config.json").read_text())
+    config["model"]["layers"] = 1
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadInput, match="params/encoder/blocks_1.*None by the config"):
+        trained.open_run(run)
+
+
+def test_what_the_devices_hold_is_compared_with_what_was_saved(run):
+    place = run / "checkpoints"
+    leaves = stored.read_manifest(place / "9")
+    checkpoint.check_restored(place, 9, leaves)
+    name = "params/encoder/pooler/bias"
+    leaves[name] = Leaf(leaves[name].dtype, leaves[name].shape, "0" * 16)
+    with pytest.raises(Unfinished, match=f"lies otherwise on the devices: {name}"):
+        checkpoint.check_restored(place, 9, leaves)
+
+
+def test_a_save_that_fails_names_the_last_good_step(run, kept):
+    """The directory goes while the next step is saved."""
+    state = checkpoint.State(11, kept[2], {"count": np.int32(11)})
+    leaves = stored.fingerprints(stored.items(state))
+    with checkpoint.manager(run / "checkpoints", keep=3) as checkpoints:
+        checkpoint.save(checkpoints, 11, state, leaves, "")
+        checkpoints.wait_until_finished()
+        shutil.rmtree(run / "checkpoints/11")
+        with pytest.raises(Unfinished, match="11 has gone.*the last good one is step 9"):
+            checkpoint.save(checkpoints, 13, state, leaves, "")
+
+
+def test_steps_are_numbers_as_they_are_written(tmp_path):
+    for name in ("8", "08", "²", "٣", "-1", "1e3", "9" * 19):
+        (tmp_path / name / "params").mkdir(parents=True)
+    assert stored.steps(tmp_path) == [8]
+
+
+def test_save_keeps_the_run_readable(tmp_path):
+    """The newest of two saves by the helper of other tests."""
+    *_, params = make_run(tmp_path / "run")
+    save(tmp_path / "run", 9, params)
+    assert found(tmp_path / "run").step == 9
