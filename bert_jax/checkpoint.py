@@ -98,30 +98,32 @@ def save_params(directory: Path, params, run: str) -> None:
         finish(checkpoints)
 
 
-def restore(checkpoints: ocp.CheckpointManager, step: int, shapes: State, places: State) -> State:
-    """The state saved at `step`, laid out as `places`."""
-    items = restore_items(checkpoints, step, stored.ITEMS, shapes, places)
-    return State(jax.device_put(jax.numpy.int32(step), places.step), **items)
+def restore(place: Path, shapes: State, places: State) -> State:
+    """The state saved in a step's directory, laid out as `places`."""
+    items = restore_items(place, stored.ITEMS, shapes, places)
+    return State(jax.device_put(jax.numpy.int32(int(place.name)), places.step), **items)
 
 
-def restore_items(checkpoints, step: int, names, shapes: State, places: State) -> dict:
-    """Some of the ITEMS saved at `step`, by name."""
-
-    def target(name):
-        tree = sharding.placed(getattr(shapes, name), getattr(places, name))
-        return ocp.args.StandardRestore(tree)
-
-    args = ocp.args.Composite(**{name: target(name) for name in names})
-    items = checkpoints.restore(step, args=args)
-    return {name: items[name] for name in names}
-
-
-def check_restored(directory: Path, step: int, leaves: dict[str, fingerprint.Leaf]) -> None:
-    """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was."""
-    place = Path(directory) / str(step)
-    kept = stored.read_manifest(place)
-    different = fingerprint.differences(
-        kept, {name: leaves[name] for name in leaves if name in kept}
+def restore_items(place: Path, names: Iterable[str], shapes: State, places: State) -> dict:
+    """Some of the ITEMS saved in a step's directory, by name. Raises Unfinished where they cannot be read."""
+    shapes, places = (
+        {name: stored.items(tree)[name] for name in names} for tree in (shapes, places)
     )
+    try:
+        return jax.tree.map_with_path(
+            lambda path, leaf: stored.to_devices(place, sharding.path_name(path), leaf),
+            sharding.placed(shapes, places),
+        )
+    except Exception as error:  # of TensorStore, though process 0 has just read all of it
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST]
+        raise Unfinished(f"{place}: cannot be restored ({reason})") from None
+
+
+def check_restored(place: Path, leaves: dict[str, fingerprint.Leaf]) -> None:
+    """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was."""
+    kept = stored.read_manifest(place)
+    items = {name.partition("/")[0] for name in kept}  # of an import, parameters alone
+    found = {name: leaf for name, leaf in leaves.items() if name.partition("/")[0] in items}
+    different = fingerprint.differences(kept, found)
     if different:
         raise Unfinished(f"{place}: lies otherwise on the devices: {different}")

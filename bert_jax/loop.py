@@ -74,23 +74,17 @@ class Loop:
         """(step, state) of the checkpoint at `step`, or of the start."""
         if step is None:
             return 0, self.trainer.initialize()
+        place = self.checkpoints.directory / str(step)
         shapes, places = self.trainer.shapes, self.trainer.places
         if step == 0:
             self.reporter.log("starts from imported parameters")
-            state = self.trainer.initialize()
-            names = ("params",)
-            items = checkpoint.restore_items(self.checkpoints, 0, names, shapes, places)
-            state = state._replace(**items)
-            self.check_restored(0, state)
-            return 0, state
-        self.reporter.log(f"resumed from step {step}")
-        state = checkpoint.restore(self.checkpoints, step, shapes, places)
-        self.check_restored(step, state)
+            items = checkpoint.restore_items(place, ("params",), shapes, places)
+            state = self.trainer.initialize()._replace(**items)
+        else:
+            self.reporter.log(f"resumed from step {step}")
+            state = checkpoint.restore(place, shapes, places)
+        checkpoint.check_restored(place, self.fingerprints(step, state))
         return step, state
-
-    def check_restored(self, step: int, state) -> None:
-        """What was read on the way to the devices is what stored.py found on the disk."""
-        checkpoint.check_restored(self.checkpoints.directory, step, self.fingerprints(step, state))
 
     def fingerprints(self, step: int, state) -> dict:
         """Of every array; raises where one cannot be right: Unfinished, FloatingPointError."""

@@ -7,17 +7,17 @@ of every array (fingerprint.py), and the SHA-256 of all that.
 import functools
 import hashlib
 import json
-import operator
+import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
+import tensorstore
 
 from bert_jax import batch, fingerprint
 from bert_jax.errors import BadInput
@@ -94,17 +94,13 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
         reason = refusal(text, int(place.name), run)
         if reason:
             return reason
-        kept, found = leaves_of(text), {}
-        for item in ITEMS:
-            # Of an import, which has no optimizer state yet, there is no such item.
-            known = {name for name in kept if name.partition("/")[0] == item}
-            if known and not (place / item).is_dir():
-                return f"{item} is missing"
-            if item in items and (place / item).is_dir():
-                found |= read_fingerprints(place, item)
-            else:
-                kept = {name: kept[name] for name in kept if name not in known}
-        return fingerprint.differences(kept, found)
+        kept = leaves_of(text)
+        # Of an import, which has no optimizer state yet, there is no such item.
+        missing = {name.partition("/")[0] for name in kept} - set(os.listdir(place))
+        if missing:
+            return f"{min(missing)} is missing"
+        kept = {name: kept[name] for name in kept if name.partition("/")[0] in items}
+        return fingerprint.differences(kept, read_fingerprints(place, kept))
     except Exception as error:  # what reads the files of a checkpoint raises what it likes
         return f"cannot be read ({' '.join(f'{type(error).__name__}: {error}'.split())[:200]})"
 
@@ -157,62 +153,53 @@ def refusal(values: dict, step: int, run: str) -> str:
 # --- Reading --------------------------------------------------------------------------------------
 
 
-def read_fingerprints(place: Path, item: str) -> dict[str, Leaf]:
-    """What the arrays of an item are now: {item/path: Leaf}, a part of it in memory at a time."""
-    found = {}
-    reader = Reader(place / item)
-    for part in reader.parts:
-        arrays = reader.read(part)
-        found |= fingerprints({item: arrays})
-    return found
+def read_fingerprints(place: Path, names: Iterable[str]) -> dict[str, Leaf]:
+    """What the arrays of these names are now."""
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda name: fingerprint.of_array(read(place, name)), names)
+        return dict(zip(names, found, strict=True))
 
 
-class Reader:
-    """Reads an item of a checkpoint part by part (the embeddings, a block), because Orbax looks at all names of it for
-    whatever it reads."""
-
-    def __init__(self, directory: Path):
-        self.directory = directory.absolute()
-        self.tree = ocp.PyTreeCheckpointHandler().metadata(self.directory).tree
-        # Of a parameter and of its moments the same depth: encoder/blocks_0, [1]/mu/encoder/blocks_0.
-        self.part_of = {
-            path_name(path): part_name(path) for path, _ in jax.tree.leaves_with_path(self.tree)
-        }
-        self.parts = list(dict.fromkeys(self.part_of.values()))
-
-    def read(self, part: str):
-        """The tree of one part's arrays; others are left out."""
-
-        def pick(path, leaf):
-            if self.part_of[path_name(path)] != part:
-                return ocp.PLACEHOLDER
-            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-
-        item = jax.tree.map_with_path(pick, self.tree)
-        kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), self.tree)
-        args = ocp.args.PyTreeRestore(item=item, restore_args=kinds)
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-            arrays = reader.restore(self.directory, args=args)
-        return jax.tree.map(lambda leaf: None if leaf is ocp.PLACEHOLDER else leaf, arrays)
+def read(place: Path, name: str) -> np.ndarray:
+    """The array item/path of a checkpoint."""
+    return open_array(place, name).read().result()
 
 
-def part_name(path) -> str:
-    names = path_name(path).split("/")
-    start = next((i for i, name in enumerate(names) if name == "encoder"), len(names) - 2)
-    return "/".join(names[: max(start, 0) + 2])
+def open_array(place: Path, name: str) -> tensorstore.TensorStore:
+    """The array item/path of a checkpoint, of which nothing is read yet: Orbax writes an item as one OCDBT database of
+    zarr arrays. Read without Orbax, which relies on files that no fingerprint covers."""
+    item, *path = name.split("/")
+    base = {"driver": "file", "path": f"{(place / item).absolute()}/"}
+    key = ".".join(part.strip("[]") for part in path)
+    store = {"driver": "ocdbt", "base": base, "path": key}
+    return tensorstore.open({"driver": "zarr", "kvstore": store}, open=True, read=True).result()
+
+
+def to_devices(place: Path, name: str, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    """An array of a checkpoint laid out as `leaf` has it: each host reads what its devices hold, once."""
+    array = open_array(place, name)
+    if (array.shape, array.dtype.numpy_dtype) != (leaf.shape, leaf.dtype):
+        raise ValueError(f"{name} is {array.dtype.name}{list(array.shape)} on the disk")
+
+    @functools.cache
+    def part(bounds):
+        return array[tuple(slice(*bound) for bound in bounds)].read().result()
+
+    def callback(index):
+        return part(tuple(i.indices(n)[:2] for i, n in zip(index, leaf.shape, strict=True)))
+
+    return jax.make_array_from_callback(leaf.shape, leaf.sharding, callback)
 
 
 class Stored:
-    """A parameter in a checkpoint: np.asarray reads it. `parts` is shared: the part that was read last is kept."""
+    """A parameter in a checkpoint: np.asarray reads it."""
 
-    def __init__(self, parts: Callable, path: tuple, leaf: jax.ShapeDtypeStruct):
-        self.parts, self.path = parts, path
+    def __init__(self, place: Path, path: tuple, leaf: jax.ShapeDtypeStruct):
+        self.place, self.name = place, f"params/{path_name(path)}"
         self.shape, self.dtype, self.size = leaf.shape, leaf.dtype, leaf.size
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
-        keys = [key.key for key in self.path]
-        array = functools.reduce(operator.getitem, keys, self.parts(part_name(self.path)))
-        return array.astype(dtype or self.dtype, copy=bool(copy))
+        return read(self.place, self.name).astype(dtype or self.dtype, copy=bool(copy))
 
 
 def stored_params(directory: Path, objective, run: str):
@@ -225,9 +212,7 @@ def stored_params(directory: Path, objective, run: str):
         print(f"skipped {line}", file=sys.stderr, flush=True)
     place, shapes = Path(directory) / str(found.step), params_shapes(objective)
     check_shapes(place, shapes)
-    parts = functools.lru_cache(1)(Reader(place / "params").read)
-    stored = functools.partial(Stored, parts)
-    return found.step, jax.tree.map_with_path(stored, shapes)
+    return found.step, jax.tree.map_with_path(functools.partial(Stored, place), shapes)
 
 
 def restore_params(directory: Path, objective, run: str):

@@ -22,6 +22,7 @@ DATA += ("bert_jax.config", "datasketch", "absl")
 TOKENIZERS = ("numpy", "tokenizers", "sentencepiece", "bert_jax.errors", "bert_jax.tokenizers")
 CONFIG = ("ml_collections", "bert_jax.errors")
 WIRING = ("jax", "flax", "numpy", "optax", "orbax", "ml_collections", "tensorboardX", "tqdm")
+WIRING += ("tensorstore",)
 WIRING += ("bert_jax", "safetensors")
 
 # What a file may import beside the standard library. The first pattern that fits counts.

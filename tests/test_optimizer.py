@@ -128,7 +128,7 @@ def test_checkpoints_keep_the_moments_dtype(tmp_path):
     with checkpoint.manager(tmp_path) as checkpoints:
         checkpoint.save(checkpoints, 1, state, stored.fingerprints(stored.items(state)), run="")
         checkpoint.finish(checkpoints)
-        found = checkpoint.restore(checkpoints, 1, jax.eval_shape(lambda: state), places)
+    found = checkpoint.restore(tmp_path / "1", jax.eval_shape(lambda: state), places)
     moments = [leaf for leaf in jax.tree.leaves(found.opt_state) if leaf.dtype == "bfloat16"]
     assert len(moments) == len(jax.tree.leaves(params))
     assert any(leaf.any() for leaf in moments)
