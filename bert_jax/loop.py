@@ -203,7 +203,7 @@ class Loop:
         except BadInput as error:
             if self.processes.is_alone:
                 self.checkpoints.wait_until_finished()  # what is being saved is older than the change
-            newest = checkpoint.newest(self.directory / "checkpoints")
+            newest = stored.newest(self.directory / "checkpoints")
             last = "none" if newest is None else f"at step {newest}"
             raise BadInput(f"{error}; the last checkpoint is {last}") from None
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from saved_world import World
 
-from bert_jax import checkpoint, feed, loop, workdir
+from bert_jax import feed, loop, stored, workdir
 from bert_jax.data import store as stores
 from bert_jax.data import watch
 from bert_jax.errors import BadInput
@@ -101,7 +101,7 @@ def test_a_run_whose_data_change_ends(made, tmp_path, monkeypatch, capsys, key):
     line = capsys.readouterr().err.strip()
     assert line.startswith(f"bert-jax: {place / name}: changed while it was read: ")
     assert line.endswith("the last checkpoint is at step 3") and "\n" not in line
-    assert checkpoint.newest(run / "checkpoints") == 3
+    assert stored.newest(run / "checkpoints") == 3
     assert workdir.read_json(run / "status.json")["state"] == "failed"
 
 

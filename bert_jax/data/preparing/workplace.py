@@ -30,7 +30,9 @@ def locate(store: str) -> Path:
     except OSError as error:
         raise BadInput(f"config.store={store!r}: cannot be read ({error.strerror})") from None
     if taken:
-        raise BadInput(f"config.store={store!r}: exists, and is not a token store (no manifest.json)")
+        raise BadInput(
+            f"config.store={store!r}: exists, and is not a token store (no manifest.json)"
+        )
     if circle:
         raise BadInput(f"config.store={store!r}: a link that leads to itself")
     if here or os.path.ismount(path):
