@@ -1,0 +1,62 @@
+"""What happens to one process of a run, at a place and time that a test names: it is killed, fails or gets stuck."""
+
+import os
+import re
+import signal
+import sys
+import time
+
+from bert_jax import checkpoint, evaluate, pretrain, sharding
+
+# PROCESS:PLACE:CALL:WHAT, as 1:step:4:sleep
+FAULT = "BERT_JAX_TESTS_FAULT"
+PLACES = {
+    "compile": (pretrain, "build"),
+    "step": (sharding, "to_devices"),
+    "save": (checkpoint, "save"),
+    "evaluate": (evaluate, "over"),
+}
+TOLD = "the fault of this test, at "  # on stderr, and then the time
+
+
+def fail():
+    raise RuntimeError("the fault of this test")
+
+
+def send(number):
+    os.kill(os.getpid(), number)
+    time.sleep(1000)
+
+
+WHAT = {
+    "kill": lambda: send(signal.SIGKILL),
+    "stop": lambda: send(signal.SIGSTOP),
+    "raise": fail,
+    "sleep": lambda: time.sleep(1000),
+    # A call of C that keeps Python's lock to the end of time.
+    "hold": lambda: re.match("(a+)+$", "a" * 60 + "b"),
+}
+
+
+def install(fault: str) -> None:
+    """Wraps the function at the place, in the process that is meant."""
+    process, place, call, what = fault.split(":")
+    if process != os.environ["JAX_PROCESS_ID"]:
+        return
+    module, name = PLACES[place]
+    function, calls = getattr(module, name), []
+
+    def faulty(*arguments):
+        if len(calls) == int(call):
+            print(f"{TOLD}{time.time()}", file=sys.stderr, flush=True)
+            WHAT[what]()
+        calls.append(None)
+        return function(*arguments)
+
+    setattr(module, name, faulty)
+
+
+def when(errors: str) -> float:
+    """Seconds since the epoch, from the stderr of the process that it happened to."""
+    (told,) = [line for line in errors.splitlines() if line.startswith(TOLD)]
+    return float(told.removeprefix(TOLD))

@@ -1,0 +1,101 @@
+"""One of two real processes is killed, fails or gets stuck: both are gone by the deadline, each with a reason, and the
+next start goes on."""
+
+import json
+import time
+
+import jax
+import numpy as np
+import processes
+import pytest
+import stuck
+from small import SMALL, overrides, write_corpus
+
+from bert_jax import checkpoint, cluster, config, guardian, pretrain, trained
+
+DEADLINES = {"compile": 60, "step": 6, "save": 10, "evaluate": 10}  # seconds
+SLACK = 8.0  # seconds: what else a busy machine takes until the last is gone
+STEPS = 30
+FAULTS = [
+    "1:step:4:kill",
+    "0:step:4:kill",
+    "1:step:4:raise",
+    "0:step:4:raise",
+    "1:step:4:stop",
+    "0:step:4:stop",
+    "1:step:4:sleep",
+    "0:step:4:sleep",
+    "1:step:4:hold",
+    "1:compile:0:sleep",
+    "0:save:1:stop",
+    "1:save:1:hold",
+    "1:evaluate:0:kill",
+    "0:evaluate:0:sleep",
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Settings of a prepared store, and the directory of one run that every test goes on with."""
+    directory = tmp_path_factory.mktemp("world")
+    write_corpus(directory / "corpus.txt", documents=60)
+    settings = SMALL | {
+        "corpus.source": str(directory / "corpus.txt"),
+        "store": str(directory / "store"),
+        "phases.main.steps": STEPS,
+        "log.every": 1,
+        "checkpoint.every": 2,
+        "evaluate.every": 0,
+    }
+    undisturbed = config.load("demo", overrides(settings))
+    assert pretrain.pretrain(undisturbed, directory / "undisturbed") == 0
+    settings |= {f"deadlines.{key}": seconds for key, seconds in DEADLINES.items()}
+    return settings, directory
+
+
+def command(settings, directory, **changes):
+    keys = [f"--config.{override}" for override in overrides(settings | changes)]
+    return ["pretrain", "--config", "demo", *keys, "--workdir", str(directory / "run")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_all_end_by_the_deadline(world, tmp_path, fault):
+    settings, directory = world
+    process, place, _, what = fault.split(":")
+    victim, limit = int(process), DEADLINES[place]
+    changes = {"evaluate.every": 3} if place == "evaluate" else {}
+    if place == "compile":
+        changes = {"deadlines.compile": (limit := 25)}
+    before = checkpoint.newest(directory / "run/checkpoints")
+    arguments = command(settings, directory, **changes)
+    ended = processes.run(arguments, tmp_path, 2, 1, **{stuck.FAULT: fault})
+    took = time.time() - stuck.when(ended[victim].errors)
+    assert took < limit + guardian.MOMENT + SLACK, ended
+    codes = ended[victim].code, ended[1 - victim].code
+    print(fault, codes, f"{took:.1f} s")
+    if what == "raise":
+        assert codes == (1, 1), ended
+    else:
+        # By its own deadline, or before that by JAX, because the other is gone.
+        assert codes[0] in {-9, -6} and codes[1] in {-9, -6, cluster.LOST}, ended
+    said = [ended[number].errors for number in (victim, 1 - victim)]
+    assert said[1].strip(), "the other says nothing"
+    if what not in ("kill", "raise"):
+        assert "tests/stuck.py" in said[0] and "in faulty" in said[0], "no stack of what is stuck"
+    if before and place != "compile":
+        assert f"resumed from step {before}" in ended[0].output
+
+
+@pytest.mark.slow
+def test_what_is_left_ends_like_a_run_that_was_never_disturbed(world, tmp_path):
+    settings, directory = world
+    ended = processes.run(command(settings, directory), tmp_path, 2, 1)
+    assert [process.code for process in ended] == [0, 0], ended
+    text = (directory / "run/metrics.jsonl").read_text()
+    steps = [
+        line["step"] for line in map(json.loads, text.splitlines()) if line["split"] == "train"
+    ]
+    assert steps == list(range(1, STEPS + 1))
+    ours, theirs = (trained.open_run(directory / name).params for name in ("run", "undisturbed"))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), ours, theirs)
