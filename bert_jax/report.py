@@ -17,6 +17,8 @@ from bert_jax import runtime, stored
 from bert_jax import workdir as files
 from bert_jax.errors import BadInput
 
+HEARTBEAT = 10  # seconds between two status.json of a run that does nothing else to tell
+
 
 class Reporter:
     """Writes one run's reports. Used as a context, so that files are closed and the bar is ended."""
@@ -28,14 +30,19 @@ class Reporter:
         self.started = time.monotonic()
         self.newest = {}
         self.lines = self.board = None
-        self.has_failed, self.lock = False, threading.RLock()
+        self.state, self.lock = "running", threading.RLock()
+        self.progressed = time.time()
+        self.ended = threading.Event()
         terminal = sys.stderr.isatty()
         self.bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
 
     def __enter__(self):
+        self.status("running")
+        threading.Thread(target=self.beat, daemon=True).start()
         return self
 
     def __exit__(self, kind, *_):
+        self.ended.set()
         self.bar.close()
         for file in (self.board, self.lines):
             if file:
@@ -57,11 +64,11 @@ class Reporter:
 
     def advance(self, step: int) -> None:
         self.bar.update(step - self.step)
-        self.step = step
+        self.step, self.progressed = step, time.time()
 
     def report(self, step: int, split: str, values: dict) -> None:
         """One line of metrics.jsonl, one point in TensorBoard, one line for people."""
-        self.newest[split] = values
+        self.newest[split], self.progressed = values, time.time()
         values = {key: plain(value) for key, value in values.items()}
         self.lines.write(json.dumps({"step": step, "split": split, **values}) + "\n")
         self.lines.flush()
@@ -80,10 +87,18 @@ class Reporter:
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
         self.status("running")
 
+    def beat(self) -> None:
+        """In a thread: keeps status.json young while the run goes on, so that who reads it on another host knows."""
+        while not self.ended.wait(HEARTBEAT):
+            with self.lock, contextlib.suppress(OSError):  # what trains will find out by itself
+                if self.state == "running" and not self.ended.is_set():
+                    self.status("running")
+
     def status(self, state: str, **values) -> None:
         with self.lock:
-            if self.has_failed:
-                return
+            if self.state == "failed":
+                return  # where another process has failed, the thread that trains may still report
+            self.state = state
             files.write_status(
                 self.workdir,
                 state,
@@ -92,6 +107,8 @@ class Reporter:
                 seconds_left=None if state != "running" else round(self.seconds_left()),
                 last_checkpoint=stored.newest(self.workdir / "checkpoints"),
                 loss=plain(self.newest.get("train", {}).get("loss")),
+                progress=files.stamp(self.progressed),
+                heartbeat=HEARTBEAT,
                 **values,
             )
 
@@ -102,8 +119,6 @@ class Reporter:
             state, reason = "interrupted", "before it was saved"
         with self.lock, contextlib.suppress(OSError):
             self.status(state, error=reason[:500])
-            # Where another process has failed, this is not the thread that trains, which may still report.
-            self.has_failed = True
             if self.board:
                 self.board.flush()
 

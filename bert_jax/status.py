@@ -1,42 +1,73 @@
 """What a run is doing, read from its workdir alone."""
 
+import calendar
 import os
+import time
 from pathlib import Path
 
 from bert_jax import workdir
 from bert_jax.errors import BadInput
 
+MISSED = 6  # heartbeats that a run may miss: a slow file system, clocks that differ
+KINDS = {"state": str, "step": int, "steps": int, "pid": int, "born": int, "host": str, "time": str}
+
 
 def status(directory: Path) -> dict:
-    """status.json; a run that says it is running but whose process is gone counts as killed."""
+    """status.json. Its `state` is imported, running, done, preempted, interrupted or failed; of a run that says that it
+    is running also killed (its process is gone, which is known on its own host) or silent (no heartbeat)."""
     path = Path(directory) / "status.json"
     if not path.is_file():
         raise BadInput(f"{directory}: not a run (no status.json)")
     values = workdir.read_json(path)
-    if not {"state", "step", "steps", "last_checkpoint", "pid", "host"} <= set(values):
-        raise BadInput(f"{path}: not the status of a run")
-    if values["state"] == "running" and values["host"] == os.uname().nodename:
-        values["state"] = "running" if alive(values["pid"]) else "killed"
+    wrong = [key for key, kind in KINDS.items() if type(values.get(key)) is not kind]
+    if wrong or "last_checkpoint" not in values:
+        raise BadInput(f"{path}: not the status of a run ({(*wrong, 'last_checkpoint')[0]})")
+    if values["state"] == "running":
+        values["state"] = condition(path, values)
     return values
 
 
-def alive(pid: int) -> bool:
+def condition(path: Path, values: dict) -> str:
+    """running, silent or killed."""
+    heartbeat = values.get("heartbeat")
+    if type(heartbeat) not in (int, float):
+        raise BadInput(f"{path}: not the status of a run (heartbeat)")
+    silence, _ = age(path, values, "time"), age(path, values, "progress")
+    if values["host"] == os.uname().nodename and not alive(values["pid"], values["born"]):
+        return "killed"
+    return "silent" if silence > MISSED * heartbeat else "running"
+
+
+def alive(pid: int, born: int) -> bool:
+    """Whether the process is there that had this number when it wrote it down."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass  # somebody else's, but there
-    return True
+    return workdir.born(pid) == born
+
+
+def age(path: Path, values: dict, key: str) -> float:
+    """Seconds since a time that the status names."""
+    try:
+        return time.time() - calendar.timegm(time.strptime(values[key], workdir.TIME))
+    except (KeyError, TypeError, ValueError):
+        raise BadInput(f"{path}: not the status of a run ({key})") from None
 
 
 def describe(values: dict) -> str:
     """For people, one line."""
     parts = [values["state"], f"step {values['step']} of {values['steps']}"]
-    if values.get("loss") is not None:
+    if isinstance(values.get("loss"), float):
         parts.append(f"loss {values['loss']:.4f}")
     if values["state"] == "running":
-        parts.append(f"{values['seconds_left']} seconds left")
+        parts.append(f"{values.get('seconds_left')} seconds left")
+    if values["state"] in ("running", "silent", "killed"):
+        parts.append(f"last progress {values['progress']}")
+    if values["state"] in ("silent", "killed"):
+        parts.append(f"last sign of life {values['time']}")
     parts.append(f"last checkpoint {values['last_checkpoint']}")
     if values.get("error"):
         parts.append(values["error"])

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bert_jax.errors import BadInput
 
+TIME = "%Y-%m-%dT%H:%M:%SZ"
 SEEN = 60.0  # seconds until a new file is seen by all hosts: network file systems remember what was not there
 
 
@@ -98,7 +99,23 @@ def read_json(path: Path) -> dict:
 
 
 def write_status(workdir: Path, state: str, **values) -> None:
-    """state: imported, running, done, preempted, interrupted or failed."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    process = {"pid": os.getpid(), "host": os.uname().nodename, "time": now}
+    """state: imported, running, done, preempted, interrupted or failed. Whose it is, and when, are added."""
+    pid = os.getpid()
+    process = {"pid": pid, "born": born(pid), "host": os.uname().nodename, "time": stamp()}
     write_json(workdir / "status.json", {"state": state, **values, **process})
+
+
+def stamp(seconds: float | None = None) -> str:
+    """A time, in seconds since the epoch, as it is written down; now where it is left out."""
+    return time.strftime(TIME, time.gmtime(seconds))
+
+
+def born(pid: int) -> int:
+    """When a process began, in ticks since the machine did: another one may get its number. 0 where it has ended, or
+    where the system (all but Linux) does not say."""
+    try:
+        # The second field is a name, in brackets, of any characters.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])
