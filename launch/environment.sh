@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the other scripts. `environment [EXTRA,...]`, called in the root of the repository,
 # makes .venv, installs what setup.cfg asks for where that has changed, and puts .venv/bin on the path.
 

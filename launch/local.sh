@@ -16,6 +16,7 @@ CONFIG   a name from configs/, or a Python file; demo where it is left out
 WORKDIR  a directory; runs/CONFIG in the repository where it is left out
 Both are relative to where you are, paths in a config to the root of the repository.
 
+Pretraining that is killed is started again, as by launch/again.sh.
 Run it again to go on where it stopped; a finished run is only evaluated again.
 PYTHON=... names the Python that .venv is made with.
 The exit code is that of the first command that fails.
@@ -41,37 +42,24 @@ case "$config" in *.py) config=$(here "$config") ;; esac
 cd "$root"
 source launch/environment.sh
 environment ''
+source launch/run.sh
 
-# A shell that waits for a command in the foreground hears of SIGTERM only when that has ended, and
-# then dies without its exit code. So the command runs beside it, and is told.
-run() {
-  local code word
+bert_jax() { # HOW ARGUMENT...: how is run, or again
+  local how=$1 word
+  shift
   printf '+ bert-jax'
   for word; do
     case "$word" in *' '*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
   done
   echo
-  (trap - INT TERM; exec bert-jax "$@") <&0 &
-  child=$!
-  while true; do
-    signalled=
-    code=0
-    wait "$child" || code=$?
-    # A signal ends the wait, not the command: wait again, for the command's own exit code.
-    [ -n "$signalled" ] || break
-  done
-  child=
-  return "$code"
+  "$how" bert-jax "$@"
 }
-child=
-trap 'signalled=yes; kill -TERM "$child" 2>/dev/null || exit 143' TERM
-trap 'signalled=yes' INT # which a terminal sends to the command too
 
-run prepare --config "$config"
-run pretrain --config "$config" --workdir "$workdir"
-run evaluate --workdir "$workdir"
+bert_jax run prepare --config "$config"
+bert_jax again pretrain --config "$config" --workdir "$workdir"
+bert_jax run evaluate --workdir "$workdir"
 # The built-in corpus is the documentation of Python, so these are sentences of its kind.
-run predict --model "$workdir" \
+bert_jax run predict --model "$workdir" \
   "Return a new [MASK] with the given name." \
   "If the file does not [MASK], an error is raised." \
   "Return [MASK] if the string is empty, False otherwise." \

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Starts a command again where it was preempted or killed, and not where it has failed.
+set -uo pipefail
+
+usage() {
+  cat <<'HELP'
+usage: bash launch/again.sh COMMAND [ARGUMENT ...]
+
+Runs COMMAND, such as bert-jax pretrain --config CONFIG --workdir WORKDIR, and starts it again where it ends with
+  75        preempted after saving
+  76        another process of the run, or a device, was lost
+  over 128  killed, as by the system or at a deadline (137), or aborted (134)
+but not with 129, 130, 131 or 143: it was told to end. With any other code this script ends, too: 0 is done, 1 failed,
+2 bad input. On every host of a run, each starts its own process again.
+
+AGAIN_WAIT   seconds before it is started again, a whole number; 5 where it is not set. They double every time, up to
+             300, until there is a new checkpoint in WORKDIR
+AGAIN_TIMES  times that it is started again without a new checkpoint in WORKDIR, at most; 5 where it is not set
+SIGTERM is passed on to COMMAND. After it, or after Ctrl-C, nothing is started again, and the exit code is COMMAND's.
+HELP
+}
+
+case "${1:-}" in
+  -h | --help) usage; exit ;;
+  '' | -*) usage >&2; exit 2 ;;
+esac
+
+# shellcheck source=launch/run.sh
+source "$(dirname "${BASH_SOURCE[0]}")/run.sh"
+again "$@"
