@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import stuck
 
 from bert_jax import __main__ as program
 from bert_jax import batch, sharding
@@ -166,6 +165,4 @@ if __name__ == "__main__":
     if RECORD in os.environ:
         place = Path(os.environ[RECORD]), int(os.environ["JAX_PROCESS_ID"])
         sharding.to_devices = record(*place, os.environ.get(FAIL, ""))
-    if stuck.FAULT in os.environ:
-        stuck.install(os.environ[stuck.FAULT])
     program.run()

@@ -1,4 +1,5 @@
-"""What happens to one process of a run, at a place and time that a test names: it is killed, fails or gets stuck."""
+"""As a program: `bert-jax`, to which something happens in one process of a run, at a place and time that a test names:
+it is killed, fails or gets stuck."""
 
 import os
 import re
@@ -6,6 +7,9 @@ import signal
 import sys
 import time
 
+import processes
+
+from bert_jax import __main__ as program
 from bert_jax import checkpoint, evaluate, pretrain, sharding
 
 # PROCESS:PLACE:CALL:WHAT, as 1:step:4:sleep
@@ -60,3 +64,10 @@ def when(errors: str) -> float:
     """Seconds since the epoch, from the stderr of the process that it happened to."""
     (told,) = [line for line in errors.splitlines() if line.startswith(TOLD)]
     return float(told.removeprefix(TOLD))
+
+
+if __name__ == "__main__":
+    processes.share_compiled_programs()
+    if FAULT in os.environ:
+        install(os.environ[FAULT])
+    program.run()

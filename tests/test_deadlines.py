@@ -15,7 +15,7 @@ from bert_jax import checkpoint, cluster, config, guardian, pretrain, trained
 
 DEADLINES = {"compile": 60, "step": 6, "save": 10, "evaluate": 10}  # seconds
 SLACK = 8.0  # seconds: what else a busy machine takes until the last is gone
-STEPS = 30
+STEPS = 80  # every start does a few
 FAULTS = [
     "1:step:4:kill",
     "0:step:4:kill",
@@ -58,6 +58,11 @@ def command(settings, directory, **changes):
     return ["pretrain", "--config", "demo", *keys, "--workdir", str(directory / "run")]
 
 
+def run(arguments, directory, **variables):
+    """Two processes, to their end."""
+    return processes.run(arguments, directory, 2, 1, program=stuck.__file__, **variables)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_all_end_by_the_deadline(world, tmp_path, fault):
@@ -69,7 +74,7 @@ def test_all_end_by_the_deadline(world, tmp_path, fault):
         changes = {"deadlines.compile": (limit := 25)}
     before = checkpoint.newest(directory / "run/checkpoints")
     arguments = command(settings, directory, **changes)
-    ended = processes.run(arguments, tmp_path, 2, 1, **{stuck.FAULT: fault})
+    ended = run(arguments, tmp_path, **{stuck.FAULT: fault})
     took = time.time() - stuck.when(ended[victim].errors)
     assert took < limit + guardian.MOMENT + SLACK, ended
     codes = ended[victim].code, ended[1 - victim].code
@@ -90,7 +95,7 @@ def test_all_end_by_the_deadline(world, tmp_path, fault):
 @pytest.mark.slow
 def test_what_is_left_ends_like_a_run_that_was_never_disturbed(world, tmp_path):
     settings, directory = world
-    ended = processes.run(command(settings, directory), tmp_path, 2, 1)
+    ended = run(command(settings, directory), tmp_path)
     assert [process.code for process in ended] == [0, 0], ended
     text = (directory / "run/metrics.jsonl").read_text()
     steps = [

@@ -119,7 +119,7 @@ def wait_until(true):
 def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "HEARTBEAT", 0.05)
     with report.Reporter(tmp_path, 0, 20) as reporter:
-        assert status.status(tmp_path)["state"] == "running", "also before the first step"
+        assert read(tmp_path)["state"] == "running", "also before the first step"
         reporter.start(0)
         reporter.advance(3)
         # Nothing else happens: only the heartbeat tells of step 3.
