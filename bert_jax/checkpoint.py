@@ -5,6 +5,8 @@ checks before anything is restored.
 """
 
 import contextlib
+import logging
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,15 +22,50 @@ from bert_jax.step import State
 LONGEST = 300  # characters of what a library says
 
 
-def manager(directory: Path, keep: int = 1, keep_every: int = 0) -> ocp.CheckpointManager:
-    """Saves in the background; keeps the newest `keep` and every one at a multiple of `keep_every`."""
+@contextlib.contextmanager
+def manager(directory: Path, keep: int = 1, keep_every: int = 0):
+    """A context that gives a CheckpointManager, which saves in the background; it keeps the newest `keep` and every one
+    at a multiple of `keep_every`."""
     policies = [LatestN(keep)] + ([EveryNSteps(keep_every)] if keep_every else [])
     options = ocp.CheckpointManagerOptions(
         preservation_policy=AnyPreservationPolicy(policies),
         enable_async_checkpointing=True,
     )
     names = (*stored.ITEMS, stored.FINGERPRINTS)
-    return ocp.CheckpointManager(Path(directory).absolute(), options=options, item_names=names)
+    with quiet():
+        checkpoints = ocp.CheckpointManager(
+            Path(directory).absolute(), options=options, item_names=names
+        )
+        try:
+            yield checkpoints
+        except BaseException:
+            # An error of what is still being saved would hide the one that matters.
+            with contextlib.suppress(Exception):
+                checkpoints.close()
+            raise
+        with saving(checkpoints):
+            checkpoints.close()
+
+
+@contextlib.contextmanager
+def quiet():
+    """Within it what Orbax's threads raise is not printed, stack by stack: the main thread is told, and says a line."""
+
+    def is_news(record) -> bool:
+        return not record.exc_info
+
+    def unraisable(args) -> None:
+        if "Event loop is closed" not in str(args.exc_value):
+            before(args)
+
+    logger, before = logging.getLogger("absl"), sys.unraisablehook
+    logger.addFilter(is_news)
+    sys.unraisablehook = unraisable
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_news)
+        sys.unraisablehook = before
 
 
 def set_aside(directory: Path, steps: Iterable[int]) -> list[Path]:
@@ -80,10 +117,9 @@ def saving(checkpoints: ocp.CheckpointManager):
         raise
     except Exception as error:  # of Orbax, TensorStore, the file system: they raise what they like
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST]
-        good = stored.newest(checkpoints.directory)
-        kept = "no checkpoint is there" if good is None else f"the last good one is step {good}"
+        last = stored.last(checkpoints.directory)
         raise Unfinished(
-            f"{checkpoints.directory}: a checkpoint was not saved ({reason}); {kept}"
+            f"{checkpoints.directory}: a checkpoint was not saved ({reason}); {last}"
         ) from None
 
 

@@ -3,6 +3,7 @@
 What is computed lives in step.py and the objective, what is told in report.py; this file puts them in order.
 """
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator
@@ -53,6 +54,7 @@ class Loop:
             jax.set_mesh(self.trainer.mesh),
             checkpoint.manager(self.directory / "checkpoints", *keep) as self.checkpoints,
             self.processes.ending_together(),  # before the manager waits for what others have to save
+            self.on_disk(),
         ):
             with self.guardian.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
@@ -69,6 +71,15 @@ class Loop:
                 return stop.code
             self.finish(step, state.params)
             return 0
+
+    @contextlib.contextmanager
+    def on_disk(self):
+        """What cannot be written, as on a full disk, ends the run in a line."""
+        try:
+            yield
+        except OSError as error:
+            place, last = error.filename or self.directory, stored.last(self.checkpoints.directory)
+            raise Unfinished(f"{place}: {error.strerror or error}; {last}") from None
 
     def restore(self, step: int | None):
         """(step, state) of the checkpoint at `step`, or of the start."""
@@ -92,9 +103,8 @@ class Loop:
         try:
             return fingerprint.read(self.trainer.fingerprint, items, self.trainer.mesh)
         except (FloatingPointError, Unfinished) as error:
-            good = stored.newest(self.checkpoints.directory)
-            kept = "nothing is saved yet" if good is None else f"the last checkpoint is step {good}"
-            raise type(error)(f"step {step}: {error}; {kept}") from None
+            last = stored.last(self.checkpoints.directory)
+            raise type(error)(f"step {step}: {error}; {last}") from None
 
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; reports are fetched one dispatch late."""
@@ -203,9 +213,8 @@ class Loop:
         except BadInput as error:
             if self.processes.is_alone:
                 self.checkpoints.wait_until_finished()  # what is being saved is older than the change
-            newest = stored.newest(self.directory / "checkpoints")
-            last = "none" if newest is None else f"at step {newest}"
-            raise BadInput(f"{error}; the last checkpoint is {last}") from None
+            last = stored.last(self.checkpoints.directory)
+            raise BadInput(f"{error}; {last}") from None
 
     def finish(self, step: int, params) -> None:
         """The last evaluation, and the summary."""

@@ -46,7 +46,8 @@ class Reporter:
         self.bar.close()
         for file in (self.board, self.lines):
             if file:
-                file.close()
+                with contextlib.suppress(OSError):  # a full disk has been told already
+                    file.close()
 
     def start(self, step: int) -> None:
         """Opens the files once the state of `step` is there; what they say of later steps goes."""
@@ -118,7 +119,12 @@ class Reporter:
         if code == runtime.INTERRUPTED:
             state, reason = "interrupted", "before it was saved"
         with self.lock, contextlib.suppress(OSError):
-            self.status(state, error=reason[:500])
+            try:
+                self.status(state, error=reason[:500])
+            except OSError:
+                last = stored.newest(self.workdir / "checkpoints")
+                told = {"state": state, "last_checkpoint": last, "error": reason[:500]}
+                files.mark_status(self.workdir, **told)
             if self.board:
                 self.board.flush()
 

@@ -1,6 +1,7 @@
 """Checkpoints on the disk: what is damaged is found and named, and what is older is used."""
 
 import json
+import resource
 import shutil
 
 import jax
@@ -167,7 +168,7 @@ def test_a_save_that_fails_names_the_last_good_step(run, kept):
         checkpoint.save(checkpoints, 11, state, leaves, "")
         checkpoints.wait_until_finished()
         shutil.rmtree(run / "checkpoints/11")
-        with pytest.raises(Unfinished, match="11 has gone.*the last good one is step 9"):
+        with pytest.raises(Unfinished, match="11 has gone.*the last checkpoint is step 9"):
             checkpoint.save(checkpoints, 13, state, leaves, "")
 
 
@@ -182,3 +183,22 @@ def test_save_keeps_the_run_readable(tmp_path):
     *_, params = make_run(tmp_path / "run")
     save(tmp_path / "run", 9, params)
     assert found(tmp_path / "run").step == 9
+
+
+def test_errors_of_a_save_are_one_line(run, kept, capfd):
+    """Orbax's threads print stacks, the main thread is told: here, that a file may not grow."""
+    state = checkpoint.State(11, kept[2], {"count": np.int32(11)})
+    leaves = stored.fingerprints(stored.items(state))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with (
+        pytest.raises(Unfinished, match="a checkpoint was not saved .*last checkpoint is step 9"),
+        checkpoint.manager(run / "checkpoints", keep=3) as checkpoints,
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        try:
+            checkpoint.save(checkpoints, 11, state, leaves, "")
+            checkpoint.finish(checkpoints)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "Traceback" not in capfd.readouterr().err
+    assert found(run) == (9, {})

@@ -100,7 +100,7 @@ def test_a_run_whose_data_change_ends(made, tmp_path, monkeypatch, capsys, key):
     assert main(["pretrain", *made.arguments("--workdir", run, **{key: place})]) == 2
     line = capsys.readouterr().err.strip()
     assert line.startswith(f"bert-jax: {place / name}: changed while it was read: ")
-    assert line.endswith("the last checkpoint is at step 3") and "\n" not in line
+    assert line.endswith("the last checkpoint is step 3") and "\n" not in line
     assert stored.newest(run / "checkpoints") == 3
     assert workdir.read_json(run / "status.json")["state"] == "failed"
 
