@@ -11,7 +11,7 @@ import pytest
 import stuck
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import checkpoint, cluster, config, guardian, pretrain, trained
+from bert_jax import cluster, config, guardian, pretrain, stored, trained
 
 DEADLINES = {"compile": 60, "step": 6, "save": 10, "evaluate": 10}  # seconds
 SLACK = 8.0  # seconds: what else a busy machine takes until the last is gone
@@ -72,7 +72,7 @@ def test_all_end_by_the_deadline(world, tmp_path, fault):
     changes = {"evaluate.every": 3} if place == "evaluate" else {}
     if place == "compile":
         changes = {"deadlines.compile": (limit := 25)}
-    before = checkpoint.newest(directory / "run/checkpoints")
+    before = stored.newest(directory / "run/checkpoints")
     arguments = command(settings, directory, **changes)
     ended = run(arguments, tmp_path, **{stuck.FAULT: fault})
     took = time.time() - stuck.when(ended[victim].errors)
