@@ -55,6 +55,11 @@ class Cluster:
     def is_alone(self) -> bool:
         return self.processes == 1
 
+    @property
+    def name(self) -> str:
+        """What it is called in messages; nothing where there is no other."""
+        return "" if self.is_alone else f"process {self.process}"
+
     def gather(self, value) -> list:
         """The JSON value of every process, in every process."""
         if self.is_alone:

@@ -17,7 +17,7 @@ Any key of a config can be set with --config.KEY=VALUE, for example --config.tra
 """
 EXIT_CODES = """exit codes:
     0  done
-    1  failed, and would again
+    1  failed: something has to be mended first
     2  bad input
    75  preempted after saving: start again
    76  another process of the run, or a device, was lost: start again

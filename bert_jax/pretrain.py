@@ -37,16 +37,18 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
 
     Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving.
     """
-    with cluster.joined(config.distributed) as processes:
-        config = runtime.start(config)
+    with (
+        cluster.joined(config.distributed) as processes,
+        Guardian(config.deadlines, processes.name) as guardian,
+    ):
+        guardian.arm("compile")
+        config = runtime.start(config)  # JAX looks for the devices of all processes
         # Where processes met is not part of the run.
         config.distributed = configs.base().distributed
         # Saved with its whole path, so that the run can be used from anywhere.
         config.store = str(Path(config.store).absolute())
         config.batches = config.batches and str(Path(config.batches).absolute())
-        name = "" if processes.is_alone else f"process {processes.process}"
-        with Guardian(config.deadlines, name) as guardian:
-            return pretrain_together(config, directory, processes, guardian)
+        return pretrain_together(config, directory, processes, guardian)
 
 
 def pretrain_together(

@@ -162,6 +162,45 @@ def test_a_terminal_interrupts_the_command_once(place):
     assert Path("heard").read_text() == "[2]"
 
 
+LOCAL = """#!/usr/bin/env bash
+echo "$1" >>starts
+case "$1 $(grep -c "$1" starts)" in
+  'pretrain 1') kill -KILL $$ ;;
+  'pretrain 2') trap 'exit 75' TERM; touch waiting; while [ ! -e go ]; do sleep 0.05; done ;;
+esac
+"""
+
+
+@pytest.fixture
+def local(place):
+    """launch/local.sh, where bert-jax is a stand-in: killed at first, then waiting for a file or a signal."""
+    shutil.copytree(ROOT / "launch", place / "launch")
+    (place / "launch/environment.sh").write_text("environment() { :; }\n")
+    (place / "bin/bert-jax").write_text(LOCAL)
+    (place / "bin/bert-jax").chmod(0o755)
+    process = subprocess.Popen(
+        ["bash", "launch/local.sh"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    )
+    wait_for("waiting")
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_local_starts_pretraining_again_and_goes_on(local):
+    Path("go").touch()
+    output, _ = local.communicate(timeout=30)
+    assert local.returncode == 0
+    assert lines("starts") == ["prepare", "pretrain", "pretrain", "evaluate", "predict"]
+    assert "+ bert-jax pretrain --config demo --workdir " in output
+
+
+def test_local_passes_a_signal_on_and_ends(local):
+    local.terminate()
+    assert local.wait(30) == 75
+    assert lines("starts") == ["prepare", "pretrain", "pretrain"]
+
+
 def test_its_command_line():
     told = subprocess.run([*AGAIN, "--help"], capture_output=True, text=True)
     assert told.returncode == 0 and told.stdout.startswith("usage: bash launch/again.sh COMMAND")

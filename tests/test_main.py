@@ -3,11 +3,13 @@
 import gzip
 import io
 import json
+import signal
 import sys
 
 import pytest
 from small import SMALL, overrides, write_corpus
 
+from bert_jax import cluster, runtime
 from bert_jax.main import main
 
 FEW_STEPS = {"phases.main.steps": 4, "log.every": 2, "checkpoint.every": 4, "evaluate.every": 0}
@@ -225,3 +227,13 @@ def test_usage_errors_are_a_line(command, capsys):
     assert main(command) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("bert-jax: ") and line.endswith("--help")
+
+
+def test_help_names_every_exit_code(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out.partition("exit codes:")[2]
+    codes = {int(line.split()[0]) for line in told.splitlines() if line[:5].strip().isdecimal()}
+    ends = {0, 1, 2, runtime.PREEMPTED, runtime.INTERRUPTED, cluster.LOST}
+    signals = {128 + number for number in (signal.SIGABRT, signal.SIGKILL, signal.SIGTERM)}
+    assert codes == ends | signals
