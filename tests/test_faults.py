@@ -26,7 +26,8 @@ def test_rows_are_replaced_and_others_stay(tmp_path):
     path, order = tmp_path / "docs/faults.md", ["one", "two"]
     good, bad = Outcome(True, "named", ""), Outcome(False, "named", "")
     for name, outcomes in [("two", [good, bad]), ("one", [good]), ("two", [good, good])]:
-        text = table.row(name, "a fault", "be named", outcomes, 3.2, 7)
+        was = table.summary(outcomes)
+        text = table.row(name, "a fault", len(outcomes), "be named", was, 3.2, 7)
         table.write(path, order, {name: text})
     rows = table.read(path)
     assert [name for name in rows if name in order] == order

@@ -11,7 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+# Not this directory, whose names are those of modules in `faults`.
+sys.path[0] = str(Path(__file__).parents[1])
 
 import processes  # noqa: E402
 

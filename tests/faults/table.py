@@ -40,14 +40,16 @@ def line(cells) -> str:
     return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
-def row(name: str, fault: str, must: str, outcomes: list, seconds: float, seed: int) -> str:
-    """outcomes: [Outcome]."""
-    good = sum(outcome.ok for outcome in outcomes)
-    kinds = Counter(outcome.kind for outcome in outcomes if outcome.ok)
-    was = f"{good} of {len(outcomes)}: " if outcomes else ""
-    was += ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+def summary(outcomes: list) -> str:
+    """How many were as they must be, and of which kinds. outcomes: [Outcome]."""
+    good = [outcome.kind for outcome in outcomes if outcome.ok]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(good).items()))
+    return f"{len(good)} of {len(outcomes)}" + (f": {kinds}" if kinds else "")
+
+
+def row(name: str, fault: str, tries: int, must: str, was: str, seconds: float, seed: int) -> str:
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    return line([name, fault, len(outcomes), must, was, round(seconds), seed, commit(), day])
+    return line([name, fault, tries, must, was, round(seconds), seed, commit(), day])
 
 
 def commit() -> str:

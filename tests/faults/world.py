@@ -42,6 +42,10 @@ class Ended(NamedTuple):
     said: str  # standard output, then standard error
 
 
+class NotRun(Exception):
+    """This machine cannot do what a fault needs."""
+
+
 class World:
     """Made once in a directory and kept there."""
 
