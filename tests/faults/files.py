@@ -14,10 +14,10 @@ ITEMS = ("params", "opt_state")
 
 
 def flip(world: World, directory: Path, draw, number: int) -> Outcome:
-    """One bit of the newest checkpoint: in any of its files, or in one chosen by its size."""
+    """One bit of the newest checkpoint: in any of its files and, in turn, in one that holds arrays."""
     run = world.half_done(directory / "run")
     place = run / "checkpoints" / str(HALF)
-    path = pick(place, draw, by_size=bool(number % 2))
+    path = pick(place, draw, arrays=bool(number % 2))
     content = bytearray(path.read_bytes())
     byte, bit = int(draw.integers(len(content))), int(draw.integers(8))
     content[byte] ^= 1 << bit
@@ -26,13 +26,12 @@ def flip(world: World, directory: Path, draw, number: int) -> Outcome:
     return resume(world, run, story, least=HALF - EVERY)
 
 
-def pick(place: Path, draw, by_size: bool) -> Path:
-    """A file that is not empty."""
-    sizes = {path: path.stat().st_size for path in sorted(place.rglob("*")) if path.is_file()}
-    paths = [path for path in sizes if sizes[path]]
-    total = sum(sizes.values())
-    weights = [sizes[path] / total for path in paths] if by_size else None
-    return paths[int(draw.choice(len(paths), p=weights))]
+def pick(place: Path, draw, arrays: bool) -> Path:
+    """A file that is not empty. Where arrays are wanted, one that restoring reads: of most there are two copies."""
+    pattern = "*/d/*" if arrays else "**/*"
+    paths = [path for path in sorted(place.glob(pattern)) if path.is_file()]
+    paths = [path for path in paths if path.stat().st_size]
+    return paths[int(draw.integers(len(paths)))]
 
 
 def damage(world: World, directory: Path, draw, number: int) -> Outcome:
@@ -83,20 +82,20 @@ def contents(place: Path) -> dict[str, bytes]:
 
 
 def truncate(world, checkpoints, step, draw):
-    path = pick(checkpoints / str(step), draw, by_size=False)
+    path = pick(checkpoints / str(step), draw, arrays=draw.random() < 0.5)
     size = int(draw.integers(path.stat().st_size))
     os.truncate(path, size)
     return f"{path.relative_to(checkpoints)} cut to {size} bytes"
 
 
 def empty(world, checkpoints, step, draw):
-    path = pick(checkpoints / str(step), draw, by_size=False)
+    path = pick(checkpoints / str(step), draw, arrays=draw.random() < 0.5)
     os.truncate(path, 0)
     return f"{path.relative_to(checkpoints)} emptied"
 
 
 def delete(world, checkpoints, step, draw):
-    path = pick(checkpoints / str(step), draw, by_size=False)
+    path = pick(checkpoints / str(step), draw, arrays=draw.random() < 0.5)
     path.unlink()
     return f"{path.relative_to(checkpoints)} deleted"
 
