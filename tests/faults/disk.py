@@ -44,7 +44,7 @@ def fill(world: World, directory: Path, draw, number: int) -> Outcome:
 
 def last_word(said: str) -> int | None:
     """The last good step as a failed run names it."""
-    found = re.findall(r"last (?:good )?checkpoint is (?:of )?step (\d+)", said)
+    found = re.findall(r"last (?:good one|checkpoint) is (?:step )?(\d+)", said)
     return int(found[-1]) if found else None
 
 
