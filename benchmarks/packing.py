@@ -123,7 +123,7 @@ def step_rates(opened, configs, steps: int) -> dict:
             places = np.arange(len(batches[number]["rows"]))
             start = time.perf_counter()
             rows = sharding.to_devices(trainer.mesh, batches[number], places, len(places))
-            run[1], _ = jax.block_until_ready(trainer.train["main"](state, rows))
+            run[1], *_ = jax.block_until_ready(trainer.train["main"](state, rows))
             seconds[kind].append(time.perf_counter() - start)
     real = {
         kind: np.mean([(batch["sequence_ids"] > 0).sum() for batch in run[2]])

@@ -139,7 +139,7 @@ def measure(trainer: Trainer, phase, rows: Iterator[dict], steps: int) -> Times:
             arrays = sharding.to_devices(mesh, next(rows), positions, phase.batch)
             jax.block_until_ready((state, arrays))
             start = time.perf_counter()
-            state, values = jax.block_until_ready(train(state, arrays))
+            state, values, _ = jax.block_until_ready(train(state, arrays))
             seconds.append(time.perf_counter() - start)
             if len(seconds) > WARM_UP:
                 tokens += float(values["fill"][0]) / steps

@@ -5,7 +5,17 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bert_jax import batch, evaluate, fingerprint, optimizer, schedule, sharding, step, stored
+from bert_jax import (
+    batch,
+    evaluate,
+    fingerprint,
+    guard,
+    optimizer,
+    schedule,
+    sharding,
+    step,
+    stored,
+)
 from bert_jax import config as configs
 from bert_jax.objectives import base
 
@@ -18,7 +28,7 @@ class Trainer(NamedTuple):
     shapes: step.State
     places: step.State
     initialize: Any  # () -> state
-    train: dict  # {phase: (state, batch) -> (state, metrics)}
+    train: dict  # {phase: (state, batch) -> (state, metrics, verdict)}
     evaluate: dict  # {phase: (params, batch) -> (metrics, terms)}
     fingerprint: Any  # {item: tree} -> what fingerprint.read makes of it
 
@@ -59,8 +69,15 @@ def compile_phases(config, mesh, objective, update, shapes, places) -> tuple[dic
         optimizer=update,
         seed=config.seed,
         summed=sharding.summed(mesh, config.gradient_dtype),
+        judge=partial(
+            guard.judge,
+            window=config.guard.window,
+            spike=config.guard.spike,
+            skip_spikes=config.guard.skip_spikes,
+        ),
     )
-    results = places, sharding.replicated(mesh)
+    everywhere = sharding.replicated(mesh)
+    results = places, everywhere, everywhere
     state = sharding.placed(shapes, places)
     programs, evaluators = {}, {}
     for phase in configs.phases(config):

@@ -18,7 +18,8 @@ from bert_jax.config_checks import listed, sources
 from bert_jax.errors import BadInput
 
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
-CHANGEABLE = ("mesh", "train", "log", "evaluate", "checkpoint", "store", "compilation_cache")
+CHANGEABLE = ("mesh", "train", "guard", "log", "evaluate", "checkpoint")
+CHANGEABLE += ("store", "compilation_cache")
 CHANGEABLE += (
     "deadlines",
     "corpus.workers",

@@ -41,6 +41,8 @@ AT_LEAST_ONE = (
     "distributed.timeout",
     "distributed.heartbeat",
     "train.micro_batches",
+    "guard.stop_after",
+    "guard.window",
     "log.every",
     "checkpoint.every",
     "checkpoint.keep",
@@ -92,6 +94,8 @@ def check(config: ConfigDict, values: dict, usual: dict) -> None:
     process = config.distributed.process >= -1
     require(process, "distributed.process", values, "expected a number from 0, or -1")
     require(config.seed < 2**32, "seed", values, "expected less than 2**32")
+    spike = config.guard.spike == 0 or config.guard.spike >= 2
+    require(spike, "guard.spike", values, "expected 0, or at least 2 deviations")
     check_modules(config)
     check_corpus(config, values)
     check_bands(config, values)

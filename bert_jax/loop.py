@@ -4,14 +4,13 @@ What is computed lives in step.py and the objective, what is told in report.py; 
 """
 
 import contextlib
-import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 
-from bert_jax import checkpoint, evaluate, facts, fingerprint, metrics, sharding, stored
+from bert_jax import checkpoint, evaluate, facts, fingerprint, guard, metrics, sharding, stored
 from bert_jax import config as configs
 from bert_jax.build import Trainer
 from bert_jax.errors import BadInput, Unfinished
@@ -46,6 +45,7 @@ class Loop:
         self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.started = time.monotonic()  # of the interval that the next report is about
+        self.row = 0  # steps in a row, up to the last one heard of, that were not finite
 
     def run(self, newest: int | None, stop) -> int:
         """Trains from the checkpoint `newest` on; the exit code."""
@@ -107,19 +107,20 @@ class Loop:
             raise type(error)(f"step {step}: {error}; {last}") from None
 
     def run_phase(self, phase, step: int, state, stop):
-        """Steps until the phase or the run ends, or a signal; reports are fetched one dispatch late."""
+        """Steps until the phase or the run ends, or a signal; verdicts and reports are fetched one dispatch late."""
         train, stopped = self.trainer.train[phase.name], False
-        sums, due, self.started = None, None, time.monotonic()
+        sums, due, before, self.started = None, None, None, time.monotonic()
         self.guardian.arm("compile")  # the first step, which may have to wait for an index of rows
         for rows in self.batches(phase, step):
-            state, values = train(state, rows)
+            state, values, verdict = train(state, rows)
             step += 1
+            if before is not None:
+                # At most two steps in flight: a signal is answered soon, and batches do not pile up.
+                self.heed(step - 2, before, state.params)
+            before = verdict
             if due:
                 self.report(*due)
                 due = None
-            if sums is not None:
-                # At most two steps in flight: a signal is answered soon, and batches do not pile up.
-                jax.block_until_ready(sums)
             sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
             # Asked once a step: a signal that comes later is answered after the next one, saved like this one.
@@ -130,10 +131,12 @@ class Loop:
             saves = last or is_due(step, self.config.checkpoint.every)
             evaluates = is_due(step, self.config.evaluate.every) and step < self.phases[-1].last
             if due and (saves or evaluates):
-                # Reported first: a loss that is not finite is neither saved nor evaluated.
+                self.heed(step - 1, before, state.params)
+                before = None
                 self.report(*due)
                 due = None
-            if saves:
+            # In a row of steps that were not finite, parameters may be what is wrong: an older checkpoint is better.
+            if last or (saves and not self.row):
                 self.save(step, state)
             elif self.trainer.mesh.size > 1 and is_due(step, self.config.checkpoint.compare):
                 self.fingerprints(step, state)
@@ -151,17 +154,36 @@ class Loop:
         for arrays in self.data.train(phase, step, phase.last, positions):
             yield sharding.to_devices(mesh, arrays, positions, phase.batch)
 
+    def heed(self, step: int, verdict: guard.Verdict, params) -> None:
+        """Tells what was wrong with the step of this index, and stops the run after too many in a row."""
+        verdict = jax.device_get(verdict)
+        if text := guard.describe(step, verdict):
+            self.reporter.log(text)
+        self.row = int(verdict.row)
+        if self.row < self.config.guard.stop_after:
+            return
+        first = step - self.row + 1
+        broken = "".join(f"; {name} is not finite itself" for name in self.not_finite(params))
+        command = f"bert-jax inspect --config {self.directory / 'config.json'} --step {first}"
+        raise FloatingPointError(
+            f"steps {first} to {step}: {guard.reason(verdict)}, {self.row} in a row (config.guard.stop_after){broken};"
+            f" the first batch of them: {command}"
+        )
+
+    def not_finite(self, params) -> list[str]:
+        """The names of the parameters with numbers that are not finite."""
+        find = jax.jit(guard.not_finite, out_shardings=sharding.replicated(self.trainer.mesh))
+        flags = jax.tree.leaves_with_path(jax.device_get(find(params)))
+        return [sharding.path_name(path) for path, flag in flags if flag]
+
     def report(self, phase, step: int, sums) -> None:
-        """One line of training metrics: means since the line before. Stops the run where the loss is not finite."""
+        """One line of training metrics: means over the steps since the line before that were applied."""
         self.check_data()
         checkpoint.check(self.checkpoints)
         sums = jax.device_get(sums)
         now = time.monotonic()
         seconds, self.started = now - self.started, now
         values = metrics.means(sums)
-        for name in ("loss", "gradient_norm"):
-            if not math.isfinite(values[name]):
-                raise FloatingPointError(f"the {name} became {values[name]} by step {step}")
         steps = sums["loss"][1]
         flops = facts.step_flops(self.config, self.data.vocabulary.size, phase) * steps
         devices = self.trainer.mesh.devices.flatten()

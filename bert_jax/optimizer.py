@@ -5,15 +5,25 @@ import jax.numpy as jnp
 import optax
 
 
-def make(config, rate) -> optax.GradientTransformation:
-    """The optimizer of `config.optimizer` with a learning rate that is a function of the step."""
+def make(config, rate) -> optax.GradientTransformationExtraArgs:
+    """The optimizer of `config.optimizer` with a learning rate that is a function of the `step` that `update` takes."""
     scale = {"adam": adam, "adafactor": adafactor}[config.name]
     return optax.chain(
         optax.clip_by_global_norm(config.clip) if config.clip else optax.identity(),
         scale(config),
         optax.add_decayed_weights(config.weight_decay, decayed),
-        optax.scale_by_learning_rate(rate),
+        scale_by_rate(rate),
     )
+
+
+def scale_by_rate(rate) -> optax.GradientTransformationExtraArgs:
+    """Down the gradient at the rate of the run's step; Optax would count updates, which skipped steps are none of."""
+
+    def update(updates, state, params=None, *, step, **_):
+        size = -rate(step)
+        return jax.tree.map(lambda u: jnp.asarray(size, u.dtype) * u, updates), state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
 def adam(config) -> optax.GradientTransformation:

@@ -186,6 +186,8 @@ def compare(loss: float, least: float, largest: float) -> str:
 
 def is_shown(key: str, value) -> bool:
     """Whether a number is in the line for people; metrics.jsonl has all."""
+    if key in ("skipped", "spikes"):
+        return value > 0
     known = key in ("loss", "tokens_per_second") or key.endswith(("_loss", "_accuracy"))
     return known and value is not None
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax import hash
+from bert_jax import guard, hash
 
 
 class State(NamedTuple):
@@ -17,20 +17,31 @@ class State(NamedTuple):
 
     step: jax.Array  # int32[], steps done
     params: Any
-    opt_state: Any
+    opt_state: guard.Guarded
 
 
 def init(objective, optimizer, seed: int, batch) -> State:
     """The state before the first step."""
     params = objective.init(jax.random.key(seed), batch)
-    return State(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+    return State(jnp.zeros((), jnp.int32), params, guard.guarded(optimizer.init(params)))
 
 
-def train(state: State, batch, *, objective, optimizer, seed: int, micro_batches: int, summed=None):
-    """(state, batch) -> (state, {name: (sum, weight)}); the gradient is exactly the whole batch's.
+def train(
+    state: State,
+    batch,
+    *,
+    objective,
+    optimizer,
+    seed: int,
+    micro_batches: int,
+    summed=None,
+    judge=guard.judge,
+):
+    """(state, batch) -> (state, {name: (sum, weight)}, verdict); the gradient is exactly the whole batch's.
 
     `summed` makes of a function that sums over rows, `function(batch, *others)`, one that adds up what each device
-    makes of its own rows (`sharding.summed`); without it that is left to the compiler.
+    makes of its own rows (`sharding.summed`); without it that is left to the compiler. `judge` says whether the step is
+    applied: if not, nothing changes but the number of the step, and its metrics weigh nothing.
     """
     key = hash.fold(jnp.uint32(hash.key(seed)), state.step.astype(jnp.uint32))
 
@@ -43,13 +54,26 @@ def train(state: State, batch, *, objective, optimizer, seed: int, micro_batches
 
     sums = summed(sums) if summed else sums
     (loss, metrics), gradients = sums(batch, state.params, objective.weights(batch), key)
-    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
+    gradient_norm = optax.tree.norm(gradients)
+    guarded = state.opt_state
+    verdict, band = judge(guarded, loss, gradient_norm)
+
+    def apply(params, inner):
+        updates, inner = optimizer.update(gradients, inner, params, step=state.step)
+        return optax.apply_updates(params, updates), inner
+
+    # A choice between two programs: to choose between two results would hold both, and round otherwise than before.
+    before = state.params, guarded.inner
+    params, inner = jax.lax.cond(verdict.is_applied, apply, lambda *same: same, *before)
     metrics["loss"] = loss, 1.0
-    metrics["gradient_norm"] = optax.tree.norm(gradients), 1.0
+    metrics["gradient_norm"] = gradient_norm, 1.0
     metrics["fill"] = fill(batch)
     metrics = jax.tree.map(jnp.float32, metrics)
-    return State(state.step + 1, params, opt_state), metrics
+    metrics = guard.choose(verdict.is_applied, metrics, jax.tree.map(jnp.zeros_like, metrics))
+    metrics["skipped"] = 1.0 - jnp.float32(verdict.is_applied), jnp.float32(1.0)
+    metrics["spikes"] = jnp.float32(verdict.is_spike), jnp.float32(1.0)
+    opt_state = guard.Guarded(inner, band, verdict.row)
+    return State(state.step + 1, params, opt_state), metrics, verdict
 
 
 def over_micro_batches(function, batch, count: int):

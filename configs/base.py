@@ -136,6 +136,16 @@ def get_config() -> ConfigDict:
     # most of the memory of long rows); full (whole blocks, a third more work)
     config.train.remat = "none"
 
+    # A step whose loss or gradient is not finite is never applied, see README
+    config.guard = ConfigDict()
+    config.guard.stop_after = 10  # such steps in a row after which the run stops
+    config.guard.window = (
+        100  # steps, about, whose losses make the band; before as many nothing is a spike
+    )
+    # A loss is a spike, and logged, as many mean deviations above the mean of the band; 0: none is
+    config.guard.spike = 8.0
+    config.guard.skip_spikes = False  # do not apply them either
+
     config.log = ConfigDict()
     config.log.every = 100  # steps
 

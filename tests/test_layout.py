@@ -15,6 +15,7 @@ FILES = sorted([*ROOT.glob("bert_jax/**/*.py"), *ROOT.glob("configs/**/*.py")])
 MODEL = ("flax", "jax", "numpy", "bert_jax.axes", "bert_jax.hash", "bert_jax.errors")
 MODEL += ("bert_jax.models",)
 STEP = ("jax", "numpy", "optax", "bert_jax.axes", "bert_jax.hash", "bert_jax.errors")
+STEP += ("bert_jax.guard",)
 DATA = ("numpy", "ml_collections", "tensorflow", "tensorflow_datasets", "bert_jax.data")
 DATA += ("bert_jax.tokenizer", "bert_jax.tokenizers", "bert_jax.batch", "bert_jax.hash")
 DATA += ("bert_jax.errors", "bert_jax.whole")
@@ -39,6 +40,7 @@ ALLOWED = {
     "bert_jax/metrics.py": STEP,
     "bert_jax/sharding.py": STEP,
     "bert_jax/optimizer.py": STEP,
+    "bert_jax/guard.py": ("jax",),
     "bert_jax/schedule.py": STEP,
     "bert_jax/batch.py": STEP,
     "bert_jax/axes.py": ("jax",),

@@ -17,8 +17,8 @@ def constant_rate(step):
 def updates_of(settings, params, gradients):
     chain = optimizer.make(settings, constant_rate)
     state = chain.init(params)
-    for gradient in gradients:
-        updates, state = chain.update(gradient, state, params)
+    for number, gradient in enumerate(gradients):
+        updates, state = chain.update(gradient, state, params, step=number)
         params = jax.tree.map(lambda p, u: p + u, params, updates)
     return params
 
@@ -75,7 +75,7 @@ def test_learns_one_batch_by_heart(name):
     def update(params, state):
         differentiate = jax.value_and_grad(objective.loss, has_aux=True)
         (value, _), gradients = differentiate(params, batch, totals, 0, train=False)
-        updates, state = chain.update(gradients, state, params)
+        updates, state = chain.update(gradients, state, params, step=0)
         return jax.tree.map(lambda p, u: p + u, params, updates), state, value
 
     state, losses = chain.init(params), []
@@ -122,7 +122,7 @@ def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
 def test_checkpoints_keep_the_moments_dtype(tmp_path):
     settings = small_config("optimizer.moment_dtype=bfloat16").optimizer
     chain, params = optimizer.make(settings, constant_rate), small_params(small_objective())
-    _, opt_state = chain.update(params, chain.init(params), params)
+    _, opt_state = chain.update(params, chain.init(params), params, step=0)
     state = step.State(jax.numpy.int32(1), params, opt_state)
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
     with checkpoint.manager(tmp_path) as checkpoints:
@@ -149,7 +149,7 @@ def test_a_bfloat16_moment_learns_as_float32_does():
         function = jax.jit(function)
         state, losses = step.init(objective, chain, 3, batch), []
         for _ in range(20):
-            state, values = function(state, batch)
+            state, values, _ = function(state, batch)
             losses.append(float(values["loss"][0]))
         return np.array(losses)
 

@@ -15,7 +15,7 @@ import transformers_bert
 from texts import PROSE
 from transformers_bert import within
 
-from bert_jax import optimizer, schedule, step, tokenizer, trained
+from bert_jax import guard, optimizer, schedule, step, tokenizer, trained
 from bert_jax.data.sources import pydocs
 from bert_jax.objectives import base
 
@@ -229,13 +229,13 @@ def test_a_run_has_the_losses_of_one_in_pytorch(theirs, tmp_path):
     params = jax.tree.map(jnp.array, transformers_bert.params_of(tensors))
     objective = base.make(config, vocabulary)
     update = optimizer.make(config.optimizer, schedule.make("linear", **RATE))
-    state = step.State(jnp.int32(0), params, update.init(params))
+    state = step.State(jnp.int32(0), params, guard.guarded(update.init(params)))
     train = jax.jit(
         partial(step.train, objective=objective, optimizer=update, seed=0, micro_batches=1)
     )
     losses, moments = [], {}
     for number, batch in enumerate(batches):
-        state, metrics = train(state, batch)
+        state, metrics, _ = train(state, batch)
         found = theirs.evaluate(model, batch_of_theirs(batch))
         theirs.optimize(tensors, within(found, "gradient/"), moments, theirs.rate(number, **RATE))
         losses.append((metrics["loss"][0], found["loss"]))

@@ -16,7 +16,7 @@ import processes
 import pytest
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import config, evaluate, loop, pretrain, status, trained, workdir
+from bert_jax import batch, config, evaluate, feed, loop, main, pretrain, status, trained, workdir
 from bert_jax.errors import BadInput
 
 
@@ -293,10 +293,56 @@ def test_another_store_is_refused(world, tmp_path):
 def test_a_loss_that_is_not_finite_ends_the_run(world, tmp_path):
     settings, _ = world
     broken = load(settings, **{"optimizer.learning_rate": 1e30, "optimizer.clip": 0})
-    with pytest.raises(FloatingPointError, match="the loss became nan by step"):
+    with pytest.raises(FloatingPointError, match="the loss is nan, 10 in a row"):
         pretrain.pretrain(broken, tmp_path / "run")
     assert status.status(tmp_path / "run")["state"] == "failed"
     assert not list(tmp_path.glob("run/checkpoints/[0-9]*"))
+
+
+def spoil(monkeypatch, bad):
+    """From now on the batches of these steps have a NaN among their weights; {step: SHA-256 before} of what is read."""
+    made, digests = feed.StoreFeed.train, {}
+
+    def train(self, phase, first, last, positions=None):
+        for step, arrays in enumerate(made(self, phase, first, last, positions), first):
+            digests[step] = batch.digest(arrays)
+            if step in bad:
+                weights = arrays["masked_weights"].copy()
+                weights[3, 0] = np.nan
+                arrays = arrays | {"masked_weights": weights}
+            yield arrays
+
+    monkeypatch.setattr(feed.StoreFeed, "train", train)
+    return digests
+
+
+def test_bad_batches_are_skipped_and_counted_and_named(world, tmp_path, monkeypatch, capsys):
+    settings, _ = world
+    with monkeypatch.context() as patched:
+        digests = spoil(patched, {2, 9, 10, *range(15, 20)})
+        # A stop in the midst of the row, which goes on counting.
+        thread = signal_after(tmp_path / "run", 15, signal.SIGTERM)
+        config = load(settings, **{"guard.stop_after": 5, "checkpoint.every": 5})
+        assert pretrain.pretrain(config, tmp_path / "run") == 75
+        thread.join()
+        assert 15 < status.status(tmp_path / "run")["last_checkpoint"] < 20
+        with pytest.raises(FloatingPointError) as failure:
+            pretrain.pretrain(config, tmp_path / "run")
+    said = capsys.readouterr().out
+    assert "step 2: the loss is nan; skipped\n" in said
+    assert "step 10: the loss is nan; skipped (2 in a row)\n" in said
+    command = f"bert-jax inspect --config {tmp_path / 'run/config.json'} --step 15"
+    reason = "steps 15 to 19: the loss is nan, 5 in a row (config.guard.stop_after); the first batch of them: "
+    assert str(failure.value) == reason + command
+    skipped = {line["step"]: line["skipped"] for line in lines(tmp_path / "run")}
+    assert skipped[5] == skipped[10] == 0.2
+    assert np.isfinite([line["loss"] for line in lines(tmp_path / "run")[:3]]).all()
+    assert not (tmp_path / "run/checkpoints/20").exists()
+    assert not (
+        tmp_path / "run/checkpoints/10"
+    ).exists()  # in a row: what is wrong is not known yet
+    assert main.main(command.split()[1:]) == 0
+    assert f"sha256 {digests[15]}" in capsys.readouterr().out
 
 
 def test_evaluate_gives_the_runs_last_numbers(world):
