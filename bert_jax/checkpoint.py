@@ -49,7 +49,10 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0):
 
 @contextlib.contextmanager
 def quiet():
-    """Within it what Orbax's threads raise is not printed, stack by stack: the main thread is told, and says a line."""
+    """Within it what Orbax's threads raise is not printed, stack by stack: the main thread is told, and says a line.
+
+    After an error they may still raise more, so it stays quiet.
+    """
 
     def is_news(record) -> bool:
         return not record.exc_info
@@ -61,11 +64,9 @@ def quiet():
     logger, before = logging.getLogger("absl"), sys.unraisablehook
     logger.addFilter(is_news)
     sys.unraisablehook = unraisable
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_news)
-        sys.unraisablehook = before
+    yield
+    logger.removeFilter(is_news)
+    sys.unraisablehook = before
 
 
 def set_aside(directory: Path, steps: Iterable[int]) -> list[Path]:
