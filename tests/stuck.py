@@ -1,5 +1,5 @@
 """As a program: `bert-jax`, to which something happens in one process of a run, at a place and time that a test names:
-it is killed, fails or gets stuck."""
+it is killed or gets stuck."""
 
 import os
 import re
@@ -23,10 +23,6 @@ PLACES = {
 TOLD = "the fault of this test, at "  # on stderr, and then the time
 
 
-def fail():
-    raise RuntimeError("the fault of this test")
-
-
 def send(number):
     os.kill(os.getpid(), number)
     time.sleep(1000)
@@ -35,7 +31,6 @@ def send(number):
 WHAT = {
     "kill": lambda: send(signal.SIGKILL),
     "stop": lambda: send(signal.SIGSTOP),
-    "raise": fail,
     "sleep": lambda: time.sleep(1000),
     # A call of C that keeps Python's lock to the end of time.
     "hold": lambda: re.match("(a+)+$", "a" * 60 + "b"),

@@ -1,4 +1,4 @@
-"""One of two real processes is killed, fails or gets stuck: both are gone by the deadline, each with a reason, and the
+"""One of two real processes is killed or gets stuck: both are gone by the deadline, each with a reason, and the
 next start goes on."""
 
 import json
@@ -19,11 +19,8 @@ STEPS = 80  # every start does a few
 FAULTS = [
     "1:step:4:kill",
     "0:step:4:kill",
-    "1:step:4:raise",
-    "0:step:4:raise",
     "1:step:4:stop",
     "0:step:4:stop",
-    "1:step:4:sleep",
     "0:step:4:sleep",
     "1:step:4:hold",
     "1:compile:0:sleep",
@@ -78,15 +75,11 @@ def test_all_end_by_the_deadline(world, tmp_path, fault):
     took = time.time() - stuck.when(ended[victim].errors)
     assert took < limit + guardian.MOMENT + SLACK, ended
     codes = ended[victim].code, ended[1 - victim].code
-    print(fault, codes, f"{took:.1f} s")
-    if what == "raise":
-        assert codes == (1, 1), ended
-    else:
-        # By its own deadline, or before that by JAX, because the other is gone.
-        assert codes[0] in {-9, -6} and codes[1] in {-9, -6, cluster.LOST}, ended
+    # By its own deadline, or before that by JAX, because the other is gone.
+    assert codes[0] in {-9, -6} and codes[1] in {-9, -6, cluster.LOST}, ended
     said = [ended[number].errors for number in (victim, 1 - victim)]
     assert said[1].strip(), "the other says nothing"
-    if what not in ("kill", "raise"):
+    if what != "kill":
         assert "tests/stuck.py" in said[0] and "in faulty" in said[0], "no stack of what is stuck"
     if before and place != "compile":
         assert f"resumed from step {before}" in ended[0].output
