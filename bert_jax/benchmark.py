@@ -51,8 +51,6 @@ def benchmark(
     chosen = choose_phases(config, phase)
     mesh = make_mesh(config, chosen)
     feed = open_feed(config) if config.batches else None
-    if feed and config.store_hashes:
-        feed.check_hashes()
     vocabulary = feed.vocabulary if feed else likely_vocabulary(config, tell)
     # Of the store on each host, if there is one.
     known = {f"vocabulary, {name}": value for name, value in vocabulary._asdict().items()}

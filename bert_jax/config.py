@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax import config_checks
+from bert_jax import config_checks, regular
 from bert_jax.config_checks import listed, sources
 from bert_jax.errors import BadInput
 
@@ -121,7 +121,7 @@ def execute(path: Path) -> ConfigDict:
         place = f"{path}:{lines[-1]}" if lines else str(path)
         # ConfigDict goes on with the whole config.
         reason = str(error).partition(" and cannot be added")[0].strip("'\"").splitlines()[:1]
-        raise BadInput(f"{place}: {type(error).__name__}: {''.join(reason)}") from None
+        raise BadInput(f"{place}: {type(error).__name__}: {''.join(reason)[:300]}") from None
 
 
 def base() -> ConfigDict:
@@ -131,8 +131,8 @@ def base() -> ConfigDict:
 def read(path: Path) -> ConfigDict:
     """A config that `save` wrote. It is data: nothing in it is executed."""
     try:
-        values = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
+        values = json.loads(regular.text(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not a readable config ({error})") from None
     config = base()
     try:
@@ -143,7 +143,7 @@ def read(path: Path) -> ConfigDict:
         )
         for key, value in flatten(values).items():
             assign(config, key, tuple(value) if isinstance(value, list) else value)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise BadInput(f"{path}: not a config ({error})") from None
     own = Path(path).absolute().parent / "tokenizer" / Path(config.tokenizer.path).name
     if config.tokenizer.path and not os.path.exists(config.tokenizer.path) and own.is_file():

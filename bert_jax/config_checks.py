@@ -70,6 +70,7 @@ NOT_NEGATIVE = (
     "filter.line_characters",
     "filter.repeats",
 )
+LARGEST = 1e300  # of numbers in a tuple; NaN is not less
 FORMATS = ("lines", "files", "wiki", "jsonl")
 MAIN = "phases.main."
 
@@ -164,13 +165,13 @@ def check_corpus(config: ConfigDict, values: dict) -> None:
 
 
 def check_bands(config: ConfigDict, values: dict) -> None:
-    numbers = all(type(number) in (int, float) for number in config.bands)
-    steps, least, largest = config.bands[::3], config.bands[1::3], config.bands[2::3]
-    rising = list(steps) == sorted(set(steps)) and all(
-        a <= b for a, b in zip(least, largest, strict=False)
-    )
     hint = "expected rising steps, each with the least and largest normal loss"
-    require(numbers and len(config.bands) % 3 == 0 and rising, "bands", values, hint)
+    numbers = all(type(x) in (int, float) and abs(x) < LARGEST for x in config.bands)
+    require(numbers and len(config.bands) % 3 == 0, "bands", values, hint)
+    steps, least, largest = config.bands[::3], config.bands[1::3], config.bands[2::3]
+    rising = list(steps) == sorted(set(steps))
+    rising &= all(a <= b for a, b in zip(least, largest, strict=True))
+    require(rising, "bands", values, hint)
 
 
 def check_model(config: ConfigDict, values: dict) -> None:
@@ -198,7 +199,8 @@ def check_train(config: ConfigDict, values: dict) -> None:
 
 def check_phases(config: ConfigDict, values: dict) -> None:
     order = config.phase_order
-    named = order and len(set(order)) == len(order) and set(order) == set(config.phases)
+    named = order and all(isinstance(name, str) for name in order)
+    named = named and len(set(order)) == len(order) and set(order) == set(config.phases)
     hint = f"expected the keys of phases, each once: {tuple(sorted(config.phases))}"
     require(named, "phase_order", values, hint)
     for name in order:

@@ -34,8 +34,8 @@ from bert_jax.saved import Saved
 
 
 def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | SavedFeed":
-    """What a config reads, as it is there; with a step, all that a run needs from this step on, or BadInput: a store
-    is prepared if it is missing."""
+    """What a config reads, as it is there, its hashes checked if the config says so; with a step, all that a run needs
+    from this step on, or BadInput: a store is prepared if it is missing, and hashes are left to the run."""
     if config.batches:
         feed = SavedFeed(config, saved.open_saved(config.batches))
         feed.check_config()
@@ -45,6 +45,8 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
         feed = StoreFeed(config, prepared(config))
     if step is not None:
         feed.check(step)
+    elif config.store_hashes:
+        feed.check_hashes()
     return feed
 
 

@@ -44,6 +44,7 @@ def import_model(
     settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
     values = model.facts | {
         "run": workdir.new_run(),
+        "tokenizer": model.tokenizer.fingerprint,
         "parameters": metrics.count(model.params, model.vocabulary.size),
         "encoder_parameters": metrics.count(
             {"encoder": model.params["encoder"]}, model.vocabulary.size

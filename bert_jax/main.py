@@ -129,7 +129,8 @@ def parser() -> argparse.ArgumentParser:
         needed | dict(type=Path, help="directory of a run, or of another program's model"),
     )
     top_pieces = "--top", dict(type=positive, default=5, help="candidates a mask")
-    store = "--store", needed | dict(type=Path, help="directory of a token store")
+    store = "--store", dict(type=Path, help="directory of a token store")
+    of_run_files = "--workdir", dict(type=Path, help="directory of a run")
     source = "--source", needed | dict(type=Path, help="directory of a model of another program")
     of_run = "--config", dict(help="config of the run to come; base where it is left out")
     words = "--add-words", dict(type=Path, metavar="FILE", help="new words, one a line")
@@ -154,7 +155,7 @@ def parser() -> argparse.ArgumentParser:
     add(benchmark_command, config, of_phase, batches, timed, as_json)
     add(status_command, run, as_json)
     add(evaluate_command, measured, models, on_text, as_json)
-    add(verify_command, store, as_json)
+    add(verify_command, store, of_run_files, as_json)
     add(import_command, source, run, of_run, words, as_json)
     add(export_command, run, output, form, name, licence, data, language, as_json)
     add(predict_command, model, top_pieces, texts, as_json)
@@ -235,11 +236,16 @@ def prepare_command(options, overrides) -> int:
 
 
 def verify_command(options, overrides) -> int:
-    """Say all that is wrong with a store."""
+    """Say all that is wrong with a store, or with a run."""
     refuse(overrides)
-    from bert_jax import verify
+    if bool(options.store) == bool(options.workdir):
+        raise BadInput("verify: expected --store or --workdir")
+    from bert_jax import verify, verify_workdir
 
-    values = verify.verify(options.store, tell)
+    if options.store:
+        values = verify.verify(options.store, tell)
+    else:
+        values = verify_workdir.verify_workdir(options.workdir)
     show(options, values, "\n".join(verify.describe(values)))
     return 0 if values["sound"] else 1
 

@@ -32,6 +32,10 @@ def fill(run, text: str, top: int) -> dict:
 
 def encode(run, text: str) -> dict:
     """One row, [CLS] text [SEP], whose masked positions are those of its masks."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # an argument whose bytes are no UTF-8
+        raise BadInput(f"{text[:40]!r}: not UTF-8") from None
     ids = run.tokenizer.encode_with_masks(text)
     ids = [run.vocabulary.cls, *ids, run.vocabulary.sep]
     masked = [place for place, id in enumerate(ids) if id == run.vocabulary.mask]

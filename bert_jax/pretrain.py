@@ -18,6 +18,7 @@ from bert_jax import (
     resume,
     runtime,
     stored,
+    tokenizer,
     trained,
     workdir,
 )
@@ -172,7 +173,9 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
     """What a workdir holds before the first step, and the head of the log."""
     configs.save(config, directory / "config.json")
     shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
-    values = {"run": workdir.new_run()} | facts.facts(config, data, trainer)
+    words = tokenizer.load(directory / "tokenizer")
+    values = {"run": workdir.new_run(), "tokenizer": words.fingerprint}
+    values |= facts.facts(config, data, trainer)
     if (directory / "run.json").is_file():
         before = workdir.read_json(directory / "run.json")
         values |= {key: before[key] for key in ("run", "imported", "fresh") if key in before}

@@ -13,7 +13,7 @@ import numpy as np
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
-from bert_jax import runtime, stored
+from bert_jax import regular, runtime, stored
 from bert_jax import workdir as files
 from bert_jax.errors import BadInput
 
@@ -206,7 +206,7 @@ def duration(seconds: float) -> str:
 def read_lines(path: Path) -> list[dict]:
     """The whole lines of metrics.jsonl; a kill can cut the last one off."""
     lines = []
-    for text in path.read_text().splitlines():
+    for text in regular.text(path).splitlines():
         try:
             line = json.loads(text)
         except ValueError:

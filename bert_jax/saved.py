@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax import batch
+from bert_jax import batch, regular
 from bert_jax import config as configs
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
@@ -84,7 +84,7 @@ def open_saved(directory: str | Path, *, hashes: bool = False) -> Saved:
 def read_manifest(directory: Path) -> dict:
     path = directory / "manifest.json"
     try:
-        manifest = json.loads(path.read_text())
+        manifest = json.loads(regular.text(path))
     except (FileNotFoundError, NotADirectoryError):
         hint = "bert-jax inspect --steps A:B --save DIR writes them"
         raise BadInput(f"{directory}: no saved batches (no manifest.json); {hint}") from None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_jax import regular
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import library, sentencepiece, wordpiece
 from bert_jax.tokenizers.special import SPECIAL, literal
@@ -126,14 +127,14 @@ def load(directory: str | Path) -> Tokenizer:
     """The tokenizer that `save` wrote."""
     path = Path(directory) / "settings.json"
     try:
-        settings = json.loads(path.read_text())
+        settings = json.loads(regular.text(path))
         kind = settings["kind"]
         if kind not in SAVED:
             raise BadInput(f"{path}: kind {kind!r}, expected one of {', '.join(SAVED)}")
         return Tokenizer(SAVED[kind].read(Path(directory), settings))
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; not a saved tokenizer") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInput(f"{path}: not a saved tokenizer ({error})") from None
 
 

@@ -48,10 +48,15 @@ def open_run(directory: Path, overrides: list[str] = (), restore=stored.restore_
             raise BadInput(f"{directory}: not a run (no {name})")
     settings = runtime.start(config.load(str(directory / "config.json"), overrides))
     facts = workdir.read_json(directory / "run.json")
-    vocabulary = base.Vocabulary(**facts["vocabulary"])
+    words = tokenizer.load(directory / "tokenizer")
+    vocabulary = base.Vocabulary(words.size, **words.special)
+    # An altered piece would be as wrong as an altered parameter.
+    known = {"vocabulary": vocabulary._asdict(), "tokenizer": words.fingerprint}
+    for key in known:
+        if facts.get(key, known[key]) != known[key]:
+            raise BadInput(f"{directory / 'run.json'}: {key}: not that of {directory}/tokenizer")
     objective = base.make(settings, vocabulary)
     step, params = restore(directory / "checkpoints", objective, facts.get("run", ""))
-    words = tokenizer.load(directory / "tokenizer")
     return Trained(settings, facts, vocabulary, words, objective, step, params)
 
 

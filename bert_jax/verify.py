@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
+from bert_jax import regular
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import index, packing, sound
 from bert_jax.data import store as stores
@@ -45,13 +46,14 @@ def verify(directory: Path, tell: Callable[[str], None]) -> dict:
 
 
 def describe(values: dict) -> list[str]:
-    """One line a problem, then a summary."""
+    """One line a problem, then a summary; of a workdir's values too."""
     lines = [f"{problem['file']}: {problem['problem']}" for problem in values["problems"]]
-    lines += [f"{name}: damaged, will be built again" for name in values["rebuilt"]]
+    lines += [f"{name}: damaged, will be built again" for name in values.get("rebuilt", [])]
     number = len(values["problems"])
     state = "sound" if values["sound"] else f"{number} problem{'s' * (number > 1)}"
     size = f"{values['files']} files of {values['bytes'] / 1e6:,.1f} MB"
-    return [*lines, f"{values['store']}: {state}, {size} in {values['seconds']:.1f} s"]
+    place = values.get("store") or values["workdir"]
+    return [*lines, f"{place}: {state}, {size} in {values['seconds']:.1f} s"]
 
 
 def check(directory: Path, tell: Callable[[str], None]) -> Iterator[Problem]:
@@ -150,8 +152,8 @@ def is_index(path: Path, tokens: int) -> bool:
 
 def is_json(path: Path) -> bool:
     try:
-        return isinstance(json.loads(path.read_text()), dict)
-    except (OSError, ValueError):
+        return isinstance(json.loads(regular.text(path)), dict)
+    except (OSError, ValueError, RecursionError):
         return False
 
 

@@ -19,6 +19,7 @@ import time
 import uuid
 from pathlib import Path
 
+from bert_jax import regular
 from bert_jax.errors import BadInput
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
@@ -90,7 +91,7 @@ def write_json(path: Path, values: dict) -> None:
 
 def read_json(path: Path) -> dict:
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(regular.text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: unreadable ({error})") from None
     if not isinstance(values, dict):

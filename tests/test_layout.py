@@ -18,10 +18,11 @@ STEP = ("jax", "numpy", "optax", "bert_jax.axes", "bert_jax.hash", "bert_jax.err
 STEP += ("bert_jax.guard",)
 DATA = ("numpy", "ml_collections", "tensorflow", "tensorflow_datasets", "bert_jax.data")
 DATA += ("bert_jax.tokenizer", "bert_jax.tokenizers", "bert_jax.batch", "bert_jax.hash")
-DATA += ("bert_jax.errors", "bert_jax.whole")
+DATA += ("bert_jax.errors", "bert_jax.regular", "bert_jax.whole")
 DATA += ("bert_jax.config", "datasketch", "absl")
-TOKENIZERS = ("numpy", "tokenizers", "sentencepiece", "bert_jax.errors", "bert_jax.tokenizers")
-CONFIG = ("ml_collections", "bert_jax.errors")
+TOKENIZERS = ("numpy", "tokenizers", "sentencepiece", "bert_jax.errors", "bert_jax.regular")
+TOKENIZERS += ("bert_jax.tokenizers",)
+CONFIG = ("ml_collections", "bert_jax.errors", "bert_jax.regular")
 WIRING = ("jax", "flax", "numpy", "optax", "orbax", "ml_collections", "tensorboardX", "tqdm")
 WIRING += ("tensorstore",)
 WIRING += ("bert_jax", "safetensors")
@@ -47,9 +48,10 @@ ALLOWED = {
     "bert_jax/program.py": ("numpy",),
     "bert_jax/hash.py": ("numpy",),
     "bert_jax/errors.py": (),
+    "bert_jax/regular.py": (),
     "bert_jax/config.py": (*CONFIG, "bert_jax.config_checks", "bert_jax.configs"),
     "bert_jax/config_checks.py": CONFIG,
-    "bert_jax/tokenizer.py": ("numpy", "bert_jax.errors", "bert_jax.tokenizers"),
+    "bert_jax/tokenizer.py": TOKENIZERS,
     "bert_jax/tokenizers/*": TOKENIZERS,
     "bert_jax/words.py": ("numpy", "bert_jax.hash", "bert_jax.tokenizer"),
     "bert_jax/*": WIRING,

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from bert_jax import regular, workdir
 from bert_jax import tokenizer as tokenizers
-from bert_jax import workdir
 from bert_jax.convert import settings as config_json
 from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
@@ -95,7 +95,7 @@ def refuse_others(directory: Path) -> None:
 def opened(path: Path):
     """The file, mapped, its header checked."""
     try:
-        return safe_open(path, framework="numpy")
+        return safe_open(regular.check(path), framework="numpy")
     except (SafetensorError, OSError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise BadInput(f"{path}: not a whole safetensors file ({reason})") from None

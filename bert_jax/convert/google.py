@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from bert_jax import regular, workdir
 from bert_jax import tokenizer as tokenizers
-from bert_jax import workdir
 from bert_jax.convert import names
 from bert_jax.convert import settings as bert_config
 from bert_jax.convert.source import Source
@@ -66,7 +66,7 @@ def find(directory: Path) -> Path:
         raise BadInput(
             f"{directory}: several checkpoints, {several}, and no file {NEWEST!r} that names one"
         )
-    text = newest.read_text(encoding="utf-8", errors="replace")
+    text = regular.text(newest, errors="replace")
     named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
     # It may be the path on the machine that wrote it.
     chosen = [path for path in found if named and path.name == Path(named[1]).name]
@@ -82,6 +82,7 @@ class Loader:
         self.path = path
         self.errors, load_checkpoint = errors(path), import_tensorflow(path).train.load_checkpoint
         index = f"{path}.index"
+        self.check_files(index)
         self.reader = self.call(f"{index}: not readable", load_checkpoint, str(path))
         types = self.reader.get_variable_to_dtype_map()
         shapes = {
@@ -94,6 +95,14 @@ class Loader:
             if types[name].name not in FLOATS:
                 known = ", ".join(FLOATS)
                 raise BadInput(f"{path}: {name} is {types[name].name}, expected one of {known}")
+
+    def check_files(self, index: str) -> None:
+        """TensorFlow would wait for what a pipe says."""
+        for file in (Path(index), *self.path.parent.glob(f"{self.path.name}.data-*")):
+            try:
+                regular.check(file)
+            except OSError as error:
+                raise BadInput(f"{file}: not readable ({error.strerror})") from None
 
     def check_size(self, shapes: dict, types: dict) -> None:
         """A shard that is missing, cut or of another checkpoint is told before its tensors are read."""

@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax import regular
 from bert_jax.data import mapped, rows
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
@@ -140,10 +141,10 @@ class Indexes:
     def _rows_per_epoch(self, directory: Path) -> int:
         path = directory / f"{self.name}-rows.json"
         try:
-            known = json.loads(path.read_text())
+            known = json.loads(regular.text(path))
             if known == remembered(path, known["rows"]) and known["rows"] > 0:
                 return known["rows"]
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             pass  # missing or damaged: count again
         index = read(directory / f"{self.name}-epoch0.npy", self.kind)
         number = self.count(0) if index is None else len(index)
@@ -169,8 +170,8 @@ def name_weights(rules_: rows.Rules) -> str:
 def read(path: Path, kind: Kind) -> np.ndarray | None:
     """The index in a file, or None if there is no file or not a sound one."""
     try:
-        index = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError):
+        index = np.load(regular.check(path), mmap_mode="r")
+    except Exception:  # a damaged header is evaluated, and can raise anything
         return None
     shaped = index.dtype == kind.dtype and index.ndim == 2 and index.shape[1] == kind.columns
     whole = shaped and path.stat().st_size == HEADER + index.nbytes + CHECKSUM and len(index)

@@ -125,7 +125,7 @@ def keep(config) -> dict:
 
     That text was altered and has kept its size is not seen.
     """
-    store = open_or_refuse(config)
+    store = open_or_refuse(config, hashes=config.store_hashes)
     sources = []
     with contextlib.suppress(BadInput):  # a store outlives its text files
         sources = corpus.open_sources(config)
@@ -136,8 +136,14 @@ def keep(config) -> dict:
                 f"{config.store}: made from {describe_files(there)}, but config.corpus.source {source.name!r} names"
                 f" {describe_files(now)} now; prepare into a new directory"
             )
-    numbers = json.loads((store.path / "report.json").read_text())
-    return report.make(config, store.path, tokenizers.load(store.path / "tokenizer"), numbers)
+    try:
+        numbers = json.loads((store.path / "report.json").read_text())
+        return report.make(config, store.path, tokenizers.load(store.path / "tokenizer"), numbers)
+    except (
+        Exception
+    ) as error:  # where nobody looks at hashes, what reads arrays raises what it likes
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise BadInput(f"{store.path}: damaged ({reason}); see bert-jax verify --store") from None
 
 
 def describe_files(known: dict) -> str:

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax import regular
 from bert_jax.errors import BadInput
 
 FORMAT = 2
@@ -105,12 +106,12 @@ def manifest_digest(manifest: dict) -> str:
 def read_manifest(directory: Path) -> dict:
     path = Path(directory) / "manifest.json"
     try:
-        manifest = json.loads(path.read_text())
+        manifest = json.loads(regular.text(path))
     except FileNotFoundError:
         raise BadInput(
             f"{directory}: not a token store (no manifest.json); run bert-jax prepare"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: unreadable manifest ({error})") from None
     if not well_formed(manifest):
         raise BadInput(

@@ -14,6 +14,7 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from bert_jax import regular
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import table
 from bert_jax.tokenizers.sample import COVERAGE, lines
@@ -103,7 +104,7 @@ def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 def open_model(path: Path) -> tuple[bytes, sentencepiece.SentencePieceProcessor]:
     try:
-        model = path.read_bytes()
+        model = regular.content(path)
         return model, open_processor(model)
     except OSError as error:
         raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None

@@ -1,0 +1,177 @@
+"""All that is wrong with the files of a run. Reads only: nothing in them is executed, nothing is written."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert_jax import config as configs
+from bert_jax import regular, stored, verify, workdir
+from bert_jax.data.store import Problem
+from bert_jax.errors import BadInput
+from bert_jax.tokenizers.special import SPECIAL
+
+PARTS = ("config.json", "run.json", "status.json", "checkpoints")  # of which a workdir has some
+STATES = ("imported", "running", "done", "preempted", "interrupted", "failed")
+
+
+def verify_workdir(directory: Path) -> dict:
+    """{workdir, sound, problems: [{file, problem}], files, bytes, seconds}; BadInput if it is no run."""
+    directory, start = Path(directory), time.monotonic()
+    if not any(os.path.lexists(directory / name) for name in PARTS):
+        raise BadInput(f"--workdir {directory}: not a run (none of {', '.join(PARTS)})")
+    sizes = [os.path.getsize(path) for path in directory.rglob("*") if os.path.isfile(path)]
+    problems = list(dict.fromkeys(check(directory)))
+    return {
+        "workdir": str(directory),
+        "sound": not problems,
+        "problems": [{"file": problem.file, "problem": problem.text} for problem in problems],
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "seconds": time.monotonic() - start,
+    }
+
+
+def check(directory: Path) -> Iterator[Problem]:
+    """The files, one by one, and whether they agree with each other."""
+    yield from check_config(directory)
+    facts = yield from read(directory, "run.json", needed=True)
+    if facts:
+        yield from check_facts(facts)
+    run = facts.get("run") if facts else None
+    steps = stored.problems(directory / "checkpoints", run if isinstance(run, str) else "")
+    newest = max((step for step, reason in steps.items() if not reason), default=None)
+    words = yield from verify.open_tokenizer(directory)
+    if words and facts and isinstance(facts.get("vocabulary"), dict):
+        if facts["vocabulary"] != {"size": words.size, **words.special}:
+            yield Problem("tokenizer", "not the vocabulary that run.json has")
+        elif words.fingerprint != facts.get("tokenizer"):
+            yield Problem("tokenizer", "altered: run.json has another fingerprint of it")
+    status = yield from read(directory, "status.json", needed=bool(steps))
+    if status:
+        yield from check_status(status, newest)
+    state = status.get("state") if status else None
+    lines = yield from read_metrics(directory, open_end=state in ("running", None))
+    yield from check_metrics(lines, newest)
+    summary = yield from read(directory, "summary.json", needed=state == "done")
+    if summary:
+        yield from check_summary(summary, facts or {}, lines)
+    for step, reason in sorted(steps.items()):
+        if reason:
+            yield Problem(f"checkpoints/{step}", reason)
+
+
+def check_config(directory: Path) -> Iterator[Problem]:
+    path = directory / "config.json"
+    try:
+        configs.load(str(path))
+    except BadInput as error:
+        yield Problem(path.name, str(error).removeprefix(f"{path}: "))
+
+
+def read(directory: Path, name: str, *, needed: bool) -> Iterator[Problem]:
+    """Returns the JSON object of a file, None where there is none."""
+    path = directory / name
+    if not os.path.lexists(path):
+        if needed:
+            yield Problem(name, "missing")
+        return None
+    try:
+        return workdir.read_json(path)
+    except BadInput as error:
+        yield Problem(name, str(error).removeprefix(f"{path}: "))
+
+
+def is_count(value) -> bool:
+    return type(value) is int and value >= 0
+
+
+def check_facts(facts: dict) -> Iterator[Problem]:
+    vocabulary = facts.get("vocabulary")
+    names = {"size", *SPECIAL}
+    if not isinstance(vocabulary, dict) or set(vocabulary) != names:
+        yield Problem("run.json", f"vocabulary: expected the numbers {', '.join(sorted(names))}")
+    elif not all(is_count(number) for number in vocabulary.values()):
+        yield Problem("run.json", "vocabulary: expected whole numbers")
+    elif max(vocabulary[name] for name in SPECIAL) >= vocabulary["size"]:
+        yield Problem("run.json", "vocabulary: a special id is beyond its size")
+    if not isinstance(facts.get("run"), str):
+        yield Problem("run.json", "run: missing")
+    if not is_count(facts.get("parameters")):
+        yield Problem("run.json", f"parameters: {facts.get('parameters')!r} is no number of them")
+
+
+def check_status(status: dict, newest: int | None) -> Iterator[Problem]:
+    """newest: the newest sound checkpoint."""
+    if status.get("state") not in STATES:
+        yield Problem("status.json", f"state: {status.get('state')!r} is none of a run")
+    step, steps, last = (status.get(key) for key in ("step", "steps", "last_checkpoint"))
+    if not is_count(step) or not is_count(steps) or step > steps:
+        yield Problem("status.json", f"step: {step!r} of {steps!r}")
+    if last is not None and not is_count(last):
+        yield Problem("status.json", f"last_checkpoint: {last!r} is no step")
+    elif last is not None and (newest is None or newest < last):
+        found = "none" if newest is None else newest
+        yield Problem("status.json", f"last_checkpoint: {last}, the newest sound one is {found}")
+
+
+def read_metrics(directory: Path, open_end: bool) -> Iterator[Problem]:
+    """Returns the lines; open_end: a kill may have cut off the last one, which the next start drops."""
+    path = directory / "metrics.jsonl"
+    if not os.path.lexists(path):
+        return []
+    try:
+        text = regular.text(path)
+    except (OSError, ValueError) as error:
+        yield Problem(path.name, f"unreadable ({error})")
+        return []
+    whole, _, rest = text.rpartition("\n")
+    if rest and not open_end:
+        yield Problem(path.name, "its last line is cut off")
+    lines = []
+    for number, line in enumerate(whole.split("\n") if whole else [], 1):
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError):
+            values = None
+        if is_line(values):
+            lines.append(values)
+        else:
+            yield Problem(path.name, f"line {number}: not a line of metrics: {line[:80]!r}")
+    return lines
+
+
+def is_line(values) -> bool:
+    """Whether JSON is a step, a split, and numbers (null: not finite)."""
+    if not isinstance(values, dict) or not is_count(values.get("step")):
+        return False
+    numbers = (value for key, value in values.items() if key != "split")
+    known = all(value is None or type(value) in (int, float) for value in numbers)
+    return known and isinstance(values.get("split"), str)
+
+
+def check_metrics(lines: list[dict], newest: int | None) -> Iterator[Problem]:
+    """Each step once a split, in order, and the newest checkpoint's reported: that comes before it is saved."""
+    last = {}
+    for number, line in enumerate(lines, 1):
+        step, split = line["step"], line["split"]
+        if split in last and step == last[split]:
+            yield Problem("metrics.jsonl", f"line {number}: step {step} of {split} once more")
+        elif step < max(last.values(), default=0):
+            yield Problem("metrics.jsonl", f"line {number}: step {step} after a later one")
+        last[split] = step
+    trained = {line["step"] for line in lines if line["split"] == "train"}
+    if newest and newest not in trained:
+        yield Problem("metrics.jsonl", f"no line of step {newest}, whose checkpoint is there")
+
+
+def check_summary(summary: dict, facts: dict, lines: list[dict]) -> Iterator[Problem]:
+    """Against what it sums up."""
+    for key in ("parameters", "unigram_entropy"):
+        if summary.get(key) != facts.get(key, summary.get(key)):
+            said = facts[key]
+            yield Problem("summary.json", f"{key}: {summary.get(key)!r}, {said!r} in run.json")
+    for split, line in {line["split"]: line for line in lines}.items():
+        if summary.get(split) != line:
+            yield Problem("summary.json", f"{split}: not its last line of metrics.jsonl")

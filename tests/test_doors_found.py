@@ -1,0 +1,137 @@
+"""What fuzzing has found at the doors, each once and by hand: refused in one line."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from small import SMALL, overrides, write_corpus
+
+from bert_jax import config, regular
+from bert_jax.main import main
+
+
+def refused(capsys, *command) -> str:
+    assert main([str(part) for part in command]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("bert-jax: ") and len(line) < 1000
+    return line
+
+
+def settings(directory, **changes) -> list[str]:
+    places = {"corpus.source": directory / "corpus.txt", "store": directory / "store"}
+    return [f"--config.{key}" for key in overrides(SMALL | places | changes)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("bands", [[1.5, 2]]),
+        ("bands", [1, float("nan"), 2]),
+        ("bands", [10**400, 1, 2]),
+        ("optimizer", {"learning_rate": 10**400}),
+        ("phase_order", [["main"]]),
+        ("phases", {"main": {"a.b": 1}}),
+        ("phases", []),
+    ],
+)
+def test_configs_of_odd_values(tmp_path, capsys, key, value):
+    values = config.load("demo").to_dict() | {key: value}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    refused(capsys, "config", "--config", path)
+
+
+def test_a_config_nested_too_deep(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text("[" * 100_000)
+    assert str(path) in refused(capsys, "config", "--config", path)
+
+
+def test_an_error_of_a_config_is_short(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text("def get_config():\n    raise ValueError('x' * 10_000)\n")
+    assert "mine.py:2: ValueError" in refused(capsys, "config", "--config", path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.txt", "a.model", "tokenizer.json"])
+def test_pipes_are_not_waited_for(tmp_path, capsys, name):
+    write_corpus(tmp_path / "corpus.txt", documents=10)
+    os.mkfifo(tmp_path / name)
+    if name == "config.json":
+        line = refused(capsys, "config", "--config", tmp_path / name)
+    else:
+        keys = settings(tmp_path, **{"tokenizer.path": tmp_path / name})
+        line = refused(capsys, "prepare", "--config", "demo", *keys)
+    assert name in line and "not a regular file" in line
+    assert not (tmp_path / "store").exists()
+
+
+def test_what_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("pipe", "loop", "nowhere", "."):
+        with pytest.raises(OSError):
+            regular.text(tmp_path / name)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("world")
+    write_corpus(directory / "corpus.txt", documents=40)
+    keys = settings(directory)
+    saving = ["--steps", "0:2", "--save", str(directory / "saved")]
+    assert main(["inspect", "--config", "demo", *keys, *saving]) == 0
+    return directory
+
+
+def flip_last(path) -> bytes:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    return content
+
+
+@pytest.mark.parametrize("name", ["train/tokens.npy", "unigrams.npy"])
+def test_inspect_looks_at_the_hashes_of_a_store(world, capsys, name):
+    path = world / "store" / name
+    content = flip_last(path)
+    try:
+        keys = settings(world)
+        line = refused(capsys, "inspect", "--config", "demo", *keys, "--step", 0)
+        assert f"{path}: altered" in line
+    finally:
+        path.write_bytes(content)
+
+
+def test_inspect_looks_at_the_hashes_of_batches(world, capsys):
+    (path,) = (world / "saved" / "train").glob("*.npy")
+    content = flip_last(path)
+    try:
+        keys = settings(world, batches=world / "saved")
+        line = refused(capsys, "inspect", "--config", "demo", *keys, "--step", 0)
+        assert f"{path}: altered" in line
+    finally:
+        path.write_bytes(content)
+
+
+def test_an_array_with_another_header(world, capsys):
+    """Where nobody looks at hashes."""
+    path = world / "store" / "unigrams.npy"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"'<i8'", b"'|O' ", 1))
+    try:
+        keys = settings(world, store_hashes=False)
+        refused(capsys, "prepare", "--config", "demo", *keys)
+        assert (
+            len(content) == path.stat().st_size and np.load(world / "store/train/tokens.npy").size
+        )
+    finally:
+        path.write_bytes(content)
+
+
+def test_texts_that_are_not_utf_8(tmp_path, capsys):
+    import outside
+
+    place = outside.write_huggingface(tmp_path / "model")
+    line = refused(capsys, "predict", "--model", place, "the [MASK] \udcff")
+    assert "not UTF-8" in line
