@@ -46,6 +46,8 @@ def open_run(directory: Path, overrides: list[str] = (), restore=stored.restore_
     for name in ("config.json", "run.json"):
         if not (directory / name).is_file():
             raise BadInput(f"{directory}: not a run (no {name})")
+    if not stored.steps(directory / "checkpoints"):
+        raise BadInput(f"{directory / 'checkpoints'}: no checkpoints yet")
     settings = runtime.start(config.load(str(directory / "config.json"), overrides))
     facts = workdir.read_json(directory / "run.json")
     words = tokenizer.load(directory / "tokenizer")

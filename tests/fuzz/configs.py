@@ -1,0 +1,152 @@
+"""The door of configs: JSON, Python, and overrides. A success has to say just what was given."""
+
+import json
+import os
+
+from hypothesis import strategies as st
+from small import SMALL, overrides
+
+from bert_jax import config
+from fuzz.attempts import Attempt, parsed
+from fuzz.damage import VALUES, changed_bytes, changed_json, encode
+
+
+def usual() -> dict:
+    return config.load("demo", overrides(SMALL)).to_dict()
+
+
+def flat(tree, prefix="") -> dict:
+    """{"a.b": value}, tuples as lists."""
+    result = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            result |= flat(value, f"{prefix}{key}.")
+        else:
+            result[prefix + key] = list(value) if isinstance(value, tuple) else value
+    return result
+
+
+def same(given, shown) -> bool:
+    """Whether a value is shown as it was given; a whole number may be one of a key of real numbers."""
+    if isinstance(given, str):
+        return shown in (given, os.path.expanduser(given))
+    if type(given) is int and type(shown) is float:
+        return float(given) == shown
+    return type(given) is type(shown) and given == shown
+
+
+def differing(given: dict, out: str) -> str:
+    """The first key that is not shown as it was given."""
+    shown = flat(parsed(out))
+    for key, value in flat(given).items():
+        if key not in shown or not same(value, shown[key]):
+            return f"{key}: {value!r} given, {shown.get(key)!r} shown"
+    return ""
+
+
+def as_json(draw, world, place) -> Attempt:
+    document = json.loads(json.dumps(usual()))
+    if draw(st.booleans()):
+        content = encode(draw, changed_json(draw, document))
+    else:
+        content = changed_bytes(draw, json.dumps(document).encode())
+    path = place / "config.json"
+    path.write_bytes(content)
+
+    def oracle(code, out):
+        return differing(json.loads(content), out)
+
+    note = f"{content[:3000]!r}"
+    return Attempt(["config", "--config", str(path), "--json", "-"], oracle, note)
+
+
+SOURCE = """from bert_jax.configs import demo
+
+
+def get_config():
+    config = demo.get_config()
+    {change}
+    return {result}
+"""
+CHANGES = ["config.{key} = {value!r}", "config['{key}'] = {value!r}", "del config.{key}"]
+CHANGES += ["config.update({key!r})", "config.new.{key} = 1", "raise ValueError({value!r})"]
+CHANGES += ["config.{key} += 1", "raise SystemExit({value!r})", "import nowhere", "1 / 0"]
+CHANGES += [
+    "get_config()",
+    "config.{key} = config",
+    "config.lock()",
+    "assert 0",
+]
+CHANGES += ["config.{key} = lambda: 1", "config.{key} = {{1}}"]
+CHANGES += ["config.unlock(); config.new = {value!r}", "config.phases = {value!r}", "raise OSError"]
+CHANGES += [
+    "config.{key} = " + "(" * 300,
+    "config.{key} = " + "-" * 5000,
+]
+RESULTS = ["config"] * 8 + ["None", "5", "dict(config)", "config.to_dict()", "demo", "get_config"]
+
+
+def as_python(draw, world, place) -> Attempt:
+    known = flat(usual())
+    key, value = draw(st.sampled_from([*known, "nose", "model"])), draw(st.sampled_from(VALUES))
+    form = draw(st.sampled_from([CHANGES[0]] * 10 + CHANGES))
+    change = form.format(key=key, value=value)
+    source = SOURCE.format(change=change, result=draw(st.sampled_from(RESULTS)))
+    content = source.encode("utf-8", "surrogatepass")
+    kind = draw(st.sampled_from(["whole"] * 4 + ["cut", "flip", "put"]))
+    at = draw(st.integers(0, len(content)))
+    if kind == "cut":
+        content = content[:at]
+    elif kind == "put":
+        noise = draw(st.sampled_from([b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b" ", b"'", b"("]))
+        content = content[:at] + noise + content[at:]
+    elif kind == "flip":
+        content = content[:at] + bytes([content[at - 1] ^ 1]) + content[at + 1 :]
+    path = place / "mine.py"
+    path.write_bytes(content)
+    assigned = form == CHANGES[0] and kind == "whole"
+
+    def oracle(code, out):
+        return differing({key: value}, out) if assigned else ("" if parsed(out) else "nothing")
+
+    arguments = ["config", "--config", str(path), "--json", "-"]
+    return Attempt(arguments, oracle, repr(content))
+
+
+def overrides_value(draw) -> str:
+    value = draw(st.sampled_from(VALUES))
+    texts = st.text(st.characters(codec="utf-8"), max_size=20)
+    return draw(st.one_of(st.just(str(value)), st.just(repr(value)), texts))
+
+
+def expected(text: str, default):
+    """What a text means for a key, by the type of its default."""
+    if isinstance(default, str):
+        return text
+    if isinstance(default, bool):
+        return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+    if isinstance(default, int):
+        return int(float(text)) if "_" not in text and not text.strip("+-").isdigit() else int(text)
+    return float(text)
+
+
+def override(draw, world, place) -> Attempt:
+    known = flat(usual())
+    wrong = ["", ".", "model", "model.", "phases.other.steps", "Seed", "é", "model.width.x", "a=b"]
+    key = draw(st.sampled_from([*known] * 3 + wrong))
+    text = overrides_value(draw)
+    forms = [f"--config.{key}={text}"], [f"--config.{key}", text], [f"--config.{key}"]
+    given = draw(st.sampled_from([forms[0]] * 4 + [*forms]))
+    arguments = ["config", *world.arguments(), *given, "--json", "-"]
+    text = "" if given == forms[2] else text
+
+    def oracle(code, out):
+        shown = flat(parsed(out))
+        if given == forms[2]:  # it took the option after it for its value
+            return "" if shown[key] == "--json" else "an option without a value"
+        if isinstance(known[key], list):
+            return "" if isinstance(shown[key], list) else f"{key} {text!r} {shown[key]!r}"
+        value = expected(text, known[key])
+        return "" if same(value, shown[key]) else f"{key}: {text!r} given, {shown[key]!r} shown"
+
+    return Attempt(arguments, oracle, repr(given))

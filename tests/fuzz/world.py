@@ -1,0 +1,56 @@
+"""What is sound and is copied to be damaged: a corpus, its store, saved batches, a run, models, vocabularies."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import outside
+from corpora import make_text
+from small import SMALL, overrides
+from texts import PROSE
+
+from bert_jax import tokenizer
+from bert_jax.main import main
+
+FEW_STEPS = {"phases.main.steps": 4, "log.every": 2, "checkpoint.every": 2, "evaluate.every": 0}
+SETTINGS = SMALL | FEW_STEPS | {"corpus.heldout": 0.2, "model.width": 16}
+STEPS = 4
+
+
+class World(NamedTuple):
+    path: Path
+    settings: dict  # {key: value} of the config over the corpus and the store
+    digests: list[str]  # of the batch of each step
+
+    def arguments(self, **changes) -> list[str]:
+        keys = overrides(self.settings | changes)
+        return ["--config", "demo", *(f"--config.{key}" for key in keys)]
+
+
+def make_world(path: Path) -> World:
+    path.mkdir(parents=True)
+    (path / "corpus.txt").write_text("\n\n".join(make_text(40)))
+    outside.write_vocabulary(path, outside.PIECES)
+    for kind, size in (("unigram", 200), ("byte_bpe", 300)):
+        tokenizer.train(kind, PROSE, size, True).save(path / kind)
+    outside.write_huggingface(path / "huggingface")
+    outside.write_google(path / "google")
+    places = {"corpus.source": path / "corpus.txt", "store": path / "store"}
+    world = World(path, SETTINGS | places | {"tokenizer.path": path / "vocab.txt"}, [])
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+        done(["pretrain", *world.arguments(), "--workdir", path / "run"])
+        steps = ["--steps", f"0:{STEPS}", "--save", path / "saved"]
+        done(["inspect", *world.arguments(), *steps])
+        done(["export", "--workdir", path / "run", "--output", path / "exported"])
+    for step in range(STEPS):
+        file = path / "batch.json"
+        with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+            done(["inspect", *world.arguments(), "--step", step, "--json", file])
+        world.digests.append(json.loads(file.read_text())["sha256"])
+    return world
+
+
+def done(arguments: list) -> None:
+    assert main([str(argument) for argument in arguments]) == 0
