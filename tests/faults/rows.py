@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from faults import disk, files, kills, signals, stores, together
+from faults import disk, files, kills, not_finite, signals, stores, together
 from faults.world import NotRun, Outcome, World
 
 
@@ -123,6 +123,13 @@ ROWS = {
         "named",
         each(stores.damage),
         50,
+        3,
+    ),
+    "numbers": Row(
+        "NaN in the weights of a batch, a gradient, a parameter",
+        "never applied, step named",
+        each(not_finite.inject),
+        10,
         3,
     ),
 }
