@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from faults import disk, files, kills, not_finite, signals, stores, together
+from faults import disk, doors, files, kills, not_finite, signals, stores, together
 from faults.world import NotRun, Outcome, World
 
 
@@ -131,5 +131,12 @@ ROWS = {
         each(not_finite.inject),
         10,
         3,
+    ),
+    "doors": Row(
+        "malformed inputs at every door",
+        "code 2 with one line and an untouched directory, or a success that is right",
+        doors.attempts,
+        2000,
+        60,
     ),
 }
