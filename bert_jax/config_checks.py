@@ -134,7 +134,12 @@ def check_modules(config: ConfigDict) -> None:
     """The file name is the registry of models and objectives."""
     for group, folder in (("model", "models"), ("objective", "objectives")):
         name = config[group].name
-        if not name.isidentifier() or importlib.util.find_spec(f"bert_jax.{folder}.{name}") is None:
+        shared = name.startswith("_") or name in ("layers", "base")  # what they have in common
+        if (
+            shared
+            or not name.isidentifier()
+            or importlib.util.find_spec(f"bert_jax.{folder}.{name}") is None
+        ):
             raise BadInput(f"config.{group}.name={name!r}: there is no bert_jax/{folder}/{name}.py")
 
 
