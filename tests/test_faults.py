@@ -13,12 +13,15 @@ TESTS = Path(__file__).parent
 
 
 @pytest.mark.slow
-def test_a_short_version_of_all():
+def test_a_short_version_of_all(capsys):
     """A process of its own, whose devices and compiled programs are not those of the tests."""
     command = [sys.executable, "-m", "faults", "--short"]
     variables = os.environ | {"PYTHONPATH": str(TESTS)}
     process = subprocess.run(command, env=variables, cwd=TESTS, capture_output=True, text=True)
-    print(process.stdout)  # shown where it fails: the seed, and every try
+    seed = process.stdout.partition("\n")[0]
+    with capsys.disabled():
+        print(f"\nfaults: {seed}")  # also where nothing fails
+    print(process.stdout)  # shown where it fails: every try
     assert process.returncode == 0, process.stderr[-2000:]
 
 
