@@ -114,6 +114,7 @@ def execute(path: Path) -> ConfigDict:
         config = module["get_config"]()
         if not isinstance(config, ConfigDict):
             raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
+        flatten(config)  # one that holds itself never ends
         return with_bands(config, module)
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)

@@ -6,8 +6,10 @@ import os
 import numpy as np
 import pytest
 from small import SMALL, overrides, write_corpus
+from texts import PROSE
 
-from bert_jax import config, regular
+from bert_jax import config, regular, tokenizer
+from bert_jax.errors import BadInput
 from bert_jax.main import main
 
 
@@ -46,6 +48,22 @@ def test_a_config_nested_too_deep(tmp_path, capsys):
     path = tmp_path / "config.json"
     path.write_text("[" * 100_000)
     assert str(path) in refused(capsys, "config", "--config", path)
+
+
+def test_a_config_that_holds_itself(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    lines = "import ml_collections", "def get_config():", "    c = ml_collections.ConfigDict()"
+    path.write_text("\n".join([*lines, "    c.model = c", "    return c"]))
+    assert "RecursionError" in refused(capsys, "config", "--config", path)
+
+
+def test_a_model_whose_pieces_are_not_utf_8(tmp_path):
+    words = tokenizer.train("unigram", PROSE, 200, True)
+    words.save(tmp_path)
+    path = tmp_path / "sentencepiece.model"
+    path.write_bytes(path.read_bytes().replace("▁the".encode(), b"\xe2\x96the"))
+    with pytest.raises(BadInput, match="not a SentencePiece model"):
+        tokenizer.given(path, True)
 
 
 def test_an_error_of_a_config_is_short(tmp_path, capsys):

@@ -51,7 +51,9 @@ class Library:
         text = json.dumps(document, ensure_ascii=False)
         try:
             self.tokenizer = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises nothing narrower
+        except BaseException as error:  # nothing narrower; in Rust it panics, which is no Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
             raise BadInput(f"{place}: not a tokenizer ({first_line(error)})") from None
         self.tokenizer.encode_special_tokens = True  # "[MASK]" in a document stays text
         self.pieces = list_pieces(self.tokenizer, place)

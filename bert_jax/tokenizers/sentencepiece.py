@@ -105,10 +105,12 @@ def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 def open_model(path: Path) -> tuple[bytes, sentencepiece.SentencePieceProcessor]:
     try:
         model = regular.content(path)
-        return model, open_processor(model)
+        processor = open_processor(model)
+        model_pieces(processor)  # one that is not UTF-8 is found here
+        return model, processor
     except OSError as error:
         raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
-    except RuntimeError:
+    except (RuntimeError, UnicodeDecodeError):
         raise BadInput(f"{path}: not a SentencePiece model") from None
 
 

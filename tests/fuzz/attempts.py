@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -19,6 +20,9 @@ LONGEST = 20  # seconds of a try
 # How lines of progress begin, and what one says of a directory that cannot be written.
 PROGRESS = ("prepare:", "vocabulary:", "store ", "verify:")
 ELSEWHERE = "row indexes go to"
+PANIC = re.compile(
+    r"\nthread '.*' .*panicked at .*\n(.*\n)note: run with .*"
+)  # what a library in Rust says
 
 
 class Attempt(NamedTuple):
@@ -57,7 +61,7 @@ def judge(attempt: Attempt, directory: Path) -> str:
 
 
 def refusal(outcome: Outcome) -> str:
-    *others, last = outcome.err.splitlines() or [""]
+    *others, last = PANIC.sub("", f"\n{outcome.err}").strip().splitlines() or [""]
     if outcome.out or not last.startswith("bert-jax: ") or len(last) > 2000 or len(last) < 20:
         return f"refused with {outcome.out[:200]!r} and {outcome.err[:500]!r}"
     unexpected = surprises(others)

@@ -30,7 +30,7 @@ def same(given, shown) -> bool:
     """Whether a value is shown as it was given; a whole number may be one of a key of real numbers."""
     if isinstance(given, str):
         return shown in (given, os.path.expanduser(given))
-    if type(given) is int and type(shown) is float:
+    if isinstance(given, int) and type(shown) is float:  # ConfigDict takes False for 0.0
         return float(given) == shown
     return type(given) is type(shown) and given == shown
 
