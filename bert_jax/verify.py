@@ -138,7 +138,7 @@ def damaged_indexes(directory: Path) -> list[str]:
         if path.suffix == ".npy" and split in stores.SPLITS:
             tokens, _ = sound.load(directory / split / "tokens.npy")
             usable = tokens is None or is_index(path, len(tokens))
-            if not usable or not index.intact(path):
+            if not usable or not path.is_file() or not index.intact(path):
                 damaged.append(f"{INDEX}/{path.name}")
     return damaged
 
