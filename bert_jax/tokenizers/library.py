@@ -191,7 +191,8 @@ def parse(path: Path) -> dict:
     kind = model.get("type") if isinstance(model, dict) else None
     if kind not in MODELS:
         raise BadInput(f"{path}: model type {kind!r}, expected one of {', '.join(MODELS)}")
-    added = document.get("added_tokens") or []
+    added = document.get("added_tokens")
+    added = [] if added is None else added
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
         raise BadInput(f"{path}: added_tokens is no list of tokens")
     return document

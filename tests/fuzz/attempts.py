@@ -57,7 +57,12 @@ def judge(attempt: Attempt, directory: Path) -> str:
     if outcome.code not in attempt.codes:
         return f"exit code {outcome.code}: {outcome.err[-500:]}"
     unexpected = surprises(outcome.err.splitlines())
-    return f"said {unexpected}" if unexpected else attempt.oracle(outcome.code, outcome.out)
+    if unexpected:
+        return f"said {unexpected}"
+    try:
+        return attempt.oracle(outcome.code, outcome.out)
+    except Exception as error:  # it cannot read what was taken for right
+        return f"a success that the oracle cannot judge: {type(error).__name__}: {error}"
 
 
 def refusal(outcome: Outcome) -> str:
