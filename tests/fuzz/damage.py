@@ -84,7 +84,7 @@ def change(draw, container) -> None:
     keys = list(container) if isinstance(container, dict) else list(range(len(container)))
     kind = draw(st.sampled_from(["replace", "replace", "replace", "remove", "add", "swap"]))
     if kind == "add" or not keys:
-        value = draw(st.sampled_from(VALUES))
+        value = copy.deepcopy(draw(st.sampled_from(VALUES)))
         if isinstance(container, list):
             container.append(value)
         else:
@@ -97,7 +97,7 @@ def change(draw, container) -> None:
         other = draw(st.sampled_from(keys))
         container[key], container[other] = container[other], container[key]
     else:
-        container[key] = draw(st.sampled_from(VALUES))
+        container[key] = copy.deepcopy(draw(st.sampled_from(VALUES)))
 
 
 def encode(draw, document) -> bytes:
