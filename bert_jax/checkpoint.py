@@ -6,6 +6,7 @@ checks before anything is restored.
 
 import contextlib
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Iterable
@@ -81,6 +82,12 @@ def set_aside(directory: Path, steps: Iterable[int]) -> list[Path]:
     return [path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")) for path in strays]
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Deletes what saves that were cut off have left; a full disk may need the room."""
+    for path in Path(directory).glob("*.orbax-checkpoint-tmp"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def save(checkpoints: ocp.CheckpointManager, step: int, state: State, leaves, run: str) -> None:
     """Starts to save; raises Unfinished where it, or the save before it, has failed.
 
@@ -90,23 +97,25 @@ def save(checkpoints: ocp.CheckpointManager, step: int, state: State, leaves, ru
     with saving(checkpoints):
         items = {name: ocp.args.StandardSave(tree) for name, tree in stored.items(state).items()}
         items[stored.FINGERPRINTS] = ocp.args.JsonSave(stored.manifest(step, run, leaves))
-        checkpoints.save(step, args=ocp.args.Composite(**items))
+        if not checkpoints.save(step, args=ocp.args.Composite(**items)):
+            raise RuntimeError(f"step {step}: Orbax sees a later one, or this one, already")
 
 
 def finish(checkpoints: ocp.CheckpointManager) -> None:
     """Waits until what was saved last lies on the disk; raises Unfinished where it does not."""
     with saving(checkpoints):
         checkpoints.wait_until_finished()
-        check(checkpoints)
         step = checkpoints.latest_step()
-        if step is not None and not stored.is_whole(checkpoints.directory / str(step)):
+        # Process 0 finishes a step's directory; others may see that later.
+        is_main = jax.process_index() == 0
+        if is_main and step is not None and not stored.is_whole(checkpoints.directory / str(step)):
             raise FileNotFoundError(f"{checkpoints.directory / str(step)} has gone")
 
 
 def check(checkpoints: ocp.CheckpointManager) -> None:
-    """Raises Unfinished where a save in the background has failed; does not wait."""
-    with saving(checkpoints):
-        checkpoints.check_for_errors()
+    """Raises Unfinished where a save in the background has failed; does not wait for one that goes on."""
+    if not checkpoints.is_saving_in_progress():
+        finish(checkpoints)
 
 
 @contextlib.contextmanager

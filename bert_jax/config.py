@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -153,7 +154,10 @@ def read(path: Path) -> ConfigDict:
 
 
 def save(config: ConfigDict, path: Path) -> None:
-    Path(path).write_text(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
+    """Replaces the file in one go."""
+    temporary = Path(path).with_name(f".{Path(path).name}.{os.getpid()}")
+    temporary.write_text(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
+    os.replace(temporary, path)
 
 
 def flatten(tree, prefix: str = "") -> dict:
@@ -241,6 +245,17 @@ def spelled_out(config: ConfigDict) -> ConfigDict:
 def may_change(key: str) -> bool:
     """Whether a resumed run may have another value: nothing that is learnt depends on it."""
     return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
+
+
+def digest(config: ConfigDict) -> str:
+    """SHA-256, in hex, of all that a run's parameters depend on: not of what may change at a restart, nor of the phases,
+    of which those to come may."""
+    kept = {
+        key: value
+        for key, value in flatten(spelled_out(config)).items()
+        if not may_change(key) and key.partition(".")[0] not in ("phases", "phase_order")
+    }
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def describe(config: ConfigDict) -> str:

@@ -1,8 +1,9 @@
 """Fingerprints of arrays: 64 bits that change with any value and its place, and are the same on any mesh.
 
-The sum, modulo 2**32, of a hash of every element's bits and number (row-major), and the sum of that hash hashed again.
-Sums of integers do not depend on their order, so each device adds up its own part. The hash is a bijection of the
-bits: where one element differs, the first sum differs; where several do, both agree by chance once in 2**64 times.
+The sum, modulo 2**32, of a hash of every element's bits and number (row-major), and the sum of that hash hashed again
+with the number. Sums of integers do not depend on their order, so each device adds up its own part. The hash is a
+bijection of the bits: where one element differs, the first sum differs; where several do, both agree by chance once in
+2**64 times.
 """
 
 from functools import partial
@@ -19,7 +20,9 @@ from bert_jax.axes import AXES
 from bert_jax.errors import Unfinished
 from bert_jax.sharding import path_name
 
-AGAIN = np.uint32(0x85EBCA6B)  # so that the second hash of an element is not its first
+AGAIN = np.uint32(
+    0x85EBCA6B
+)  # odd; what is the same by chance in the first hash is not in the second
 CHUNK = 1 << 18  # elements that NumPy hashes at a time: they stay in the processor's cache
 SHOWN = 3  # names in a message, at most
 
@@ -35,7 +38,7 @@ class Leaf(NamedTuple):
 def sums(bits, numbers, shift=np.right_shift):
     """The two sums over uint32 bits and element numbers of the same shape."""
     first = hash.fold(numbers, bits, shift)
-    second = hash.mix(first ^ AGAIN, shift)
+    second = hash.mix(first ^ numbers * AGAIN, shift)
     return first.sum(dtype=np.uint32), second.sum(dtype=np.uint32)
 
 

@@ -45,6 +45,7 @@ def import_model(
     values = model.facts | {
         "run": workdir.new_run(),
         "tokenizer": model.tokenizer.fingerprint,
+        "config": configs.digest(settings),
         "parameters": metrics.count(model.params, model.vocabulary.size),
         "encoder_parameters": metrics.count(
             {"encoder": model.params["encoder"]}, model.vocabulary.size

@@ -68,6 +68,8 @@ class Loop:
             self.guardian.arm("save")
             checkpoint.finish(self.checkpoints)
             if step < self.phases[-1].last:
+                if not stopped:
+                    raise Unfinished(f"{self.data.path}: its batches end at step {step}")
                 return stop.code
             self.finish(step, state.params)
             return 0
@@ -77,6 +79,8 @@ class Loop:
         """What cannot be written, as on a full disk, ends the run in a line."""
         try:
             yield
+        except BrokenPipeError:
+            raise  # of standard output
         except OSError as error:
             place, last = error.filename or self.directory, stored.last(self.checkpoints.directory)
             raise Unfinished(f"{place}: {error.strerror or error}; {last}") from None
@@ -231,10 +235,11 @@ class Loop:
     def check_data(self) -> None:
         """Stops the run where what it reads has changed: nothing that came of it is told or saved."""
         try:
-            self.data.check_unchanged()
+            with self.guardian.watch("save"):  # files that were touched are read whole
+                self.data.check_unchanged()
         except BadInput as error:
             if self.processes.is_alone:
-                self.checkpoints.wait_until_finished()  # what is being saved is older than the change
+                checkpoint.finish(self.checkpoints)  # what is being saved is older than the change
             last = stored.last(self.checkpoints.directory)
             raise BadInput(f"{error}; {last}") from None
 

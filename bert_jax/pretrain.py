@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -64,9 +65,13 @@ def pretrain_together(
     mesh, total = check(config, directory, newest), configs.total_steps(config)
     summarized = processes.from_main((directory / "summary.json").is_file())
     if newest == total and summarized:
+        if processes.is_main:
+            with contextlib.suppress(BadInput):
+                workdir.mark_status(directory, state="done")  # a kill may have come before that
         print(f"{directory}: done already, {total} steps")
         return 0
-    guardian.arm("")  # to prepare a store takes as long as it takes
+    if not config.batches and not (Path(config.store) / "manifest.json").exists():
+        guardian.arm("")  # to prepare a store takes as long as it takes
     data = open_data(config, directory, newest)
     guardian.arm("compile")
     processes.compare({"config.store: fingerprint": data.fingerprint})
@@ -84,6 +89,7 @@ def pretrain_together(
             held.enter_context(reporter)
             processes.on_failure = reporter.failed
             workdir.check_shared(directory, processes)
+            check_steps(directory, processes)  # after some were renamed
             run = processes.from_main(run_id(directory) if processes.is_main else None)
             try:
                 loop = Loop(config, directory, data, trainer, reporter, processes, guardian, run)
@@ -91,14 +97,26 @@ def pretrain_together(
             except BaseException as error:
                 code = runtime.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
                 reporter.failed(f"{type(error).__name__}: {error}", code)
-                raise
-            reporter.status(STATES[code])
+                if not cluster.is_loss(error):
+                    raise
+                traceback.print_exception(error)
+                return cluster.LOST
+            reporter.last_word(STATES[code])
     return code
 
 
 def newest_checkpoint(directory: Path, processes: Cluster) -> stored.Found:
     """The newest checkpoint that verifies, as process 0 finds it, once all see those that are there: some file systems
     show a new file late to other hosts."""
+    check_steps(directory, processes)
+    place = directory / "checkpoints"
+    sound = stored.newest_sound(place, run_id(directory)) if processes.is_main else None
+    step, skipped = processes.from_main(sound)
+    return stored.Found(step, {int(number): reason for number, reason in skipped.items()})
+
+
+def check_steps(directory: Path, processes: Cluster) -> None:
+    """Returns once all see the same newest step. Raises BadInput where one does not in time."""
     place, deadline = directory / "checkpoints", time.monotonic() + workdir.SEEN
     newest = processes.from_main(stored.newest(place))
     seen = newest if processes.is_main else stored.newest(place)
@@ -112,15 +130,18 @@ def newest_checkpoint(directory: Path, processes: Cluster) -> stored.Found:
                 f"--workdir {there}: its newest checkpoint is {step} in process {number}, {newest} in process 0, whose"
                 f" --workdir is {found[0][1]}"
             )
-    sound = stored.newest_sound(place, run_id(directory)) if processes.is_main else None
-    step, skipped = processes.from_main(sound)
-    return stored.Found(step, {int(number): reason for number, reason in skipped.items()})
 
 
 def run_id(directory: Path) -> str:
     """By which the checkpoints of a run are known as its own; empty before it has begun."""
     path = directory / "run.json"
-    return workdir.read_json(path).get("run", "") if path.is_file() else ""
+    if path.exists():
+        return workdir.read_json(path).get("run", "")
+    if stored.steps(directory / "checkpoints"):
+        raise BadInput(
+            f"{path}: missing, though there are checkpoints, which it says are the run's"
+        )
+    return ""
 
 
 def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, found: stored.Found):
@@ -129,6 +150,7 @@ def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, found
     known = [*found.skipped, *([] if found.step is None else [found.step])]
     if stored.steps(place)[:1] != sorted(known, reverse=True)[:1]:
         raise BadInput(f"--workdir {directory}: another process has trained in it just now")
+    checkpoint.remove_unfinished(place)
     print(*stored.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
     for path in checkpoint.set_aside(place, found.skipped):
         print(f"{path}: renamed, so that it is not taken for a checkpoint")
@@ -175,6 +197,7 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
     shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
     words = tokenizer.load(directory / "tokenizer")
     values = {"run": workdir.new_run(), "tokenizer": words.fingerprint}
+    values["config"] = configs.digest(config)
     values |= facts.facts(config, data, trainer)
     if (directory / "run.json").is_file():
         before = workdir.read_json(directory / "run.json")

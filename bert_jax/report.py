@@ -113,18 +113,22 @@ class Reporter:
                 **values,
             )
 
+    def last_word(self, state: str, **values) -> None:
+        """How the run ended; a full disk does not keep it from being told."""
+        with self.lock, contextlib.suppress(OSError):
+            try:
+                self.status(state, **values)
+            except OSError:
+                last = stored.newest(self.workdir / "checkpoints")
+                files.mark_status(self.workdir, state=state, last_checkpoint=last, **values)
+
     def failed(self, reason: str, code: int) -> None:
         """The last word of a run that ends unsaved; a disk that is full must not hide why."""
         state = "failed"
         if code == runtime.INTERRUPTED:
             state, reason = "interrupted", "before it was saved"
+        self.last_word(state, error=reason[:500])
         with self.lock, contextlib.suppress(OSError):
-            try:
-                self.status(state, error=reason[:500])
-            except OSError:
-                last = stored.newest(self.workdir / "checkpoints")
-                told = {"state": state, "last_checkpoint": last, "error": reason[:500]}
-                files.mark_status(self.workdir, **told)
             if self.board:
                 self.board.flush()
 
@@ -167,7 +171,7 @@ class Silent:
     def nothing(self, *_, **__) -> None:
         pass
 
-    start = log = advance = report = status = failed = summarize = nothing
+    start = log = advance = report = status = last_word = failed = summarize = nothing
 
 
 def band(bands: tuple, step: int) -> tuple[float, float] | None:

@@ -4,6 +4,7 @@ Beside Orbax's items a checkpoint has `fingerprints/metadata`, JSON: the step an
 of every array (fingerprint.py), and the SHA-256 of all that.
 """
 
+import errno
 import functools
 import hashlib
 import json
@@ -19,8 +20,8 @@ import jax
 import numpy as np
 import tensorstore
 
-from bert_jax import batch, fingerprint
-from bert_jax.errors import BadInput
+from bert_jax import batch, fingerprint, regular
+from bert_jax.errors import BadInput, Unfinished
 from bert_jax.fingerprint import Leaf
 from bert_jax.sharding import path_name
 
@@ -29,6 +30,13 @@ FINGERPRINTS = "fingerprints"
 FORMAT = 1
 STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 WHOLE = "_CHECKPOINT_METADATA"  # the file that Orbax writes into a step's directory
+
+
+LONGEST = 300  # characters of a message
+TRANSIENT = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
+TRANSIENT += (errno.ETIMEDOUT, errno.EAGAIN)
+# How TensorStore's errors begin where the same is so.
+UNREACHABLE = ("UNAVAILABLE", "PERMISSION_DENIED", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED")
 
 
 class Found(NamedTuple):
@@ -83,9 +91,12 @@ def describe(directory: Path, skipped: dict[int, str]) -> list[str]:
 
 
 def problems(directory: Path, run: str) -> dict[int, str]:
-    """What is wrong with each checkpoint of a run, oldest first; an empty text where nothing is."""
+    """What is wrong with each checkpoint of a run, oldest first; an empty text where nothing is. Those that a run which
+    goes on has deleted meanwhile are left out."""
     place = Path(directory)
-    return {step: problem(place / str(step), run) for step in reversed(steps(place))}
+    found = {step: problem(place / str(step), run) for step in reversed(steps(place))}
+    there = steps(place)
+    return {step: found[step] for step in found if step in there}
 
 
 def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
@@ -97,18 +108,29 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
         return "its fingerprints are missing"
     try:
         text = json.loads((place / FINGERPRINTS / "metadata").read_text())
+        for path in place.rglob("*"):
+            if not path.is_dir():
+                regular.check(path)  # TensorStore would wait for a pipe
         reason = refusal(text, int(place.name), run)
         if reason:
             return reason
         kept = leaves_of(text)
-        # Of an import, which has no optimizer state yet, there is no such item.
+        kept = {name: kept[name] for name in kept if name.partition("/")[0] in items}
         missing = {name.partition("/")[0] for name in kept} - set(os.listdir(place))
         if missing:
             return f"{min(missing)} is missing"
-        kept = {name: kept[name] for name in kept if name.partition("/")[0] in items}
         return fingerprint.differences(kept, read_fingerprints(place, kept))
     except Exception as error:  # what reads the files of a checkpoint raises what it likes
+        if is_of_machine(error):
+            raise Unfinished(f"{place}: cannot be read now ({error})"[:LONGEST]) from None
         return f"cannot be read ({' '.join(f'{type(error).__name__}: {error}'.split())[:200]})"
+
+
+def is_of_machine(error: Exception) -> bool:
+    """Whether it is no fault of the checkpoint's that it cannot be read: the next start may."""
+    if isinstance(error, OSError):
+        return error.errno in TRANSIENT
+    return isinstance(error, MemoryError) or str(error).startswith(UNREACHABLE)
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ def open_run(directory: Path, overrides: list[str] = (), restore=stored.restore_
             raise BadInput(f"{directory}: not a run (no {name})")
     if not stored.steps(directory / "checkpoints"):
         raise BadInput(f"{directory / 'checkpoints'}: no checkpoints yet")
-    settings = runtime.start(config.load(str(directory / "config.json"), overrides))
     facts = workdir.read_json(directory / "run.json")
+    settings = runtime.start(read_config(directory, facts, overrides))
     words = tokenizer.load(directory / "tokenizer")
     vocabulary = base.Vocabulary(words.size, **words.special)
     # An altered piece would be as wrong as an altered parameter.
@@ -60,6 +60,17 @@ def open_run(directory: Path, overrides: list[str] = (), restore=stored.restore_
     objective = base.make(settings, vocabulary)
     step, params = restore(directory / "checkpoints", objective, facts.get("run", ""))
     return Trained(settings, facts, vocabulary, words, objective, step, params)
+
+
+def read_config(directory: Path, facts: dict, overrides: list[str]) -> ConfigDict:
+    """The config of a run, if it is the one that was trained. Its cache of compiled programs is not used: what lies
+    there is executed, and the run may be somebody else's."""
+    path = directory / "config.json"
+    digest = config.digest(config.load(str(path)))
+    if facts.get("config", digest) != digest:
+        raise BadInput(f"{path}: altered: {directory / 'run.json'} has another digest of it")
+    usual = f"compilation_cache={config.base().compilation_cache}"
+    return config.load(str(path), [usual, *overrides])
 
 
 def read_source(directory: Path) -> Source:

@@ -1,5 +1,6 @@
 """All that is wrong with a store: its manifest, its files, and what is in them."""
 
+import contextlib
 import json
 import os
 import re
@@ -31,18 +32,26 @@ def verify(directory: Path, tell: Callable[[str], None]) -> dict:
         raise BadInput(f"--store {directory}: cannot be read ({error.strerror})") from None
     if not there:
         raise BadInput(f"--store {directory}: no token store")
-    sizes = [os.path.getsize(path) for path in directory.rglob("*") if os.path.isfile(path)]
-    quiet = sum(sizes) < LARGE
+    found = list(sizes(directory))
+    quiet = sum(found) < LARGE
     problems = list(dict.fromkeys(check(directory, (lambda text: None) if quiet else tell)))
     return {
         "store": str(directory),
         "sound": not problems,
         "problems": [{"file": problem.file, "problem": problem.text} for problem in problems],
         "rebuilt": damaged_indexes(directory),
-        "files": len(sizes),
-        "bytes": sum(sizes),
+        "files": len(found),
+        "bytes": sum(found),
         "seconds": time.monotonic() - start,
     }
+
+
+def sizes(directory: Path) -> Iterator[int]:
+    """Bytes of each file that is there."""
+    for path in directory.rglob("*"):
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            if path.is_file():
+                yield path.stat().st_size
 
 
 def describe(values: dict) -> list[str]:

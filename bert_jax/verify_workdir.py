@@ -21,7 +21,7 @@ def verify_workdir(directory: Path) -> dict:
     directory, start = Path(directory), time.monotonic()
     if not any(os.path.lexists(directory / name) for name in PARTS):
         raise BadInput(f"--workdir {directory}: not a run (none of {', '.join(PARTS)})")
-    sizes = [os.path.getsize(path) for path in directory.rglob("*") if os.path.isfile(path)]
+    sizes = list(verify.sizes(directory))
     problems = list(dict.fromkeys(check(directory)))
     return {
         "workdir": str(directory),
@@ -35,12 +35,15 @@ def verify_workdir(directory: Path) -> dict:
 
 def check(directory: Path) -> Iterator[Problem]:
     """The files, one by one, and whether they agree with each other."""
-    yield from check_config(directory)
+    place = directory / "checkpoints"
     facts = yield from read(directory, "run.json", needed=True)
+    yield from check_config(directory, facts or {})
     if facts:
         yield from check_facts(facts)
+    # First, because a run that goes on saves and then says so.
+    status = yield from read(directory, "status.json", needed=stored.newest(place) is not None)
     run = facts.get("run") if facts else None
-    steps = stored.problems(directory / "checkpoints", run if isinstance(run, str) else "")
+    steps = stored.problems(place, run if isinstance(run, str) else "")
     newest = max((step for step, reason in steps.items() if not reason), default=None)
     words = yield from verify.open_tokenizer(directory)
     if words and facts and isinstance(facts.get("vocabulary"), dict):
@@ -48,7 +51,6 @@ def check(directory: Path) -> Iterator[Problem]:
             yield Problem("tokenizer", "not the vocabulary that run.json has")
         elif words.fingerprint != facts.get("tokenizer"):
             yield Problem("tokenizer", "altered: run.json has another fingerprint of it")
-    status = yield from read(directory, "status.json", needed=bool(steps))
     if status:
         yield from check_status(status, newest)
     state = status.get("state") if status else None
@@ -62,12 +64,15 @@ def check(directory: Path) -> Iterator[Problem]:
             yield Problem(f"checkpoints/{step}", reason)
 
 
-def check_config(directory: Path) -> Iterator[Problem]:
+def check_config(directory: Path, facts: dict) -> Iterator[Problem]:
     path = directory / "config.json"
     try:
-        configs.load(str(path))
+        digest = configs.digest(configs.load(str(path)))
     except BadInput as error:
         yield Problem(path.name, str(error).removeprefix(f"{path}: "))
+    else:
+        if digest != facts.get("config"):
+            yield Problem(path.name, "altered: run.json has another digest of it")
 
 
 def read(directory: Path, name: str, *, needed: bool) -> Iterator[Problem]:

@@ -82,10 +82,14 @@ def new_run() -> str:
     return uuid.uuid4().hex
 
 
-def write_json(path: Path, values: dict) -> None:
-    """Replaces the file in one go: a reader sees the old content or the new."""
+def write_json(path: Path, values: dict, *, sync: bool = True) -> None:
+    """Replaces the file in one go: a reader sees the old content or the new, with `sync` also after a power cut."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(values, indent=2) + "\n")
+    with open(temporary, "w") as file:
+        file.write(json.dumps(values, indent=2) + "\n")
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
     os.replace(temporary, path)
 
 
@@ -112,7 +116,8 @@ def write_status(workdir: Path, state: str, **values) -> None:
     """state: imported, running, done, preempted, interrupted or failed. Whose it is, and when, are added."""
     pid = os.getpid()
     process = {"pid": pid, "born": born(pid), "host": os.uname().nodename, "time": stamp()}
-    write_json(workdir / "status.json", {"state": state, **values, **process})
+    path, values = workdir / "status.json", {"state": state, **values, **process}
+    write_json(path, values, sync=False)  # written again every few seconds
 
 
 def stamp(seconds: float | None = None) -> str:

@@ -58,7 +58,7 @@ newest() { # COMMAND...: the newest checkpoint in the directory that follows --w
   done
   for path in ${directory:+"$directory"/checkpoints/*}; do
     name=${path##*/}
-    case "$name" in *[!0-9]*) continue ;; esac
+    case "$name" in *[!0-9]* | ???????????????????*) continue ;; esac # 19 digits are no step
     [ "$name" -le "$step" ] || step=$name
   done
   echo "$step"
@@ -75,8 +75,9 @@ again() {
     if [ -n "$told" ] || ! stopped "$code"; then return "$code"; fi
     after=$(newest "$@")
     if [ "$after" -gt "$before" ]; then
-      before=$after fruitless=0 pause=${AGAIN_WAIT:-5}
+      fruitless=0 pause=${AGAIN_WAIT:-5}
     fi
+    before=$after # which is less after a damaged one was passed over
     fruitless=$((fruitless + 1))
     if [ "$fruitless" -gt "${AGAIN_TIMES:-5}" ]; then
       echo "exit code $code; given up: no new checkpoint in $fruitless starts" >&2

@@ -37,6 +37,7 @@ def make_run(
         "unigram_entropy": 3.5,
         "devices": ["cpu", "cpu"],
         "versions": {"jax": "0.1"},
+        "config": configs.digest(config),
     }
     workdir.write_json(directory / "run.json", known | facts)
     save(directory, step, params)

@@ -1,8 +1,11 @@
 """Checkpoints on the disk: what is damaged is found and named, and what is older is used."""
 
+import errno
 import json
+import os
 import resource
 import shutil
+import time
 
 import jax
 import numpy as np
@@ -146,6 +149,9 @@ def test_parameters_of_another_model(run):
     config = json.loads((run / "config.json").read_text())
     config["model"]["layers"] = 1
     (run / "config.json").write_text(json.dumps(config))
+    facts = json.loads((run / "run.json").read_text())
+    del facts["config"]
+    (run / "run.json").write_text(json.dumps(facts))
     with pytest.raises(BadInput, match="params/encoder/blocks_1.*None by the config"):
         trained.open_run(run)
 
@@ -176,6 +182,67 @@ def test_steps_are_numbers_as_they_are_written(tmp_path):
     for name in ("8", "08", "²", "٣", "-1", "1e3", "9" * 19):
         (tmp_path / name / "params").mkdir(parents=True)
     assert stored.steps(tmp_path) == [8]
+
+
+def test_a_save_that_failed_in_the_background_is_seen_by_the_next_report(run, kept):
+    state = checkpoint.State(11, kept[2], {"count": np.int32(11)})
+    leaves = stored.fingerprints(stored.items(state))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with (
+        pytest.raises(Unfinished, match="a checkpoint was not saved .*last checkpoint is step 9"),
+        checkpoint.manager(run / "checkpoints", keep=1) as checkpoints,
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        try:
+            checkpoint.save(checkpoints, 11, state, leaves, "")
+            deadline = time.monotonic() + 9
+            while time.monotonic() < deadline:
+                checkpoint.check(checkpoints)
+                time.sleep(0.01)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert found(run) == (9, {})
+
+
+def test_a_pipe_among_the_files(run):
+    path = largest(run / "checkpoints/9", "params")
+    path.unlink()
+    os.mkfifo(path)
+    assert "not a regular file" in found(run).skipped[9]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "too many"), ValueError("UNAVAILABLE: x")])
+def test_what_the_machine_cannot_read_now_is_not_damaged(run, monkeypatch, error):
+    def read(*_):
+        raise error
+
+    monkeypatch.setattr(stored, "read", read)
+    with pytest.raises(Unfinished, match="checkpoints/9: cannot be read now"):
+        found(run)
+
+
+def test_parameters_without_an_optimizer_state(run, kept):
+    shutil.rmtree(run / "checkpoints/9/opt_state")
+    assert found(run).step == 7
+    assert_same(trained.open_run(run).params, kept[2])
+
+
+def test_an_altered_config_is_not_the_one_that_was_trained(run):
+    config = json.loads((run / "config.json").read_text())
+    config["model"]["heads"] = 2
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadInput, match="config.json: altered: .*run.json has another digest"):
+        trained.open_run(run)
+
+
+def test_a_run_does_not_say_where_compiled_programs_are_read(run):
+    config = json.loads((run / "config.json").read_text())
+    config["compilation_cache"] = str(run / "trap")
+    (run / "config.json").write_text(json.dumps(config))
+    opened = trained.open_run(run).config.compilation_cache
+    assert opened == trained.config.base().compilation_cache != config["compilation_cache"]
+    given = trained.open_run(run, ["compilation_cache="]).config
+    assert given.compilation_cache == ""
 
 
 def test_save_keeps_the_run_readable(tmp_path):

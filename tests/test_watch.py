@@ -105,6 +105,11 @@ def test_a_run_whose_data_change_ends(made, tmp_path, monkeypatch, capsys, key):
     assert workdir.read_json(run / "status.json")["state"] == "failed"
 
 
-def test_both_feeds_look(made):
-    for changes in ({}, {"batches": made.saved}):
-        feed.open_feed(made.load(**changes), 0).check_unchanged()
+@pytest.mark.parametrize("key", ["store", "batches"])
+def test_both_feeds_look(made, monkeypatch, key):
+    data = feed.open_feed(made.load(**({"batches": made.saved} if key == "batches" else {})), 0)
+    data.check_unchanged()
+    monkeypatch.setattr(watch, "stamp", lambda path: None)
+    monkeypatch.setattr(store, "check_file", lambda *_, **__: "another one")
+    with pytest.raises(BadInput, match="changed while it was read: another one"):
+        data.check_unchanged()

@@ -139,9 +139,8 @@ def keep(config) -> dict:
     try:
         numbers = json.loads((store.path / "report.json").read_text())
         return report.make(config, store.path, tokenizers.load(store.path / "tokenizer"), numbers)
-    except (
-        Exception
-    ) as error:  # where nobody looks at hashes, what reads arrays raises what it likes
+    # Where nobody looks at hashes, what reads arrays raises what it likes.
+    except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise BadInput(f"{store.path}: damaged ({reason}); see bert-jax verify --store") from None
 

@@ -51,8 +51,8 @@ class Library:
         text = json.dumps(document, ensure_ascii=False)
         try:
             self.tokenizer = tokenizers.Tokenizer.from_str(text)
-        except BaseException as error:  # nothing narrower; in Rust it panics, which is no Exception
-            if isinstance(error, KeyboardInterrupt | SystemExit):
+        except BaseException as error:  # in Rust it panics, which is no Exception
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise BadInput(f"{place}: not a tokenizer ({first_line(error)})") from None
         self.tokenizer.encode_special_tokens = True  # "[MASK]" in a document stays text
