@@ -248,8 +248,8 @@ def may_change(key: str) -> bool:
 
 
 def digest(config: ConfigDict) -> str:
-    """SHA-256, in hex, of all that a run's parameters depend on: not of what may change at a restart, nor of the phases,
-    of which those to come may."""
+    """SHA-256, in hex, of all that a run's parameters depend on: without what may change at a restart, and without the
+    phases, of which those to come may."""
     kept = {
         key: value
         for key, value in flatten(spelled_out(config)).items()

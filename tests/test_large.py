@@ -15,7 +15,7 @@ PADDED = 30592  # the next multiple of 128
 SIZES = {"bert_large": (24, 1024), "bert_1b": (24, 2048)}
 PARAMETERS = {"bert_large": 336_226_108, "bert_1b": 1_280_595_772}
 NUMBERS = 12  # bytes a parameter: it and two moments in float32
-COUNTERS = 12  # bytes: the step, the optimizer's and the schedule's
+COUNTERS = 24  # bytes: the step, the optimizer's count, and what guard.py remembers
 
 
 def shapes_and_places(name: str, *mesh: str):

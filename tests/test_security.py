@@ -32,8 +32,11 @@ def used(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found.add(node.module)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            found.add(node.func.id)
+        elif isinstance(node, ast.Call):
+            # `re.compile`, and a compiled program's own, are something else.
+            name = getattr(node.func, "id", None) or getattr(node.func, "attr", None)
+            plain = isinstance(node.func, ast.Name) or name != "compile"
+            found |= {name} if plain else set()
         elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
             found.add(f"allow_pickle={ast.unparse(node.value)}")
     return found & {*EXECUTING, *CALLS, "allow_pickle=True"}
@@ -48,7 +51,14 @@ def test_nothing_executes_what_it_reads_but_a_python_config():
 
 
 @pytest.mark.parametrize(
-    "source", ["import pickle", "from runpy import run_path", "eval(x)", "f(allow_pickle=True)"]
+    "source",
+    [
+        "import pickle",
+        "from runpy import run_path",
+        "eval(x)",
+        "os.system(x)",
+        "f(allow_pickle=True)",
+    ],
 )
 def test_it_would_be_seen(tmp_path, source):
     (tmp_path / "x.py").write_text(source)

@@ -110,6 +110,6 @@ def test_both_feeds_look(made, monkeypatch, key):
     data = feed.open_feed(made.load(**({"batches": made.saved} if key == "batches" else {})), 0)
     data.check_unchanged()
     monkeypatch.setattr(watch, "stamp", lambda path: None)
-    monkeypatch.setattr(store, "check_file", lambda *_, **__: "another one")
+    monkeypatch.setattr(stores, "check_file", lambda *_, **__: "another one")
     with pytest.raises(BadInput, match="changed while it was read: another one"):
         data.check_unchanged()

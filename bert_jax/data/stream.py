@@ -219,7 +219,8 @@ def check_vocabulary(store: Store, split: str, vocabulary: int) -> None:
         raise BadInput(
             f"{store.path}: made for {store.manifest['vocabulary']} pieces, the tokenizer has {vocabulary}"
         )
-    check_ids(store.splits[split].tokens[:PROBE], vocabulary, store.splits[split].path)
+    path = store.splits[split].path / "tokens.npy"
+    check_ids(store.splits[split].tokens[:PROBE], vocabulary, path)
 
 
 def check_ids(ids: np.ndarray, vocabulary: int, path) -> None:

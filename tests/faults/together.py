@@ -1,5 +1,6 @@
 """One of two processes killed, raising, stopped or stuck: all end in time, each says why, a restart goes on."""
 
+import contextlib
 import re
 import signal
 import time
@@ -28,7 +29,8 @@ def disturb(world: World, directory: Path, draw, number: int, fault: str) -> Out
         if inside:
             batch = int(inside.rpartition(":")[2])
             # Two batches and a report may lie between a batch that is given and one that is told of.
-            moments.wait(running, lambda: moments.last_step(run / "metrics.jsonl") >= batch - 2)
+            with contextlib.suppress(moments.Missed):  # who raises may be gone before
+                moments.wait(running, lambda: moments.last_step(run / "metrics.jsonl") >= batch - 2)
         elif draw.random() < 0.5:
             story += f" {moments.at_a_step(running, run, draw, 1, HALF)}"
         else:
