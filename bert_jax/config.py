@@ -248,12 +248,14 @@ def may_change(key: str) -> bool:
 
 
 def digest(config: ConfigDict) -> str:
-    """SHA-256, in hex, of all that a run's parameters depend on: without what may change at a restart, and without the
-    phases, of which those to come may."""
+    """SHA-256, in hex, of all that a run's parameters depend on: without what may change at a restart, without the
+    phases, of which those to come may, and without the place of a vocabulary."""
     kept = {
         key: value
         for key, value in flatten(spelled_out(config)).items()
-        if not may_change(key) and key.partition(".")[0] not in ("phases", "phase_order")
+        if not may_change(key)
+        and key.partition(".")[0] not in ("phases", "phase_order")
+        and key != "tokenizer.path"
     }
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 

@@ -66,8 +66,7 @@ def pretrain_together(
     summarized = processes.from_main((directory / "summary.json").is_file())
     if newest == total and summarized:
         if processes.is_main:
-            with contextlib.suppress(BadInput):
-                workdir.mark_status(directory, state="done")  # a kill may have come before that
+            workdir.mark_done(directory)
         print(f"{directory}: done already, {total} steps")
         return 0
     if not config.batches and not (Path(config.store) / "manifest.json").exists():

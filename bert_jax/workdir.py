@@ -112,6 +112,13 @@ def mark_status(workdir: Path, **changes) -> None:
         file.truncate()
 
 
+def mark_done(workdir: Path) -> None:
+    """Of a run that is: a kill may have come before it was said."""
+    with contextlib.suppress(BadInput):
+        if read_json(workdir / "status.json").get("state") != "done":
+            mark_status(workdir, state="done")
+
+
 def write_status(workdir: Path, state: str, **values) -> None:
     """state: imported, running, done, preempted, interrupted or failed. Whose it is, and when, are added."""
     pid = os.getpid()

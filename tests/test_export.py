@@ -117,7 +117,11 @@ def test_the_card_says_what_the_run_knows(tmp_path):
         assert part in text, part
     training = configs.load(str(tmp_path / "out/training.json"))
     before = configs.load(str(tmp_path / "run/config.json"))
-    assert set(configs.differences(before, training)) == {"corpus.source", "store"}
+    assert set(configs.differences(before, training)) == {
+        "corpus.source",
+        "store",
+        "compilation_cache",
+    }
     assert str(tmp_path / "store") not in (tmp_path / "out/training.json").read_text()
 
 

@@ -149,7 +149,7 @@ def test_a_disk_that_is_full_does_not_end_the_heartbeat(tmp_path, monkeypatch):
         wait_until((tmp_path / "status.json").is_file)
 
 
-def full(*_):
+def full(*_, **__):
     raise OSError(28, "No space left on device")
 
 
