@@ -144,6 +144,8 @@ class Cluster:
         code = 2 if isinstance(error, BadInput) else LOST if is_loss(error) else 1
         if isinstance(error, KeyboardInterrupt):
             code, is_known, reason = 130, True, "interrupted"
+        if code == LOST:
+            is_known, reason = True, f"another process of the run, or a device, is gone: {reason}"
         text = f"bert-jax: {reason}" if is_known else "".join(traceback.format_exception(error))
         try:
             self.client.key_value_set(FAILED, json.dumps([self.process, code, reason]))
