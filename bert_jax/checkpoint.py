@@ -17,7 +17,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
 
 from bert_jax import fingerprint, sharding, stored
-from bert_jax.errors import Unfinished
+from bert_jax.errors import Unfinished, one_line
 from bert_jax.step import State
 
 LONGEST = 300  # characters of what a library says
@@ -126,7 +126,7 @@ def saving(checkpoints: ocp.CheckpointManager):
     except Unfinished:
         raise
     except Exception as error:  # of Orbax, TensorStore, the file system: they raise what they like
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST]
+        reason = one_line(error, LONGEST)
         last = stored.last(checkpoints.directory)
         raise Unfinished(
             f"{checkpoints.directory}: a checkpoint was not saved ({reason}); {last}"
@@ -161,7 +161,7 @@ def restore_items(place: Path, names: Iterable[str], shapes: State, places: Stat
             sharding.placed(shapes, places),
         )
     except Exception as error:  # of TensorStore, though process 0 has just read all of it
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST]
+        reason = one_line(error, LONGEST)
         raise Unfinished(f"{place}: cannot be restored ({reason})") from None
 
 

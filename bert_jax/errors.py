@@ -5,5 +5,10 @@ class BadInput(Exception):
     """A file, key or value that cannot be used: one line that names it; the command exits with 2."""
 
 
+def one_line(error: BaseException, longest: int = 200) -> str:
+    """What a library has raised, for a message: its kind and its words, cut to `longest` characters."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:longest]
+
+
 class Unfinished(Exception):
     """Work that the machine has stopped, as a full disk does, and that goes on at the next start; exit code 1."""

@@ -37,7 +37,7 @@ STATES = {0: "done", runtime.PREEMPTED: "preempted", runtime.INTERRUPTED: "inter
 def pretrain(config: ConfigDict, directory: Path) -> int:
     """Trains to the last step of the config, from the newest checkpoint in `directory` if there is one.
 
-    Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving.
+    Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving, 76 where a device was lost.
     """
     with (
         cluster.joined(config.distributed) as processes,

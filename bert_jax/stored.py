@@ -6,7 +6,6 @@ of every array (fingerprint.py), and the SHA-256 of all that.
 
 import errno
 import functools
-import hashlib
 import json
 import os
 import re
@@ -21,7 +20,8 @@ import numpy as np
 import tensorstore
 
 from bert_jax import batch, fingerprint, regular
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.data import store as stores
+from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.fingerprint import Leaf
 from bert_jax.sharding import path_name
 
@@ -123,7 +123,7 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
     except Exception as error:  # what reads the files of a checkpoint raises what it likes
         if is_of_machine(error):
             raise Unfinished(f"{place}: cannot be read now ({error})"[:LONGEST]) from None
-        return f"cannot be read ({' '.join(f'{type(error).__name__}: {error}'.split())[:200]})"
+        return f"cannot be read ({one_line(error)})"
 
 
 def is_of_machine(error: Exception) -> bool:
@@ -151,12 +151,7 @@ def fingerprints(items: dict) -> dict[str, Leaf]:
 
 def manifest(step: int, run: str, leaves: dict[str, Leaf]) -> dict:
     values = {"format": FORMAT, "step": step, "run": run, "leaves": leaves}
-    return values | {"sha256": manifest_digest(values)}
-
-
-def manifest_digest(values: dict) -> str:
-    text = json.dumps({key: values[key] for key in values if key != "sha256"}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return values | {"digest": stores.manifest_digest(values)}
 
 
 def read_manifest(place: Path) -> dict[str, Leaf]:
@@ -171,7 +166,7 @@ def leaves_of(values: dict) -> dict[str, Leaf]:
 def refusal(values: dict, step: int, run: str) -> str:
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         return "its fingerprints are of another format"
-    if values["sha256"] != manifest_digest(values):
+    if values["digest"] != stores.manifest_digest(values):
         return "its fingerprints are not as they were written"
     if values["step"] != step:
         return f"is that of step {values['step']}"

@@ -35,13 +35,17 @@ def verify(directory: Path, tell: Callable[[str], None]) -> dict:
     found = list(sizes(directory))
     quiet = sum(found) < LARGE
     problems = list(dict.fromkeys(check(directory, (lambda text: None) if quiet else tell)))
+    rebuilt = {"rebuilt": damaged_indexes(directory)}
+    return {"store": str(directory)} | result(problems, found, start) | rebuilt
+
+
+def result(problems: list[Problem], sizes: list[int], start: float) -> dict:
+    """What is told of any directory; start: when this began, by time.monotonic."""
     return {
-        "store": str(directory),
         "sound": not problems,
         "problems": [{"file": problem.file, "problem": problem.text} for problem in problems],
-        "rebuilt": damaged_indexes(directory),
-        "files": len(found),
-        "bytes": sum(found),
+        "files": len(sizes),
+        "bytes": sum(sizes),
         "seconds": time.monotonic() - start,
     }
 

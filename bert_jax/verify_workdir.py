@@ -23,14 +23,7 @@ def verify_workdir(directory: Path) -> dict:
         raise BadInput(f"--workdir {directory}: not a run (none of {', '.join(PARTS)})")
     sizes = list(verify.sizes(directory))
     problems = list(dict.fromkeys(check(directory)))
-    return {
-        "workdir": str(directory),
-        "sound": not problems,
-        "problems": [{"file": problem.file, "problem": problem.text} for problem in problems],
-        "files": len(sizes),
-        "bytes": sum(sizes),
-        "seconds": time.monotonic() - start,
-    }
+    return {"workdir": str(directory)} | verify.result(problems, sizes, start)
 
 
 def check(directory: Path) -> Iterator[Problem]:

@@ -147,6 +147,7 @@ def test_a_disk_that_is_full_does_not_end_the_heartbeat(tmp_path, monkeypatch):
             time.sleep(0.2)
         (tmp_path / "status.json").unlink()
         wait_until((tmp_path / "status.json").is_file)
+        assert workdir.read_json(tmp_path / "status.json")["state"] == "running"
 
 
 def full(*_, **__):

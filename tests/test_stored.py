@@ -1,5 +1,6 @@
 """Checkpoints on the disk: what is damaged is found and named, and what is older is used."""
 
+import contextlib
 import errno
 import json
 import os
@@ -45,6 +46,17 @@ def flip(path, place: int) -> None:
     data = bytearray(path.read_bytes())
     data[place] ^= 16
     path.write_bytes(data)
+
+
+@contextlib.contextmanager
+def small_files():
+    """Within it no file grows over 20 kB, as on a disk that is full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def assert_same(a, b) -> None:
@@ -187,20 +199,16 @@ def test_steps_are_numbers_as_they_are_written(tmp_path):
 def test_a_save_that_failed_in_the_background_is_seen_by_the_next_report(run, kept):
     state = checkpoint.State(11, kept[2], {"count": np.int32(11)})
     leaves = stored.fingerprints(stored.items(state))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with (
         pytest.raises(Unfinished, match="a checkpoint was not saved .*last checkpoint is step 9"),
         checkpoint.manager(run / "checkpoints", keep=1) as checkpoints,
+        small_files(),
     ):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-        try:
-            checkpoint.save(checkpoints, 11, state, leaves, "")
-            deadline = time.monotonic() + 9
-            while time.monotonic() < deadline:
-                checkpoint.check(checkpoints)
-                time.sleep(0.01)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        checkpoint.save(checkpoints, 11, state, leaves, "")
+        deadline = time.monotonic() + 9
+        while time.monotonic() < deadline:
+            checkpoint.check(checkpoints)
+            time.sleep(0.01)
     assert found(run) == (9, {})
 
 
@@ -256,16 +264,12 @@ def test_errors_of_a_save_are_one_line(run, kept, capfd):
     """Orbax's threads print stacks, the main thread is told: here, that a file may not grow."""
     state = checkpoint.State(11, kept[2], {"count": np.int32(11)})
     leaves = stored.fingerprints(stored.items(state))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with (
         pytest.raises(Unfinished, match="a checkpoint was not saved .*last checkpoint is step 9"),
         checkpoint.manager(run / "checkpoints", keep=3) as checkpoints,
+        small_files(),
     ):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-        try:
-            checkpoint.save(checkpoints, 11, state, leaves, "")
-            checkpoint.finish(checkpoints)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        checkpoint.save(checkpoints, 11, state, leaves, "")
+        checkpoint.finish(checkpoints)
     assert "Traceback" not in capfd.readouterr().err
     assert found(run) == (9, {})

@@ -34,7 +34,7 @@ from bert_jax.data.preparing.workplace import (
     rename,
     workplace,
 )
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.whole import terminable
 
@@ -141,8 +141,9 @@ def keep(config) -> dict:
         return report.make(config, store.path, tokenizers.load(store.path / "tokenizer"), numbers)
     # Where nobody looks at hashes, what reads arrays raises what it likes.
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise BadInput(f"{store.path}: damaged ({reason}); see bert-jax verify --store") from None
+        raise BadInput(
+            f"{store.path}: damaged ({one_line(error)}); see bert-jax verify --store"
+        ) from None
 
 
 def describe_files(known: dict) -> str:
