@@ -5,6 +5,7 @@ run always stops.
 """
 
 import contextlib
+import re
 from pathlib import Path
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 
 from bert_jax import batch, feed, pretrain, saved
 from bert_jax.objectives import base
-from faults.world import STEPS, Outcome, World, call
+from faults.world import STEPS, Outcome, World, call, flat
 
 KINDS = ("weights", "gradient", "parameter")
 IN_A_ROW = 3
@@ -39,9 +40,9 @@ def inject(world: World, directory: Path, draw, number: int) -> Outcome:
 def unnamed(world: World, run: Path, ended, step: int, once: bool) -> str:
     """What is wrong with what a run says of its step, or an empty text."""
     if once:
-        named = f"step {step}: " in ended.said and "skipped" in ended.said
+        named = re.search(rf"^step {step}: .*; skipped$", ended.said, re.M)
         return "" if named and ended.code == 0 else f"code {ended.code}: {ended.said}"
-    if ended.code != 1 or f"--step {step}" not in ended.said or "inspect" not in ended.said:
+    if ended.code != 1 or not re.search(rf"bert-jax inspect .*--step {step}$", ended.said, re.M):
         return f"code {ended.code}: {ended.said}"
     shown = call("inspect", "--config", run / "config.json", "--step", step, "--json", "-")
     digest = batch.digest(read_batch(world, step))
@@ -53,7 +54,7 @@ def read_batch(world: World, step: int) -> dict:
     return next(saved.train(batches, "main", step, step + 1))
 
 
-# --- What a step does to the parameters -----------------------------------------------------------
+# --- What a step does to the state ----------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -83,13 +84,14 @@ def observed():
 
 
 def applied(seen: dict, steps) -> str:
-    """Which of these steps has changed a parameter, or an empty text."""
+    """Which of these steps has changed a parameter or the optimizer's state, or an empty text."""
     for step in steps:
         if step not in seen:
             return f"step {step} was not done"
-        before, after = (jax.tree.leaves(state.params) for state in seen[step])
-        if any(a.tobytes() != b.tobytes() for a, b in zip(before, after, strict=True)):
-            return f"step {step} has changed parameters"
+        before, after = (flat((state.params, state.opt_state.inner)) for state in seen[step])
+        for name, array in before.items():
+            if array.tobytes() != after[name].tobytes():
+                return f"step {step} has changed {name}"
     return ""
 
 
