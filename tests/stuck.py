@@ -1,5 +1,5 @@
 """As a program: `bert-jax`, to which something happens in one process of a run, at a place and time that a test names:
-it is killed or gets stuck."""
+it is killed, told to stop, raises or gets stuck."""
 
 import os
 import re
@@ -10,16 +10,21 @@ import time
 import processes
 
 from bert_jax import __main__ as program
-from bert_jax import checkpoint, evaluate, pretrain, sharding
+from bert_jax import checkpoint, evaluate, loop, pretrain, sharding
 
 # PROCESS:PLACE:CALL:WHAT, as 1:step:4:sleep
 FAULT = "BERT_JAX_TESTS_FAULT"
 PLACES = {
+    "open": (pretrain, "open_data"),
     "compile": (pretrain, "build"),
+    "restore": (loop.Loop, "restore"),
     "step": (sharding, "to_devices"),
     "save": (checkpoint, "save"),
     "evaluate": (evaluate, "over"),
 }
+# The key of the deadline that is armed there, where it is not the name of the place.
+ARMED = {"open": "compile", "restore": "save"}
+RAISED = "the error of this test"
 TOLD = "the fault of this test, at "  # on stderr, and then the time
 
 
@@ -28,9 +33,16 @@ def send(number):
     time.sleep(1000)
 
 
+def fail():
+    raise RuntimeError(RAISED)
+
+
 WHAT = {
     "kill": lambda: send(signal.SIGKILL),
     "stop": lambda: send(signal.SIGSTOP),
+    "raise": fail,
+    # The only one after which it goes on.
+    "terminate": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "sleep": lambda: time.sleep(1000),
     # A call of C that keeps Python's lock to the end of time.
     "hold": lambda: re.match("(a+)+$", "a" * 60 + "b"),
@@ -57,12 +69,13 @@ def install(fault: str) -> None:
 
 def when(errors: str) -> float:
     """Seconds since the epoch, from the stderr of the process that it happened to."""
-    (told,) = [line for line in errors.splitlines() if line.startswith(TOLD)]
-    return float(told.removeprefix(TOLD))
+    told = [line for line in errors.splitlines() if line.startswith(TOLD)]
+    assert len(told) == 1, f"it never came to the fault: {errors}"
+    return float(told[0].removeprefix(TOLD))
 
 
 if __name__ == "__main__":
     processes.share_compiled_programs()
-    if FAULT in os.environ:
-        install(os.environ[FAULT])
+    if fault := os.environ.get(FAULT):
+        install(fault)
     program.run()

@@ -1,16 +1,32 @@
-"""Damaged checkpoints: a run goes on from the newest one that is what was saved, says why, and deletes none.
+"""Damaged checkpoints: a run goes on from the newest one that is what was saved, says why, and deletes none of those
+that it passes over.
 
 A run that is half done is damaged and started again. Whatever it restores has to be bitwise what was saved.
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 from faults.world import ALONE, EVERY, HALF, TOGETHER, Outcome, World, call, watched
 
 METADATA = ("_CHECKPOINT_METADATA", "fingerprints", "params/_METADATA", "opt_state/_sharding")
+NEEDED = METADATA[:2]  # without these a checkpoint is none
 ITEMS = ("params", "opt_state")
+
+
+class Damage(NamedTuple):
+    """What was done to the checkpoints, in words, and what has to come of it."""
+
+    story: str
+    # The steps of which one must be resumed from: the later one where the damage turns out to be harmless.
+    good: tuple[int, ...]
+    # The steps that must be named and kept where they are passed over.
+    bad: tuple[int, ...] = ()
+    # Other names that must be kept.
+    strays: tuple[str, ...] = ()
 
 
 def flip(world: World, directory: Path, draw, number: int) -> Outcome:
@@ -23,7 +39,7 @@ def flip(world: World, directory: Path, draw, number: int) -> Outcome:
     content[byte] ^= 1 << bit
     path.write_bytes(content)
     story = f"bit {bit} of byte {byte} of {path.relative_to(place)}"
-    return resume(world, run, story, least=HALF - EVERY)
+    return resume(world, run, Damage(story, (HALF, HALF - EVERY), (HALF,)))
 
 
 def pick(place: Path, draw, arrays: bool) -> Path:
@@ -38,114 +54,150 @@ def damage(world: World, directory: Path, draw, number: int) -> Outcome:
     """The kinds of damage take turns; every third try has a second one, to the checkpoint before."""
     run = world.half_done(directory / "run")
     kind = KINDS[number % len(KINDS)]
-    story, least = kind(world, run / "checkpoints", HALF, draw), HALF - EVERY
+    damage = kind(world, run / "checkpoints", HALF, draw)
     if number % 3 == 2:
         second = TO_ONE[int(draw.integers(len(TO_ONE)))]
-        story += f"; {second(world, run / 'checkpoints', HALF - EVERY, draw)}"
-        least -= EVERY
-    return resume(world, run, story, least)
+        damage = both(damage, second(world, run / "checkpoints", HALF - EVERY, draw))
+    return resume(world, run, damage)
 
 
-def resume(world: World, run: Path, story: str, least: int) -> Outcome:
-    """Starts a damaged run again. least: the newest step that has no damage."""
-    before = contents(run / "checkpoints")
+def both(first: Damage, second: Damage) -> Damage:
+    """Of two checkpoints; the second one, of an earlier step, matters where the first one cannot be used."""
+    good = [step for step in first.good if step == HALF]
+    good += second.good if min(first.good) < HALF else ()
+    story, bad = f"{first.story}; {second.story}", first.bad + second.bad
+    return Damage(story, tuple(good), bad, first.strays)
+
+
+def resume(world: World, run: Path, damage: Damage) -> Outcome:
+    """Starts a damaged run again."""
+    checkpoints = run / "checkpoints"
+    kept = {name: tree(checkpoints / name) for name in [*map(str, damage.bad), *damage.strays]}
     with watched() as restored:
         ended = call(*world.pretrain(run))
+    step, state = restored[0] if restored else (0, {})
+    passed = [bad for bad in damage.bad if bad > step]
     wrong = f"code {ended.code}: {ended.said}" if ended.code else ""
-    step = restored[0][0] if restored else 0
-    wrong = wrong or ("" if step >= least else f"resumed from step {step}: {ended.said}")
-    wrong = wrong or world.state_difference(restored[0][1], ALONE, step)
-    if not wrong and step < HALF and f"checkpoints/{HALF}" not in ended.said:
-        wrong = f"nothing is said of step {HALF}: {ended.said}"
+    if not wrong and step not in damage.good:
+        wrong = f"resumed from step {step}, not from {damage.good}: {ended.said}"
+    wrong = wrong or world.state_difference(state, ALONE, step)
+    wrong = wrong or unnamed(passed, kept, ended.said)
+    wrong = wrong or gone([*map(str, passed), *damage.strays], kept, checkpoints)
     wrong = wrong or world.difference(run, ALONE)
-    # What was passed over stays, under whatever name. Old good checkpoints go as the config says.
-    files = contents(run / "checkpoints").values()
-    if (
-        not wrong
-        and step < HALF
-        and any(
-            content not in files for name, content in before.items() if name.startswith(f"{HALF}/")
-        )
-    ):
-        wrong = f"step {HALF} is gone"
-    kind = "harmless" if step == HALF else "the step before"
-    kind = kind if step > HALF - 2 * EVERY else "two steps before"
-    return Outcome(not wrong, kind, f"{story}; {wrong or f'resumed from step {step}, bitwise'}")
+    kind = {HALF: "nothing lost", HALF - EVERY: "the step before"}.get(step, "two steps before")
+    story = f"{damage.story}; {wrong or f'resumed from step {step}, bitwise'}"
+    return Outcome(not wrong, kind, story)
 
 
-def contents(place: Path) -> dict[str, bytes]:
-    files = (path for path in place.rglob("*") if path.is_file())
+def unnamed(steps: list[int], kept: dict, said: str) -> str:
+    """Of which step that was passed over no reason is said, or an empty text."""
+    for step in steps:
+        # What never was a checkpoint, like an empty directory, is renamed, which is said as well.
+        was_one = any(name.partition("/")[0] in (METADATA[0], *ITEMS) for name in kept[str(step)])
+        reason = r": " if was_one else r"\.broken-\d+: renamed"
+        if not re.search(rf"checkpoints/{step}{reason}", said):
+            return f"nothing is said of step {step}: {said}"
+    return ""
+
+
+def gone(names: list[str], kept: dict, checkpoints: Path) -> str:
+    """Which of these names is not there with all that was in it, as it was or set aside, or an empty text."""
+    for name in names:
+        paths = [checkpoints / name, *checkpoints.glob(f"{name}.broken-*")]
+        if not any(path.exists() and tree(path) == kept[name] for path in paths):
+            return f"{name} is gone"
+    return ""
+
+
+def tree(place: Path) -> dict[str, bytes]:
+    """{path: content} of all files below a directory, or of a file."""
+    files = (path for path in [place, *place.rglob("*")] if path.is_file())
     return {path.relative_to(place).as_posix(): path.read_bytes() for path in files}
 
 
-# --- Kinds of damage: (world, checkpoints, step, generator) -> what was done ----------------------
+# --- Kinds of damage: (world, checkpoints, step, generator) -> Damage -----------------------------
+
+
+def perhaps(story: str, step: int) -> Damage:
+    """Of what restoring may not read: harmless, or found."""
+    return Damage(story, (step, step - EVERY), (step,))
+
+
+def surely(story: str, step: int) -> Damage:
+    return Damage(story, (step - EVERY,), (step,))
 
 
 def truncate(world, checkpoints, step, draw):
     path = pick(checkpoints / str(step), draw, arrays=draw.random() < 0.5)
     size = int(draw.integers(path.stat().st_size))
     os.truncate(path, size)
-    return f"{path.relative_to(checkpoints)} cut to {size} bytes"
+    return perhaps(f"{path.relative_to(checkpoints)} cut to {size} bytes", step)
 
 
 def empty(world, checkpoints, step, draw):
     path = pick(checkpoints / str(step), draw, arrays=draw.random() < 0.5)
     os.truncate(path, 0)
-    return f"{path.relative_to(checkpoints)} emptied"
+    return perhaps(f"{path.relative_to(checkpoints)} emptied", step)
 
 
 def delete(world, checkpoints, step, draw):
     path = pick(checkpoints / str(step), draw, arrays=draw.random() < 0.5)
     path.unlink()
-    return f"{path.relative_to(checkpoints)} deleted"
+    return perhaps(f"{path.relative_to(checkpoints)} deleted", step)
 
 
 def delete_metadata(world, checkpoints, step, draw):
-    path = checkpoints / str(step) / METADATA[int(draw.integers(len(METADATA)))]
+    name = METADATA[int(draw.integers(len(METADATA)))]
+    path = checkpoints / str(step) / name
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink()
-    return f"{path.relative_to(checkpoints)} deleted"
+    done = surely if name in NEEDED else perhaps
+    return done(f"{path.relative_to(checkpoints)} deleted", step)
 
 
 def delete_item(world, checkpoints, step, draw):
     path = checkpoints / str(step) / ITEMS[int(draw.integers(len(ITEMS)))]
     shutil.rmtree(path)
-    return f"{path.relative_to(checkpoints)}/ deleted"
+    return surely(f"{path.relative_to(checkpoints)}/ deleted", step)
 
 
 def hollow(world, checkpoints, step, draw):
     """A directory with a step's name and nothing in it."""
     shutil.rmtree(checkpoints / str(step))
     (checkpoints / str(step)).mkdir()
-    return f"{step}/ without its content"
+    return surely(f"{step}/ without its content", step)
 
 
 def stray(world, checkpoints, step, draw):
-    """Directories and files that nobody saved."""
+    """Directories and files that nobody saved; one of a save that was cut off may go."""
     later = step + EVERY * int(draw.integers(1, 9))
-    names = [f"{later}", f"{later}.orbax-checkpoint-tmp", "999999999999", "notes", f"0{later}"]
-    for name in draw.choice(names, 3, replace=False):
+    cut_off = f"{later}.orbax-checkpoint-tmp"
+    names = [f"{later}", cut_off, "999999999999", "notes", f"0{later}"]
+    names = [str(name) for name in draw.choice(names, 3, replace=False)]
+    for name in names:
         (checkpoints / name).mkdir()
     (checkpoints / f"{later + 1}").write_text("a file")
-    (checkpoints / f"{later + 2}").mkdir(exist_ok=True)
+    (checkpoints / f"{later + 2}").mkdir()
     (checkpoints / f"{later + 2}/README").write_text("a stranger's")
-    return f"strays: {', '.join(sorted(path.name for path in checkpoints.iterdir()))}"
+    story = f"strays: {', '.join(sorted(path.name for path in checkpoints.iterdir()))}"
+    kept = {*names, f"{later + 1}", f"{later + 2}"} - {cut_off}
+    return Damage(story, (step,), strays=tuple(sorted(kept)))
 
 
 def foreign(world, checkpoints, step, draw):
     """A whole checkpoint of another run."""
-    shutil.copytree(
-        world.reference(TOGETHER) / f"checkpoints/{step + EVERY}", checkpoints / f"{step + EVERY}"
-    )
-    return f"{step + EVERY}/ of another run"
+    later = step + EVERY
+    shutil.copytree(world.reference(TOGETHER) / f"checkpoints/{later}", checkpoints / f"{later}")
+    return Damage(f"{later}/ of another run", (step,), (later,))
 
 
 def renamed(world, checkpoints, step, draw):
     """A whole checkpoint of an earlier step under a later name."""
-    shutil.copytree(checkpoints / str(step - EVERY), checkpoints / f"{step + EVERY}")
-    return f"{step - EVERY}/ copied to {step + EVERY}/"
+    later, earlier = step + EVERY, step - EVERY
+    shutil.copytree(checkpoints / f"{earlier}", checkpoints / f"{later}")
+    return Damage(f"{earlier}/ copied to {later}/", (step,), (later,))
 
 
 def mixed(world, checkpoints, step, draw):
@@ -153,7 +205,7 @@ def mixed(world, checkpoints, step, draw):
     item = ITEMS[int(draw.integers(len(ITEMS)))]
     shutil.rmtree(checkpoints / f"{step}/{item}")
     shutil.copytree(checkpoints / f"{step - EVERY}/{item}", checkpoints / f"{step}/{item}")
-    return f"{step}/{item} of step {step - EVERY}"
+    return surely(f"{step}/{item} of step {step - EVERY}", step)
 
 
 TO_ONE = (truncate, delete, empty, delete_metadata, delete_item, hollow)

@@ -35,21 +35,21 @@ def at_any_time(running, run: Path, draw, life: float) -> str:
 def at_a_step(running, run: Path, draw, first: int, last: int) -> str:
     """Soon after the report of one of the steps first..last - 1 by this start."""
     step, more = int(draw.integers(first, last)), draw.uniform(0, 0.1)
-    path = run / "metrics.jsonl"
-    before = identity(path)
-    # A start replaces the file before it adds to it.
-    wait(running, lambda: identity(path) != before and last_step(path) >= step)
+    path, before = run / "metrics.jsonl", begun(run)
+    wait(running, lambda: begun(run) != before and last_step(path) >= step)
     time.sleep(more)
     return f"{more:.3f} s after step {step}"
 
 
-def in_a_save(running, run: Path, draw, most: int) -> str:
-    """Inside one of the first saves of this start, at most the one numbered `most`."""
-    number, more = int(draw.integers(1, most + 1)), draw.uniform(0, 0.06)
-    old, found = unfinished(run), set()
+def in_a_save(running, run: Path, draw, most: int, longest: float = 0.06) -> str:
+    """At most `longest` seconds into one of the first saves of this start, at most the one numbered `most`; it may be
+    over by then."""
+    number, more = int(draw.integers(1, most + 1)), draw.uniform(0, longest)
+    before, found = begun(run), set()
 
     def seen():
-        found.update(unfinished(run) - old)
+        if begun(run) != before:  # from now on what is not finished is of this start
+            found.update(unfinished(run))
         return len({name.partition(".")[0] for name in found}) >= number
 
     wait(running, seen)
@@ -58,15 +58,18 @@ def in_a_save(running, run: Path, draw, most: int) -> str:
 
 
 def unfinished(run: Path) -> set[str]:
-    """Names of Orbax's directories of saves that are not whole yet, and what kills have left of them."""
+    """Names of Orbax's directories of saves that are not whole yet, and of what kills have left of them; a start
+    removes those before it begins to train."""
     try:
         return {name for name in os.listdir(run / "checkpoints") if "tmp" in name}
     except FileNotFoundError:
         return set()
 
 
-def identity(path: Path):
-    return os.stat(path).st_ino if path.exists() else None
+def begun(run: Path):
+    """Another value once a start has begun to train: it replaces metrics.jsonl before it adds to it."""
+    path = run / "metrics.jsonl"
+    return path.stat().st_ino if path.exists() else None
 
 
 def last_step(path: Path) -> int:

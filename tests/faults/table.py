@@ -8,6 +8,8 @@ from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
+from faults.world import NOT_RUN, Outcome
+
 COLUMNS = ("name", "fault", "tries", "must", "was", "seconds", "seed", "commit", "date")
 HEAD = """# What was done to runs, and what came of it
 
@@ -41,22 +43,44 @@ def line(cells) -> str:
 
 
 def summary(outcomes: list) -> str:
-    """How many were as they must be, and of which kinds. outcomes: [Outcome]."""
+    """How many were as they must be, of which kinds, and how long the slowest took to end. outcomes: [Outcome]."""
     good = [outcome.kind for outcome in outcomes if outcome.ok]
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(good).items()))
-    return f"{len(good)} of {len(outcomes)}" + (f": {kinds}" if kinds else "")
+    text = f"{len(good)} of {len(outcomes)}" + (f": {kinds}" if kinds else "")
+    if slowest := max((outcome.seconds for outcome in outcomes), default=0.0):
+        text += f"; ended within {slowest:.1f} s"
+    if count := sum(outcome.kind == NOT_RUN for outcome in outcomes):
+        text += f"; {count} {NOT_RUN}"
+    return text
 
 
-def row(name: str, fault: str, tries: int, must: str, was: str, seconds: float, seed: int) -> str:
+def is_failure(outcome: Outcome, short: bool) -> bool:
+    """What a machine cannot try is missing in the whole table, and only told in a short version."""
+    return not outcome.ok and not (short and outcome.kind == NOT_RUN)
+
+
+def row(name: str, fault: str, must: str, outcomes: list, seconds: float, seed: int, commit: str):
+    """The line of one fault. seconds: of all its tries; commit: what was tried."""
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    return line([name, fault, tries, must, was, round(seconds), seed, commit(), day])
+    cells = [name, fault, len(outcomes), must, summary(outcomes), round(seconds), seed, commit]
+    return line([*cells, day])
 
 
-def commit() -> str:
-    """The commit that is tried, with a plus where files of it are changed; unknown outside of a repository."""
-    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
-    return found.stdout.strip() or "unknown"
+def commit(output: Path | None) -> str:
+    """The commit that is tried, with a plus where files of it are changed; unknown outside of a repository. The table
+    itself, `output`, may be changed: it holds what was tried before."""
+
+    def git(*arguments):
+        place = Path(__file__).parent
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=place)
+
+    name = git("describe", "--always", "--exclude=*").stdout.strip()
+    if not name:
+        return "unknown"
+    changed = git("diff", "HEAD", "--name-only").stdout.splitlines()
+    root = Path(git("rev-parse", "--show-toplevel").stdout.strip())
+    others = [path for path in changed if not output or root / path != output.resolve()]
+    return name + ("+" if others else "")
 
 
 def machine() -> str:

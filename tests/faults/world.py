@@ -15,18 +15,19 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import processes
+import stuck
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import loop
+from bert_jax import loop, stored
 from bert_jax.main import main
 
 STEPS, EVERY = 30, 2  # steps of a run, and after how many it is saved
+EVALUATED = (10, 20)  # the steps, before the last one, that are evaluated
 HALF = 20  # where a run is that is half done
 ALONE, TOGETHER = "alone", "together"
 DEVICES = {ALONE: [2], TOGETHER: [1, 1]}  # of each process
 TIMES = {"seconds", "tokens_per_second", "rows_per_second", "model_flops_utilization"}
 LIMIT = 300.0  # seconds for whatever ends by itself, on a machine that others may use too
-PROGRAM = Path(__file__).with_name("program.py")
 
 
 class Outcome(NamedTuple):
@@ -35,6 +36,7 @@ class Outcome(NamedTuple):
     ok: bool
     kind: str  # a few words, counted in the table
     story: str  # what was done and what happened
+    seconds: float = 0.0  # from the fault to the end of all processes, where they have to end
 
 
 class Ended(NamedTuple):
@@ -44,6 +46,9 @@ class Ended(NamedTuple):
 
 class NotRun(Exception):
     """This machine cannot do what a fault needs."""
+
+
+NOT_RUN = "not run"  # the kind of such an outcome
 
 
 class World:
@@ -58,7 +63,7 @@ class World:
             "batches": self.directory / "batches",
             "phases.main.steps": STEPS,
             "log.every": 1,
-            "evaluate.every": 10,  # after a save, so that a kill may fall between
+            "evaluate.every": EVALUATED[0],  # after a save, so that a kill may fall between
             "evaluate.rows": 16,
             "checkpoint.every": EVERY,
             "checkpoint.keep": 3,
@@ -102,9 +107,10 @@ class World:
         return ["pretrain", *self.keys(**changes), "--workdir", str(run)]
 
     def half_done(self, run: Path, kind: str = ALONE, keep: int = 3) -> Path:
-        """The undisturbed run as a kill after HALF steps would have left it."""
+        """The undisturbed run as a kill would have left it, one step after the one that was saved at HALF."""
         shutil.copytree(self.reference(kind), run)
         (run / "summary.json").unlink()
+        cut(run, HALF + 1)
         for path in (run / "checkpoints").iterdir():
             if not HALF - keep * EVERY < int(path.name) <= HALF:
                 shutil.rmtree(path)
@@ -116,7 +122,8 @@ class World:
     def started(self, run: Path, kind: str, *, cache: Path | None = None, fault="", **changes):
         """[Popen] of one or two processes that train in `run`; what they say lies beside it.
 
-        cache: of compiled programs; by default a copy of the warm one, since a killed process may leave half a file.
+        fault: what happens to one of them by itself, as in tests/stuck.py. cache: of compiled programs; by default a
+        copy of the warm one, since a killed process may leave half a file.
         """
         said = run.with_name(f"{run.name}.said")
         if cache is None:
@@ -126,12 +133,12 @@ class World:
         variables = {
             "JAX_COMPILATION_CACHE_DIR": str(cache),
             "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # or each process starts twice
-            "BERT_JAX_TESTS_FAULT": fault,
+            stuck.FAULT: fault,
         }
         devices = DEVICES[kind]
         command = self.pretrain(run, **changes)
         with processes.started(
-            command, said, len(devices), devices, program=PROGRAM, **variables
+            command, said, len(devices), devices, program=stuck.__file__, **variables
         ) as running:
             yield running
 
@@ -145,16 +152,20 @@ class World:
         with self.started(run, kind, cache=cache, **changes) as running:
             return self.wait(running, run)
 
-    def finish(self, run: Path, kind: str = ALONE, **changes) -> str:
-        """Lets a disturbed run go on to its end; what is wrong then, or an empty text. One process is this one."""
-        ended = (
-            [call(*self.pretrain(run, **changes))]
-            if kind == ALONE
-            else self.run(run, kind, **changes)
-        )
+    def finish(self, run: Path, kind: str = ALONE, cache: Path | None = None, **changes) -> str:
+        """Lets a disturbed run go on to its end; what is wrong then, or an empty text. One process is this one, but for
+        a cache of its own."""
+        newest, is_done = stored.newest(run / "checkpoints"), (run / "summary.json").exists()
+        if kind == ALONE and cache is None:
+            ended = [call(*self.pretrain(run, **changes))]
+        else:
+            ended = self.run(run, kind, cache, **changes)
         failed = [process for process in ended if process.code != 0]
         if failed:
             return "\n".join(f"the restart ended with {end.code}: {end.said}" for end in failed)
+        resumed = f"resumed from step {newest}\n"
+        if newest and not is_done and resumed not in ended[0].said:
+            return f"the restart has not {resumed.rstrip()}: {ended[0].said}"
         return self.difference(run, kind)
 
     # --- Comparing --------------------------------------------------------------------------------
@@ -216,6 +227,16 @@ def watched():
         yield restored
     finally:
         loop.Loop.restore = restore
+
+
+def cut(run: Path, step: int) -> None:
+    """Leaves of a run that has ended what it said of the steps up to `step`, while it ran."""
+    found = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    kept = [line for line in found if json.loads(line)["step"] <= step]
+    (run / "metrics.jsonl").write_text("".join(kept))
+    status = json.loads((run / "status.json").read_text())
+    status |= {"state": "running", "step": step, "last_checkpoint": HALF, "seconds_left": 1}
+    (run / "status.json").write_text(json.dumps(status))
 
 
 def lines(run: Path) -> list[dict]:
