@@ -3,7 +3,7 @@
 from bert_jax import guardian
 
 # Seconds; compiled programs are there already.
-DEADLINES = {"compile": 30, "step": 8, "save": 10, "evaluate": 15}
+DEADLINES = {"compile": 60, "step": 8, "save": 10, "evaluate": 15}
 HEARTBEAT = 10  # seconds after which JAX ends all, where one says nothing
 SLACK = 8.0  # seconds: last words, and what a busy machine takes until the last is gone
 AT_ANY = ("step", "save", "evaluate")  # what may be going on in a run that has begun
