@@ -136,7 +136,9 @@ def read(path: Path) -> ConfigDict:
         values = json.loads(regular.text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not a readable config ({error})") from None
-    config = base()
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: not a config (no JSON object)")
+    config, key = base(), "phases"
     try:
         usual = config.phases.main.to_dict()
         # Keys that a run saved before they were there has as they are by default.
@@ -146,7 +148,7 @@ def read(path: Path) -> ConfigDict:
         for key, value in flatten(values).items():
             assign(config, key, tuple(value) if isinstance(value, list) else value)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise BadInput(f"{path}: not a config ({error})") from None
+        raise BadInput(f"{path}: not a config ({key}: {error})") from None
     own = Path(path).absolute().parent / "tokenizer" / Path(config.tokenizer.path).name
     if config.tokenizer.path and not os.path.exists(config.tokenizer.path) and own.is_file():
         config.tokenizer.path = str(own)  # the workdir was moved since

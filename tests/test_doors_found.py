@@ -3,7 +3,6 @@
 import json
 import os
 
-import numpy as np
 import pytest
 from small import SMALL, overrides, write_corpus
 from texts import PROSE
@@ -41,7 +40,8 @@ def test_configs_of_odd_values(tmp_path, capsys, key, value):
     values = config.load("demo").to_dict() | {key: value}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values))
-    refused(capsys, "config", "--config", path)
+    line = refused(capsys, "config", "--config", path)
+    assert key in line.replace(str(path), "")
 
 
 def test_a_config_nested_too_deep(tmp_path, capsys):
@@ -136,13 +136,12 @@ def test_an_array_with_another_header(world, capsys):
     """Where nobody looks at hashes."""
     path = world / "store" / "unigrams.npy"
     content = path.read_bytes()
-    path.write_bytes(content.replace(b"'<i8'", b"'|O' ", 1))
+    altered = content.replace(b"'<i8'", b"'|O' ", 1)
+    assert altered != content and len(altered) == len(content)
+    path.write_bytes(altered)
     try:
         keys = settings(world, store_hashes=False)
-        refused(capsys, "prepare", "--config", "demo", *keys)
-        assert (
-            len(content) == path.stat().st_size and np.load(world / "store/train/tokens.npy").size
-        )
+        assert str(path) in refused(capsys, "prepare", "--config", "demo", *keys)
     finally:
         path.write_bytes(content)
 

@@ -10,6 +10,7 @@ from faults import table
 from faults.world import NOT_RUN, Outcome
 
 TESTS = Path(__file__).parent
+LONGEST = 1200  # seconds: twice what all of it may take
 
 
 @pytest.mark.slow
@@ -17,7 +18,9 @@ def test_a_short_version_of_all(capsys):
     """A process of its own, whose devices and compiled programs are not those of the tests."""
     command = [sys.executable, "-m", "faults", "--short"]
     variables = os.environ | {"PYTHONPATH": str(TESTS)}
-    process = subprocess.run(command, env=variables, cwd=TESTS, capture_output=True, text=True)
+    process = subprocess.run(
+        command, env=variables, cwd=TESTS, capture_output=True, text=True, timeout=LONGEST
+    )
     seed = process.stdout.partition("\n")[0]
     with capsys.disabled():  # also where nothing fails
         print(f"\nfaults: {seed}")

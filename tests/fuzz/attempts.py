@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,19 +17,22 @@ from typing import NamedTuple
 
 from bert_jax.main import main
 
-LONGEST = 20  # seconds of a try
+LONGEST = 30  # seconds of a try
+STUCK = 3 * LONGEST  # seconds after which one is killed that is stuck in C
 # How lines of progress begin, and what one says of a directory that cannot be written.
-PROGRESS = ("prepare:", "vocabulary:", "store ", "verify:")
+PROGRESS = ("prepare:", "vocabulary:", "store ", "verify:", "benchmark:")
 ELSEWHERE = "row indexes go to"
-PANIC = re.compile(
-    r"\nthread '.*' .*panicked at .*\n(.*\n)note: run with .*"
-)  # what a library in Rust says
+SKIPPED = re.compile(r"skipped .*/checkpoints/(\d+): .+")  # a checkpoint, by the command that reads
+# What a library in Rust says.
+PANIC = re.compile(r"\nthread '.*' .*panicked at .*\n(.*\n)note: run with .*")
+# What a success may leave in the world: rows that other batches are made of.
+CACHE = "store/index/"
 
 
 class Attempt(NamedTuple):
     arguments: list[str]
-    # (exit code, standard output) -> what is wrong with a success, or an empty text
-    oracle: Callable[[int, str], str]
+    # (exit code, standard output, standard error) -> what is wrong with a success, or an empty text
+    oracle: Callable[[int, str, str], str]
     note: str  # what was done, for whoever reads of a failure
     codes: tuple[int, ...] = (0,)  # that are no refusal
 
@@ -43,26 +47,47 @@ class Outcome(NamedTuple):
     err: str
 
 
-def judge(attempt: Attempt, directory: Path) -> str:
-    """What is wrong with how an attempt ends, or an empty text."""
-    before = listing(directory)
+class Verdict(NamedTuple):
+    refused: bool
+    problem: str  # empty: it ended as it must
+
+
+def judge(attempt: Attempt, directory: Path, world: Path) -> Verdict:
+    """How an attempt ends, and what is wrong with that. directory: its own; world: which all share."""
+    before, shared, started = listing(directory), stamps(world), time.monotonic()
     outcome = run(attempt.arguments, directory)
+    seconds = time.monotonic() - started
+    refused = outcome.code == 2
     if outcome.code is None:
-        return outcome.err
-    if outcome.code == 2:
-        if listing(directory) != before:
-            changed = set(listing(directory).items()) ^ set(before.items())
-            return f"the directory has changed: {sorted(changed)}"
-        return refusal(outcome)
+        problem = outcome.err
+    elif seconds > LONGEST:  # something has caught what ends hangs
+        problem = f"took {seconds:.0f} s"
+    elif refused:
+        problem = refusal(outcome) or changes("the directory", before, listing(directory))
+    else:
+        problem = success(attempt, outcome)
+    now = stamps(world)
+    if not refused:
+        now = {name: now[name] for name in now if name in shared or not name.startswith(CACHE)}
+    return Verdict(refused, problem or changes("the world", shared, now))
+
+
+def success(attempt: Attempt, outcome: Outcome) -> str:
+    """What is wrong with it, or an empty text."""
     if outcome.code not in attempt.codes:
         return f"exit code {outcome.code}: {outcome.err[-500:]}"
     unexpected = surprises(outcome.err.splitlines())
     if unexpected:
         return f"said {unexpected}"
     try:
-        return attempt.oracle(outcome.code, outcome.out)
+        return attempt.oracle(*outcome)
     except Exception as error:  # it cannot read what was taken for right
         return f"a success that the oracle cannot judge: {type(error).__name__}: {error}"
+
+
+def changes(what: str, before: dict, now: dict) -> str:
+    names = sorted({name for name in before | now if before.get(name) != now.get(name)})
+    return f"{what} has changed: {names[:20]}" if names else ""
 
 
 def refusal(outcome: Outcome) -> str:
@@ -74,7 +99,16 @@ def refusal(outcome: Outcome) -> str:
 
 
 def surprises(lines: list[str]) -> list[str]:
-    return [line for line in lines if not line.startswith(PROGRESS) and ELSEWHERE not in line]
+    return [
+        line
+        for line in lines
+        if not line.startswith(PROGRESS) and ELSEWHERE not in line and not SKIPPED.fullmatch(line)
+    ]
+
+
+def skipped(err: str) -> set[int]:
+    """The steps of checkpoints that were passed over."""
+    return {int(match[1]) for match in map(SKIPPED.fullmatch, err.splitlines()) if match}
 
 
 def run(arguments: list[str], directory: Path) -> Outcome:
@@ -132,6 +166,16 @@ def captured():
 def listing(directory: Path) -> dict[str, str]:
     """{name: what it is} of all that is below a directory."""
     return {str(path.relative_to(directory)): describe(path) for path in directory.rglob("*")}
+
+
+def stamps(directory: Path) -> dict[str, tuple]:
+    """{name: (kind, bytes, when it was changed)} of all that is below a directory: cheaper than `listing`."""
+    found = {}
+    for path in directory.rglob("*"):
+        known = path.lstat()
+        when = 0 if path.is_dir() else known.st_mtime_ns  # of a directory its entries count
+        found[str(path.relative_to(directory))] = known.st_mode, known.st_size, when
+    return found
 
 
 def describe(path: Path) -> str:

@@ -36,7 +36,7 @@ def verified_store(draw, world, place) -> Attempt:
     note = damaged(draw, original, store)
     before = listing(place)
 
-    def oracle(code, out):
+    def oracle(code, out, err):
         values = parsed(out)
         if listing(place) != before:
             return "verify has written"
@@ -57,7 +57,7 @@ def verified_store(draw, world, place) -> Attempt:
 
 
 def batch_oracle(world, step: int):
-    def oracle(code, out):
+    def oracle(code, out, err):
         found = parsed(out)["sha256"]
         return "" if found == world.digests[step] else f"another batch of step {step}"
 

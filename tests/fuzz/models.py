@@ -7,15 +7,19 @@ from pathlib import Path
 import numpy as np
 import outside
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
 
-from bert_jax.convert import names
 from bert_jax.main import main
-from fuzz.attempts import Attempt, captured
+from fuzz import reference
+from fuzz.attempts import Attempt, captured, parsed
 from fuzz.damage import change_file, changed_bytes, changed_json
 from fuzz.data import files
 
-WEIGHTS = "model.safetensors"
+WEIGHTS = reference.WEIGHTS
+TEXT = "un[MASK] the old [MASK]."
+HEAD = "cls.predictions.transform.dense.weight"
+LARGE = 100  # a value that a damage has made; all others are about 1
+SETTINGS = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
+SETTINGS += ("max_position_embeddings", "type_vocab_size", "hidden_act", "layer_norm_eps")
 
 
 def imported(draw, world, place) -> Attempt:
@@ -28,7 +32,7 @@ def imported(draw, world, place) -> Attempt:
         note = f"{path.name}: {change_file(draw, path)}"
     run = place / "run"
 
-    def oracle(code, out):
+    def oracle(code, out, err):
         return differing(source, kind, run, place / "exported")
 
     command = ["import", "--source", str(source), "--workdir", str(run), "--json", "-"]
@@ -47,37 +51,52 @@ def change_header(draw, path: Path) -> str:
     return f"header {header[:1500]!r}"
 
 
-def read(source: Path, kind: str) -> dict[str, np.ndarray]:
-    """{our path: array} of a source, kernels as ours are."""
-    if kind == "google":
-        import tensorflow as tf
-
-        reader = tf.train.load_checkpoint(str(source / "bert_model.ckpt"))
-        tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-    else:
-        tensors = load_file(source / WEIGHTS)
-    found = {}
-    for item in names.parameters(outside.SIZES["layers"]):
-        array = tensors.get(getattr(item, kind))
-        if array is not None:
-            array = np.asarray(array, np.float32)
-            found[item.huggingface] = array.T if kind in item.transposed else array
-    return found
-
-
 def differing(source: Path, kind: str, run: Path, exported: Path) -> str:
-    """The first tensor that the run does not have as its source has it."""
+    """In what a run, and what it exports and answers, is not as its source is."""
     with captured():
         code = main(["export", "--workdir", str(run), "--output", str(exported)])
     if code:
         return "cannot be exported"
-    there, here = read(source, kind), read(exported, "huggingface")
-    for name, array in there.items():
-        if name not in here and "pooler" not in name and "seq_relationship" not in name:
-            return f"{name} is lost"
-        if name in here and here[name].tobytes() != np.ascontiguousarray(array).tobytes():
-            if here[name].shape == array.shape or name in here:
-                return f"{name} has other values"
-    pieces = (source / "vocab.txt").read_text().removesuffix("\n").split("\n")
+    there, here = reference.open_model(source, kind), reference.open_model(exported)
+    problem = other_tensors(there.tensors, here.tensors) or other_settings(there, here)
+    if problem or here.pieces != there.pieces:
+        return problem or "other pieces"
     shown = json.loads((exported / "tokenizer.json").read_text())["model"]["vocab"]
-    return "" if [*shown] == pieces or sorted(shown, key=shown.get) == pieces else "other pieces"
+    if sorted(shown, key=shown.get) != there.pieces:
+        return "other pieces in tokenizer.json"
+    return other_answer(there, run) if HEAD in there.tensors else ""
+
+
+def other_tensors(there: dict, here: dict) -> str:
+    """The first tensor that came in as something else, bit for bit, or not at all."""
+    known = outside.make_tensors()
+    for name in known.keys() & there.keys():
+        array = np.ascontiguousarray(there[name], np.float32)
+        if name not in here:
+            # A run without pairs has no place for these.
+            if not name.startswith(("bert.pooler", "cls.seq_relationship")):
+                return f"{name} is lost"
+        elif here[name].shape != array.shape or here[name].tobytes() != array.tobytes():
+            return f"{name} has other values"
+    made_up = sorted(here.keys() - there.keys())
+    return f"{made_up} came from nowhere" if made_up else ""
+
+
+def other_settings(there: reference.Model, here: reference.Model) -> str:
+    one, two = there.settings, here.settings
+    alike = {"gelu_pytorch_tanh": "gelu_new"}
+    for key in SETTINGS:
+        if key in one and alike.get(one[key], one[key]) != alike.get(two[key], two[key]):
+            return f"{key}: {one[key]!r} came in as {two[key]!r}"
+    return ""
+
+
+def other_answer(model: reference.Model, run: Path) -> str:
+    """Where the run does not predict what NumPy computes from its source."""
+    if max(np.abs(array).max(initial=0) for array in model.tensors.values()) > LARGE:
+        return ""  # rounding is all that would be compared
+    with captured() as streams:
+        code = main(["predict", "--model", str(run), TEXT, "--json", "-"])
+    if code:
+        return "cannot predict"
+    return reference.filled(model, TEXT, 5, parsed(streams[0].decode())[0])
