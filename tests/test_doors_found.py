@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 from small import SMALL, overrides, write_corpus
@@ -142,6 +143,24 @@ def test_an_array_with_another_header(world, capsys):
     try:
         keys = settings(world, store_hashes=False)
         assert str(path) in refused(capsys, "prepare", "--config", "demo", *keys)
+    finally:
+        path.write_bytes(content)
+
+
+def test_a_header_that_numpy_has_to_guess_at(world, capsys):
+    """Of Python 2, by a bit: NumPy reads it, with a warning of several lines."""
+    path = world / "store" / "heldout" / "tokens.npy"
+    content = path.read_bytes()
+    altered = re.sub(rb"\((\d+),\), } {2}", rb"(\1L,), } ", content, count=1)
+    assert altered != content and len(altered) == len(content)
+    path.write_bytes(altered)
+    try:
+        assert main(["verify", "--store", str(world / "store")]) == 1
+        told = capsys.readouterr()
+        assert "heldout/tokens.npy: no readable" in told.out and not told.err
+        keys = settings(world, store_hashes=False)
+        line = refused(capsys, "inspect", "--config", "demo", *keys, "--step", 0)
+        assert f"{path}: cannot be read" in line
     finally:
         path.write_bytes(content)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import regular
-from bert_jax.data.store import ARRAYS, SPLITS, Problem, inside, token_type
+from bert_jax.data.store import ARRAYS, SPLITS, Problem, inside, map_array, token_type
 from bert_jax.hash import fold, mix
 
 PART = 1 << 22  # items at a time
@@ -94,7 +94,7 @@ def open_array(directory: Path, name: str, kind, axes: int) -> Iterator[Problem]
 def load(path: Path) -> tuple[np.ndarray | None, str]:
     """The mapped array of a file, or None and why not."""
     try:
-        return np.load(regular.check(path), mmap_mode="r"), ""
+        return map_array(regular.check(path)), ""
     except Exception as error:  # a damaged header is evaluated, and can raise anything
         return None, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 

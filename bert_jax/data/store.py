@@ -20,6 +20,7 @@ directory with a manifest is a finished one.
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -211,7 +212,14 @@ def open_split(directory: Path, sources: list[dict]) -> Split:
 
 def open_array(path: Path) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        return map_array(path)
     except Exception as error:  # what reads its header raises what it likes
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise BadInput(f"{path}: cannot be read ({reason})") from None
+
+
+def map_array(path: Path) -> np.ndarray:
+    """A mapped file of NumPy's; a header that NumPy has to guess at, with a warning, is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -168,10 +168,17 @@ def of_inspect(options, given, values, world, place) -> str:
         first, last = map(int, options.steps.split(":"))
         manifest = json.loads((place / options.save / "manifest.json").read_text())
         return "" if manifest["files"] and last > first else f"saved {values}"
-    if sorted(given) == sorted(overrides(world.settings)):
+    if of_batches(given) == of_batches(overrides(world.settings)):
         known = world.digests[options.step]
         return "" if values["sha256"] == known else f"another batch of step {options.step}"
     return "" if re.fullmatch("[0-9a-f]{64}", values["sha256"]) else f"{values}"
+
+
+def of_batches(given: list[str]) -> dict:
+    """The keys of a config that decide what is in its batches."""
+    groups = ("seed", "store", "corpus", "filter", "tokenizer", "objective", "phases", "batches")
+    values = configs.overridden(given)
+    return {key: values[key] for key in values if key.partition(".")[0] in groups}
 
 
 def of_export(options, given, values, world, place) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.store import ARRAYS, entropy
+from bert_jax.data.store import ARRAYS, entropy, open_array
 
 PART = 1 << 20  # lengths at a time
 SHOWN = 10  # longest and commonest pieces
@@ -33,7 +33,7 @@ class Arrays(NamedTuple):
 
     @classmethod
     def open(cls, directory: Path) -> "Arrays":
-        return cls(*(np.load(directory / f"{name}.npy", mmap_mode="r") for name in ARRAYS))
+        return cls(*(open_array(directory / f"{name}.npy") for name in ARRAYS))
 
     def counts(self) -> dict:
         lengths = map(len, reversed(self))
@@ -52,7 +52,7 @@ def of_sources(sources: list[dict], weights: np.ndarray) -> list[dict]:
 
 def unigrams(directory: Path, tokenizer) -> np.ndarray:
     """int64[sources, V]: how often each piece stands in the training split."""
-    return np.load(directory / "unigrams.npy").reshape(-1, tokenizer.size)
+    return open_array(directory / "unigrams.npy").reshape(-1, tokenizer.size)
 
 
 def of_vocabulary(unigrams: np.ndarray, tokenizer) -> dict:
