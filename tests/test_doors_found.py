@@ -5,6 +5,7 @@ import os
 import re
 
 import pytest
+import runs
 from small import SMALL, overrides, write_corpus
 from texts import PROSE
 
@@ -163,6 +164,31 @@ def test_a_header_that_numpy_has_to_guess_at(world, capsys):
         assert f"{path}: cannot be read" in line
     finally:
         path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("run.json", {"devices": [{"a": 1}]}),
+        ("run.json", {"devices": None}),
+        ("run.json", {"versions": ["x"]}),
+        ("run.json", {"unigram_entropy": "3.5"}),
+        ("run.json", {"imported": [1]}),
+        ("run.json", {"imported": {"source": None}}),
+        ("metrics.jsonl", {"step": 1, "split": "train"}),
+        ("metrics.jsonl", {"step": "1", "split": "heldout"}),
+    ],
+)
+def test_a_card_of_odd_facts(tmp_path, capsys, name, values):
+    runs.make_run(tmp_path / "run")
+    path = tmp_path / "run" / name
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(before | values) + "\n")
+    places = "--workdir", tmp_path / "run", "--output", tmp_path / "out"
+    assert f"{path}: {'line 1' if not before else [*values][0]}" in refused(
+        capsys, "export", *places
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_texts_that_are_not_utf_8(tmp_path, capsys):

@@ -64,8 +64,31 @@ def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -
         tree = settings[group] if group else settings
         tree[last] = public(tree[last])
     (directory / TRAINING).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+    check_facts(run.facts, workdir / "run.json")
     text = "\n".join(lines(run, workdir, parts, about))
     (directory / "README.md").write_text(text + "\n", encoding="utf-8")
+
+
+def check_facts(facts: dict, path: Path) -> None:
+    """Raises BadInput where run.json is not as a run has it, in what a card tells."""
+    imported, versions = facts.get("imported", {}), facts.get("versions", {})
+    known = {
+        "devices": all_texts(facts.get("devices", [])),
+        "versions": isinstance(versions, dict) and all_texts([*versions.values()]),
+        "unigram_entropy": type(facts.get("unigram_entropy", 0.0)) in (int, float),
+        "imported": imported == {} or is_named(imported),
+    }
+    for key, right in known.items():
+        if not right:
+            raise BadInput(f"{path}: {key}: {str(facts[key])[:100]!r} is not what a run has")
+
+
+def is_named(imported) -> bool:
+    return isinstance(imported, dict) and isinstance(imported.get("source"), str)
+
+
+def all_texts(values) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def public(places: str) -> str:
@@ -241,4 +264,9 @@ def read_metrics(run, workdir: Path) -> list[dict]:
     """Up to the step that is exported: a killed run may have told of later ones."""
     path = workdir / "metrics.jsonl"
     lines = report.read_lines(path) if path.is_file() else []
+    for number, line in enumerate(lines, 1):
+        fill = line.get("fill") if line.get("split") == "train" else 0.0
+        known = isinstance(line.get("step"), int) and isinstance(line.get("split"), str)
+        if not known or type(fill) not in (int, float):
+            raise BadInput(f"{path}: line {number}: not a line of metrics")
     return [line for line in lines if line["step"] <= run.step]

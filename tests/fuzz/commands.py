@@ -74,8 +74,8 @@ def sensible(world) -> list[list]:
         ["verify", "--store", path / "store", "--json", "-"],
         ["verify", "--workdir", path / "run", "--json", "-"],
         ["predict", "--model", path / "huggingface", "--json", "-", "the [MASK]"],
-        ["inspect", *world.arguments(), "--step", "1", "--json", "-"],
-        ["inspect", *world.arguments(), "--steps", "0:1", "--save", "out", "--json", "-"],
+        ["inspect", "--config", world.config, "--step", "1", "--json", "-"],
+        ["inspect", "--config", world.config, "--steps", "0:1", "--save", "out", "--json", "-"],
         ["export", "--workdir", path / "run", "--output", "exported", "--json", "-"],
         ["import", "--source", path / "huggingface", "--workdir", "imported", "--json", "-"],
         ["compare", "--a", path / "run", "--b", path / "run", "--json", "-"],
@@ -143,7 +143,7 @@ def judge_output(line: list[str], world, place: Path):
 
 def of_config(options, given, values, world, place) -> str:
     if options.config != "demo":
-        return f"there is no {options.config}"
+        given = [*overrides(world.settings), *given]
     return configs.differing(configs.overridden(given), json.dumps(values), whole=True)
 
 
@@ -168,6 +168,7 @@ def of_inspect(options, given, values, world, place) -> str:
         first, last = map(int, options.steps.split(":"))
         manifest = json.loads((place / options.save / "manifest.json").read_text())
         return "" if manifest["files"] and last > first else f"saved {values}"
+    given = [*overrides(world.settings)] * (options.config != "demo") + given
     if of_batches(given) == of_batches(overrides(world.settings)):
         known = world.digests[options.step]
         return "" if values["sha256"] == known else f"another batch of step {options.step}"

@@ -27,6 +27,11 @@ class World(NamedTuple):
     digests: list[str]  # of the batch of each step
     exported: dict[int, Path]  # {step: the run as it is exported then}
 
+    @property
+    def config(self) -> Path:
+        """The same settings as a file."""
+        return self.path / "config.json"
+
     def arguments(self, **changes) -> list[str]:
         keys = overrides(self.settings | changes)
         return ["--config", "demo", *(f"--config.{key}" for key in keys)]
@@ -44,6 +49,7 @@ def make_world(path: Path) -> World:
     exported = {STEPS: path / "exported", EARLIER: path / "exported-earlier"}
     world = World(path, SETTINGS | places | {"tokenizer.path": path / "vocab.txt"}, [], exported)
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+        done(["config", *world.arguments(), "--json", world.config])
         done(["pretrain", *world.arguments(), "--workdir", path / "run"])
         steps = ["--steps", f"0:{STEPS}", "--save", path / "saved"]
         done(["inspect", *world.arguments(), *steps])
