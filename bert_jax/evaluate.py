@@ -20,11 +20,13 @@ def compile_step(objective, mesh, params_shapes, batch_shapes):
     return function.lower(params_shapes, batch_shapes).compile()
 
 
-def over(evaluate_step, params, batches) -> dict[str, float]:
-    """Means over all batches; `loss` is that of all rows as one batch."""
+def over(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, float] | None:
+    """Means over all batches; `loss` is that of all rows as one batch. None where `stopped` says so after a batch."""
     total = None
     for batch in batches:
         part = evaluate_step(params, batch)
+        if stopped():
+            return None
         total = part if total is None else metrics.add(total, part)
     values, terms = map(metrics.means, total)
     return {"loss": sum(terms.values()), **values}

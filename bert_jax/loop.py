@@ -59,9 +59,9 @@ class Loop:
             with self.guardian.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
             self.reporter.start(step)
-            stopped = stop.asked(step)
+            stopped = stop.asked()
             if newest is not None and not stopped:
-                self.evaluate_missed(step, state.params)
+                stopped = not self.evaluate_missed(step, state.params, stop)
             for phase in self.phases:
                 if step < phase.last and not stopped:
                     step, state, stopped = self.run_phase(phase, step, state, stop)
@@ -71,8 +71,7 @@ class Loop:
                 if not stopped:
                     raise Unfinished(f"{self.data.path}: its batches end at step {step}")
                 return stop.code
-            self.finish(step, state.params)
-            return 0
+            return 0 if self.finish(step, state.params, stop) else stop.code
 
     @contextlib.contextmanager
     def on_disk(self):
@@ -128,24 +127,27 @@ class Loop:
             sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
             # Asked once a step: a signal that comes later is answered after the next one, saved like this one.
-            stopped = stop.asked(step)
+            stopped = stop.asked()
             last = stopped or step == phase.last
-            if last or is_due(step, self.config.log.every):
+            evaluates = is_due(step, self.config.evaluate.every) and step < self.phases[-1].last
+            if last or evaluates or is_due(step, self.config.log.every):
                 sums, due = None, (phase, step, sums)
             saves = last or is_due(step, self.config.checkpoint.every)
-            evaluates = is_due(step, self.config.evaluate.every) and step < self.phases[-1].last
             if due and (saves or evaluates):
                 self.heed(step - 1, before, state.params)
                 before = None
                 self.report(*due)
                 due = None
             # In a row of steps that were not finite, parameters may be what is wrong: an older checkpoint is better.
-            if last or (saves and not self.row):
+            saves = last or (saves and not self.row)
+            if saves:
                 self.save(step, state)
             elif self.trainer.mesh.size > 1 and is_due(step, self.config.checkpoint.compare):
                 self.fingerprints(step, state)
             if evaluates and not stopped:
-                self.evaluate(phase, step, state.params)
+                stopped = not self.evaluate(phase, step, state.params, stop)
+                if stopped and not saves:
+                    self.save(step, state)
             if stopped:
                 break
             self.guardian.arm("step")  # the next one, from the wait for its batch on
@@ -200,26 +202,31 @@ class Loop:
         }
         self.reporter.report(step, "train", values)
 
-    def evaluate(self, phase, step: int, params) -> None:
+    def evaluate(self, phase, step: int, params, stop) -> bool:
+        """One line of held-out metrics; False without one where a signal came: the next start comes to it."""
         started = time.monotonic()
         with self.guardian.watch("evaluate"):
             if phase.name not in self.heldout:
                 heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
                 self.heldout[phase.name] = heldout
             rows = self.heldout[phase.name]
-            values = evaluate.over(self.trainer.evaluate[phase.name], params, rows)
+            values = evaluate.over(self.trainer.evaluate[phase.name], params, rows, stop.asked)
+        if values is None:
+            return False
         self.check_data()
         seconds = time.monotonic() - started
         self.reporter.report(step, "heldout", values | {"seconds": seconds})
         self.started += seconds
+        return True
 
-    def evaluate_missed(self, step: int, params) -> None:
+    def evaluate_missed(self, step: int, params, stop) -> bool:
         """What the start before has not come to, since it ended after it had saved this step. And of what was
-        imported, on this text: the yardstick for all that follows."""
+        imported, on this text: the yardstick for all that follows. False where a signal came."""
         due = step == 0 or is_due(step, self.config.evaluate.every)
         if due and step < self.phases[-1].last and not self.is_evaluated(step):
             phase = next(phase for phase in self.phases if step <= phase.last)
-            self.evaluate(phase, step, params)
+            return self.evaluate(phase, step, params, stop)
+        return True
 
     def is_evaluated(self, step: int) -> bool:
         return self.processes.from_main(self.reporter.has(step, "heldout"))
@@ -243,8 +250,10 @@ class Loop:
             last = stored.last(self.checkpoints.directory)
             raise BadInput(f"{error}; {last}") from None
 
-    def finish(self, step: int, params) -> None:
-        """The last evaluation, and the summary."""
-        if not self.is_evaluated(step):
-            self.evaluate(self.phases[-1], step, params)
-        self.reporter.summarize()
+    def finish(self, step: int, params, stop) -> bool:
+        """The last evaluation, and the summary; False where a signal came before them."""
+        is_evaluated = self.is_evaluated(step)
+        if is_evaluated or self.evaluate(self.phases[-1], step, params, stop):
+            self.reporter.summarize()
+            return True
+        return False

@@ -24,7 +24,7 @@ EXIT_CODES = """exit codes:
   130  interrupted, after saving where anything was trained
   134  aborted by JAX, because another process of the run was lost: start again
   137  killed, by others or at one of its own deadlines (config.deadlines): start again
-  143  terminated before the first step
+  143  terminated before the first step: start again
 launch/again.sh starts a command again.
 """
 

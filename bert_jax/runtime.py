@@ -33,19 +33,21 @@ SIGNALS = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
 
 
 class Stop:
-    """Whether to stop after this step, and with which exit code."""
+    """Whether to stop, and with which exit code."""
 
     def __init__(self, processes: Cluster):
         self.processes = processes
         self.code = 0  # of several processes, each has its own until they agree
         self.agreed = False
+        self.times = 0  # that it was asked: all processes ask at the same places
         self.pressed = False  # Ctrl-C, here
 
-    def asked(self, step: int) -> bool:
-        """Whether to stop now that `step` steps are done: the same in all processes, which ask once a step."""
+    def asked(self) -> bool:
+        """Whether to stop now: the same in all processes, which ask after each step and each held-out batch."""
+        self.times += 1
         if self.processes.is_alone:
             return bool(self.code)
-        if not self.agreed and multihost_utils.reached_preemption_sync_point(step):
+        if not self.agreed and multihost_utils.reached_preemption_sync_point(self.times):
             self.agreed = True
             self.code = max(PREEMPTED, *self.processes.gather(self.code))
         return self.agreed
@@ -55,7 +57,7 @@ class Stop:
 def stop_signals(processes: Cluster):
     """Within it SIGTERM and the first Ctrl-C only ask to stop; a second Ctrl-C stops at once.
 
-    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a step that none has passed.
+    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a time to ask that none has passed.
     """
     stop = Stop(processes)
 

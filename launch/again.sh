@@ -9,8 +9,8 @@ usage: bash launch/again.sh COMMAND [ARGUMENT ...]
 Runs COMMAND, such as bert-jax pretrain --config CONFIG --workdir WORKDIR, and starts it again where it ends with
   75        preempted after saving
   76        another process of the run, or a device, was lost
-  over 128  killed, as by the system or at a deadline (137), or aborted (134)
-but not with 129, 130, 131 or 143: it was told to end. With any other code this script ends, too: 0 is done, 1 failed,
+  over 128  killed, as by the system or at a deadline (137), terminated before the first step (143), or aborted (134)
+but not with 129, 130 or 131: its user has ended it. With any other code this script ends, too: 0 is done, 1 failed,
 2 bad input. On every host of a run, each starts its own process again.
 
 AGAIN_WAIT   seconds before it is started again, a whole number; 5 where it is not set. They double every time, up to

@@ -44,7 +44,7 @@ trap interrupted INT
 stopped() { # CODE: did somebody end the command that had not been told by its user?
   case "$1" in
     75 | 76) ;; # preempted after saving; another process of the run was lost
-    129 | 130 | 131 | 143) return 1 ;;
+    129 | 130 | 131) return 1 ;;
     *) [ "$1" -gt 128 ] && [ "$1" -le 192 ] ;; # killed by the signal of this number less 128
   esac
 }

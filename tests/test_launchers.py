@@ -62,7 +62,7 @@ def lines(name: str) -> list[str]:
     return Path(name).read_text().splitlines() if Path(name).exists() else []
 
 
-@pytest.mark.parametrize("end", ["75", "76", "134", "137", "signal9", "signal6", "signal11"])
+@pytest.mark.parametrize("end", ["75", "76", "134", "137", "143", "signal9", "signal6", "signal11"])
 def test_what_was_preempted_or_killed_starts_again(place, end):
     code, starts, errors = run(f"{end} 0")
     assert (code, starts, lines("slept")) == (0, 2, ["5"])
@@ -70,13 +70,13 @@ def test_what_was_preempted_or_killed_starts_again(place, end):
     assert errors == f"exit code {number}; starting again in 5 seconds\n" or "signal" in end
 
 
-@pytest.mark.parametrize("code", [0, 1, 2, 3, 127, 129, 130, 131, 143, 255])
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 127, 129, 130, 131, 255])
 def test_what_has_ended_or_would_fail_again_does_not(place, code):
     assert run(f"{code} 0") == (code, 1, "")
 
 
-@pytest.mark.parametrize("number", [1, 2, 15])
-def test_what_was_told_to_end_does_not(place, number):
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_its_user_has_ended_does_not(place, number):
     assert run(f"signal{number} 0")[:2] == (128 + number, 1)
 
 

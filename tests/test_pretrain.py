@@ -160,18 +160,28 @@ def test_a_stopped_run_ends_with_the_same_bits(world, tmp_path, number, code):
 
 
 def test_a_signal_during_an_evaluation_loses_nothing(world, tmp_path, monkeypatch):
+    """At step 7, at the start that comes to it again, and in the last one: each line comes once, and is the same."""
     settings, _ = world
-    whole_split = evaluate.over
+    config = load(settings, **{"evaluate.every": 7})
+    assert pretrain.pretrain(config, tmp_path / "undisturbed") == 0
+    whole_split, interrupt = evaluate.over, [True, True, False, False, True, False]
 
     def interrupted(*arguments):
-        os.kill(os.getpid(), signal.SIGTERM)
+        if interrupt.pop(0):
+            os.kill(os.getpid(), signal.SIGTERM)
         return whole_split(*arguments)
 
     monkeypatch.setattr(evaluate, "over", interrupted)
-    config = load(settings, **{"evaluate.every": 7})
-    assert pretrain.pretrain(config, tmp_path / "run") == 75
-    stopped = status.status(tmp_path / "run")
-    assert stopped["last_checkpoint"] == stopped["step"] == 8  # the step after it is saved
+    for step in (7, 7, 20):
+        assert pretrain.pretrain(config, tmp_path / "run") == 75
+        stopped = status.status(tmp_path / "run")
+        assert stopped["state"] == "preempted"
+        assert stopped["last_checkpoint"] == stopped["step"] == step
+    assert pretrain.pretrain(config, tmp_path / "run") == 0 and not interrupt
+    runs = tmp_path / "undisturbed", tmp_path / "run"
+    assert_same_bits(*map(params, runs))
+    undisturbed, again = ([(row["step"], row["split"], row["loss"]) for row in lines(run)] for run in runs)
+    assert again == undisturbed
 
 
 def test_two_processes_do_not_share_a_workdir(world, tmp_path):
