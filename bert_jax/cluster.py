@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import __version__, rendezvous
 from bert_jax import config as configs
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import LOST, BadInput, Missing, Unfinished
 
 # What may differ between the processes of a run: where things are on each host.
 LOCAL = ("store", "batches", "compilation_cache", "store_hashes")
@@ -29,8 +29,6 @@ FAILED, HEARD = "bert_jax/failed", "bert_jax/heard"
 LAST_WORDS = 5.0  # seconds that process 0 waits for the others to hear why all end
 GRACE = 1.0  # seconds in which those who have heard are gone: JAX aborts whoever outlives process 0
 LONGEST = 1000  # characters of a reason
-# Exit code of who has lost another process of the run, or a device: the next start may have them.
-LOST = 76
 # How JAX's errors begin where that is so; others (no memory, a wrong program) would come again.
 GONE = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
 GONE += ("FAILED_PRECONDITION", "DATA_LOSS")
@@ -197,7 +195,8 @@ def is_late(error: Exception) -> bool:
 def joined(keys):
     """The Cluster of this process (`keys` is the config's group `distributed`). Before anything asks for a device.
 
-    What is raised within, in any process, ends all of them. Raises BadInput where they do not find each other in time.
+    What is raised within, in any process, ends all of them. Raises BadInput where they do not fit together, Missing
+    where they do not find each other in time.
     """
     place = rendezvous.find(keys)
     if place is None:
@@ -234,7 +233,8 @@ def connect(place: rendezvous.Place, seconds: int, heartbeat: int):
         )
     except (RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise BadInput(f"config.distributed.coordinator={place.address}: {reason}") from None
+        kind = BadInput if isinstance(error, ValueError) else Missing
+        raise kind(f"config.distributed.coordinator={place.address}: {reason}") from None
     return distributed.global_state.client
 
 

@@ -10,5 +10,13 @@ def one_line(error: BaseException, longest: int = 200) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:longest]
 
 
+# Exit code of who misses another process of the run, or a device: the next start may find them.
+LOST = 76
+
+
+class Missing(Exception):
+    """Another process of the run that has not come: it may come to the next start; the command exits with LOST."""
+
+
 class Unfinished(Exception):
     """Work that the machine has stopped, as a full disk does, and that goes on at the next start; exit code 1."""

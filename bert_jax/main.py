@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from bert_jax import __version__
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import LOST, BadInput, Missing, Unfinished
 
 DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
 
@@ -20,7 +20,7 @@ EXIT_CODES = """exit codes:
     1  failed: something has to be mended first
     2  bad input
    75  preempted after saving: start again
-   76  another process of the run, or a device, was lost: start again
+   76  another process of the run, or a device, was lost or is missing: start again
   130  interrupted, after saving where anything was trained
   134  aborted by JAX, because another process of the run was lost: start again
   137  killed, by others or at one of its own deadlines (config.deadlines): start again
@@ -52,9 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader of our output has gone, as with `| head`; nothing more can be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (FloatingPointError, Unfinished) as error:
+    except (FloatingPointError, Missing, Unfinished) as error:
         print(f"bert-jax: {error}", file=sys.stderr)
-        return 1
+        return LOST if isinstance(error, Missing) else 1
     except KeyboardInterrupt:
         return 130
 

@@ -26,7 +26,7 @@ from bert_jax import (
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.cluster import Cluster
-from bert_jax.errors import BadInput
+from bert_jax.errors import LOST, BadInput
 from bert_jax.feed import open_feed
 from bert_jax.guardian import Guardian
 from bert_jax.loop import Data, Loop
@@ -99,7 +99,7 @@ def pretrain_together(
                 if not cluster.is_loss(error):
                     raise
                 traceback.print_exception(error)
-                return cluster.LOST
+                return LOST
             reporter.last_word(STATES[code])
     return code
 

@@ -12,7 +12,7 @@ import socket
 import time
 from typing import NamedTuple
 
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, Missing
 
 RETRY = 0.2  # seconds between two tries to reach process 0
 PATIENCE = 5.0  # seconds: for a line from who has connected, and for an answer after process 0's own deadline
@@ -24,6 +24,7 @@ SLURM = "SLURM_JOB_ID SLURM_STEP_NODELIST SLURM_NTASKS SLURM_PROCID SLURM_LOCALI
 OMPI = "OMPI_MCA_orte_hnp_uri OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_LOCAL_RANK"
 TELLING = {"slurm": SLURM.split(), "ompi": OMPI.split()}
 GO = {"go": True}
+KINDS = {BadInput: "refusal", Missing: "missing"}  # of answers that end all
 
 
 class Place(NamedTuple):
@@ -122,7 +123,8 @@ def check(address: str, processes: int, process: int) -> None:
 
 
 def meet(place: Place, about: dict, seconds: float) -> None:
-    """Returns once all processes are there and `about` (versions) is the same in all. Raises BadInput in all others.
+    """Returns once all processes are there and `about` (versions) is the same in all. Raises otherwise, in all:
+    Missing where somebody does not come, BadInput where something differs.
 
     Who does not reach process 0 gives up `seconds` after it has begun; who has reached it waits for its answer, which
     comes by process 0's own deadline.
@@ -136,30 +138,30 @@ def meet(place: Place, about: dict, seconds: float) -> None:
 
 def receive(place: Place, hello: dict, seconds: float) -> None:
     """Process 0: waits for the others, and tells all of them to go on, or why not."""
-    deadline, there, refused, refusal = time.monotonic() + seconds, {}, [], None
+    deadline, there, refused, error = time.monotonic() + seconds, {}, [], None
     with contextlib.ExitStack() as connections:
         with listen(place) as server:
-            while not refusal and len(there) < place.processes - 1:
+            while not error and len(there) < place.processes - 1:
                 connection, message = accept(server, deadline)
                 if connection:
                     connections.enter_context(connection)
-                    refusal = compare(hello, message, there)
-                    if refusal:
+                    error = compare(hello, message, there)
+                    if error:
                         refused.append(connection)
                     else:
                         there[message["process"]] = connection
                 elif time.monotonic() > deadline:
-                    refusal = missing(place, there, seconds)
+                    error = missing(place, there, seconds)
                 if len(there) == place.processes - 1:
                     # Who has given up in the meantime is not there.
                     there = {number: other for number, other in there.items() if not is_gone(other)}
         # The port is free now, for JAX.
-        answer = {"refusal": refusal} if refusal else GO
+        answer = {KINDS[type(error)]: str(error)} if error else GO
         for connection in [*there.values(), *refused]:
             with contextlib.suppress(OSError):
                 connection.sendall(encode(answer))
-    if refusal:
-        raise BadInput(refusal)
+    if error:
+        raise error
 
 
 def listen(place: Place) -> socket.socket:
@@ -192,22 +194,23 @@ def accept(server: socket.socket, deadline: float) -> tuple:
     return connection, message
 
 
-def compare(mine: dict, theirs: dict, there: dict) -> str | None:
-    """What is wrong with a process that wants to join, in a line."""
+def compare(mine: dict, theirs: dict, there: dict) -> BadInput | None:
+    """What is wrong with a process that wants to join."""
     number = theirs["process"]
     if number == 0 or number in there:
-        return f"config.distributed.process={number}: two processes have this number"
+        return BadInput(f"config.distributed.process={number}: two processes have this number")
     for key in sorted((mine | theirs).keys() - {"process"}):
         if mine.get(key) != theirs.get(key):
             name = "config.distributed.processes" if key == "processes" else key
-            return f"{name}: {mine.get(key)} in process 0, {theirs.get(key)} in process {number}"
+            here, other = mine.get(key), theirs.get(key)
+            return BadInput(f"{name}: {here} in process 0, {other} in process {number}")
     return None
 
 
-def missing(place: Place, there: dict, seconds: float) -> str:
+def missing(place: Place, there: dict, seconds: float) -> Missing:
     absent = [str(number) for number in range(1, place.processes) if number not in there]
     shown = ", ".join(absent[:8]) + (", ..." if len(absent) > 8 else "")
-    return (
+    return Missing(
         f"config.distributed.coordinator={place.address}: {1 + len(there)} of {place.processes} processes came"
         f" within config.distributed.timeout={seconds:g} seconds; missing: {shown}"
     )
@@ -229,11 +232,12 @@ def join(place: Place, hello: dict, seconds: float) -> None:
             answer, reason = None, error.strerror or str(error)
         if answer == GO:
             return
-        if answer and "refusal" in answer:
-            raise BadInput(str(answer["refusal"]))
+        for kind, name in KINDS.items():
+            if answer and name in answer:
+                raise kind(str(answer[name]))
         # Not there yet, or the port still belongs to somebody else.
         time.sleep(RETRY)
-    raise BadInput(
+    raise Missing(
         f"config.distributed.coordinator={place.address}: process {place.process} of {place.processes} did not reach"
         f" process 0 within config.distributed.timeout={seconds:g} seconds ({reason})"
     )

@@ -57,7 +57,8 @@ class Stop:
 def stop_signals(processes: Cluster):
     """Within it SIGTERM and the first Ctrl-C only ask to stop; a second Ctrl-C stops at once.
 
-    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a time to ask that none has passed.
+    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a time to ask that none has
+    passed.
     """
     stop = Stop(processes)
 

@@ -10,7 +10,7 @@ import pytest
 import stuck
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import cluster, guardian, stored, trained
+from bert_jax import errors, guardian, stored, trained
 from bert_jax.main import main
 
 DEADLINES = {"compile": 60, "step": 6, "save": 10, "evaluate": 10}  # seconds
@@ -88,7 +88,7 @@ def test_all_end_by_the_deadline(world, tmp_path, fault):
     assert took < limit + guardian.MOMENT + SLACK, ended
     codes = ended[victim].code, ended[1 - victim].code
     # By its own deadline, or before that by JAX, because the other is gone.
-    assert codes[0] in {-9, -6} and codes[1] in {-9, -6, cluster.LOST}, ended
+    assert codes[0] in {-9, -6} and codes[1] in {-9, -6, errors.LOST}, ended
     said = [ended[number].errors for number in (victim, 1 - victim)]
     assert said[1].strip(), "the other says nothing"
     if what != "kill":

@@ -180,7 +180,9 @@ def test_a_signal_during_an_evaluation_loses_nothing(world, tmp_path, monkeypatc
     assert pretrain.pretrain(config, tmp_path / "run") == 0 and not interrupt
     runs = tmp_path / "undisturbed", tmp_path / "run"
     assert_same_bits(*map(params, runs))
-    undisturbed, again = ([(row["step"], row["split"], row["loss"]) for row in lines(run)] for run in runs)
+    undisturbed, again = (
+        [(row["step"], row["split"], row["loss"]) for row in lines(run)] for run in runs
+    )
     assert again == undisturbed
 
 

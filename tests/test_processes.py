@@ -25,7 +25,7 @@ from bert_jax import (
     workdir,
 )
 from bert_jax.data import store as stores
-from bert_jax.errors import BadInput
+from bert_jax.errors import LOST, BadInput
 
 CLOSE = 1e-5  # relative, float32
 STEPS = 20
@@ -86,10 +86,10 @@ def assert_close(a, b):
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4), a, b)
 
 
-def assert_one_line(ended, *parts):
-    """Every process has ended with bad input, and with one and the same kind of line."""
+def assert_one_line(ended, *parts, code=2):
+    """Every process has ended with this code, and with one and the same kind of line."""
     for process in ended:
-        assert process.code == 2, process
+        assert process.code == code, process
         assert len(process.errors.splitlines()) == 1, process.errors
         assert process.errors.startswith("bert-jax: ")
         for part in parts:
@@ -289,7 +289,7 @@ def test_a_process_that_never_comes(world, tmp_path):
     change = ["--config.distributed.timeout=3", "--config.distributed.processes=3"]
     command = [*arguments(settings, tmp_path / "run"), *change]
     ended = processes.run(command, tmp_path, 2, 1)
-    assert_one_line(ended, "config.distributed", "2 of 3 processes came", "missing: 2")
+    assert_one_line(ended, "config.distributed", "2 of 3 processes came", "missing: 2", code=LOST)
     assert not (tmp_path / "run").exists()
 
 

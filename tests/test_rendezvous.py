@@ -9,7 +9,7 @@ import pytest
 from processes import free_port
 
 from bert_jax import config, rendezvous
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, Missing
 from bert_jax.rendezvous import Place
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
@@ -27,14 +27,14 @@ def keys(*overrides):
     return config.load("demo", [f"distributed.{override}" for override in overrides]).distributed
 
 
-def meet_all(places, seconds=5.0, about=()):
-    """What `meet` raised, as text, or None for each place; all at once, in threads."""
+def meet_all(places, seconds=5.0, about=(), refuses=BadInput):
+    """What `meet` raised of this kind, as text, or None for each place; all at once, in threads."""
     results = [None] * len(places)
 
     def run(number, place):
         try:
             rendezvous.meet(place, about[number] if about else ABOUT, seconds)
-        except BadInput as error:
+        except refuses as error:
             results[number] = str(error)
 
     threads = [threading.Thread(target=run, args=item) for item in enumerate(places)]
@@ -160,26 +160,28 @@ def test_strangers_at_the_port_do_no_harm(address):
 
 def test_who_never_comes_is_named_to_all_who_did(address):
     started = time.monotonic()
-    lines = meet_all([place for place in places(address, 4) if place.process != 2], 1.0)
+    lines = meet_all(
+        [place for place in places(address, 4) if place.process != 2], 1.0, refuses=Missing
+    )
     assert time.monotonic() - started < 20
     assert len(set(lines)) == 1
     assert address in lines[0] and "3 of 4 processes" in lines[0] and "missing: 2" in lines[0]
 
 
 def test_without_process_0_the_others_give_up(address):
-    lines = meet_all(places(address, 3)[1:], 1.0)
+    lines = meet_all(places(address, 3)[1:], 1.0, refuses=Missing)
     assert all(f"coordinator={address}: process {n} of 3 did not" in lines[n - 1] for n in (1, 2))
 
 
 def test_a_host_that_does_not_exist():
-    (line,) = meet_all([Place("no-such-host.invalid:1234", 2, 1)], 0.5)
+    (line,) = meet_all([Place("no-such-host.invalid:1234", 2, 1)], 0.5, refuses=Missing)
     assert "no-such-host.invalid:1234: process 1 of 2 did not reach process 0 within" in line
 
 
 @pytest.mark.parametrize("twice", [0, 1])
 def test_a_number_given_twice(address, twice):
     both = [Place(address, 3, 0), Place(address, 3, 1), Place(address, 3, twice)]
-    lines = meet_all(both, 2.0)
+    lines = meet_all(both, 2.0, refuses=(BadInput, Missing))
     if twice:
         assert set(lines) == {"config.distributed.process=1: two processes have this number"}
     else:
@@ -199,14 +201,14 @@ def test_another_version(address):
 
 def test_who_gives_up_meanwhile_is_missing(address):
     """Process 1 comes and goes again before process 2 is there."""
-    lines = []
-    thread = threading.Thread(target=lambda: lines.extend(meet_all(places(address, 3)[:1], 2.0)))
+    lines, first = [], places(address, 3)[:1]
+    thread = threading.Thread(target=lambda: lines.extend(meet_all(first, 2.0, refuses=Missing)))
     thread.start()
     time.sleep(0.3)
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port))) as impatient:
         impatient.sendall(rendezvous.encode({"process": 1, "processes": 3} | ABOUT))
         time.sleep(0.2)
-    lines += meet_all(places(address, 3)[2:], 2.0)
+    lines += meet_all(places(address, 3)[2:], 2.0, refuses=Missing)
     thread.join()
     assert all("2 of 3 processes came" in line and "missing: 1" in line for line in lines)

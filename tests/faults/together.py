@@ -8,7 +8,7 @@ from pathlib import Path
 
 import stuck as program
 
-from bert_jax import cluster
+from bert_jax import cluster, errors
 from faults import limits, moments
 from faults.world import HALF, TOGETHER, Outcome, World
 
@@ -19,11 +19,11 @@ SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 STUCK = ("sleep", "hold")
 
 KILLED, ABORTED = -signal.SIGKILL, -signal.SIGABRT  # by its guardian; by JAX
-LOST = {KILLED, ABORTED, cluster.LOST}
+LOST = {KILLED, ABORTED, errors.LOST}
 # {fault: (exit codes of the process that it happens to, of the other)}
 CODES = {
     "kill": ({KILLED}, LOST),
-    "raise": ({1}, {1, ABORTED, cluster.LOST}),
+    "raise": ({1}, {1, ABORTED, errors.LOST}),
     "stop": (LOST, LOST),
     "stuck": (LOST, LOST),
 }
