@@ -5,10 +5,12 @@ import os
 import sys
 import traceback
 
+from bert_jax import streams
 from bert_jax.main import main
 
 
 def run() -> None:
+    streams.open_closed()
     restart_with_huge_pages()
     try:
         code = main()

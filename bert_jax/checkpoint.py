@@ -62,11 +62,13 @@ def quiet():
         if "Event loop is closed" not in str(args.exc_value):
             before(args)
 
-    logger, before = logging.getLogger("absl"), sys.unraisablehook
-    logger.addFilter(is_news)
-    sys.unraisablehook = unraisable
+    loggers = logging.getLogger("absl"), logging.getLogger("asyncio")
+    for logger in loggers:
+        logger.addFilter(is_news)
+    before, sys.unraisablehook = sys.unraisablehook, unraisable
     yield
-    logger.removeFilter(is_news)
+    for logger in loggers:
+        logger.removeFilter(is_news)
     sys.unraisablehook = before
 
 

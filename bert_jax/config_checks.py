@@ -59,7 +59,9 @@ NOT_NEGATIVE = (
     "model.feed_forward",
     "schedule.warmup",
     "optimizer.clip",
+    "optimizer.learning_rate",
     "optimizer.weight_decay",
+    "model.initializer",
     "checkpoint.keep_every",
     "checkpoint.compare",
     "evaluate.every",
@@ -70,6 +72,7 @@ NOT_NEGATIVE = (
     "filter.line_characters",
     "filter.repeats",
 )
+LONGEST = 2**31  # steps of a run, which are counted in int32
 LARGEST = 1e300  # of numbers in a tuple; NaN is not less
 FORMATS = ("lines", "files", "wiki", "jsonl")
 MAIN = "phases.main."
@@ -208,9 +211,13 @@ def check_phases(config: ConfigDict, values: dict) -> None:
     named = named and len(set(order)) == len(order) and set(order) == set(config.phases)
     hint = f"expected the keys of phases, each once: {tuple(sorted(config.phases))}"
     require(named, "phase_order", values, hint)
+    total = 0
     for name in order:
         phase, path = config.phases[name], f"phases.{name}"
         require(phase.steps >= 1, f"{path}.steps", values, "expected at least 1")
+        total += phase.steps
+        hint = f"expected less than {LONGEST} with the phases before"
+        require(total < LONGEST, f"{path}.steps", values, hint)
         require(phase.batch >= 1, f"{path}.batch", values, "expected at least 1")
         require(phase.length >= 5, f"{path}.length", values, "expected at least 5")
         hint = f"longer than model.positions={config.model.positions}"

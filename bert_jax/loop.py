@@ -78,8 +78,6 @@ class Loop:
         """What cannot be written, as on a full disk, ends the run in a line."""
         try:
             yield
-        except BrokenPipeError:
-            raise  # of standard output
         except OSError as error:
             place, last = error.filename or self.directory, stored.last(self.checkpoints.directory)
             raise Unfinished(f"{place}: {error.strerror or error}; {last}") from None
@@ -166,7 +164,7 @@ class Loop:
         if text := guard.describe(step, verdict):
             self.reporter.log(text)
         self.row = int(verdict.row)
-        if self.row < self.config.guard.stop_after:
+        if self.row < min(self.config.guard.stop_after, self.phases[-1].last):
             return
         first = step - self.row + 1
         broken = "".join(f"; {name} is not finite itself" for name in self.not_finite(params))

@@ -1,6 +1,7 @@
 """The command line: arguments -> config -> one call. The only file that knows arguments."""
 
 import argparse
+import contextlib
 import io
 import json
 import math
@@ -8,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from bert_jax import __version__
+from bert_jax import __version__, streams
 from bert_jax.errors import LOST, BadInput, Missing, Unfinished
 
 DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
@@ -21,7 +22,7 @@ EXIT_CODES = """exit codes:
     2  bad input
    75  preempted after saving: start again
    76  another process of the run, or a device, was lost or is missing: start again
-  130  interrupted, after saving where anything was trained
+  130  interrupted, after saving where anything was trained, unless interrupted twice
   134  aborted by JAX, because another process of the run was lost: start again
   137  killed, by others or at one of its own deadlines (config.deadlines): start again
   143  terminated before the first step: start again
@@ -181,10 +182,23 @@ def check_json(options) -> None:
 def show(options, values, text: str) -> int:
     """Prints results for people, and as JSON where --json says; numbers that are not finite become null."""
     encoded = json.dumps(finite(values), indent=2, allow_nan=False)
-    print(encoded if options.json == "-" else text)
+    with writing("standard output"):
+        print(encoded if options.json == "-" else text, flush=True)
     if options.json not in (None, "-"):
-        Path(options.json).write_text(encoded + "\n")
+        with writing(f"--json {options.json}"):
+            Path(options.json).write_text(encoded + "\n")
     return 0
+
+
+@contextlib.contextmanager
+def writing(name: str):
+    """What cannot be written, as on a full disk, is told in a line."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unfinished(f"{name}: {error.strerror}") from None
 
 
 def finite(values):
@@ -252,10 +266,11 @@ def verify_command(options, overrides) -> int:
 
 def pretrain_command(options, overrides) -> int:
     """Train, from the newest checkpoint of the workdir if there is one."""
-    config = load(options, overrides)
-    from bert_jax.pretrain import pretrain
+    with streams.lasting():
+        config = load(options, overrides)
+        from bert_jax.pretrain import pretrain
 
-    return pretrain(config, options.workdir)
+        return pretrain(config, options.workdir)
 
 
 def config_command(options, overrides) -> int:

@@ -79,6 +79,7 @@ def pretrain_together(
         sound = beside.submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary)
         sound.result()
+        stop.begun = True  # the workdir is written from here on
         with contextlib.ExitStack() as held:
             reporter = report.Silent()
             if processes.is_main:

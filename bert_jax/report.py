@@ -115,7 +115,7 @@ class Reporter:
 
     def last_word(self, state: str, **values) -> None:
         """How the run ended; a full disk does not keep it from being told."""
-        with self.lock, contextlib.suppress(OSError):
+        with self.lock, contextlib.suppress(OSError, BadInput):  # whose workdir may have gone
             try:
                 self.status(state, **values)
             except OSError:

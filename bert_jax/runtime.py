@@ -41,6 +41,7 @@ class Stop:
         self.agreed = False
         self.times = 0  # that it was asked: all processes ask at the same places
         self.pressed = False  # Ctrl-C, here
+        self.begun = not processes.is_alone  # whether there may be something to save
 
     def asked(self) -> bool:
         """Whether to stop now: the same in all processes, which ask after each step and each held-out batch."""
@@ -55,7 +56,8 @@ class Stop:
 
 @contextmanager
 def stop_signals(processes: Cluster):
-    """Within it SIGTERM and the first Ctrl-C only ask to stop; a second Ctrl-C stops at once.
+    """Within it SIGTERM and the first Ctrl-C only ask to stop; a second Ctrl-C stops at once. So does the first signal
+    to a process alone that has not begun.
 
     Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a time to ask that none has
     passed.
@@ -63,6 +65,8 @@ def stop_signals(processes: Cluster):
     stop = Stop(processes)
 
     def handle(number, _):
+        if not stop.begun:
+            os._exit(SIGNALS[number])
         if stop.pressed and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.pressed |= number == signal.SIGINT

@@ -125,6 +125,16 @@ def test_the_card_says_what_the_run_knows(tmp_path):
     assert str(tmp_path / "store") not in (tmp_path / "out/training.json").read_text()
 
 
+def test_the_card_of_a_run_that_skipped_steps(tmp_path):
+    """Lines of metrics without numbers count as no text of no step."""
+    make_run(tmp_path / "run", "phases.main.steps=7")
+    told = [(3, None), (5, 0.25), (7, 0.75)]
+    told = [{"step": step, "split": "train", "fill": fill} for step, fill in told]
+    (tmp_path / "run/metrics.jsonl").write_text("\n".join(map(json.dumps, told)) + "\n")
+    assert export(tmp_path) == 0
+    assert "50% of them text" in card(tmp_path)
+
+
 def test_the_card_of_a_run_that_lost_its_store(tmp_path):
     make_run(tmp_path / "run", f"store={tmp_path / 'gone'}")
     assert export(tmp_path) == 0

@@ -8,6 +8,7 @@ import numpy as np
 import outside
 import pytest
 from corpora import make_text, write
+from running import assert_same_bits, lines
 
 from bert_jax import (
     config,
@@ -57,14 +58,6 @@ def short(*overrides):
     return config.load("base", ["phases.main.length=32", *overrides])
 
 
-def same_bits(a, b):
-    jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
-def lines(workdir):
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-
-
 def loss_of(source, workdir) -> float:
     """The source's own parameters over the held-out rows of a run."""
     model, run = trained.open_model(source), trained.open_run(workdir)
@@ -100,7 +93,7 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
         "checkpoints",
     }
     run, given = trained.open_run(workdir), trained.open_model(source)
-    same_bits(run.params, given.params)
+    assert_same_bits(run.params, given.params)
     assert status.describe(status.status(workdir)).startswith("imported, step 0 of 1000")
     assert "wordpiece, lower-cased" in import_model.describe(values)
     assert run.step == 0 and run.tokenizer.fingerprint == given.tokenizer.fingerprint
@@ -198,7 +191,7 @@ def test_in_and_out_again_is_bitwise(tmp_path, form):
     assert given.shapes == back.shapes and len(given.shapes) == 46
     for name in given.shapes:
         np.testing.assert_array_equal(given.load(name), back.load(name), err_msg=name)
-    same_bits(
+    assert_same_bits(
         trained.open_run(tmp_path / "run").params, trained.open_model(tmp_path / "out").params
     )
     assert back.tokenizer.fingerprint == given.tokenizer.fingerprint

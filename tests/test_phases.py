@@ -6,6 +6,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from running import lines
 from small import SMALL, overrides, write_corpus
 
 from bert_jax import config, pretrain, schedule, tokenizer, trained
@@ -53,10 +54,6 @@ def world(tmp_path_factory):
     write_corpus(directory / "corpus.txt", documents=60)
     assert pretrain.pretrain(load(directory), directory / "run") == 0
     return directory
-
-
-def lines(workdir):
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
 def phases(workdir) -> dict:

@@ -11,6 +11,7 @@ import numpy as np
 import processes
 import pytest
 from processes import FAIL, RECORD, digests
+from running import assert_same_bits, lines, params
 from small import SMALL, overrides, write_corpus
 
 from bert_jax import (
@@ -21,7 +22,6 @@ from bert_jax import (
     runtime,
     sharding,
     status,
-    trained,
     workdir,
 )
 from bert_jax.data import store as stores
@@ -62,10 +62,6 @@ def arguments(settings, workdir, **changes):
     return ["pretrain", "--config", "demo", *keys, "--workdir", str(workdir)]
 
 
-def lines(workdir):
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-
-
 def assert_same_run(workdir, undisturbed, bitwise_to: int = 0):
     """The same lines, losses and parameters, to float precision; of steps up to `bitwise_to` to the bit."""
     ours, theirs = lines(workdir), lines(undisturbed)
@@ -75,10 +71,6 @@ def assert_same_run(workdir, undisturbed, bitwise_to: int = 0):
         for key in a.keys() & {"loss", "mlm_loss", "nsp_loss", "gradient_norm"}:
             assert a[key] == pytest.approx(b[key], rel=tolerance, abs=0), (a["step"], key)
     assert_close(params(workdir), params(undisturbed))
-
-
-def params(workdir):
-    return trained.open_run(workdir).params
 
 
 def assert_close(a, b):
@@ -160,10 +152,6 @@ def test_another_mesh_at_every_start(world, tmp_path, monkeypatch):
     half = [digest for digest, _ in digests(directory / "batches")]
     rest = [digest for part in ("four", "one") for digest, _ in digests(tmp_path / part)]
     assert set(rest) <= set(half) and len(set(rest)) >= STEPS // 2
-
-
-def assert_same_bits(a, b):
-    jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
 @pytest.mark.slow

@@ -238,8 +238,9 @@ def mean_fill(metrics: list[dict], first: int, last: int) -> float:
     total, steps, before = 0.0, 0, first
     for line in metrics:
         if line["split"] == "train" and first < line["step"] <= last:
-            total += line["fill"] * (line["step"] - before)
-            steps += line["step"] - before
+            if line["fill"] is not None:  # as where all of these steps were skipped
+                total += line["fill"] * (line["step"] - before)
+                steps += line["step"] - before
             before = line["step"]
     return total / steps if steps else 0.0
 
@@ -265,8 +266,8 @@ def read_metrics(run, workdir: Path) -> list[dict]:
     path = workdir / "metrics.jsonl"
     lines = report.read_lines(path) if path.is_file() else []
     for number, line in enumerate(lines, 1):
-        fill = line.get("fill") if line.get("split") == "train" else 0.0
+        fill = line.get("fill", "") if line.get("split") == "train" else 0.0
         known = isinstance(line.get("step"), int) and isinstance(line.get("split"), str)
-        if not known or type(fill) not in (int, float):
+        if not known or type(fill) not in (int, float, type(None)):
             raise BadInput(f"{path}: line {number}: not a line of metrics")
     return [line for line in lines if line["step"] <= run.step]

@@ -21,13 +21,16 @@ def kill(world: World, directory: Path, draw, number: int) -> Outcome:
     run, kind = directory / "run", KINDS[number % len(KINDS)]
     cache = directory / "cold" if number % COLD == COLD - 1 else None
     story = [kill_once(world, run, draw, kind, cache)]
+    while is_missed(story) and len(story) < MOST:
+        shutil.rmtree(run)  # it had ended before: from the start again
+        story.append(kill_once(world, run, draw, kind, cache))
     while kind == "in a save" and not is_inside(story) and len(story) < MOST:
         # Nearer and nearer to its beginning.
         window = WINDOW / (1 + len(story))
         story.append(kill_once(world, run, draw, kind, cache, window))
     others = draw.choice(KINDS, draw.integers(0, 3))
     story += [kill_once(world, run, draw, str(other), cache) for other in others]
-    if not any(text.startswith("killed") for text in story):
+    if is_missed(story):
         wrong = "not killed"
     elif kind == "in a save" and not is_inside(story):
         wrong = "no kill was inside a save"
@@ -37,6 +40,10 @@ def kill(world: World, directory: Path, draw, number: int) -> Outcome:
     shutil.rmtree(run.with_name("cache"), ignore_errors=True)
     kind = "inside a save" if is_inside(story) else "elsewhere"
     return Outcome(not wrong, kind, f"{'; '.join(story)}; {wrong or 'bitwise'}")
+
+
+def is_missed(story: list[str]) -> bool:
+    return not any(text.startswith("killed") for text in story)
 
 
 def is_inside(story: list[str]) -> bool:

@@ -65,8 +65,11 @@ def stopped_wrongly(run: Path, ended, reported: tuple[int, int], kind: str) -> s
     """What is wrong with the end of a run that was told to stop, or an empty text."""
     if any(process.code != 75 for process in ended):
         return f"not code 75: {ended}"
+    before, after = reported
+    if not run.exists():  # a process alone that had not begun has nothing to save
+        return "" if kind == ALONE and not after else f"no {run.name}: {ended}"
     status = json.loads((run / "status.json").read_text())
-    step, (before, after) = status["step"], reported
+    step = status["step"]
     # Where no step was done, there is nothing to save.
     if status["state"] != "preempted" or step != (status["last_checkpoint"] or 0):
         return f"status.json: {status}"

@@ -1,0 +1,60 @@
+"""Standard streams: those that a process was started without, and readers that leave before a run ends."""
+
+import contextlib
+import os
+import sys
+
+
+def open_closed() -> None:
+    """Opens the standard streams that this process was started without, as by `>&-`, onto nothing: the next file would
+    get the number of one, and what libraries print would be written into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
+
+
+class Lasting:
+    """A text stream of which is dropped what cannot be written any more: a run outlives the reader of its log."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __getattr__(self, name: str):
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self.stream.write(text)
+        except OSError:
+            self.drop()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self.stream.flush()
+        except OSError:
+            self.drop()
+
+    def drop(self) -> None:
+        """What waits to be written, too, and what libraries in C++ write."""
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, self.stream.fileno())
+        os.close(nothing)
+        self.stream.flush()
+
+
+@contextlib.contextmanager
+def lasting():
+    """Within it nothing fails because standard output or standard error cannot be written."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(Lasting, before)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sys.stdout, sys.stderr = before
