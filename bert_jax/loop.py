@@ -59,7 +59,7 @@ class Loop:
             with self.guardian.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
             self.reporter.start(step)
-            stopped = stop.asked()
+            stopped = stop.asked(step)
             if newest is not None and not stopped:
                 stopped = not self.evaluate_missed(step, state.params, stop)
             for phase in self.phases:
@@ -125,7 +125,7 @@ class Loop:
             sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
             # Asked once a step: a signal that comes later is answered after the next one, saved like this one.
-            stopped = stop.asked()
+            stopped = stop.asked(step)
             last = stopped or step == phase.last
             evaluates = is_due(step, self.config.evaluate.every) and step < self.phases[-1].last
             if last or evaluates or is_due(step, self.config.log.every):
@@ -208,7 +208,7 @@ class Loop:
                 heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
                 self.heldout[phase.name] = heldout
             rows = self.heldout[phase.name]
-            values = evaluate.over(self.trainer.evaluate[phase.name], params, rows, stop.asked)
+            values = evaluate.over(self.trainer.evaluate[phase.name], params, rows, stop.heard)
         if values is None:
             return False
         self.check_data()

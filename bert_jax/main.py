@@ -20,12 +20,12 @@ EXIT_CODES = """exit codes:
     0  done
     1  failed: something has to be mended first
     2  bad input
-   75  preempted after saving: start again
+   75  preempted after saving, or before the first step: start again
    76  another process of the run, or a device, was lost or is missing: start again
   130  interrupted, after saving where anything was trained, unless interrupted twice
   134  aborted by JAX, because another process of the run was lost: start again
   137  killed, by others or at one of its own deadlines (config.deadlines): start again
-  143  terminated before the first step: start again
+  143  terminated in its first seconds, or while it prepares: start again
 launch/again.sh starts a command again.
 """
 

@@ -39,16 +39,19 @@ class Stop:
         self.processes = processes
         self.code = 0  # of several processes, each has its own until they agree
         self.agreed = False
-        self.times = 0  # that it was asked: all processes ask at the same places
         self.pressed = False  # Ctrl-C, here
         self.begun = not processes.is_alone  # whether there may be something to save
 
-    def asked(self) -> bool:
-        """Whether to stop now: the same in all processes, which ask after each step and each held-out batch."""
-        self.times += 1
+    def heard(self) -> bool:
+        """Whether a process alone was told to stop. Several agree at steps: JAX's service goes by their numbers, which
+        Orbax gives it, too."""
+        return self.processes.is_alone and bool(self.code)
+
+    def asked(self, step: int) -> bool:
+        """Whether to stop now that `step` steps are done: the same in all processes, which ask once a step."""
         if self.processes.is_alone:
-            return bool(self.code)
-        if not self.agreed and multihost_utils.reached_preemption_sync_point(self.times):
+            return self.heard()
+        if not self.agreed and multihost_utils.reached_preemption_sync_point(step):
             self.agreed = True
             self.code = max(PREEMPTED, *self.processes.gather(self.code))
         return self.agreed
@@ -59,8 +62,7 @@ def stop_signals(processes: Cluster):
     """Within it SIGTERM and the first Ctrl-C only ask to stop; a second Ctrl-C stops at once. So does the first signal
     to a process alone that has not begun.
 
-    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a time to ask that none has
-    passed.
+    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a step that none has passed.
     """
     stop = Stop(processes)
 
