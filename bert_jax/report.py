@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from bert_jax import regular, runtime, stored
 from bert_jax import workdir as files
+from bert_jax.board import Board
 from bert_jax.errors import BadInput
 
 HEARTBEAT = 10  # seconds between two status.json of a run that does nothing else to tell
@@ -53,7 +53,7 @@ class Reporter:
         """Opens the files once the state of `step` is there; what they say of later steps goes."""
         drop_after(self.workdir / "metrics.jsonl", step)
         self.lines = open(self.workdir / "metrics.jsonl", "a")
-        self.board = SummaryWriter(str(self.workdir / "tensorboard"), purge_step=step + 1)
+        self.board = Board(self.workdir / "tensorboard", step + 1)
         self.status("running")
 
     def log(self, text: str) -> None:
@@ -73,9 +73,8 @@ class Reporter:
         values = {key: plain(value) for key, value in values.items()}
         self.lines.write(json.dumps({"step": step, "split": split, **values}) + "\n")
         self.lines.flush()
-        for key, value in values.items():
-            if value is not None:
-                self.board.add_scalar(f"{split}/{key}", value, step)
+        points = {f"{split}/{key}": value for key, value in values.items() if value is not None}
+        self.board.report(step, points)
         shown = {key: value for key, value in values.items() if is_shown(key, value)}
         if split == "train" and not self.bar.disable:
             self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in list(shown)[:3]})
@@ -128,9 +127,6 @@ class Reporter:
         if code == runtime.INTERRUPTED:
             state, reason = "interrupted", "before it was saved"
         self.last_word(state, error=reason[:500])
-        with self.lock, contextlib.suppress(OSError):
-            if self.board:
-                self.board.flush()
 
     def has(self, step: int, split: str) -> bool:
         """Whether there is a line of this step, in this start or an earlier one."""
