@@ -17,7 +17,8 @@ def run() -> None:
     except SystemExit:
         raise  # of argparse
     except BaseException:
-        traceback.print_exc()
+        with streams.lasting():
+            traceback.print_exc()
         code = 1
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):

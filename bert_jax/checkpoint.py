@@ -23,6 +23,33 @@ from bert_jax.step import State
 LONGEST = 300  # characters of what a library says
 
 
+class Manager(ocp.CheckpointManager):
+    """Orbax's, which remembers what it has saved where that has gone since, and leaves signals to runtime.Stop."""
+
+    def __init__(self, directory: Path, **settings):
+        super().__init__(directory, **settings)
+        self.begun = sorted(stored.steps(directory))  # to be saved
+
+    def save(self, step: int, *arguments, **settings) -> bool:
+        is_begun = super().save(step, *arguments, **settings)
+        self.begun.append(step)
+        return is_begun
+
+    def reached_preemption(self, step: int) -> bool:
+        return False
+
+    def last_word(self) -> str:
+        """For a message: what is left when a run ends."""
+        if self.directory.exists():
+            step = stored.newest(self.directory)
+            return (
+                "no checkpoint is there" if step is None else f"the last checkpoint is step {step}"
+            )
+        whole = self.begun[:-1] if self.is_saving_in_progress() else self.begun
+        last = f"the last checkpoint was step {whole[-1]}" if whole else "there was no checkpoint"
+        return f"{last}; {self.directory} has gone"
+
+
 @contextlib.contextmanager
 def manager(directory: Path, keep: int = 1, keep_every: int = 0):
     """A context that gives a CheckpointManager, which saves in the background; it keeps the newest `keep` and every one
@@ -34,9 +61,7 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0):
     )
     names = (*stored.ITEMS, stored.FINGERPRINTS)
     with quiet():
-        checkpoints = ocp.CheckpointManager(
-            Path(directory).absolute(), options=options, item_names=names
-        )
+        checkpoints = Manager(Path(directory).absolute(), options=options, item_names=names)
         try:
             yield checkpoints
         except BaseException:
@@ -90,7 +115,7 @@ def remove_unfinished(directory: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def save(checkpoints: ocp.CheckpointManager, step: int, state: State, leaves, run: str) -> None:
+def save(checkpoints: Manager, step: int, state: State, leaves, run: str) -> None:
     """Starts to save; raises Unfinished where it, or the save before it, has failed.
 
     leaves: the fingerprints of the items, {item/path: Leaf}; run: the id of the run.
@@ -103,7 +128,7 @@ def save(checkpoints: ocp.CheckpointManager, step: int, state: State, leaves, ru
             raise RuntimeError(f"step {step}: Orbax sees a later one, or this one, already")
 
 
-def finish(checkpoints: ocp.CheckpointManager) -> None:
+def finish(checkpoints: Manager) -> None:
     """Waits until what was saved last lies on the disk; raises Unfinished where it does not."""
     with saving(checkpoints):
         checkpoints.wait_until_finished()
@@ -114,14 +139,14 @@ def finish(checkpoints: ocp.CheckpointManager) -> None:
             raise FileNotFoundError(f"{checkpoints.directory / str(step)} has gone")
 
 
-def check(checkpoints: ocp.CheckpointManager) -> None:
+def check(checkpoints: Manager) -> None:
     """Raises Unfinished where a save in the background has failed; does not wait for one that goes on."""
     if not checkpoints.is_saving_in_progress():
         finish(checkpoints)
 
 
 @contextlib.contextmanager
-def saving(checkpoints: ocp.CheckpointManager):
+def saving(checkpoints: Manager):
     """What a library raises because a checkpoint cannot be written becomes one line."""
     try:
         yield
@@ -129,9 +154,8 @@ def saving(checkpoints: ocp.CheckpointManager):
         raise
     except Exception as error:  # of Orbax, TensorStore, the file system: they raise what they like
         reason = one_line(error, LONGEST)
-        last = stored.last(checkpoints.directory)
         raise Unfinished(
-            f"{checkpoints.directory}: a checkpoint was not saved ({reason}); {last}"
+            f"{checkpoints.directory}: a checkpoint was not saved ({reason}); {checkpoints.last_word()}"
         ) from None
 
 

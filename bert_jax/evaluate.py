@@ -24,6 +24,8 @@ def over(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, flo
     """Means over all batches; `loss` is that of all rows as one batch. None where `stopped` says so after a batch."""
     total = None
     for batch in batches:
+        # At most two at a time: a signal is heard soon, and batches do not pile up.
+        jax.block_until_ready(total)
         part = evaluate_step(params, batch)
         if stopped():
             return None

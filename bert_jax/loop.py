@@ -59,7 +59,7 @@ class Loop:
             with self.guardian.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
             self.reporter.start(step)
-            stopped = stop.asked(step)
+            stopped = stop.asked()
             if newest is not None and not stopped:
                 stopped = not self.evaluate_missed(step, state.params, stop)
             for phase in self.phases:
@@ -79,7 +79,7 @@ class Loop:
         try:
             yield
         except OSError as error:
-            place, last = error.filename or self.directory, stored.last(self.checkpoints.directory)
+            place, last = error.filename or self.directory, self.checkpoints.last_word()
             raise Unfinished(f"{place}: {error.strerror or error}; {last}") from None
 
     def restore(self, step: int | None):
@@ -104,8 +104,7 @@ class Loop:
         try:
             return fingerprint.read(self.trainer.fingerprint, items, self.trainer.mesh)
         except (FloatingPointError, Unfinished) as error:
-            last = stored.last(self.checkpoints.directory)
-            raise type(error)(f"step {step}: {error}; {last}") from None
+            raise type(error)(f"step {step}: {error}; {self.checkpoints.last_word()}") from None
 
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; verdicts and reports are fetched one dispatch late."""
@@ -125,7 +124,7 @@ class Loop:
             sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
             # Asked once a step: a signal that comes later is answered after the next one, saved like this one.
-            stopped = stop.asked(step)
+            stopped = stop.asked()
             last = stopped or step == phase.last
             evaluates = is_due(step, self.config.evaluate.every) and step < self.phases[-1].last
             if last or evaluates or is_due(step, self.config.log.every):
@@ -164,13 +163,15 @@ class Loop:
         if text := guard.describe(step, verdict):
             self.reporter.log(text)
         self.row = int(verdict.row)
-        if self.row < min(self.config.guard.stop_after, self.phases[-1].last):
+        most = self.config.guard.stop_after
+        if self.row < min(most, self.phases[-1].last):
             return
         first = step - self.row + 1
         broken = "".join(f"; {name} is not finite itself" for name in self.not_finite(params))
         command = f"bert-jax inspect --config {self.directory / 'config.json'} --step {first}"
+        enough = "config.guard.stop_after" if self.row >= most else "all steps of the run"
         raise FloatingPointError(
-            f"steps {first} to {step}: {guard.reason(verdict)}, {self.row} in a row (config.guard.stop_after){broken};"
+            f"steps {first} to {step}: {guard.reason(verdict)}, {self.row} in a row ({enough}){broken};"
             f" the first batch of them: {command}"
         )
 
@@ -208,7 +209,7 @@ class Loop:
                 heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
                 self.heldout[phase.name] = heldout
             rows = self.heldout[phase.name]
-            values = evaluate.over(self.trainer.evaluate[phase.name], params, rows, stop.heard)
+            values = evaluate.over(self.trainer.evaluate[phase.name], params, rows, stop.asked)
         if values is None:
             return False
         self.check_data()
@@ -245,8 +246,7 @@ class Loop:
         except BadInput as error:
             if self.processes.is_alone:
                 checkpoint.finish(self.checkpoints)  # what is being saved is older than the change
-            last = stored.last(self.checkpoints.directory)
-            raise BadInput(f"{error}; {last}") from None
+            raise BadInput(f"{error}; {self.checkpoints.last_word()}") from None
 
     def finish(self, step: int, params, stop) -> bool:
         """The last evaluation, and the summary; False where a signal came before them."""

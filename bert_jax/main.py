@@ -47,17 +47,23 @@ def main(arguments: list[str] | None = None) -> int:
         return code
     except BadInput as error:
         # Names from others' files may hold line breaks.
-        print(f"bert-jax: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        complain(" ".join(str(error).splitlines()))
         return 2
     except BrokenPipeError:
         # The reader of our output has gone, as with `| head`; nothing more can be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (FloatingPointError, Missing, Unfinished) as error:
-        print(f"bert-jax: {error}", file=sys.stderr)
+        complain(str(error))
         return LOST if isinstance(error, Missing) else 1
     except KeyboardInterrupt:
         return 130
+
+
+def complain(text: str) -> None:
+    """A line on standard error; where that cannot be written, the exit code still says what it says."""
+    with streams.lasting():
+        print(f"bert-jax: {text}", file=sys.stderr)
 
 
 def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -182,11 +188,11 @@ def check_json(options) -> None:
 def show(options, values, text: str) -> int:
     """Prints results for people, and as JSON where --json says; numbers that are not finite become null."""
     encoded = json.dumps(finite(values), indent=2, allow_nan=False)
-    with writing("standard output"):
-        print(encoded if options.json == "-" else text, flush=True)
     if options.json not in (None, "-"):
         with writing(f"--json {options.json}"):
             Path(options.json).write_text(encoded + "\n")
+    with writing("standard output"):
+        print(encoded if options.json == "-" else text, flush=True)
     return 0
 
 

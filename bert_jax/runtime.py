@@ -2,7 +2,8 @@
 
 import os
 import signal
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import jax
@@ -27,7 +28,7 @@ def start(config: ConfigDict) -> ConfigDict:
     return config
 
 
-# Exit codes of a run that was told to stop and has saved.
+# Exit codes of a run that was told to stop, and has saved what there was to save.
 PREEMPTED, INTERRUPTED = 75, 130
 SIGNALS = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
 
@@ -39,19 +40,19 @@ class Stop:
         self.processes = processes
         self.code = 0  # of several processes, each has its own until they agree
         self.agreed = False
+        self.times = 0  # that it was asked: the same in all processes whenever they ask
         self.pressed = False  # Ctrl-C, here
-        self.begun = not processes.is_alone  # whether there may be something to save
+        self.begun = False  # where not, a process alone has nothing to save, and ends at once
 
-    def heard(self) -> bool:
-        """Whether a process alone was told to stop. Several agree at steps: JAX's service goes by their numbers, which
-        Orbax gives it, too."""
-        return self.processes.is_alone and bool(self.code)
+    def asked(self) -> bool:
+        """Whether to stop now: the same in all processes, which ask after each step and each held-out batch.
 
-    def asked(self, step: int) -> bool:
-        """Whether to stop now that `step` steps are done: the same in all processes, which ask once a step."""
+        JAX's service names one of the numbers to come, from 1 on: none may be left out, and nobody else may ask it.
+        """
+        self.times += 1
         if self.processes.is_alone:
-            return self.heard()
-        if not self.agreed and multihost_utils.reached_preemption_sync_point(step):
+            return bool(self.code)
+        if not self.agreed and multihost_utils.reached_preemption_sync_point(self.times):
             self.agreed = True
             self.code = max(PREEMPTED, *self.processes.gather(self.code))
         return self.agreed
@@ -62,12 +63,16 @@ def stop_signals(processes: Cluster):
     """Within it SIGTERM and the first Ctrl-C only ask to stop; a second Ctrl-C stops at once. So does the first signal
     to a process alone that has not begun.
 
-    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a step that none has passed.
+    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a time to ask that none
+    has passed.
     """
     stop = Stop(processes)
 
     def handle(number, _):
-        if not stop.begun:
+        if processes.is_alone and not stop.begun:
+            with suppress(Exception):  # of a stream that is being written
+                print("bert-jax: stopped before the first step", file=sys.stderr)
+                sys.stdout.flush()
             os._exit(SIGNALS[number])
         if stop.pressed and number == signal.SIGINT:
             raise KeyboardInterrupt

@@ -66,12 +66,6 @@ def newest(directory: Path) -> int | None:
     return next((step for step in steps(directory) if is_whole(Path(directory) / str(step))), None)
 
 
-def last(directory: Path) -> str:
-    """For a message: what is left when a run ends."""
-    step = newest(directory)
-    return "no checkpoint is there" if step is None else f"the last checkpoint is step {step}"
-
-
 def newest_sound(directory: Path, run: str, items: Iterable[str] = ITEMS) -> Found:
     """The newest checkpoint of which these items verify. Raises BadInput where there are some and none does."""
     skipped = {}

@@ -29,22 +29,26 @@ class Lasting:
     def write(self, text: str) -> int:
         try:
             return self.stream.write(text)
-        except OSError:
-            self.drop()
+        except OSError as error:
+            self.drop(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self.stream.flush()
-        except OSError:
-            self.drop()
+        except OSError as error:
+            self.drop(error)
 
-    def drop(self) -> None:
-        """What waits to be written, too, and what libraries in C++ write."""
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, self.stream.fileno())
-        os.close(nothing)
+    def drop(self, error: OSError) -> None:
+        """What waits to be written; where the reader has left, all that comes, too, also from libraries in C++."""
+        number = self.stream.fileno()
+        before, nothing = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, number)
         self.stream.flush()
+        if not isinstance(error, BrokenPipeError):
+            os.dup2(before, number)  # a full disk may have room again
+        os.close(before)
+        os.close(nothing)
 
 
 @contextlib.contextmanager

@@ -147,7 +147,7 @@ def get_config() -> ConfigDict:
     config.guard.skip_spikes = False  # do not apply them either
 
     config.log = ConfigDict()
-    config.log.every = 100  # steps
+    config.log.every = 100  # steps; also before each evaluation
 
     config.evaluate = ConfigDict()
     config.evaluate.every = 1000  # steps; 0 is never until the end

@@ -10,7 +10,7 @@ from faults import table
 from faults.world import NOT_RUN, Outcome
 
 TESTS = Path(__file__).parent
-LONGEST = 1200  # seconds: twice what all of it may take
+LONGEST = 900  # seconds: half more than all of it may take
 
 
 @pytest.mark.slow

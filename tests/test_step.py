@@ -129,3 +129,5 @@ def test_the_loss_over_batches_is_that_of_one_large_batch():
         {name: array[rows] for name, array in batch.items()} for rows in (slice(10), slice(10, 16))
     ]
     assert evaluate.over(function, params, parts) == pytest.approx(whole, rel=1e-5)
+    # Told to stop after the first part, it does not wait for the second.
+    assert evaluate.over(function, params, iter([parts[0], None]), lambda: True) is None

@@ -65,3 +65,14 @@ def test_results_on_a_full_disk_are_an_error_of_one_line(redirected, words, name
     ended = shell(redirected, "config", "--config", "demo", *words)
     assert ended.returncode == 1
     assert ended.stderr == f"bert-jax: {name}: No space left on device\n"
+
+
+def test_the_code_of_an_error_does_not_depend_on_who_reads_it():
+    assert shell("2>/dev/full", "config", "--config", "demo", "--config.seed=-1").returncode == 2
+
+
+def test_results_are_written_before_they_are_told(tmp_path):
+    path = str(tmp_path / "config.json")
+    shell("| true", "config", "--config", "demo", "--json", path)
+    assert (tmp_path / "config.json").read_text().endswith("}\n")
+    assert shell(">/dev/full", "config", "--config", "demo", "--json", path).returncode == 1

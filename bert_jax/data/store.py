@@ -17,10 +17,10 @@ A store is written under a temporary name and renamed when it is whole, so a
 directory with a manifest is a finished one.
 """
 
+import ast
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -218,8 +218,13 @@ def open_array(path: Path) -> np.ndarray:
         raise BadInput(f"{path}: cannot be read ({reason})") from None
 
 
+HEADER = 10_000  # bytes, more than which NumPy does not read
+
+
 def map_array(path: Path) -> np.ndarray:
-    """A mapped file of NumPy's; a header that NumPy has to guess at, with a warning, is an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+    """A mapped file of NumPy's; a header that NumPy would have to guess at, with a warning, is an error."""
+    with open(path, "rb") as file:
+        major, _ = np.lib.format.read_magic(file)
+        size = int.from_bytes(file.read(2 if major == 1 else 4), "little")
+        ast.literal_eval(file.read(min(size, HEADER)).decode("utf-8"))
+    return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -80,11 +80,11 @@ ROWS = {
         "full disk, during a save or at a report",
         "code 1 in one line that names the last good step, resumes when there is room",
         each(disk.fill),
-        5,
+        10,  # every other one in a save
         1,
     ),
     "sigterm": Row(
-        "SIGTERM, one and two processes: at a step, in a save, an evaluation, while it compiles",
+        "SIGTERM, one and two processes: at a step, in a save, an evaluation, while it compiles or restores",
         "the current step saved, code 75 within the deadline, bitwise resume",
         each(signals.terminate),
         10,

@@ -9,10 +9,10 @@ from pathlib import Path
 import stuck
 
 from faults import limits, moments
-from faults.world import ALONE, EVALUATED, STEPS, TOGETHER, Outcome, World
+from faults.world import ALONE, EVALUATED, HALF, STEPS, TOGETHER, Outcome, World, lines
 
 NAMES = {ALONE: "of one process", TOGETHER: "of two"}
-MOMENTS = ("step", "save", "evaluate", "compile")
+MOMENTS = ("step", "save", "evaluate", "compile", "restore")
 SPARE = 8  # steps before the end: two processes agree on a step that none has passed yet
 # From the last step that is reported to the last one that one process does: a report is a step late, and a signal that
 # comes just after it was asked for is heeded after the next step.
@@ -24,12 +24,13 @@ def terminate(world: World, directory: Path, draw, number: int) -> Outcome:
     run, kind = directory / "run", (ALONE, TOGETHER)[number % 2]
     moment = MOMENTS[number // 2 % len(MOMENTS)] if number > 1 else str(draw.choice(MOMENTS))
     # What is going on when the signal comes, one more step, and to save.
-    most = limits.to_save(moment, "step", "save")
+    most = limits.to_save("save" if moment == "restore" else moment, "step", "save")
     send = from_outside if moment in ("step", "save") else from_inside
     story, begun, reported, ended = send(world, run, draw, kind, moment)
     seconds = time.time() - begun
     story = f"SIGTERM {story}; all gone after {seconds:.1f} s of {most:.0f}"
-    wrong = f"too late: {ended}" if seconds > most else stopped_wrongly(run, ended, reported, kind)
+    wrong = f"too late: {ended}" if seconds > most else ""
+    wrong = wrong or stopped_wrongly(run, ended, reported, kind, moment)
     wrong = wrong or world.finish(run, kind)
     return Outcome(not wrong, NAMES[kind], f"{story}; {wrong or 'bitwise'}", seconds)
 
@@ -51,17 +52,19 @@ def from_outside(world: World, run: Path, draw, kind: str, moment: str):
 
 
 def from_inside(world: World, run: Path, draw, kind: str, moment: str):
-    """The same of a signal to one of them, which comes just before it compiles or evaluates."""
+    """The same of a signal to one of them, which comes just before it compiles, restores or evaluates."""
+    if moment == "restore":
+        world.half_done(run, kind)
     which = int(draw.integers(len(NAMES))) if kind == TOGETHER else 0
     call = int(draw.integers(len(EVALUATED))) if moment == "evaluate" else 0
     fault = f"{which}:{moment}:{call}:terminate"
     with world.started(run, kind, fault=fault, **limits.keys()) as running:
         ended = world.wait(running, run)
-    reported = EVALUATED[call] if moment == "evaluate" else 0
+    reported = {"evaluate": EVALUATED[call], "compile": 0, "restore": HALF}[moment]
     return fault, stuck.when(ended[which].said), (reported, reported), ended
 
 
-def stopped_wrongly(run: Path, ended, reported: tuple[int, int], kind: str) -> str:
+def stopped_wrongly(run: Path, ended, reported: tuple[int, int], kind: str, moment: str) -> str:
     """What is wrong with the end of a run that was told to stop, or an empty text."""
     if any(process.code != 75 for process in ended):
         return f"not code 75: {ended}"
@@ -75,6 +78,11 @@ def stopped_wrongly(run: Path, ended, reported: tuple[int, int], kind: str) -> s
         return f"status.json: {status}"
     if moments.last_step(run / "metrics.jsonl") != step:
         return f"step {step} was saved, but is not the last one that was reported"
-    if not before <= step < STEPS or (kind == ALONE and step > after + AHEAD):
+    # A process alone gives an evaluation up at once.
+    ahead = SPARE if kind == TOGETHER else AHEAD if moment in ("step", "save") else 0
+    if not before <= step <= after + ahead:
         return f"stopped at step {step}, {before} to {after} were reported at the signal"
+    is_evaluated = (step, "heldout") in [line["place"] for line in lines(run)]
+    if kind == ALONE and moment == "evaluate" and is_evaluated:
+        return f"step {step} was evaluated all the same"
     return ""

@@ -16,7 +16,7 @@ HEAD = """# What was done to runs, and what came of it
 Made by `bash launch/faults.sh`, not by hand: faults are injected from outside into runs of a small model (width 32,
 two layers) on simulated CPU devices, in one process of two devices or two processes of one. Compared bitwise are all
 parameters and the optimizer's state at the end, and every line of metrics.jsonl but for its times. A try that has
-failed is told in full, and made again by `bash launch/faults.sh --only NAME --seed SEED --try N`.
+failed is told in full, and made again by `bash launch/faults.sh --only NAME --seed SEED --try N` (doors: without N).
 
 """
 

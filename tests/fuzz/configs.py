@@ -132,8 +132,17 @@ def expected(text: str, default):
     if isinstance(default, bool):
         return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
     if isinstance(default, int):
-        return int(float(text)) if "_" not in text and not text.strip("+-").isdigit() else int(text)
+        return whole_number(text)
     return float(text)
+
+
+def whole_number(text: str) -> int:
+    """Of digits, or of a number such as 1e3; raises ValueError for 1.5."""
+    if "_" in text or text.strip("+-").isdigit():
+        return int(text)
+    if not float(text).is_integer():
+        raise ValueError(text)
+    return int(float(text))
 
 
 def listed(text: str) -> list:

@@ -12,10 +12,8 @@ from safetensors.numpy import load_file
 
 WEIGHTS = "model.safetensors"
 NAMED = re.compile(r"(\[MASK\]|\[SEP\]|\[CLS\])")  # in the texts of predict
-LONGEST_WORD, LONGEST_LINE = (
-    100,
-    2000,
-)  # characters; a longer word is [UNK], a longer line is parted
+LONGEST_WORD = 100  # characters; a longer one is [UNK]
+LONGEST_LINE = 2000  # characters; a longer one is parted
 # Characters of which all versions of Unicode think alike: ASCII, Latin, Arabic, kana and ideographs.
 CLEAR = re.compile(r"[ -~\u00c0-\u00d6\u00d8-\u00f6\u0620-\u064a\u3041-\u3096\u4e00-\u9fa5\n。]*")
 
