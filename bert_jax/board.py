@@ -1,11 +1,20 @@
 """TensorBoard files, written by who reports: in a thread of its own a full disk would go unnoticed, or stop the run."""
 
+import struct
 import time
 from pathlib import Path
 
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import masked_crc32c
+
+from bert_jax import regular
+
+HEAD, FOOT = (
+    "<QI",
+    "<I",
+)  # of a record: its length and that of the length, that of the record (masked CRC-32C)
 
 
 class Board:
@@ -27,3 +36,24 @@ class Board:
 
     def close(self) -> None:
         self.events.close()
+
+
+def problem(path: Path) -> str:
+    """What is wrong with a file of events, or an empty text. Its end may be cut off, as by a kill."""
+    try:
+        rest = memoryview(regular.content(path))
+    except OSError as error:
+        return f"unreadable ({error})"
+    number, head, foot = 0, struct.calcsize(HEAD), struct.calcsize(FOOT)
+    while len(rest) >= head:
+        number += 1
+        length, check = struct.unpack(HEAD, rest[:head])
+        if masked_crc32c(bytes(rest[:8])) != check:
+            return f"event {number} is damaged"
+        record, rest = rest[head : head + length], rest[head + length :]
+        if len(rest) < foot:
+            return ""
+        if masked_crc32c(bytes(record)) != struct.unpack(FOOT, rest[:foot])[0]:
+            return f"event {number} is damaged"
+        rest = rest[foot:]
+    return ""

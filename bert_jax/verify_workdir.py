@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_jax import board, regular, stored, verify, workdir
 from bert_jax import config as configs
-from bert_jax import regular, stored, verify, workdir
 from bert_jax.data.store import Problem
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers.special import SPECIAL
@@ -55,6 +55,9 @@ def check(directory: Path) -> Iterator[Problem]:
     for step, reason in sorted(steps.items()):
         if reason:
             yield Problem(f"checkpoints/{step}", reason)
+    for path in sorted((directory / "tensorboard").glob("events*")):
+        if reason := board.problem(path):
+            yield Problem(f"tensorboard/{path.name}", reason)
 
 
 def check_config(directory: Path, facts: dict) -> Iterator[Problem]:

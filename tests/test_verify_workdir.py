@@ -46,6 +46,13 @@ def test_a_sound_run(run, capsys):
     assert f"{run}: sound" in capsys.readouterr().out
 
 
+def test_an_event_for_tensorboard_that_is_damaged(run, capsys):
+    (path,) = run.glob("tensorboard/events*")
+    name = str(path.relative_to(run))
+    flip(name)(run)
+    assert list(found(run, capsys)) == [name]
+
+
 def rewrite(name, **changes):
     def damage(run):
         values = json.loads((run / name).read_text()) | changes
