@@ -60,7 +60,7 @@ ROWS = {
         "ends bitwise equal; a third and more inside a save",
         each(kills.kill),
         50,
-        2,
+        1,
     ),
     "flips": Row(
         "one flipped bit in a checkpoint file",
@@ -130,7 +130,7 @@ ROWS = {
         "never applied, step named",
         each(not_finite.inject),
         10,
-        2,
+        1,
     ),
     "doors": Row(
         "malformed inputs at every door",
