@@ -11,10 +11,8 @@ from tensorboardX.record_writer import masked_crc32c
 
 from bert_jax import regular
 
-HEAD, FOOT = (
-    "<QI",
-    "<I",
-)  # of a record: its length and that of the length, that of the record (masked CRC-32C)
+HEAD = "<QI"  # of a record: its length, and the length's checksum (masked CRC-32C)
+FOOT = "<I"  # the record's checksum
 
 
 class Board:
