@@ -16,7 +16,7 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
 
-from bert_jax import fingerprint, sharding, stored
+from bert_jax import cluster, fingerprint, sharding, stored
 from bert_jax.errors import Unfinished, one_line
 from bert_jax.step import State
 
@@ -147,12 +147,15 @@ def check(checkpoints: Manager) -> None:
 
 @contextlib.contextmanager
 def saving(checkpoints: Manager):
-    """What a library raises because a checkpoint cannot be written becomes one line."""
+    """What a library raises because a checkpoint cannot be written becomes one line. Not where it is another process
+    that is gone: Orbax waits for all."""
     try:
         yield
     except Unfinished:
         raise
     except Exception as error:  # of Orbax, TensorStore, the file system: they raise what they like
+        if cluster.is_loss(error):
+            raise
         reason = one_line(error, LONGEST)
         raise Unfinished(
             f"{checkpoints.directory}: a checkpoint was not saved ({reason}); {checkpoints.last_word()}"

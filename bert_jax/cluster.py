@@ -32,6 +32,7 @@ LONGEST = 1000  # characters of a reason
 # How JAX's errors begin where that is so; others (no memory, a wrong program) would come again.
 GONE = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
 GONE += ("FAILED_PRECONDITION", "DATA_LOSS")
+COLLECTIVE = ("Gloo", "NCCL")  # whose errors can only be those of a collective
 SECOND, HOUR = 1000, 3600 * 1000  # milliseconds
 
 
@@ -184,7 +185,10 @@ class Cluster:
 
 def is_loss(error: BaseException) -> bool:
     """Whether another process, or a device, is gone, rather than something wrong here."""
-    return isinstance(error, jax.errors.JaxRuntimeError) and str(error).startswith(GONE)
+    kinds = [jax.errors.JaxRuntimeError]
+    if any(library in str(error) for library in COLLECTIVE):
+        kinds.append(ValueError)  # what numpy makes of it where it reads an array
+    return isinstance(error, tuple(kinds)) and str(error).startswith(GONE)
 
 
 def is_late(error: Exception) -> bool:

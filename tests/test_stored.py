@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from runs import make_run, save
 
-from bert_jax import checkpoint, stored, trained
+from bert_jax import checkpoint, cluster, stored, trained
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.fingerprint import Leaf
 
@@ -273,3 +273,17 @@ def test_errors_of_a_save_are_one_line(run, kept, capfd):
         checkpoint.finish(checkpoints)
     assert "Traceback" not in capfd.readouterr().err
     assert found(run) == (9, {})
+
+
+def test_another_process_that_is_gone_is_no_failed_save(run):
+    """Orbax waits for all by a collective, whose error numpy raises as one of its own."""
+    gone = ValueError("UNKNOWN: Gloo AllGather failed: Connection reset by peer")
+    full = ValueError("UNKNOWN: No space left on device")
+    for error, kind in ((gone, ValueError), (full, Unfinished)):
+        with (
+            checkpoint.manager(run / "checkpoints") as checkpoints,
+            pytest.raises(kind) as raised,
+            checkpoint.saving(checkpoints),
+        ):
+            raise error
+        assert cluster.is_loss(error) == (raised.value is error)
