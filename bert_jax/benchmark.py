@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax import batch, facts, metrics, runtime, saved, sharding, tokenizer
+from bert_jax import batch, facts, metrics, program, runtime, saved, sharding, tokenizer
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.cluster import Cluster
@@ -92,7 +92,7 @@ def likely_vocabulary(config, tell: Callable[[str], None]) -> Vocabulary:
         return Vocabulary(manifest["vocabulary"], **manifest["special"])
     if config.tokenizer.path and not Path(config.tokenizer.path).is_file():
         size = f"config.tokenizer.size={config.tokenizer.size}"
-        tell(f"benchmark: config.tokenizer.path={config.tokenizer.path}: not there, {size} instead")
+        tell(f"config.tokenizer.path={config.tokenizer.path}: not there, {size} instead")
     elif config.tokenizer.path:
         given = tokenizer.given(config.tokenizer.path, config.tokenizer.lowercase)
         return Vocabulary(given.size, **given.special)
@@ -151,7 +151,7 @@ def summarize(config, vocabulary: Vocabulary, trainer: Trainer, phase, times: Ti
     median = statistics.median(times.seconds)
     flops = facts.step_flops(config, vocabulary.size, phase)
     devices = trainer.mesh.devices.flatten()
-    planned = planned_bytes(trainer.train[phase.name])
+    planned = program.memory(trainer.train[phase.name]).total
     return {
         "steps": len(times.seconds),
         "step_seconds": median,
@@ -164,18 +164,6 @@ def summarize(config, vocabulary: Vocabulary, trainer: Trainer, phase, times: Ti
         "peak_bytes_from": "device" if times.peak_bytes else "compiler",
         "planned_bytes": planned,
     }
-
-
-def planned_bytes(program) -> int:
-    """Bytes a device of a compiled program: arguments, results that are no arguments, temporaries, code."""
-    plan = program.memory_analysis()
-    return (
-        plan.argument_size_in_bytes
-        + plan.output_size_in_bytes
-        - plan.alias_size_in_bytes
-        + plan.temp_size_in_bytes
-        + plan.generated_code_size_in_bytes
-    )
 
 
 def describe(values: dict) -> str:

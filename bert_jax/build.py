@@ -33,9 +33,21 @@ class Trainer(NamedTuple):
     fingerprint: Any  # {item: tree} -> what fingerprint.read makes of it
 
 
-def make_mesh(config, phases: list[configs.Phase]) -> jax.sharding.Mesh:
+class Design(NamedTuple):
+    """All of a run that is known before a program is compiled."""
+
+    mesh: Any
+    objective: base.Objective
+    optimizer: Any
+    rate: Any  # step -> learning rate
+    initialize: Any  # () -> state
+    shapes: step.State
+    places: step.State
+
+
+def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
     """The mesh of a config, over which its model and the batches of these phases divide; raises BadInput."""
-    mesh = sharding.make_mesh(config.mesh)
+    mesh = sharding.make_mesh(config.mesh, devices)
     sharding.check_model(mesh, config.model)
     for phase in phases:
         count = sharding.micro_batches(mesh, phase.batch, config.train)
@@ -43,8 +55,7 @@ def make_mesh(config, phases: list[configs.Phase]) -> jax.sharding.Mesh:
     return mesh
 
 
-def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
-    """Compiles every phase before the first step, so that nothing can fail to compile days later."""
+def design(config, mesh, vocabulary: base.Vocabulary) -> Design:
     objective = base.make(config, vocabulary)
     total = configs.total_steps(config)
     peak, warmup = config.optimizer.learning_rate, config.schedule.warmup
@@ -55,18 +66,29 @@ def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
     places = sharding.state(shapes, mesh)
+    return Design(mesh, objective, update, rate, initialize, shapes, places)
+
+
+def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
+    """Compiles every phase before the first step, so that nothing can fail to compile days later."""
+    made = design(config, mesh, vocabulary)
+    shapes, places = made.shapes, made.places
     with jax.set_mesh(mesh):
-        train, evaluators = compile_phases(config, mesh, objective, update, shapes, places)
+        phases = configs.phases(config)
+        train = {phase.name: compile_train(config, made, phase) for phase in phases}
+        evaluators = {phase.name: compile_evaluate(config, made, phase) for phase in phases}
         prints = fingerprint.compile(mesh, stored.items(shapes), stored.items(places))
-    initialize = jax.jit(initialize, out_shardings=places)
-    return Trainer(mesh, rate, shapes, places, initialize, train, evaluators, prints)
+    initialize = jax.jit(made.initialize, out_shardings=places)
+    return Trainer(mesh, made.rate, shapes, places, initialize, train, evaluators, prints)
 
 
-def compile_phases(config, mesh, objective, update, shapes, places) -> tuple[dict, dict]:
-    train = partial(
+def compile_train(config, made: Design, phase):
+    """The compiled (state, batch) -> (state, metrics, verdict) of a phase, within its mesh."""
+    mesh, everywhere = made.mesh, sharding.replicated(made.mesh)
+    function = partial(
         step.train,
-        objective=objective,
-        optimizer=update,
+        objective=made.objective,
+        optimizer=made.optimizer,
         seed=config.seed,
         summed=sharding.summed(mesh, config.gradient_dtype),
         judge=partial(
@@ -75,21 +97,20 @@ def compile_phases(config, mesh, objective, update, shapes, places) -> tuple[dic
             spike=config.guard.spike,
             skip_spikes=config.guard.skip_spikes,
         ),
+        micro_batches=sharding.micro_batches(mesh, phase.batch, config.train),
     )
-    everywhere = sharding.replicated(mesh)
-    results = places, everywhere, everywhere
-    state = sharding.placed(shapes, places)
-    programs, evaluators = {}, {}
-    for phase in configs.phases(config):
-        count = sharding.micro_batches(mesh, phase.batch, config.train)
-        function = partial(train, micro_batches=count)
-        function = jax.jit(function, donate_argnums=0, out_shardings=results)
-        rows = batch_shapes(mesh, phase, phase.batch, phase.sequences)
-        programs[phase.name] = function.lower(state, rows).compile()
-        # Held-out rows are never packed, see stream.Heldout.
-        rows = batch_shapes(mesh, phase, evaluate.batch_size(config, phase, mesh), sequences=1)
-        evaluators[phase.name] = evaluate.compile_step(objective, mesh, state.params, rows)
-    return programs, evaluators
+    results = made.places, everywhere, everywhere
+    function = jax.jit(function, donate_argnums=0, out_shardings=results)
+    rows = batch_shapes(mesh, phase, phase.batch, phase.sequences)
+    return function.lower(sharding.placed(made.shapes, made.places), rows).compile()
+
+
+def compile_evaluate(config, made: Design, phase):
+    """The same of (params, batch) -> (metrics, terms). Held-out rows are never packed, see stream.Heldout."""
+    rows = evaluate.batch_size(config, phase, made.mesh)
+    params = sharding.placed(made.shapes.params, made.places.params)
+    batches = batch_shapes(made.mesh, phase, rows, sequences=1)
+    return evaluate.compile_step(made.objective, made.mesh, params, batches)
 
 
 def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:

@@ -131,6 +131,8 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     timed = "--steps", dict(type=positive, default=10, help="timed steps; default: %(default)s")
+    topology = "--topology", needed | dict(metavar="NAME", help="as v5e:4x4, or v5litepod-16")
+    price = "--price", dict(type=amount, help="of a chip for an hour")
     model = (
         "--model",
         needed | dict(type=Path, help="directory of a run, or of another program's model"),
@@ -160,6 +162,7 @@ def parser() -> argparse.ArgumentParser:
     add(config_command, config, as_json)
     add(inspect_command, config, step, rows, steps, save, as_json)
     add(benchmark_command, config, of_phase, batches, timed, as_json)
+    add(plan_command, config, topology, price, of_phase, as_json)
     add(status_command, run, as_json)
     add(evaluate_command, measured, models, on_text, as_json)
     add(verify_command, store, of_run_files, as_json)
@@ -219,6 +222,16 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: expected a whole number from 1")
     return int(text)
+
+
+def amount(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number from 0")
+    return value
 
 
 def interval(text: str) -> tuple[int, int]:
@@ -316,6 +329,18 @@ def benchmark_command(options, overrides) -> int:
             config, batches, options.phase, options.steps, tell if speaks else silent, processes
         )
         return show(options, values, benchmark.describe(values)) if speaks else 0
+
+
+def plan_command(options, overrides) -> int:
+    """Say what a run needs, takes and costs on a TPU slice, without one."""
+    # Before anything imports JAX: libtpu is here to compile, and has no devices.
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    config = load(options, overrides)
+    from bert_jax import plan
+    from bert_jax.planning import describe
+
+    values = plan.plan(config, options.topology, options.price, options.phase, tell)
+    return show(options, values, describe.describe(values))
 
 
 def status_command(options, overrides) -> int:

@@ -63,6 +63,11 @@ class Memory(NamedTuple):
     outputs: int
     shared: int  # of the outputs, what lies where donated arguments lay
     temporaries: int
+    code: int
+
+    @property
+    def total(self) -> int:
+        return self.arguments + self.outputs - self.shared + self.temporaries + self.code
 
 
 def memory(compiled) -> Memory:
@@ -72,6 +77,7 @@ def memory(compiled) -> Memory:
         sizes.output_size_in_bytes,
         sizes.alias_size_in_bytes,
         sizes.temp_size_in_bytes,
+        sizes.generated_code_size_in_bytes,
     )
 
 
@@ -179,9 +185,9 @@ def spanned(groups: list[list[int]], mesh) -> tuple[str, ...]:
     )
 
 
-def runs(text: str) -> dict[str, int]:
-    """How often a run of the program runs each computation. A loop whose trips the text does not tell counts once,
-    every branch of a condition as taken."""
+def computations(text: str) -> tuple[dict[str, list[str]], str]:
+    """The lines of each computation of a program, what is called before what calls it, and the name of the first to
+    run."""
     lines, name, entry = {}, "", ""
     for line in text.splitlines():
         if head := COMPUTATION.match(line):
@@ -190,16 +196,28 @@ def runs(text: str) -> dict[str, int]:
             entry = name if head[1] else entry
         elif name:
             lines[name].append(line)
+    return lines, entry
+
+
+def calls(line: str, lines: dict) -> Iterator[tuple[str, int]]:
+    """(computation, times) of those that an instruction runs, but for branches of a condition."""
+    for how, other in CALLED.findall(line):
+        yield other, trips(line, lines) if how in ("body", "condition") else 1
+
+
+def branches(line: str) -> list[str]:
+    found = BRANCHES.search(line)
+    return [name.strip(" %") for name in found[1].split(",")] if found else []
+
+
+def runs(text: str) -> dict[str, int]:
+    """How often a run of the program runs each computation. A loop whose trips the text does not tell counts once,
+    every branch of a condition as taken."""
+    lines, entry = computations(text)
     times = dict.fromkeys(lines, 0) | {entry: 1}
-    for name in reversed(lines):  # what is called stands before what calls it
+    for name in reversed(lines):
         for line in lines[name]:
-            called = CALLED.findall(line)
-            branches = BRANCHES.search(line)
-            called += (
-                [("branch", key.strip(" %")) for key in branches[1].split(",")] if branches else []
-            )
-            for how, other in called:
-                trip = trips(line, lines) if how in ("body", "condition") else 1
+            for other, trip in [*calls(line, lines), *((branch, 1) for branch in branches(line))]:
                 times[other] = times.get(other, 0) + times[name] * trip
     return times
 
@@ -216,10 +234,15 @@ def trips(loop: str, lines: dict) -> int:
 
 
 def cycles(text: str) -> int:
-    """The TPU compiler's own estimate of a run: the sum of its fusions' cycles. Collectives have none."""
-    times = runs(text)
-    found = (
-        (instruction.computation, re.search(r'"estimated_cycles":"(\d+)"', instruction.text))
-        for instruction in instructions(text)
-    )
-    return sum(times[computation] * int(number[1]) for computation, number in found if number)
+    """The TPU compiler's own estimate of a run: the sum of its fusions' cycles, of the branches of a condition the
+    longest. Collectives have none."""
+    lines, entry = computations(text)
+    costs = {}
+    for name in lines:
+        costs[name] = 0
+        for line in lines[name]:
+            own = re.search(r'"estimated_cycles":"(\d+)"', line)
+            costs[name] += int(own[1]) if own else 0
+            costs[name] += sum(costs.get(other, 0) * trip for other, trip in calls(line, lines))
+            costs[name] += max((costs.get(branch, 0) for branch in branches(line)), default=0)
+    return costs.get(entry, 0)

@@ -2,12 +2,11 @@
 
 import importlib.util
 import os
-from contextlib import contextmanager
 
-import jax
 import pytest
 from jax.experimental import topologies
-from jax.experimental.compilation_cache import compilation_cache
+
+from bert_jax.planning import compiled
 
 # Or libtpu asks a server of Google's cloud what machine this is.
 os.environ["TPU_SKIP_MDS_QUERY"] = "1"
@@ -24,13 +23,5 @@ def devices(name: str, **options) -> list:
     return list(topology.devices)
 
 
-@contextmanager
-def compiling():
-    """Without the compilation cache: it keeps these programs, and only a real TPU could read them back."""
-    compilation_cache.reset_cache()
-    jax.config.update("jax_enable_compilation_cache", False)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_enable_compilation_cache", True)
-        compilation_cache.reset_cache()
+# The compilation cache would keep these programs, and only a real TPU could read them back.
+compiling = compiled.uncached

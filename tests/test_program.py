@@ -164,3 +164,56 @@ def test_cycles_grow_with_the_work():
         for n in (10, 100)
     ]
     assert 5 < counts[1] / counts[0] < 11
+
+
+# A loop of seven trips around a loop whose condition tells three, then a choice; fusions and computations with cycles.
+PROGRAM = """
+HloModule jit_step
+
+%fused (p: f32[8]) -> f32[8] {
+  ROOT %a = f32[8]{0} add(%p, %p)
+}
+
+%inner_condition (s: (s32[], f32[8])) -> pred[] {
+  %c = s32[]{:T(128)} constant(3)
+  ROOT %l = pred[]{:T(512)} compare(%i, %c), direction=LT
+}
+
+%inner (s: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %f = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"10"}
+}
+
+%outer_condition (s: (s32[], f32[8])) -> pred[] {
+  ROOT %l = pred[] compare(%i, %j), direction=LT
+}
+
+%outer (s: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %g = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"100"}
+  %w = (s32[], f32[8]) while(%t), condition=%inner_condition, body=%inner
+}
+
+%short (p: f32[8]) -> f32[8] {
+  %f = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"4"}
+}
+
+%long (p: f32[8]) -> f32[8] {
+  %f = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"5"}
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %h = f32[8]{0} fusion(%p), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"1000"}
+  %w = (s32[], f32[8]) while(%t), condition=%outer_condition, body=%outer, backend_config={"known_trip_count":{"n":"7"}}
+  ROOT %r = f32[8]{0} conditional(%k, %p, %p), branch_computations={%short, %long}
+}
+"""
+
+
+def test_cycles_of_loops_and_of_the_longest_branch():
+    assert program.cycles(PROGRAM) == 1000 + 7 * (100 + 3 * 10) + 5
+
+
+def test_how_often_each_computation_runs():
+    times = program.runs(PROGRAM)
+    expected = dict(main=1, outer=7, outer_condition=7, inner=21, inner_condition=21, short=1)
+    assert {name: times[name] for name in expected} == expected
+    assert times["long"] == 1 and times["fused"] == 1 + 7 + 21 + 1 + 1

@@ -1,0 +1,64 @@
+"""What a run needs, takes and costs on a TPU slice that is not here: its training steps are compiled for it."""
+
+import time
+from collections.abc import Callable
+
+from ml_collections import ConfigDict
+
+from bert_jax import build, metrics, topology
+from bert_jax.benchmark import choose_phases, likely_vocabulary
+from bert_jax.errors import BadInput
+from bert_jax.facts import step_flops, versions
+from bert_jax.planning.compiled import TooLarge, compile_step
+from bert_jax.planning.estimate import estimate, total
+
+
+def plan(
+    config: ConfigDict,
+    name: str,
+    price: float | None = None,
+    phase: str | None = None,
+    tell: Callable[[str], None] = print,
+) -> dict:
+    """What DESIGN promises of `plan --json`: of every phase, or of one, on the slice of this name.
+
+    price: of a chip for an hour. Raises BadInput, what is known before compiling before that.
+    """
+    one = topology.find(name)
+    config = for_tpu(config)
+    chosen = choose_phases(config, phase)
+    mesh = build.make_mesh(config, chosen, topology.devices(one))
+    vocabulary = likely_vocabulary(config, tell)
+    design = build.design(config, mesh, vocabulary)
+    phases = {}
+    for part in chosen:
+        tell(f"plan: phase {part.name} is compiled for {one.name}")
+        started = time.monotonic()
+        try:
+            step = compile_step(config, design, part)
+        except TooLarge as error:
+            raise BadInput(f"config.phases.{part.name} on {one.name}: {error}") from None
+        flops = step_flops(config, vocabulary.size, part)
+        phases[part.name] = estimate(one, mesh, part, step, flops)
+        phases[part.name]["compile_seconds"] = time.monotonic() - started
+    return {
+        "topology": one.name,
+        "accelerator_type": one.accelerator_type,
+        "chips": one.chips,
+        "hosts": len({device.process_index for device in mesh.devices.flat}),
+        "mesh": dict(mesh.shape),
+        "dtype": config.dtype,
+        "parameters": metrics.count(design.shapes.params, vocabulary.size),
+        "memory_per_chip": one.chip.memory,
+        "phases": phases,
+        "versions": versions(),
+        **total(one, list(phases.values()), price),
+    }
+
+
+def for_tpu(config: ConfigDict) -> ConfigDict:
+    """The config as a TPU would resolve it."""
+    config = config.copy_and_resolve_references()
+    if config.dtype == "auto":
+        config.dtype = "bfloat16"
+    return config

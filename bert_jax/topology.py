@@ -1,0 +1,131 @@
+"""TPU slices by name: what is published of their chips, and devices of slices that are not here, to compile for.
+
+Figures are those of Google's documentation (docs.cloud.google.com/tpu/docs/v5e and its neighbours). Its bandwidth of a
+chip is that of all its links; cycles a second are what makes the published peak of the published matrix units.
+"""
+
+import importlib.util
+import math
+import os
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.errors import BadInput
+
+GIB = 1 << 30
+FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
+
+
+class Chip(NamedTuple):
+    """A generation of TPUs."""
+
+    cloud: str  # what its accelerator types begin with
+    counted: int  # by the number of an accelerator type, a chip: cores, or the chip
+    devices: int  # of JAX, a chip
+    memory: float  # bytes that the compiler gives a program, a chip: a little less than there are
+    flops: float  # a second, of bfloat16 matrix products, a chip
+    hertz: float  # cycles a second
+    link: float  # bytes a second that a chip sends over one link; an axis of a slice has two, one a direction
+    ring: int  # an axis of a slice is a ring where its size is a multiple of this, a line where not
+    shapes: tuple[str, ...]  # in which slices are let
+
+
+CHIPS = {
+    "v2": Chip("v2", 2, 2, 14.96 * GIB, 45e12, 0.70e9, 15.5e9, 16, ("2x2", "4x4", "8x8", "16x16")),
+    "v3": Chip("v3", 2, 2, 30.96 * GIB, 123e12, 0.94e9, 20.5e9, 32, ("2x2", "4x4", "8x8", "16x16")),
+    "v4": Chip("v4", 2, 1, 30.75 * GIB, 275e12, 1.05e9, 50e9, 4, CUBES),
+    "v5e": Chip("v5litepod", 1, 1, 15.75 * GIB, 197e12, 1.50e9, 50e9, 16, FLAT),
+    "v5p": Chip("v5p", 2, 1, 95.74 * GIB, 459e12, 1.75e9, 100e9, 4, CUBES),
+    "v6e": Chip("v6e", 1, 1, 31.25 * GIB, 918e12, 1.75e9, 100e9, 16, FLAT),
+}
+
+
+class Slice(NamedTuple):
+    """Chips that are rented together."""
+
+    name: str  # v5e:4x4
+    kind: str  # a key of CHIPS
+    shape: tuple[int, ...]
+
+    @property
+    def chip(self) -> Chip:
+        return CHIPS[self.kind]
+
+    @property
+    def chips(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def accelerator_type(self) -> str:
+        """As Google Cloud calls it: v5litepod-16."""
+        return f"{self.chip.cloud}-{self.chips * self.chip.counted}"
+
+    @property
+    def rings(self) -> list[bool]:
+        """Of each axis; in three dimensions all are, or none."""
+        rings = [size % self.chip.ring == 0 for size in self.shape]
+        return rings if len(self.shape) == 2 else [all(rings)] * 3
+
+
+def known() -> list[Slice]:
+    return [make(kind, shape) for kind, chip in CHIPS.items() for shape in chip.shapes]
+
+
+def make(kind: str, shape: str) -> Slice:
+    return Slice(f"{kind}:{shape}", kind, tuple(map(int, shape.split("x"))))
+
+
+def find(name: str) -> Slice:
+    """The slice of a name such as v5e:4x4 or v5litepod-16; raises BadInput where there is none."""
+    for one in known():
+        if name in (one.name, one.accelerator_type, f"{one.kind}-{one.chips * one.chip.counted}"):
+            return one
+    kind = re.split("[:-]", name)[0]
+    kind = next((key for key, chip in CHIPS.items() if kind in (key, chip.cloud)), None)
+    if kind:
+        raise BadInput(f"--topology {name}: {kind} comes as {' '.join(CHIPS[kind].shapes)}")
+    kinds = "; ".join(f"{kind}: {' '.join(chip.shapes)}" for kind, chip in CHIPS.items())
+    raise BadInput(f"--topology {name}: expected v5e:4x4 or v5litepod-16, of {kinds}")
+
+
+def devices(one: Slice) -> list:
+    """Devices of JAX to compile for, none of which is there. Raises BadInput without libtpu."""
+    if importlib.util.find_spec("libtpu") is None:
+        raise BadInput("libtpu: not installed, it compiles for TPUs; pip install 'bert_jax[plan]'")
+    # Or libtpu asks a server of Google's cloud what machine this is, warns that none answers, and wants to be alone.
+    os.environ |= {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_ACCELERATOR_TYPE": one.accelerator_type,
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_MIN_LOG_LEVEL": "3",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }
+    from jax.experimental import topologies
+
+    options = {}
+    if one.chips < 4:
+        options["chips_per_host_bounds"] = (1, 1, 1)
+    if one.kind == "v4":
+        options["chip_config_name"] = "megacore"  # both cores as one device, as on a real one
+    described = topologies.get_topology_desc(platform="tpu", topology_name=one.name, **options)
+    return list(described.devices)
+
+
+def bandwidth(one: Slice, mesh, axes: tuple[str, ...]) -> float:
+    """Bytes a second that each chip sends in a collective along these axes of a mesh of the slice's devices.
+
+    Over every axis of the slice along which a group's chips differ: both links of a ring, one of a line, where what
+    goes there has to come back.
+    """
+    coordinates = np.array([device.coords for device in mesh.devices.flat])
+    coordinates = coordinates.reshape(*mesh.devices.shape, -1)
+    along = tuple(mesh.axis_names.index(axis) for axis in axes)
+    extents = 1 + np.ptp(coordinates, axis=along).reshape(-1, coordinates.shape[-1]).max(axis=0)
+    links = sum(
+        (2 if is_ring and extent == size else 1) if extent > 1 else 0
+        for extent, size, is_ring in zip(extents, one.shape, one.rings, strict=False)
+    )
+    return max(links, 1) * one.chip.link

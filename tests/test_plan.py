@@ -1,0 +1,143 @@
+"""`plan`: a small step compiled for slices that are not here, and its arithmetic by hand."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import pytest
+from slices import devices, needs_libtpu
+from small import SMALL, overrides, small_config
+
+from bert_jax import plan, program, sharding, topology
+from bert_jax.main import main
+from bert_jax.planning import compiled, describe, estimate
+
+
+def arguments(directory, *more, topology="v5e:2x2", **changes):
+    keys = SMALL | {"store": directory / "store", "dtype": "auto", **changes}
+    keys = [f"--config.{key}" for key in overrides(keys)]
+    return ["plan", "--config", "demo", "--topology", topology, *keys, *map(str, more)]
+
+
+@needs_libtpu
+def test_a_plan_from_outside(tmp_path):
+    """Nothing on standard error but progress: libtpu has a lot to say."""
+    command = [sys.executable, "-m", "bert_jax", *arguments(tmp_path, "--json", "-", "--price", 2)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == ["plan: phase main is compiled for v5e:2x2"]
+    values = json.loads(done.stdout)
+    assert values["accelerator_type"] == "v5litepod-4" and values["dtype"] == "bfloat16"
+    assert (values["chips"], values["hosts"], values["mesh"]["data"]) == (4, 1, 4)
+    phase = values["phases"]["main"]
+    assert phase["fits"] and phase["sent_per_chip"].keys() == {"all-reduce"}
+    # Around a ring of four, each chip sends 2 x 3/4 of the gradients, in float32.
+    gradients = 4 * values["parameters"]
+    assert phase["sent_per_chip"]["all-reduce"] == pytest.approx(1.5 * gradients, rel=0.1)
+    # Parameters and two moments, on every chip, and rows.
+    assert phase["bytes_of_arguments"] > 3 * gradients
+    assert phase["bytes_per_chip"] > phase["bytes_of_arguments"] + phase["bytes_of_temporaries"]
+    assert values["hours"] == pytest.approx(20 * phase["seconds_per_step"] / 3600)
+    assert values["cost"] == pytest.approx(2 * 4 * values["hours"])
+    text = describe.describe(values)
+    assert "v5litepod-4" in text and "1 host," in text and "the compiler's estimate" in text
+
+
+CHIP = topology.CHIPS["v5e"]
+MEMORY = program.Memory(arguments=10, outputs=9, shared=8, temporaries=7, code=6)
+
+
+@needs_libtpu
+def test_the_arithmetic():
+    """A step of 3 ms, sending for 1 ms along one line, 2 ms along two."""
+    one = topology.find("v5e:4x4")
+    mesh = sharding.make_mesh(small_config("mesh.fsdp=4").mesh, devices("v5e:4x4"))
+    assert topology.bandwidth(one, mesh, ("fsdp",)) == CHIP.link
+    assert topology.bandwidth(one, mesh, ("data", "fsdp")) == 2 * CHIP.link
+    sent = [
+        compiled.Sent("all-gather", ("fsdp",), round(0.001 * CHIP.link)),
+        compiled.Sent("all-reduce", ("data", "fsdp"), round(0.002 * 2 * CHIP.link)),
+    ]
+    step = compiled.Step(MEMORY, round(0.003 * CHIP.hertz), sent)
+    phase = plan.choose_phases(small_config(), None)[0]
+    values = estimate.estimate(one, mesh, phase, step, flops=1e12)
+    assert values["seconds_computing"] == pytest.approx(0.003)
+    assert values["seconds_sending"] == pytest.approx(0.003)
+    assert values["seconds_per_step"] == pytest.approx(0.006)
+    assert values["seconds_per_step_least"] == pytest.approx(0.003)
+    assert values["rows_per_second"] == pytest.approx(16 / 0.006)
+    assert values["tokens_per_second_least"] == pytest.approx(16 * 32 / 0.003)
+    assert values["utilization"] == pytest.approx(1e12 / 0.006 / 16 / 197e12)
+    assert values["hours"] == pytest.approx(20 * 0.006 / 3600)
+    assert values["bytes_per_chip"] == 10 + 9 - 8 + 7 + 6
+    both = estimate.total(one, [values, values], price=1.5)
+    assert both["cost"] == pytest.approx(2 * 1.5 * 16 * values["hours"])
+    assert estimate.total(one, [values], price=None)["cost"] is None
+
+
+@needs_libtpu
+def test_a_chip_of_two_devices():
+    one = topology.find("v3:2x2")
+    mesh = sharding.make_mesh(small_config().mesh, topology.devices(one))
+    step = compiled.Step(MEMORY, 940, [compiled.Sent("all-reduce", ("data",), 41_000)])
+    phase = plan.choose_phases(small_config(), None)[0]
+    values = estimate.estimate(one, mesh, phase, step, flops=1e12)
+    assert values["bytes_per_chip"] == 2 * 24 and values["sent_per_chip"]["all-reduce"] == 82_000
+    assert values["seconds_sending"] == pytest.approx(82_000 / 41e9)
+    assert values["seconds_computing"] == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize(
+    "text, used, there",
+    [
+        ("RESOURCE_EXHAUSTED: Used 20.50G of 15.75G hbm. Exceeded by 4.75G.", 20.5, 15.75),
+        ("for HLO temporaries (1.00T) exceeds available HBM (512.00M).", 1024, 0.5),
+    ],
+)
+def test_what_does_not_fit(text, used, there):
+    error = compiled.explain(jax.errors.JaxRuntimeError(text))
+    assert isinstance(error, compiled.TooLarge)
+    assert (error.used, error.there) == (used * 2**30, there * 2**30)
+    assert f"needs {used:.2f} GiB of the {there:.2f} GiB" in str(error)
+    assert f"{used - there:.2f} too many" in str(error) and "rows_per_chip" in str(error)
+
+
+def test_a_compiler_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError("INTERNAL: a shape\nof many\nlines")
+
+    monkeypatch.setattr(plan.topology, "devices", lambda one: jax.devices()[:4])
+    monkeypatch.setattr(compiled.build, "compile_train", fail)
+    assert main(arguments(tmp_path)) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == ("bert-jax: the TPU compiler: JaxRuntimeError: INTERNAL: a shape of many lines")
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"topology": "v5e:5x5"}, "--topology v5e:5x5: v5e comes as 1x1 "),
+        ({"mesh.data": 3}, "data=3 fsdp=1 tensor=1 does not fit 4 devices"),
+        ({"phases.main.batch": 10}, "phases.main.batch=10: does not divide over 4 devices"),
+        (["--phase", "long"], "--phase long: the config has main"),
+        (["--price", "free"], "--price: free: expected a number from 0"),
+        (["--price", "-1"], "--price: -1: expected a number from 0"),
+    ],
+)
+@needs_libtpu
+def test_what_cannot_be_planned(tmp_path, monkeypatch, capsys, options, words):
+    monkeypatch.setattr(plan, "compile_step", None)  # refused before anything is compiled
+    changes, more = (options, []) if isinstance(options, dict) else ({}, options)
+    assert main(arguments(tmp_path, *more, **changes)) == 2
+    error = capsys.readouterr().err.strip()
+    assert words in error and "\n" not in error
+    assert not list(tmp_path.iterdir())
+
+
+@needs_libtpu
+def test_a_step_that_is_too_large(tmp_path, capsys):
+    """Rows whose words alone fill a chip: the line says by how much."""
+    rows = {"phases.main.batch": 2**20, "model.positions": 512, "phases.main.length": 512}
+    assert main(arguments(tmp_path, **rows)) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "config.phases.main on v5e:2x2: needs " in error and "of the 15.75 GiB" in error
