@@ -84,6 +84,10 @@ def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
 
 def compile_train(config, made: Design, phase):
     """The compiled (state, batch) -> (state, metrics, verdict) of a phase, within its mesh."""
+    return lower_train(config, made, phase).compile()
+
+
+def lower_train(config, made: Design, phase):
     mesh, everywhere = made.mesh, sharding.replicated(made.mesh)
     function = partial(
         step.train,
@@ -102,7 +106,7 @@ def compile_train(config, made: Design, phase):
     results = made.places, everywhere, everywhere
     function = jax.jit(function, donate_argnums=0, out_shardings=results)
     rows = batch_shapes(mesh, phase, phase.batch, phase.sequences)
-    return function.lower(sharding.placed(made.shapes, made.places), rows).compile()
+    return function.lower(sharding.placed(made.shapes, made.places), rows)
 
 
 def compile_evaluate(config, made: Design, phase):

@@ -32,15 +32,14 @@ def plan(
     design = build.design(config, mesh, vocabulary)
     phases = {}
     for part in chosen:
-        tell(f"plan: phase {part.name} is compiled for {one.name}")
         started = time.monotonic()
         try:
-            step = compile_step(config, design, part)
+            step = compile_step(config, design, part, tell)
         except TooLarge as error:
             raise BadInput(f"config.phases.{part.name} on {one.name}: {error}") from None
         flops = step_flops(config, vocabulary.size, part)
         phases[part.name] = estimate(one, mesh, part, step, flops)
-        phases[part.name]["compile_seconds"] = time.monotonic() - started
+        phases[part.name]["seconds_planning"] = time.monotonic() - started
     return {
         "topology": one.name,
         "accelerator_type": one.accelerator_type,

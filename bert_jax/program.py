@@ -95,8 +95,13 @@ def instructions(text: str) -> Iterator[Instruction]:
     for line in text.splitlines():
         if head := COMPUTATION.match(line):
             computation = head[2]
-        elif found := INSTRUCTION.match(line):
-            yield Instruction(found[2], arrays(found[1]), computation, found[3])
+        elif found := parse(line, computation):
+            yield found
+
+
+def parse(line: str, computation: str = "") -> Instruction | None:
+    found = INSTRUCTION.match(line)
+    return found and Instruction(found[2], arrays(found[1]), computation, found[3])
 
 
 def collectives(text: str, mesh) -> list[Collective]:
@@ -107,26 +112,34 @@ def collectives(text: str, mesh) -> list[Collective]:
     found, seen = [], set()
     times = runs(text)
     for instruction in instructions(text):
-        kind = instruction.opcode.removesuffix("-start")
-        if kind not in KINDS:
-            continue
         # A TPU computes other things while it gathers: the pieces that do both repeat the collective, with its chain.
-        chain = re.search(r'channel_id=(\d+),.*chain_id="(\d+)"', instruction.text)
-        if chain and chain.groups() in seen:
-            continue
-        seen.update([chain.groups()] if chain else [])
-        groups = devices(instruction.text, mesh.size)
-        group = max(map(len, groups))
-        if group == 1:
-            continue
-        axes = spanned(groups, mesh)
-        name = re.search(r'op_name="([^"]*)"', instruction.text)
-        for array in whole(instruction, group):
-            where = axes, group, times[instruction.computation], name[1] if name else ""
-            if instruction.computation.startswith("all-reduce-scatter"):  # fused on a TPU
-                kind = "reduce-scatter"
-            found.append(Collective(kind, *array, array.bytes, *where))
+        link = chain(instruction)
+        if link not in seen:
+            found += exchange(instruction, mesh, times[instruction.computation])
+        seen.update([link] if link else [])
     return found
+
+
+def chain(instruction: Instruction) -> tuple[str, str] | None:
+    """What all pieces of one collective share, where a TPU makes several of it."""
+    found = re.search(r'channel_id=(\d+),.*chain_id="(\d+)"', instruction.text)
+    return found and found.groups()
+
+
+def exchange(instruction: Instruction, mesh, times: int = 1) -> list[Collective]:
+    """What an instruction sends, if it is a collective, or the start of one, of more than one device."""
+    kind = instruction.opcode.removesuffix("-start")
+    if kind not in KINDS:
+        return []
+    groups = devices(instruction.text, mesh.size)
+    group = max(map(len, groups))
+    if group == 1:
+        return []
+    if instruction.computation.startswith("all-reduce-scatter"):  # fused on a TPU
+        kind = "reduce-scatter"
+    name = re.search(r'op_name="([^"]*)"', instruction.text)
+    where = spanned(groups, mesh), group, times, name[1] if name else ""
+    return [Collective(kind, *array, array.bytes, *where) for array in whole(instruction, group)]
 
 
 def whole(instruction: Instruction, group: int) -> list[Array]:

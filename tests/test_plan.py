@@ -25,7 +25,7 @@ def test_a_plan_from_outside(tmp_path):
     """Nothing on standard error but progress: libtpu has a lot to say."""
     command = [sys.executable, "-m", "bert_jax", *arguments(tmp_path, "--json", "-", "--price", 2)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stderr.splitlines() == ["plan: phase main is compiled for v5e:2x2"]
+    assert done.stderr.splitlines() == ["compiling phase main for 4 x TPU v5 lite"]
     values = json.loads(done.stdout)
     assert values["accelerator_type"] == "v5litepod-4" and values["dtype"] == "bfloat16"
     assert (values["chips"], values["hosts"], values["mesh"]["data"]) == (4, 1, 4)
@@ -40,7 +40,7 @@ def test_a_plan_from_outside(tmp_path):
     assert values["hours"] == pytest.approx(20 * phase["seconds_per_step"] / 3600)
     assert values["cost"] == pytest.approx(2 * 4 * values["hours"])
     text = describe.describe(values)
-    assert "v5litepod-4" in text and "1 host," in text and "the compiler's estimate" in text
+    assert "v5litepod-4" in text and "1 host," in text and "are the compiler's" in text
 
 
 CHIP = topology.CHIPS["v5e"]
@@ -49,26 +49,29 @@ MEMORY = program.Memory(arguments=10, outputs=9, shared=8, temporaries=7, code=6
 
 @needs_libtpu
 def test_the_arithmetic():
-    """A step of 3 ms, sending for 1 ms along one line, 2 ms along two."""
+    """A step that computes for 3 ms and sends for 1 ms along one line, hidden, and for 2 ms along two."""
     one = topology.find("v5e:4x4")
     mesh = sharding.make_mesh(small_config("mesh.fsdp=4").mesh, devices("v5e:4x4"))
     assert topology.bandwidth(one, mesh, ("fsdp",)) == CHIP.link
     assert topology.bandwidth(one, mesh, ("data", "fsdp")) == 2 * CHIP.link
-    sent = [
-        compiled.Sent("all-gather", ("fsdp",), round(0.001 * CHIP.link)),
-        compiled.Sent("all-reduce", ("data", "fsdp"), round(0.002 * 2 * CHIP.link)),
+    events = [
+        ["start", "a", [["all-gather", ["fsdp"], round(0.001 * CHIP.link)]]],
+        ["compute", round(0.003 * CHIP.hertz)],
+        ["done", "a"],
+        ["send", [["all-reduce", ["data", "fsdp"], round(0.002 * 2 * CHIP.link)]]],
     ]
-    step = compiled.Step(MEMORY, round(0.003 * CHIP.hertz), sent)
     phase = plan.choose_phases(small_config(), None)[0]
-    values = estimate.estimate(one, mesh, phase, step, flops=1e12)
+    values = estimate.estimate(one, mesh, phase, compiled.Step(MEMORY, events), flops=1e12)
     assert values["seconds_computing"] == pytest.approx(0.003)
     assert values["seconds_sending"] == pytest.approx(0.003)
-    assert values["seconds_per_step"] == pytest.approx(0.006)
+    assert values["seconds_hidden"] == pytest.approx(0.001)
+    assert values["seconds_per_step"] == pytest.approx(0.005)
     assert values["seconds_per_step_least"] == pytest.approx(0.003)
-    assert values["rows_per_second"] == pytest.approx(16 / 0.006)
+    assert values["seconds_per_step_most"] == pytest.approx(0.006)
+    assert values["rows_per_second"] == pytest.approx(16 / 0.005)
     assert values["tokens_per_second_least"] == pytest.approx(16 * 32 / 0.003)
-    assert values["utilization"] == pytest.approx(1e12 / 0.006 / 16 / 197e12)
-    assert values["hours"] == pytest.approx(20 * 0.006 / 3600)
+    assert values["utilization_most"] == pytest.approx(1e12 / 0.006 / 16 / 197e12)
+    assert values["hours"] == pytest.approx(20 * 0.005 / 3600)
     assert values["bytes_per_chip"] == 10 + 9 - 8 + 7 + 6
     both = estimate.total(one, [values, values], price=1.5)
     assert both["cost"] == pytest.approx(2 * 1.5 * 16 * values["hours"])
@@ -79,12 +82,33 @@ def test_the_arithmetic():
 def test_a_chip_of_two_devices():
     one = topology.find("v3:2x2")
     mesh = sharding.make_mesh(small_config().mesh, topology.devices(one))
-    step = compiled.Step(MEMORY, 940, [compiled.Sent("all-reduce", ("data",), 41_000)])
+    events = [["compute", 940], ["send", [["all-reduce", ["data"], 41_000]]]]
     phase = plan.choose_phases(small_config(), None)[0]
-    values = estimate.estimate(one, mesh, phase, step, flops=1e12)
+    values = estimate.estimate(one, mesh, phase, compiled.Step(MEMORY, events), flops=1e12)
     assert values["bytes_per_chip"] == 2 * 24 and values["sent_per_chip"]["all-reduce"] == 82_000
     assert values["seconds_sending"] == pytest.approx(82_000 / 41e9)
     assert values["seconds_computing"] == pytest.approx(1e-6)
+
+
+@needs_libtpu
+def test_what_was_compiled_is_kept(tmp_path, monkeypatch, capsys):
+    """Neither arithmetic nor a name of a config make a program another; what makes it another is compiled."""
+    cache = {"compilation_cache": tmp_path / "cache"}
+    assert main(arguments(tmp_path, "--json", "-", **cache)) == 0
+    out, err = capsys.readouterr()
+    assert "compiling phase main" in err
+    first = json.loads(out)
+    monkeypatch.setattr(compiled, "compile_lowered", None)
+    assert main(arguments(tmp_path, "--json", "-", "--price", 3, **cache)) == 0
+    out, err = capsys.readouterr()
+    again = json.loads(out)
+    assert not err and again["cost"] > 0
+    for values in (first, again):
+        values["phases"]["main"].pop("seconds_planning")
+    assert first["phases"] == again["phases"]
+    for changes in ({"model.layers": 3}, {"phases.main.batch": 32}, {"topology": "v6e:2x2"}):
+        with pytest.raises(TypeError):
+            main(arguments(tmp_path, **changes, **cache))
 
 
 @pytest.mark.parametrize(
@@ -99,15 +123,15 @@ def test_what_does_not_fit(text, used, there):
     assert isinstance(error, compiled.TooLarge)
     assert (error.used, error.there) == (used * 2**30, there * 2**30)
     assert f"needs {used:.2f} GiB of the {there:.2f} GiB" in str(error)
-    assert f"{used - there:.2f} too many" in str(error) and "rows_per_chip" in str(error)
+    assert f"{used - there:.2f} too many" in str(error)
 
 
+@needs_libtpu
 def test_a_compiler_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
     def fail(*_):
         raise jax.errors.JaxRuntimeError("INTERNAL: a shape\nof many\nlines")
 
-    monkeypatch.setattr(plan.topology, "devices", lambda one: jax.devices()[:4])
-    monkeypatch.setattr(compiled.build, "compile_train", fail)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", fail)
     assert main(arguments(tmp_path)) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == ("bert-jax: the TPU compiler: JaxRuntimeError: INTERNAL: a shape of many lines")

@@ -1,7 +1,11 @@
 """A training step as the TPU compiler makes it for devices that are not here: its own estimates, nothing computed."""
 
+import os
 import re
+from collections.abc import Callable
 from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -9,6 +13,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from bert_jax import build, program
 from bert_jax.errors import BadInput, Unfinished, one_line
+from bert_jax.planning import kept, timeline
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # "... Used 20.50G of 15.75G hbm ...", and "... temporaries (20.50G) exceeds available HBM (15.75G)."
@@ -18,20 +23,11 @@ TOO_LARGE = (
 )
 
 
-class Sent(NamedTuple):
-    """What a device sends in the collectives of one kind along the same axes of the mesh."""
-
-    kind: str
-    axes: tuple[str, ...]
-    bytes: int
-
-
 class Step(NamedTuple):
     """Of one device."""
 
     memory: program.Memory
-    cycles: int
-    sent: list[Sent]
+    events: list  # see timeline.py
 
 
 class TooLarge(BadInput):
@@ -40,26 +36,65 @@ class TooLarge(BadInput):
     def __init__(self, used: float, there: float):
         super().__init__(
             f"needs {used / UNITS['G']:.2f} GiB of the {there / UNITS['G']:.2f} GiB of a device,"
-            f" {(used - there) / UNITS['G']:.2f} too many; config.train.rows_per_chip (fewer rows at once),"
-            " config.train.remat and config.mesh.fsdp make it smaller"
+            f" {(used - there) / UNITS['G']:.2f} too many"
         )
         self.used, self.there = used, there
 
 
-def compile_step(config, design: build.Design, phase) -> Step:
-    """Raises TooLarge where it does not get into a device's memory."""
+def compile_step(
+    config, design: build.Design, phase, tell: Callable[[str], None] = lambda text: None
+) -> Step:
+    """Raises TooLarge where it does not get into a device's memory. What was compiled before is read, and not told."""
     precision = "highest" if config.dtype == "float32" else None
+    with jax.set_mesh(design.mesh), jax.default_matmul_precision(precision):
+        lowered = build.lower_train(config, design, phase)
+        directory = config.compilation_cache and Path(config.compilation_cache).expanduser()
+        key = kept.digest(lowered.as_text(), *circumstances(design.mesh))
+        found = kept.read(directory, key, unpack)
+        if found is None:
+            tell(f"compiling phase {phase.name} for {design.mesh.size} x {kind(design.mesh)}")
+            found = compile_lowered(lowered, design.mesh)
+            kept.write(directory, key, pack(found))
+    if isinstance(found, TooLarge):
+        raise found
+    return found
+
+
+def compile_lowered(lowered, mesh) -> Step | TooLarge:
     try:
-        with jax.set_mesh(design.mesh), jax.default_matmul_precision(precision), uncached():
-            compiled = build.compile_train(config, design, phase)
+        with uncached():
+            compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        raise explain(error) from None
-    text, sent = compiled.as_text(), {}
-    for collective in program.collectives(text, design.mesh):
-        key = collective.kind, collective.axes
-        sent[key] = sent.get(key, 0) + collective.sent
-    sent = [Sent(kind, axes, round(count)) for (kind, axes), count in sent.items()]
-    return Step(program.memory(compiled), program.cycles(text), sent)
+        error = explain(error)
+        if isinstance(error, TooLarge):
+            return error
+        raise error from None
+    return Step(program.memory(compiled), timeline.read(compiled.as_text(), mesh))
+
+
+def circumstances(mesh) -> list[str]:
+    """All that decides what becomes of a lowered program, and what is read from it, beside its text."""
+    flags = [f"{name}={os.environ.get(name, '')}" for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
+    readers = [Path(module.__file__).read_text() for module in (program, timeline)]
+    places = [f"{device.coords}" for device in mesh.devices.flat]
+    versions = [version(name) for name in ("jax", "jaxlib", "libtpu")]
+    return [*flags, *readers, *places, *versions, kind(mesh), str(dict(mesh.shape))]
+
+
+def kind(mesh) -> str:
+    return mesh.devices.flat[0].device_kind
+
+
+def pack(found: Step | TooLarge) -> dict:
+    if isinstance(found, TooLarge):
+        return {"used": found.used, "there": found.there}
+    return {"memory": found.memory._asdict(), "events": found.events}
+
+
+def unpack(values: dict) -> Step | TooLarge:
+    if "used" in values:
+        return TooLarge(values["used"], values["there"])
+    return Step(program.Memory(**values["memory"]), values["events"])
 
 
 def explain(error: jax.errors.JaxRuntimeError) -> Exception:

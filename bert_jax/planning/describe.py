@@ -1,6 +1,6 @@
 """A plan for people; what the compiler estimates and what is arithmetic are told apart."""
 
-from bert_jax.planning.estimate import LEAST
+from bert_jax.planning.estimate import LEAST, MOST
 
 
 def describe(values: dict) -> str:
@@ -15,9 +15,8 @@ def describe(values: dict) -> str:
     cost = f", cost {between(values, 'cost', ',.2f')}" if values["cost"] is not None else ""
     lines.append(f"all phases: {between(values, 'hours', ',.1f')} hours{cost}")
     lines.append(
-        "bytes held and seconds of computing are the compiler's estimate; seconds of sending are arithmetic, bytes by"
-        " the published bandwidth: the first of two numbers is with all of it hidden behind computing, the second with"
-        " none"
+        "bytes held, seconds of computing and what is hidden behind them are the compiler's; seconds of sending are"
+        " arithmetic, bytes by the published bandwidth; in brackets: were all of it hidden, and nothing"
     )
     return "\n".join(lines)
 
@@ -29,14 +28,14 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f" ({phase['bytes_of_arguments'] / 1e9:.2f} state and rows, {phase['bytes_of_temporaries'] / 1e9:.2f}"
         " temporaries)",
         f"  computing {phase['seconds_computing']:.4f} s, sending {phase['seconds_sending']:.4f} s"
-        f" ({', '.join(sent) or 'nothing'})",
-        f"  {between(phase, 'seconds_per_step', '.4f')} s a step, {between(phase, 'rows_per_second', ',.0f')} rows/s,"
-        f" {between(phase, 'tokens_per_second', ',.0f')} tokens/s of full rows, utilization"
-        f" {between(phase, 'utilization', '.3f')}",
-        f"  {between(phase, 'hours', ',.1f')} hours for {phase['steps']:,} steps",
+        f" ({', '.join(sent) or 'nothing'}), of which hidden {phase['seconds_hidden']:.4f} s",
+        f"  {between(phase, 'seconds_per_step', '.4f')} s a step, {between(phase, 'rows_per_second', ',.0f')} rows/s",
+        f"  {between(phase, 'tokens_per_second', ',.0f')} tokens/s of full rows",
+        f"  utilization {between(phase, 'utilization', '.3f')}; {between(phase, 'hours', ',.1f')} hours for"
+        f" {phase['steps']:,} steps",
     ]
 
 
 def between(values: dict, key: str, form: str) -> str:
-    least, most = format(values[f"{key}{LEAST}"], form), format(values[key], form)
-    return least if least == most else f"{least} to {most}"
+    number, *ends = (format(values[f"{key}{end}"], form) for end in ("", LEAST, MOST))
+    return number if ends[0] == ends[1] else f"{number} ({ends[0]} to {ends[1]})"

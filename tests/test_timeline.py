@@ -1,0 +1,126 @@
+"""Schedules read from programs, and how long they take: by hand, and beside the other reader of a program."""
+
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from slices import compiling, devices, needs_libtpu
+from small import VOCABULARY, small_config
+from test_program import PROGRAM
+
+from bert_jax import build, program
+from bert_jax import config as configs
+from bert_jax.planning import timeline
+
+# In the notations of a TPU's program: a start and what waits for it, one in three pieces with a product between them,
+# one that is waited for, one fused with what adds up, and a loop.
+SCHEDULE = """
+HloModule jit_step, is_scheduled=true
+
+%fused_start (p: bf16[2,4]) -> (bf16[2,4], bf16[8,4]) {
+  %g.1 = bf16[8,4]{1,0} all-gather(%p), channel_id=7, replica_groups=[1,4]<=[4], frontend_attributes={chain_id="3"}
+  ROOT %c = (bf16[2,4]{1,0}, bf16[8,4]{1,0}) custom-call(%g.1), custom_call_target="AsyncCollectiveStart"
+}
+
+%both (p: bf16[2,4]) -> (bf16[8,4], bf16[8,4]) {
+  %d = bf16[8,4]{1,0} convolution(%a, %b)
+  %g.2 = bf16[8,4]{1,0} all-gather(%p), channel_id=7, replica_groups=[1,4]<=[4], frontend_attributes={chain_id="3"}
+  ROOT %t = (bf16[8,4]{1,0}, bf16[8,4]{1,0}) tuple(%d, %g.2)
+}
+
+%fused_done (p: bf16[2,4]) -> bf16[8,4] {
+  %g.3 = bf16[8,4]{1,0} all-gather(%p), channel_id=7, replica_groups=[1,4]<=[4], frontend_attributes={chain_id="3"}
+  ROOT %c = bf16[8,4]{1,0} custom-call(%g.3), custom_call_target="AsyncCollectiveDone"
+}
+
+%all-reduce-scatter (p: f32[8,4]) -> f32[2,4] {
+  %r = f32[8,4]{1,0} all-reduce(%p), channel_id=9, replica_groups=[1,4]<=[4], to_apply=%add
+  ROOT %s = f32[2,4]{1,0} dynamic-slice(%r, %i, %z)
+}
+
+%condition (s: (s32[], f32[8])) -> pred[] {
+  ROOT %l = pred[] compare(%i, %j), direction=LT
+}
+
+%body (s: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
+  %r = f32[8,4]{1,0} all-reduce(%p), channel_id=1, replica_groups={}, to_apply=%add
+  %f = f32[8,4]{1,0} fusion(%r), kind=kLoop, calls=%some, backend_config={"estimated_cycles":"50"}
+}
+
+ENTRY %main (p: f32[8,4]) -> f32[8,4] {
+  %permute = (f32[8,4]{1,0}, f32[8,4]{1,0}) collective-permute-start(%p), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
+  %f.1 = f32[8,4]{0} fusion(%x), kind=kLoop, calls=%some, backend_config={"estimated_cycles":"30"}
+  %f.2 = f32[8,4]{0} fusion(%x), kind=kLoop, calls=%some, backend_config={"estimated_cycles":"40"}
+  %copied = f32[8,4]{0} copy-done(%q)
+  %sent = f32[8,4]{1,0} collective-permute-done(%permute)
+  %a = (bf16[2,4]{1,0}, bf16[8,4]{1,0}) fusion(%x), kind=kCustom, calls=%fused_start
+  %b = (bf16[8,4]{1,0}, bf16[8,4]{1,0}) fusion(%a), kind=kOutput, calls=%both, backend_config={"estimated_cycles":"20"}
+  %c = bf16[8,4]{1,0} fusion(%b), kind=kCustom, calls=%fused_done
+  %d = f32[2,4]{1,0} fusion(%y), kind=kCustom, calls=%all-reduce-scatter
+  ROOT %w = (s32[], f32[8,4]) while(%t), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+}
+"""
+EVENTS = [
+    ["start", "permute", [["collective-permute", ["data"], 128]]],
+    ["compute", 70],
+    ["done", "permute"],
+    ["start", "7/3", [["all-gather", ["data"], 48]]],
+    ["compute", 20],
+    ["done", "7/3"],
+    ["send", [["reduce-scatter", ["data"], 96]]],
+    ["loop", 5, [["send", [["all-reduce", ["data"], 192]]], ["compute", 50]]],
+]
+
+
+def test_a_schedule():
+    mesh = Mesh(np.array(range(4)), ("data",))
+    assert timeline.read(SCHEDULE, mesh) == EVENTS
+    assert timeline.cycles(EVENTS) == program.cycles(SCHEDULE) == 90 + 5 * 50
+
+
+def test_seconds_of_a_schedule():
+    """At a cycle a second and a byte a second: 70 of 128 are hidden, then 20 of 48, then none."""
+    found = timeline.seconds(EVENTS, 1, lambda parts: sum(part[2] for part in parts))
+    assert found == 128 + 48 + 96 + 5 * (192 + 50)
+
+
+def test_what_is_sent_while_enough_is_computed_costs_nothing():
+    events = [["start", "a", [["x", [], 10]]], ["start", "b", [["x", [], 20]]], ["compute", 25]]
+    count = lambda parts: sum(part[2] for part in parts)  # noqa: E731
+    # One after the other: a is there after 10, b after 30.
+    assert timeline.seconds([*events, ["done", "a"]], 1, count) == 30
+    assert timeline.seconds([*events, ["done", "b"], ["compute", 1]], 1, count) == 31
+    assert timeline.seconds([*events, ["compute", 25], ["done", "b"]], 1, count) == 50
+
+
+def test_loops_and_conditions_count_as_the_cycles_do():
+    mesh = Mesh(np.array(range(4)), ("data",))
+    events = timeline.read(PROGRAM, mesh)
+    assert events == [
+        ["compute", 1000],
+        ["loop", 7, [["compute", 100], ["loop", 3, [["compute", 10]]]]],
+        ["compute", 5],
+    ]
+    assert timeline.seconds(events, 5, None) == pytest.approx(program.cycles(PROGRAM) / 5)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("sizes", [dict(), pytest.param(dict(fsdp=4), marks=pytest.mark.slow)])
+def test_every_collective_of_a_step_is_in_its_schedule(sizes):
+    """Cycles and bytes by kind and axes are those that the readers of single lines find."""
+    changes = [f"mesh.{axis}={size}" for axis, size in sizes.items()]
+    config = small_config("dtype=bfloat16", "model.width=256", "train.micro_batches=2", *changes)
+    phase = configs.phases(config)[0]
+    mesh = build.make_mesh(config, [phase], devices("v5e:2x2"))
+    with compiling():
+        text = build.compile_train(config, build.design(config, mesh, VOCABULARY), phase).as_text()
+    events = timeline.read(text, mesh)
+    assert timeline.cycles(events) == program.cycles(text) > 0
+    expected = {}
+    for one in program.collectives(text, mesh):
+        expected[one.kind, one.axes] = expected.get((one.kind, one.axes), 0) + one.sent
+    found = timeline.sent(events)
+    assert found.keys() == expected.keys() and found
+    assert all(found[key] == pytest.approx(expected[key], rel=1e-3) for key in found)
+    started = {event[1] for event, _ in timeline.walk(events) if event[0] == "start"}
+    assert started == {event[1] for event, _ in timeline.walk(events) if event[0] == "done"}
+    assert bool(started) == ("fsdp" in sizes)
