@@ -110,6 +110,31 @@ def sum_to_part(whole):
     return jax.lax.psum(part, "data")
 
 
+def by_heads(function):
+    """Of function(x[B, L, H, K], ..., ids[B, L]) -> [B, L, H, K] that is a kernel, which no compiler shares out: each
+    device computes its rows and, of a `tensor` axis, its heads."""
+
+    def shared(*arguments):
+        mesh = jax.sharding.get_abstract_mesh()
+        if not is_shared(mesh):
+            return function(*arguments)
+        rows = ROWS if divides(mesh, arguments[0]) else None
+        vectors = P(rows, None, "tensor")
+        places = (*[vectors] * (len(arguments) - 1), P(rows))
+        # Unchecked: kernels do not say over which axes their results differ.
+        split = jax.shard_map(function, in_specs=places, out_specs=vectors, check_vma=False)
+        return split(*arguments)
+
+    return shared
+
+
+def platform(mesh=None) -> str:
+    """cpu, gpu or tpu: of a mesh, or of the one in use, whose devices need not be here; or else of this process."""
+    mesh = mesh.abstract_mesh if mesh else jax.sharding.get_abstract_mesh()
+    device = mesh.abstract_device
+    return device.platform if device else jax.default_backend()
+
+
 def lie(x, spec: P):
     mesh = jax.sharding.get_abstract_mesh()
     if not is_shared(mesh) or (spec[0] == ROWS and not divides(mesh, x)):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from bert_jax import (
+    axes,
     batch,
     evaluate,
     fingerprint,
@@ -17,6 +18,7 @@ from bert_jax import (
     stored,
 )
 from bert_jax import config as configs
+from bert_jax.models import attention
 from bert_jax.objectives import base
 
 
@@ -46,10 +48,12 @@ class Design(NamedTuple):
 
 
 def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
-    """The mesh of a config, over which its model and the batches of these phases divide; raises BadInput."""
+    """The mesh of a config, over which its model and the batches of these phases divide, and which can compute them;
+    raises BadInput."""
     mesh = sharding.make_mesh(config.mesh, devices)
     sharding.check_model(mesh, config.model)
     for phase in phases:
+        attention.resolve(config, phase, axes.platform(mesh))
         count = sharding.micro_batches(mesh, phase.batch, config.train)
         sharding.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
     return mesh

@@ -12,6 +12,7 @@ CHOICES = {
     "gradient_dtype": ("float32", "bfloat16"),
     "corpus.sentences": ("auto", "lines", "rules"),
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe"),
+    "model.attention": ("auto", "xla", "splash"),
     "model.activation": ("gelu_tanh", "gelu", "relu"),
     "objective.pairs": ("nsp", "sop", "none"),
     "objective.masking": ("token", "whole_word"),
@@ -137,7 +138,7 @@ def check_modules(config: ConfigDict) -> None:
     """The file name is the registry of models and objectives."""
     for group, folder in (("model", "models"), ("objective", "objectives")):
         name = config[group].name
-        shared = name.startswith("_") or name in ("layers", "base")  # what they have in common
+        shared = name.startswith("_") or name in ("layers", "attention", "base")  # what they share
         if (
             shared
             or not name.isidentifier()

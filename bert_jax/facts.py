@@ -4,8 +4,9 @@ import math
 import platform
 from importlib.metadata import version
 
+from bert_jax import axes, metrics, sharding
 from bert_jax import config as configs
-from bert_jax import metrics, sharding
+from bert_jax.models import attention
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -42,6 +43,7 @@ def phase_facts(config, vocabulary: int, phase, mesh) -> dict:
     return {
         "tokens_per_step": phase.batch * phase.length,
         "flops_per_step": step_flops(config, vocabulary, phase),
+        "attention": attention.resolve(config, phase, axes.platform(mesh)),
         "micro_batches": parts,
         # That a device computes at once.
         "rows_per_chip": phase.batch // (sharding.axis_size(mesh, sharding.ROWS) * parts),
@@ -77,5 +79,6 @@ def describe_phase(phase, facts: dict) -> str:
     parts = facts["micro_batches"]
     return (
         f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows of {phase.length} tokens in "
-        f"{parts} micro-batch{'es' if parts > 1 else ''}, {facts['rows_per_chip']} rows a device at once"
+        f"{parts} micro-batch{'es' if parts > 1 else ''}, {facts['rows_per_chip']} rows a device at once, attention"
+        f" by {facts['attention']}"
     )

@@ -12,6 +12,9 @@ from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 
+# Keys of a run's config that go with the devices and the machine where it ran.
+ELSEWHERE = ("compilation_cache", "model.attention")
+
 
 class Trained(NamedTuple):
     config: ConfigDict
@@ -63,14 +66,14 @@ def open_run(directory: Path, overrides: list[str] = (), restore=stored.restore_
 
 
 def read_config(directory: Path, facts: dict, overrides: list[str]) -> ConfigDict:
-    """The config of a run, if it is the one that was trained. Its cache of compiled programs is not used: what lies
-    there is executed, and the run may be somebody else's."""
+    """The config of a run, if it is the one that was trained. Neither its way of attention is used, which goes with its
+    devices, nor its cache of compiled programs: what lies there is executed, and the run may be somebody else's."""
     path = directory / "config.json"
     digest = config.digest(config.load(str(path)))
     if facts.get("config", digest) != digest:
         raise BadInput(f"{path}: altered: {directory / 'run.json'} has another digest of it")
-    usual = f"compilation_cache={config.base().compilation_cache}"
-    return config.load(str(path), [usual, *overrides])
+    usual = [f"{key}={config.lookup(config.base(), key)}" for key in ELSEWHERE]
+    return config.load(str(path), [*usual, *overrides])
 
 
 def read_source(directory: Path) -> Source:

@@ -67,6 +67,9 @@ def get_config() -> ConfigDict:
     config.model.positions = 512  # longest row
     config.model.segments = 2
     config.model.dropout = 0.1  # on embeddings, attention output and feed-forward output
+    # How attention is computed, the same but for rounding: xla, which can do all; splash, a kernel for TPUs, without
+    # attention dropout, at lengths that are multiples of 128; auto: the fastest that can do what the config asks
+    config.model.attention = "auto"
     config.model.attention_dropout = 0.1  # on attention probabilities
     config.model.activation = "gelu_tanh"  # gelu_tanh (the original), gelu, relu
     config.model.epsilon = 1e-12  # of layer norms
@@ -133,7 +136,7 @@ def get_config() -> ConfigDict:
     # that one command suits slices of any size. 0: micro_batches says
     config.train.rows_per_chip = 0
     # Memory for time, the same numbers. What the backward pass computes again: none; attention (its probabilities,
-    # most of the memory of long rows); full (whole blocks, a third more work)
+    # most of the memory of long rows, which model.attention=xla alone keeps); full (whole blocks, a third more work)
     config.train.remat = "none"
 
     # A step whose loss or gradient is not finite is never applied, see README

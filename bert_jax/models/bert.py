@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax import hash
-from bert_jax.models import layers
+from bert_jax.models import attention, layers
 
 
 class Encoder(nn.Module):
@@ -23,6 +23,7 @@ class Encoder(nn.Module):
     positions: int
     segments: int
     dropout: float
+    attention: str
     attention_dropout: float
     activation: str
     epsilon: float
@@ -41,14 +42,13 @@ class Encoder(nn.Module):
             self.gradient_dtype,
         )
         self.embedder_norm = layers.layer_norm(self.epsilon, self.dtype)
+        block = nn.remat(layers.Block) if self.remat == "full" else layers.Block
         self.blocks = [
-            layers.make_block(
-                self.remat,
+            block(
                 heads=self.heads,
                 hidden=self.feed_forward or 4 * self.width,
                 activation=self.activation,
                 dropout=self.dropout,
-                attention_dropout=self.attention_dropout,
                 initializer=self.initializer,
                 epsilon=self.epsilon,
                 gradient_dtype=self.gradient_dtype,
@@ -59,12 +59,15 @@ class Encoder(nn.Module):
 
     def __call__(self, batch, keys=None):
         """The batch contract's arrays -> vectors[B, L, D] in `dtype`; dropout where there are keys uint32[B]."""
-        mask = layers.attention_mask(batch["sequence_ids"])
+        # Parameters, which are made with a short row, do not depend on it.
+        kind = "xla" if self.is_initializing() else self.attention
+        remat = self.remat == "attention"
+        attend = attention.make(kind, batch, self.attention_dropout, remat)
         x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
         x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
         for number, block in enumerate(self.blocks):
             layer_keys = None if keys is None else hash.fold(keys, jnp.uint32(number + 1))
-            x = block(x, mask, None, layer_keys)
+            x = block(x, attend, None, layer_keys)
         return x
 
     def pool(self, x, cls_positions):

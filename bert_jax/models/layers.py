@@ -147,37 +147,15 @@ def layer_norm(epsilon: float, dtype, name: str | None = None) -> nn.LayerNorm:
     return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
 
 
-def attention_mask(sequence_ids):
-    """int32[B, L] -> bool[B, 1, L, M]: a token sees the real tokens of its own sequence."""
-    same = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
-    return same & (sequence_ids > 0)[:, None, None, :]
-
-
-def attend(q_BLHK, k_BMHK, v_BMHK, mask, bias, keys, rate: float):
-    """Vectors [B, L, H, K]: values weighted by softmax and dropout of masked scores."""
-    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
-    if bias is not None:
-        scores_BHLM = scores_BHLM + bias
-    scores_BHLM = jnp.where(mask, scores_BHLM, MASKED)
-    probabilities_BHLM = nn.softmax(scores_BHLM).astype(q_BLHK.dtype)
-    probabilities_BHLM = maybe_dropout(probabilities_BHLM, keys, 0, rate)
-    return jnp.einsum("bhlm,bmhk->blhk", probabilities_BHLM, v_BMHK)
-
-
 class Attention(nn.Module):
-    """Multi-head attention of x[B, L, D] to itself; mask bool[B, 1, L, M], bias float[B or 1, H, L, M] or None.
-
-    With `remat` the backward pass computes the probabilities, of size H L M, again from queries and keys.
-    """
+    """Multi-head attention of x[B, L, D] to itself; attend(q, k, v, bias, keys) as attention.py makes it."""
 
     heads: int
-    dropout: float
     initializer: float
     gradient_dtype: jnp.dtype
-    remat: bool = False
 
     @nn.compact
-    def __call__(self, x, mask, bias, keys):
+    def __call__(self, x, attend, bias, keys):
         width = x.shape[-1]
         dense = partial(Dense, width, self.initializer, self.gradient_dtype)
 
@@ -187,9 +165,7 @@ class Attention(nn.Module):
 
         q_BLHK, k_BMHK, v_BMHK = heads("query"), heads("key"), heads("value")
         q_BLHK = q_BLHK * jnp.asarray((width // self.heads) ** -0.5, x.dtype)
-        core = partial(attend, rate=self.dropout)
-        core = jax.checkpoint(core) if self.remat else core
-        mixed_BLHK = core(q_BLHK, k_BMHK, v_BMHK, mask, bias, keys)
+        mixed_BLHK = attend(q_BLHK, k_BMHK, v_BMHK, bias, keys)
         return dense(name="out")(mixed_BLHK.reshape(x.shape))
 
 
@@ -215,33 +191,19 @@ class Block(nn.Module):
     hidden: int
     activation: str
     dropout: float
-    attention_dropout: float
     initializer: float
     epsilon: float
     gradient_dtype: jnp.dtype
-    remat: str = "none"
 
     @nn.compact
-    def __call__(self, x, mask, bias, keys):
+    def __call__(self, x, attend, bias, keys):
         common = dict(initializer=self.initializer, gradient_dtype=self.gradient_dtype)
-        attention = Attention(
-            self.heads,
-            self.attention_dropout,
-            remat=self.remat == "attention",
-            name="attention",
-            **common,
-        )
+        attention = Attention(self.heads, name="attention", **common)
         feed_forward = FeedForward(self.hidden, self.activation, name="feed_forward", **common)
-        y = maybe_dropout(attention(x, mask, bias, keys), keys, 1, self.dropout)
+        y = maybe_dropout(attention(x, attend, bias, keys), keys, 1, self.dropout)
         x = axes.stream(layer_norm(self.epsilon, x.dtype, "attention_norm")(x + y))
         y = maybe_dropout(feed_forward(x), keys, 2, self.dropout)
         return axes.stream(layer_norm(self.epsilon, x.dtype, "feed_forward_norm")(x + y))
-
-
-def make_block(remat: str, **settings) -> Block:
-    """A block of which the backward pass computes again: none, attention (its probabilities) or full (all of it)."""
-    kind = nn.remat(Block) if remat == "full" else Block
-    return kind(remat=remat, **settings)
 
 
 def padded_size(vocabulary: int) -> int:

@@ -1,0 +1,151 @@
+"""Multi-head attention in several ways that agree, and which of them a program uses: `model.attention` of a config.
+
+B batch, L length, M memory length, H heads, K head size.
+
+`xla` is the plain way and can do all; it holds the probabilities of all pairs of tokens. `splash`, a kernel for TPUs,
+holds those of one row and head at a time. None of them lets a token see other tokens than the real ones of its own
+sequence. What tokens of padding see differs from one to the other, and reaches nothing.
+
+The choice belongs to a program, not to what is trained: it follows from the devices that the program is for, the length
+and packing of its rows, and whether it drops probabilities, so that training and evaluation may differ in it.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+from bert_jax import axes
+from bert_jax.errors import BadInput
+from bert_jax.models import layers
+
+LANES = 128  # of a TPU's vector registers
+LARGEST_BLOCK = 512  # tokens; float32 scores of 512 x 512 are a megabyte of the 16 that a TPU core computes from
+
+
+class Case(NamedTuple):
+    """What a program asks of attention."""
+
+    platform: str  # of the devices that it is for: cpu, gpu, tpu
+    length: int
+    dropout: float  # of probabilities
+    is_biased: bool = False  # whether something is added to the scores
+
+
+def make(kind: str, batch: dict, dropout: float, remat: bool):
+    """attend(q, k, v, bias, keys) for the rows of a batch, see `attend`; one that also goes through `jax.checkpoint`.
+
+    kind: `model.attention`. With `remat` the backward pass of the plain way computes the probabilities again; no other
+    keeps them.
+    """
+    function = partial(attend, kind=kind, dropout=dropout, remat=remat)
+    return jax.tree_util.Partial(function, batch["sequence_ids"])
+
+
+def attend(sequence_ids, q_BLHK, k_BMHK, v_BMHK, bias, keys, *, kind, dropout: float, remat: bool):
+    """Vectors [B, L, H, K]: values weighted by the softmax, and its dropout, of scores.
+
+    sequence_ids int32[B, L]; bias float[B or 1, H, L, M] or None; keys uint32[B], or None where nothing is dropped.
+    Queries come scaled. Raises BadInput where the implementation that is asked for cannot do it.
+    """
+    dropout = 0.0 if keys is None else dropout
+    case = Case(axes.platform(), q_BLHK.shape[1], dropout, bias is not None)
+    if choose(kind, case) == "splash":
+        return axes.by_heads(splash)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
+    core = partial(plain, dropout=dropout)
+    core = jax.checkpoint(core) if remat else core
+    return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys)
+
+
+def choose(kind: str, case: Case, phase: str = "") -> str:
+    """The implementation of a case: the one that is asked for and able to do it, or for `auto` the fastest that is.
+
+    phase: where its length stands, such as `phases.main.`, for the message.
+    """
+    if kind == "auto":
+        return "xla"
+    reasons = list(refusals(kind, case, phase))
+    if reasons:
+        raise BadInput(f"config.model.attention={kind}: cannot do {'; '.join(reasons)}")
+    return kind
+
+
+def refusals(kind: str, case: Case, phase: str = "") -> Iterator[str]:
+    """What of a case an implementation cannot do."""
+    if kind == "xla":
+        return
+    if case.platform != "tpu":
+        yield f"{case.platform} devices, only TPUs"
+    if case.length % LANES:
+        yield f"{phase}length={case.length}, only multiples of {LANES}"
+    if case.dropout:
+        yield f"model.attention_dropout={case.dropout}, only 0"
+    if case.is_biased:
+        yield "biased scores"
+
+
+def resolve(config, phase, platform: str) -> str:
+    """The implementation by which a phase of a config is trained on such devices; raises BadInput as `choose`."""
+    case = Case(platform, phase.length, config.model.attention_dropout)
+    return choose(config.model.attention, case, f"phases.{phase.name}.")
+
+
+# --- The plain way --------------------------------------------------------------------------------
+
+
+def visible(sequence_ids):
+    """int32[B, L] -> bool[B, 1, L, M]: a token sees the real tokens of its own sequence."""
+    same = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
+    return same & (sequence_ids > 0)[:, None, None, :]
+
+
+def plain(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys, *, dropout: float):
+    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
+    if bias is not None:
+        scores_BHLM = scores_BHLM + bias
+    scores_BHLM = jnp.where(visible(sequence_ids), scores_BHLM, layers.MASKED)
+    probabilities_BHLM = nn.softmax(scores_BHLM).astype(q_BLHK.dtype)
+    probabilities_BHLM = layers.maybe_dropout(probabilities_BHLM, keys, 0, dropout)
+    return jnp.einsum("bhlm,bmhk->blhk", probabilities_BHLM, v_BMHK)
+
+
+# --- TPU ------------------------------------------------------------------------------------------
+
+
+def splash(q_BLHK, k_BMHK, v_BMHK, sequence_ids, interpret: bool = False):
+    """By the splash kernel of JAX. Tokens of padding see each other, so that no softmax is over nothing.
+
+    interpret: by plain operations, on any devices.
+    """
+    _, length, heads, _ = q_BLHK.shape
+    mask = masks.MultiHeadMask([masks.FullMask((length, length))] * heads)
+    kernel = kernels.make_splash_mha_single_device(
+        mask, block_sizes=block_sizes(length), interpret=interpret
+    )
+
+    def of_row(q_LHK, k_MHK, v_MHK, ids):
+        q_HLK, k_HMK, v_HMK = (x.swapaxes(0, 1) for x in (q_LHK, k_MHK, v_MHK))
+        return kernel(q_HLK, k_HMK, v_HMK, kernels.SegmentIds(ids, ids)).swapaxes(0, 1)
+
+    return jax.vmap(of_row)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
+
+
+def block_sizes(length: int) -> kernels.BlockSizes:
+    """Whole rows up to LARGEST_BLOCK: every step of a kernel costs a third of a microsecond, whatever is in it.
+
+    With queries, keys and values of a row all there, one backward kernel makes the gradients of all three, and
+    computes the probabilities once.
+    """
+    size = next(size for size in range(LARGEST_BLOCK, 0, -LANES) if length % size == 0)
+    return kernels.BlockSizes(
+        block_q=size,
+        block_kv=size,
+        block_q_dkv=size,
+        block_kv_dkv=size,
+        use_fused_bwd_kernel=True,
+    )

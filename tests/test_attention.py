@@ -1,0 +1,235 @@
+"""Attention: the implementations agree, each refuses what it cannot do, and is chosen for what it can."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from runs import make_run, run_batch
+from slices import compiling, devices, needs_libtpu
+from small import small_config, small_objective, small_params
+
+from bert_jax import axes, batch, build, main, sharding, trained
+from bert_jax import config as configs
+from bert_jax.errors import BadInput
+from bert_jax.models import attention
+from bert_jax.models.attention import Case
+
+HEADS, SIZE = 4, 16
+interpreted = partial(attention.splash, interpret=True)
+
+
+@cache
+def make_rows(rows: int, length: int):
+    """(q, k, v, weights, sequence_ids): rows that are full, padded, packed, packed and padded, and all padding."""
+    draw = np.random.default_rng(length)
+    arrays = [draw.normal(size=(rows, length, HEADS, SIZE)).astype(np.float32) for _ in range(4)]
+    arrays[0] *= SIZE**-0.5
+    ids = np.zeros((rows, length), np.int32)
+    cuts = [[length], [length // 3], [40, length], [7, 90, length - 5], []]
+    for row in range(rows):
+        start = 0
+        for number, stop in enumerate(cuts[row % len(cuts)], 1):
+            ids[row, start:stop] = number
+            start = stop
+    arrays[3] *= (ids > 0)[..., None, None]
+    return *arrays, ids
+
+
+def compute(function, arrays, dtype=jnp.float32):
+    """Vectors of real tokens, and gradients of their weighted sum by queries, keys and values."""
+    *vectors, weights, ids = arrays
+
+    def total(*vectors):
+        result = function(*(x.astype(dtype) for x in vectors), ids).astype(jnp.float32)
+        return (result * weights).sum(), jnp.where((ids > 0)[..., None, None], result, 0)
+
+    gradients = jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True)
+    (_, result), gradients = jax.jit(gradients)(*vectors)
+    return result, *gradients
+
+
+def plain(q, k, v, ids):
+    return attention.plain(q, k, v, ids, None, None, dropout=0.0)
+
+
+def assert_close(one, other, tolerance):
+    for left, right in zip(one, other, strict=True):
+        assert np.isfinite(left).all()
+        np.testing.assert_allclose(left, right, atol=tolerance * np.abs(right).max(), rtol=0)
+
+
+# --- The plain way --------------------------------------------------------------------------------
+
+
+def test_a_token_sees_the_real_tokens_of_its_own_sequence():
+    """Against a softmax over just these, token by token."""
+    q, k, v, _, ids = make_rows(5, 128)
+    found = plain(q, k, v, ids)
+    for row, place in [(0, 127), (1, 3), (2, 39), (2, 40), (3, 100)]:
+        seen = ids[row] == ids[row, place]
+        scores = np.einsum("hk,mhk->hm", q[row, place], k[row, seen])
+        shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        expected = np.einsum("hm,mhk->hk", shares, v[row, seen])
+        np.testing.assert_allclose(found[row, place], expected, rtol=1e-5, atol=1e-6)
+
+
+# --- TPU ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [128, 384, 640])
+def test_splash_is_the_plain_one(length):
+    """Forward and backward; in one block, and in five."""
+    arrays = make_rows(5, length)
+    assert_close(compute(interpreted, arrays), compute(plain, arrays), 1e-5)
+
+
+def test_splash_is_the_plain_one_in_bfloat16():
+    arrays = make_rows(5, 256)
+    both = (compute(function, arrays, jnp.bfloat16) for function in (interpreted, plain))
+    assert_close(*both, 1e-2)
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((2, 2, 2), 8), ((1, 1, 4), 5), ((4, 2, 1), 3)])
+def test_splash_on_a_mesh_is_that_of_one_device(shape, rows):
+    """Each device computes its rows and heads; rows that do not divide are computed by all."""
+    keys = [f"mesh.{name}={size}" for name, size in zip(axes.AXES, shape, strict=True)]
+    count = np.prod(shape)
+    mesh = sharding.make_mesh(small_config(*keys).mesh, jax.devices()[:count])
+    arrays = make_rows(rows, 128)
+    expected = compute(interpreted, arrays)
+    with jax.set_mesh(mesh):
+        found = compute(axes.by_heads(interpreted), arrays)
+    assert_close(found, expected, 1e-6)
+    parts = {part.data.shape for part in found[0].addressable_shards}
+    assert parts == {(8 // 4, 128, HEADS // 2, SIZE)} or shape != (2, 2, 2)
+
+
+def on_tpu(monkeypatch):
+    """What a TPU would choose, here."""
+    monkeypatch.setattr(axes, "platform", lambda mesh=None: "tpu")
+    monkeypatch.setattr(attention, "splash", interpreted)
+
+
+SETTINGS = ("model.positions=128", "model.attention_dropout=0.0", "model.dropout=0.0")
+
+
+def test_a_model_learns_the_same_by_splash(monkeypatch):
+    """Packed rows, with one that is all padding: what padding sees reaches neither loss nor gradients."""
+    on_tpu(monkeypatch)
+    rows = batch.synthetic(4, 128, 10, 200, sequences=3)
+    rows["sequence_ids"][1, 100:] = 0
+    rows["sequence_ids"][2] = 0
+    inside = np.take_along_axis(rows["sequence_ids"], rows["masked_positions"], 1) > 0
+    rows["masked_weights"] *= inside
+    rows["pair_weights"][2] = 0
+
+    def learn(kind):
+        made = small_objective(*SETTINGS, f"model.attention={kind}")
+
+        def loss(params):
+            return made.loss(params, rows, made.weights(rows), jnp.uint32(1), train=True)[0]
+
+        found = jax.make_jaxpr(loss)(small_params(made))
+        assert ("splash" in str(found)) == (kind == "splash")
+        value, gradient = jax.jit(jax.value_and_grad(loss))(small_params(made))
+        return value, np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient)])
+
+    assert_close(learn("splash"), learn("xla"), 1e-5)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("length", [128, 512])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 1, 2)])
+def test_splash_compiles_for_tpus(length, shape):
+    """On two of four devices by rows, on two by heads; forward and backward."""
+    places = devices("v5e:2x2")[: np.prod(shape)]
+    mesh = jax.sharding.Mesh(
+        np.array(places).reshape(shape),
+        axes.AXES,
+        axis_types=(jax.sharding.AxisType.Auto,) * 3,
+    )
+    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axes.ROWS))
+    x = jax.ShapeDtypeStruct((4, length, 2, 64), jnp.bfloat16, sharding=where)
+    ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=where)
+
+    def total(q, k, v, ids):
+        attend = attention.make("splash", {"sequence_ids": ids}, 0.1, remat=True)
+        return attend(q, k, v, None, None).astype(jnp.float32).sum()
+
+    with jax.set_mesh(mesh), compiling():
+        assert axes.platform() == axes.platform(mesh) == "tpu"
+        text = jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(x, x, x, ids).compile().as_text()
+    rows, heads = 4 // shape[0], 2 // shape[2]
+    calls = [line for line in text.splitlines() if 'custom_call_target="tpu_custom_call"' in line]
+    assert len(calls) == 2
+    assert all(f"bf16[{rows},{heads},{length},64]" in line for line in calls)
+
+
+# --- What is asked for, and what is chosen --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        ("splash", dict(platform="cpu"), "cannot do cpu devices, only TPUs"),
+        ("splash", dict(length=100), "cannot do phases.main.length=100, only multiples of 128"),
+        ("splash", dict(dropout=0.1), "cannot do model.attention_dropout=0.1, only 0"),
+        ("splash", dict(is_biased=True), "cannot do biased scores"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_a_line(kind, changes, expected):
+    able = Case("tpu", 128, 0.0)
+    assert attention.choose(kind, able) == kind
+    with pytest.raises(BadInput) as error:
+        attention.choose(kind, able._replace(**changes), "phases.main.")
+    assert str(error.value) == f"config.model.attention={kind}: {expected}"
+    for always in ("auto", "xla"):
+        assert attention.choose(always, able._replace(**changes)) == "xla"
+
+
+def test_all_that_cannot_be_done_is_told_at_once():
+    with pytest.raises(BadInput) as error:
+        attention.choose("splash", Case("gpu", 65, 0.5))
+    assert str(error.value).count(";") == 2 and "\n" not in str(error.value)
+
+
+def test_dropout_matters_where_there_is_some(monkeypatch):
+    """A model with attention dropout is evaluated by what has none."""
+    on_tpu(monkeypatch)
+    q, k, v, _, ids = make_rows(2, 128)
+    attend = attention.make("splash", {"sequence_ids": ids}, 0.1, remat=False)
+    np.testing.assert_allclose(attend(q, k, v, None, None)[0], plain(q, k, v, ids)[0], atol=1e-5)
+    with pytest.raises(BadInput, match="attention_dropout=0.1"):
+        attend(q, k, v, None, np.zeros(2, np.uint32))
+    with pytest.raises(BadInput, match="biased"):
+        attend(q, k, v, np.zeros((1, HEADS, 128, 128)), None)
+
+
+def test_every_phase_is_asked_before_anything_is_compiled(monkeypatch):
+    on_tpu(monkeypatch)
+    settings = small_config(*SETTINGS, "model.attention=splash", "phases.main.length=128")
+    build.make_mesh(settings, configs.phases(settings))
+    settings = small_config(*SETTINGS, "model.attention=splash", "phases.main.length=120")
+    with pytest.raises(BadInput, match="phases.main.length=120"):
+        build.make_mesh(settings, configs.phases(settings))
+
+
+def test_pretrain_refuses_at_the_door(tmp_path, capsys):
+    arguments = ["pretrain", "--config", "demo", "--workdir", str(tmp_path / "run")]
+    arguments += ["--config.model.attention=splash", f"--config.store={tmp_path / 'store'}"]
+    assert main.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("bert-jax: config.model.attention=splash: cannot do cpu devices")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_other_devices_is_used_here(tmp_path):
+    """And may go on elsewhere: nothing that is learnt depends on it."""
+    _, vocabulary, _, _ = make_run(tmp_path / "run", "model.attention=splash")
+    run = trained.open_run(tmp_path / "run")
+    assert run.config.model.attention == "auto"
+    outputs = jax.jit(run.objective.outputs)(run.params, run_batch(vocabulary))
+    assert np.isfinite(outputs["mlm_logits"]).all()
+    assert configs.may_change("model.attention") and not configs.may_change("model.heads")
