@@ -9,6 +9,7 @@ from bert_jax import build, metrics, topology
 from bert_jax.benchmark import choose_phases, likely_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops, versions
+from bert_jax.planning import fit
 from bert_jax.planning.compiled import TooLarge, compile_step
 from bert_jax.planning.estimate import estimate, total
 
@@ -36,7 +37,8 @@ def plan(
         try:
             step = compile_step(config, design, part, tell)
         except TooLarge as error:
-            raise BadInput(f"config.phases.{part.name} on {one.name}: {error}") from None
+            advice = advise(config, one, part, vocabulary, error, tell)
+            raise BadInput(f"config.phases.{part.name} on {one.name}: {error}; {advice}") from None
         flops = step_flops(config, vocabulary.size, part)
         phases[part.name] = estimate(one, mesh, part, step, flops)
         phases[part.name]["seconds_planning"] = time.monotonic() - started
@@ -53,6 +55,21 @@ def plan(
         "versions": versions(),
         **total(one, list(phases.values()), price),
     }
+
+
+def advise(config, one: topology.Slice, phase, vocabulary, failed, tell) -> str:
+    """What makes a step fit that does not, and what it is like then."""
+    found = fit.find(config, topology.devices(one), phase, vocabulary, failed, tell)
+    if found is None:
+        return (
+            "nothing that was tried makes it fit: rows_per_chip=1, remat=full, fsdp over all chips"
+        )
+    flops = step_flops(config, vocabulary.size, phase)
+    values = estimate(one, found.mesh, phase, found.step, flops)
+    return (
+        f"{fit.describe(found.changes)} fits: {values['bytes_per_chip'] / topology.GIB:.2f} GiB a chip,"
+        f" {values['seconds_per_step']:.3g} s a step"
+    )
 
 
 def for_tpu(config: ConfigDict) -> ConfigDict:

@@ -1,17 +1,18 @@
 """`plan`: a small step compiled for slices that are not here, and its arithmetic by hand."""
 
 import json
+import re
 import subprocess
 import sys
 
 import jax
 import pytest
 from slices import devices, needs_libtpu
-from small import SMALL, overrides, small_config
+from small import SMALL, VOCABULARY, overrides, small_config
 
 from bert_jax import plan, program, sharding, topology
 from bert_jax.main import main
-from bert_jax.planning import compiled, describe, estimate
+from bert_jax.planning import compiled, describe, estimate, fit
 
 
 def arguments(directory, *more, topology="v5e:2x2", **changes):
@@ -159,9 +160,74 @@ def test_what_cannot_be_planned(tmp_path, monkeypatch, capsys, options, words):
 
 
 @needs_libtpu
+@pytest.mark.slow
 def test_a_step_that_is_too_large(tmp_path, capsys):
-    """Rows whose words alone fill a chip: the line says by how much."""
-    rows = {"phases.main.batch": 2**20, "model.positions": 512, "phases.main.length": 512}
-    assert main(arguments(tmp_path, **rows)) == 2
+    """The line says by how much, and which setting makes it fit: with it the same command is done."""
+    rows = {"phases.main.batch": 2**19, "model.positions": 512, "phases.main.length": 512}
+    cache = {"compilation_cache": tmp_path / "cache"}
+    assert main(arguments(tmp_path, **rows, **cache)) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "config.phases.main on v5e:2x2: needs " in error and "of the 15.75 GiB" in error
+    changes = re.findall(r"--config\.(\S+)=(\S+)", error)
+    assert [key for key, _ in changes] == ["train.rows_per_chip"]
+    assert 1 <= int(changes[0][1]) < 2**17
+    assert main(arguments(tmp_path, "--json", "-", **rows, **cache, **dict(changes))) == 0
+    phase = json.loads(capsys.readouterr().out)["phases"]["main"]
+    fits, seconds = re.search(r"fits: (\S+) GiB a chip, (\S+) s a step", error).groups()
+    assert float(fits) == pytest.approx(phase["bytes_per_chip"] / 2**30, abs=0.01)
+    assert 4 < float(fits) < 15.75
+    assert float(seconds) == pytest.approx(phase["seconds_per_step"], rel=0.01)
+
+
+class Memory:
+    """A compiler that knows one number: bytes by rows at once, remat, and what fsdp splits."""
+
+    def __init__(self, monkeypatch, needs):
+        self.tried = []
+        monkeypatch.setattr(fit, "compile_step", self.compile)
+        self.needs = needs
+
+    def compile(self, config, design, phase, tell):
+        parts = sharding.micro_batches(design.mesh, phase.batch, config.train)
+        rows = phase.batch // 4 // parts
+        self.tried.append((rows, config.train.remat, design.mesh.shape["fsdp"]))
+        if (used := self.needs(*self.tried[-1])) > 2**30:
+            raise compiled.TooLarge(used, 2**30)
+        return compiled.Step(MEMORY, [])
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    "needs, changes, most",
+    [
+        (lambda rows, remat, fsdp: rows * 2**24.9, {"train.rows_per_chip": 32}, 1),
+        # Half of it is there at one row, too: the second guess knows more.
+        (lambda rows, remat, fsdp: 2**29 + rows * 2**25, {"train.rows_per_chip": 16}, 2),
+        (
+            lambda rows, remat, fsdp: 2**31 if remat == "none" else rows * 2**24.9,
+            {"train.remat": "attention", "train.rows_per_chip": 32},
+            9,
+        ),
+        (lambda rows, remat, fsdp: 2**31 // fsdp, {"mesh.fsdp": 2, "mesh.data": -1}, 20),
+        (lambda rows, remat, fsdp: 2**31, None, 30),
+    ],
+)
+def test_what_makes_it_fit_is_tried_in_order(monkeypatch, needs, changes, most):
+    config = small_config("phases.main.batch=512")
+    compiler = Memory(monkeypatch, needs)
+    failed = compiled.TooLarge(needs(128, "none", 1), 2**30)
+    phase = plan.choose_phases(config, None)[0]
+    found = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
+    assert (found and found.changes) == changes
+    assert len(compiler.tried) <= most and len(set(compiler.tried)) == len(compiler.tried)
+
+
+@needs_libtpu
+def test_a_state_that_is_too_large_is_not_compiled(monkeypatch):
+    """Three times 4.5 million parameters of four bytes, in a memory of 40 MB: only split do they fit."""
+    config = small_config("model.width=512", "model.layers=1")
+    compiler = Memory(monkeypatch, lambda *_: 1)
+    phase = plan.choose_phases(config, None)[0]
+    failed = compiled.TooLarge(2e8, 3e7)
+    found = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
+    assert found.changes == {"mesh.fsdp": 2, "mesh.data": -1} and len(compiler.tried) == 1

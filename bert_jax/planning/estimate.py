@@ -40,7 +40,7 @@ def estimate(one: topology.Slice, mesh, phase, step: Step, flops: float) -> dict
         "sent_per_chip": by_kind,
         "seconds_computing": computing,
         "seconds_sending": sending,
-        "seconds_hidden": computing + sending - scheduled,
+        "seconds_hidden": max(0.0, computing + sending - scheduled),
         "flops_per_step": flops,
         **times(one, phase, flops, scheduled),
     }

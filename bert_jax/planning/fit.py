@@ -1,0 +1,105 @@
+"""Which setting makes a step fit that does not: found by compiling with it, few times.
+
+First fewer rows at once, whose number follows from what the step needed; then what the backward pass computes again;
+then parameters and optimizer state split over more chips.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax import build, sharding
+from bert_jax.errors import BadInput
+from bert_jax.planning.compiled import Step, TooLarge, compile_step
+
+TRIES = 3  # compiles for the number of rows, a setting of the rest
+
+
+class Found(NamedTuple):
+    changes: dict[str, object]  # keys of the config and their values
+    mesh: jax.sharding.Mesh
+    step: Step
+
+
+def find(
+    config: ConfigDict,
+    devices: list,
+    phase,
+    vocabulary,
+    failed: TooLarge,
+    tell: Callable[[str], None],
+) -> Found | None:
+    """Of a step that has failed to fit; None where nothing that is tried does."""
+    for changes in settings(config, len(devices)):
+        try:
+            found = fewer_rows(config, changes, devices, phase, vocabulary, failed, tell)
+        except BadInput:  # such a mesh does not fit the devices, the model, or the rows
+            continue
+        if found:
+            return found
+    return None
+
+
+def settings(config: ConfigDict, devices: int) -> list[dict[str, object]]:
+    """Changes to try, cheap ones first: all but the number of rows at once."""
+    levels = ("none", "attention", "full")
+    remats = levels[levels.index(config.train.remat) + 1 :]
+    sizes = (config.mesh.fsdp * 2**power for power in range(1, 20))
+    meshes = [{"mesh.fsdp": size, "mesh.data": -1} for size in sizes if size <= devices]
+    split = [mesh | {"train.remat": remats[-1]} for mesh in meshes[-1:] if remats]
+    return [{}, *({"train.remat": remat} for remat in remats), *meshes, *split]
+
+
+def changed(config: ConfigDict, changes: dict[str, object]) -> ConfigDict:
+    config = config.copy_and_resolve_references()
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def fewer_rows(config, changes, devices, phase, vocabulary, failed, tell) -> Found | None:
+    """With these changes and as many rows at once as fit, a divisor of a chip's rows; None where not one fits."""
+    trial = changed(config, changes)
+    mesh = build.make_mesh(trial, [phase], devices)
+    rows = phase.batch // sharding.axis_size(mesh, sharding.ROWS)
+    at_once = rows // sharding.micro_batches(mesh, phase.batch, trial.train)
+    design = build.design(trial, mesh, vocabulary)
+    held = state_bytes(design.shapes, design.places)
+    if held > failed.there:
+        return None
+    held += state_bytes(design.shapes.params, design.places.params)  # gradients
+    result = failed if not changes else attempt(trial, design, phase, tell)
+    for _ in range(TRIES):
+        if isinstance(result, Step):
+            return Found(changes, mesh, result)
+        if at_once == 1:
+            return None
+        # What is not the state grows with the rows, about.
+        a_row = max(result.used - held, 1) / at_once
+        most = min(at_once - 1, max(1, (result.there - held) / a_row))
+        at_once = max(n for n in range(1, rows + 1) if rows % n == 0 and n <= most)
+        changes = changes | {"train.rows_per_chip": at_once}
+        tell(f"plan: does not fit; trying {describe(changes)}")
+        result = attempt(changed(config, changes), design, phase, tell)
+    return Found(changes, mesh, result) if isinstance(result, Step) else None
+
+
+def attempt(config, design, phase, tell) -> Step | TooLarge:
+    try:
+        return compile_step(config, design, phase, tell)
+    except TooLarge as error:
+        return error
+
+
+def describe(changes: dict[str, object]) -> str:
+    return " ".join(f"--config.{key}={value}" for key, value in changes.items())
+
+
+def state_bytes(shapes, places) -> int:
+    """Of a device."""
+    leaves = zip(jax.tree.leaves(shapes), jax.tree.leaves(places), strict=True)
+    return sum(
+        int(np.prod(place.shard_shape(leaf.shape))) * leaf.dtype.itemsize for leaf, place in leaves
+    )
