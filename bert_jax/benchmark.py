@@ -141,9 +141,7 @@ def measure(trainer: Trainer, phase, rows: Iterator[dict], steps: int) -> Times:
             seconds.append(time.perf_counter() - start)
             if len(seconds) > WARM_UP:
                 tokens += float(values["fill"][0]) / steps
-    known = [device.memory_stats() or {} for device in mesh.local_devices]
-    peaks = [stats["peak_bytes_in_use"] for stats in known if "peak_bytes_in_use" in stats]
-    return Times(seconds[WARM_UP:], tokens, max(peaks, default=None))
+    return Times(seconds[WARM_UP:], tokens, metrics.peak_bytes(mesh.local_devices))
 
 
 def summarize(config, vocabulary: Vocabulary, trainer: Trainer, phase, times: Times) -> dict:

@@ -1,5 +1,6 @@
 """From a config to compiled programs: shapes, then places, then arrays."""
 
+import time
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ class Trainer(NamedTuple):
     train: dict  # {phase: (state, batch) -> (state, metrics, verdict)}
     evaluate: dict  # {phase: (params, batch) -> (metrics, terms)}
     fingerprint: Any  # {item: tree} -> what fingerprint.read makes of it
+    compile_seconds: float  # until its programs were there
 
 
 class Design(NamedTuple):
@@ -75,6 +77,7 @@ def design(config, mesh, vocabulary: base.Vocabulary) -> Design:
 
 def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
     """Compiles every phase before the first step, so that nothing can fail to compile days later."""
+    began = time.monotonic()
     made = design(config, mesh, vocabulary)
     shapes, places = made.shapes, made.places
     with jax.set_mesh(mesh):
@@ -83,7 +86,8 @@ def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
         evaluators = {phase.name: compile_evaluate(config, made, phase) for phase in phases}
         prints = fingerprint.compile(mesh, stored.items(shapes), stored.items(places))
     initialize = jax.jit(made.initialize, out_shardings=places)
-    return Trainer(mesh, made.rate, shapes, places, initialize, train, evaluators, prints)
+    seconds = time.monotonic() - began
+    return Trainer(mesh, made.rate, shapes, places, initialize, train, evaluators, prints, seconds)
 
 
 def compile_train(config, made: Design, phase):

@@ -19,7 +19,7 @@ from bert_jax.config_checks import listed, sources
 from bert_jax.errors import BadInput
 
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
-CHANGEABLE = ("mesh", "train", "guard", "log", "evaluate", "checkpoint")
+CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint")
 CHANGEABLE += ("store", "compilation_cache", "model.attention")
 CHANGEABLE += (
     "deadlines",

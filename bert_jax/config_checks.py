@@ -232,3 +232,12 @@ def check_phases(config: ConfigDict, values: dict) -> None:
         parts = config.train.micro_batches
         hint = f"does not divide into train.micro_batches={parts}"
         require(phase.batch % parts == 0, f"{path}.batch", values, hint)
+    check_profile(config, values, total)
+
+
+def check_profile(config: ConfigDict, values: dict, total: int) -> None:
+    steps = config.profile.steps
+    numbers = len(steps) == 2 and all(type(step) is int for step in steps)
+    hint = f"expected (), or the first step and one past the last, of {total}"
+    fits = steps == () or (numbers and 0 <= steps[0] < steps[1] <= total)
+    require(fits, "profile.steps", values, hint)

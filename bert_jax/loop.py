@@ -10,11 +10,22 @@ from pathlib import Path
 
 import jax
 
-from bert_jax import checkpoint, evaluate, facts, fingerprint, guard, metrics, sharding, stored
+from bert_jax import (
+    checkpoint,
+    clock,
+    evaluate,
+    facts,
+    fingerprint,
+    guard,
+    metrics,
+    sharding,
+    stored,
+)
 from bert_jax import config as configs
 from bert_jax.build import Trainer
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.feed import SavedFeed, StoreFeed
+from bert_jax.traces import Traces
 
 Data = StoreFeed | SavedFeed
 
@@ -44,7 +55,9 @@ class Loop:
         self.phases = configs.phases(config)
         self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
         self.combine = jax.jit(metrics.add, donate_argnums=0)
-        self.started = time.monotonic()  # of the interval that the next report is about
+        self.clock = clock.Clock()
+        place = directory / "traces" / ("" if processes.is_alone else str(processes.process))
+        self.traces = Traces(config.profile.steps, place, reporter.log)
         self.row = 0  # steps in a row, up to the last one heard of, that were not finite
 
     def run(self, newest: int | None, stop) -> int:
@@ -55,10 +68,11 @@ class Loop:
             checkpoint.manager(self.directory / "checkpoints", *keep) as self.checkpoints,
             self.processes.ending_together(),  # before the manager waits for what others have to save
             self.on_disk(),
+            self.traces,
         ):
             with self.guardian.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
-            self.reporter.start(step)
+            self.reporter.start(step, self.trainer.compile_seconds)
             stopped = stop.asked()
             if newest is not None and not stopped:
                 stopped = not self.evaluate_missed(step, state.params, stop)
@@ -66,7 +80,8 @@ class Loop:
                 if step < phase.last and not stopped:
                     step, state, stopped = self.run_phase(phase, step, state, stop)
             self.guardian.arm("save")
-            checkpoint.finish(self.checkpoints)
+            with self.clock.outside(clock.SAVE):
+                checkpoint.finish(self.checkpoints)
             if step < self.phases[-1].last:
                 if not stopped:
                     raise Unfinished(f"{self.data.path}: its batches end at step {step}")
@@ -109,10 +124,13 @@ class Loop:
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; verdicts and reports are fetched one dispatch late."""
         train, stopped = self.trainer.train[phase.name], False
-        sums, due, before, self.started = None, None, None, time.monotonic()
+        sums, due, before = None, None, None
+        self.clock.start()
         self.guardian.arm("compile")  # the first step, which may have to wait for an index of rows
         for rows in self.batches(phase, step):
-            state, values, verdict = train(state, rows)
+            self.trace(step, state)
+            with self.clock.waiting(clock.DEVICES), self.traces.named(step):
+                state, values, verdict = train(state, rows)
             step += 1
             if before is not None:
                 # At most two steps in flight: a signal is answered soon, and batches do not pile up.
@@ -148,18 +166,36 @@ class Loop:
             if stopped:
                 break
             self.guardian.arm("step")  # the next one, from the wait for its batch on
+        if self.traces.running:
+            self.trace(step, state)
         return step, state, stopped
 
     def batches(self, phase, step: int) -> Iterator[dict]:
         """Global batches of a phase from `step` on, made from this host's rows."""
         mesh = self.trainer.mesh
         positions = sharding.host_rows(mesh, phase.batch)
-        for arrays in self.data.train(phase, step, phase.last, positions):
-            yield sharding.to_devices(mesh, arrays, positions, phase.batch)
+        data = iter(self.data.train(phase, step, phase.last, positions))
+        while True:
+            with self.clock.waiting(clock.INPUT):
+                arrays = next(data, None)
+                if arrays is None:
+                    return
+                rows = sharding.to_devices(mesh, arrays, positions, phase.batch)
+            yield rows
+
+    def trace(self, step: int, state) -> None:
+        """Begins or ends a trace before a step where the config says so, with no step in flight."""
+        if self.traces.changes(step):
+            with self.clock.waiting(clock.DEVICES):
+                jax.block_until_ready(state)
+            with self.clock.outside():
+                self.traces.change(step)
 
     def heed(self, step: int, verdict: guard.Verdict, params) -> None:
         """Tells what was wrong with the step of this index, and stops the run after too many in a row."""
-        verdict = jax.device_get(verdict)
+        with self.clock.waiting(clock.DEVICES):
+            verdict = jax.device_get(verdict)
+        self.clock.step()
         if text := guard.describe(step, verdict):
             self.reporter.log(text)
         self.row = int(verdict.row)
@@ -185,24 +221,42 @@ class Loop:
         """One line of training metrics: means over the steps since the line before that were applied."""
         self.check_data()
         checkpoint.check(self.checkpoints)
-        sums = jax.device_get(sums)
-        now = time.monotonic()
-        seconds, self.started = now - self.started, now
-        values = metrics.means(sums)
-        steps = sums["loss"][1]
+        with self.clock.waiting(clock.DEVICES):
+            sums = jax.device_get(sums)
+        times, busy = self.clock.split()
+        seconds, values = times["seconds"], metrics.means(sums)
+        steps = float(sums["loss"][1])
         flops = facts.step_flops(self.config, self.data.vocabulary.size, phase) * steps
         devices = self.trainer.mesh.devices.flatten()
         values |= {
             "learning_rate": float(self.trainer.rate(step - 1)),
             "tokens_per_second": float(sums["fill"][0]) / seconds,
-            "rows_per_second": float(steps) * phase.batch / seconds,
+            "rows_per_second": steps * phase.batch / seconds,
             "model_flops_utilization": metrics.utilization(flops / seconds, devices),
-            "seconds": seconds,
+            **times,
+            **self.of_all(busy),
         }
         self.reporter.report(step, "train", values)
 
+    def of_all(self, busy: float) -> dict:
+        """What processes tell the first one: which is slowest, and the memory of the fullest device."""
+        peak = metrics.peak_bytes(self.trainer.mesh.local_devices)
+        with self.clock.waiting(
+            clock.DEVICES
+        ):  # of a process that comes later, for which the devices wait, too
+            found = self.processes.to_main([busy, peak])
+        peaks = [peak for _, peak in found if peak is not None]
+        return {
+            "peak_bytes": max(peaks, default=None),
+            **clock.slowest([busy for busy, _ in found]),
+        }
+
     def evaluate(self, phase, step: int, params, stop) -> bool:
         """One line of held-out metrics; False without one where a signal came: the next start comes to it."""
+        with self.clock.outside():
+            return self.evaluate_now(phase, step, params, stop)
+
+    def evaluate_now(self, phase, step: int, params, stop) -> bool:
         started = time.monotonic()
         with self.guardian.watch("evaluate"):
             if phase.name not in self.heldout:
@@ -214,8 +268,9 @@ class Loop:
             return False
         self.check_data()
         seconds = time.monotonic() - started
-        self.reporter.report(step, "heldout", values | {"seconds": seconds})
-        self.started += seconds
+        self.reporter.report(
+            step, "heldout", values | {"seconds": seconds, "save_seconds": self.clock.saved()}
+        )
         return True
 
     def evaluate_missed(self, step: int, params, stop) -> bool:
@@ -231,12 +286,11 @@ class Loop:
         return self.processes.from_main(self.reporter.has(step, "heldout"))
 
     def save(self, step: int, state) -> None:
-        self.check_data()
-        started = time.monotonic()
-        with self.guardian.watch("save"):
-            leaves = self.fingerprints(step, state)
-            checkpoint.save(self.checkpoints, step, state, leaves, self.id)
-        self.started += time.monotonic() - started
+        with self.clock.outside(clock.SAVE):
+            self.check_data()
+            with self.guardian.watch("save"):
+                leaves = self.fingerprints(step, state)
+                checkpoint.save(self.checkpoints, step, state, leaves, self.id)
 
     def check_data(self) -> None:
         """Stops the run where what it reads has changed: nothing that came of it is told or saved."""
@@ -252,6 +306,6 @@ class Loop:
         """The last evaluation, and the summary; False where a signal came before them."""
         is_evaluated = self.is_evaluated(step)
         if is_evaluated or self.evaluate(self.phases[-1], step, params, stop):
-            self.reporter.summarize()
+            self.reporter.summarize(self.clock.saved())
             return True
         return False

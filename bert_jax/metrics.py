@@ -52,6 +52,13 @@ def utilization(flops_per_second: float, devices) -> float | None:
     return None if None in peaks else flops_per_second / sum(peaks)
 
 
+def peak_bytes(devices) -> int | None:
+    """That the fullest of this process's devices has ever used, where they tell."""
+    known = [device.memory_stats() or {} for device in devices]
+    peaks = [stats["peak_bytes_in_use"] for stats in known if "peak_bytes_in_use" in stats]
+    return max(peaks, default=None)
+
+
 def count(params, vocabulary: int) -> int:
     """Parameters without the rows that pad the vocabulary."""
     total = sum(leaf.size for leaf in jax.tree.leaves(params))

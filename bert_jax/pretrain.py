@@ -201,7 +201,9 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
     values |= facts.facts(config, data, trainer)
     if (directory / "run.json").is_file():
         before = workdir.read_json(directory / "run.json")
-        values |= {key: before[key] for key in ("run", "imported", "fresh") if key in before}
+        values |= {
+            key: before[key] for key in ("run", "imported", "fresh", "starts") if key in before
+        }
     workdir.write_json(directory / "run.json", values)
     (directory / "summary.json").unlink(missing_ok=True)
     print(facts.describe(config, values), flush=True)

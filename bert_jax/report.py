@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from bert_jax import regular, runtime, stored
+from bert_jax import clock, regular, runtime, stored
 from bert_jax import workdir as files
 from bert_jax.board import Board
 from bert_jax.errors import BadInput
@@ -49,9 +49,14 @@ class Reporter:
                 with contextlib.suppress(OSError):  # a full disk has been told already
                     file.close()
 
-    def start(self, step: int) -> None:
+    def start(self, step: int, compile_seconds: float) -> None:
         """Opens the files once the state of `step` is there; what they say of later steps goes."""
         drop_after(self.workdir / "metrics.jsonl", step)
+        path = self.workdir / "run.json"
+        known = files.read_json(path)
+        known["starts"] = clock.check(known.get("starts", []), path)
+        known["starts"].append(clock.begun(step, compile_seconds))
+        files.write_json(path, known)
         self.lines = open(self.workdir / "metrics.jsonl", "a")
         self.board = Board(self.workdir / "tensorboard", step + 1)
         self.status("running")
@@ -71,7 +76,8 @@ class Reporter:
         """One line of metrics.jsonl, one point in TensorBoard, one line for people."""
         self.newest[split], self.progressed = values, time.time()
         values = {key: plain(value) for key, value in values.items()}
-        self.lines.write(json.dumps({"step": step, "split": split, **values}) + "\n")
+        line = {"step": step, "split": split, "time": time.time(), **values}
+        self.lines.write(json.dumps(line) + "\n")
         self.lines.flush()
         points = {f"{split}/{key}": value for key, value in values.items() if value is not None}
         self.board.report(step, points)
@@ -81,7 +87,7 @@ class Reporter:
         else:
             text = "  ".join(f"{key} {shown[key]:.4g}" for key in shown)
             if split == "train":
-                text += f"  {duration(self.seconds_left())} left"
+                text += f"  {clock.describe(values)}  {duration(self.seconds_left())} left"
             elif "mlm_loss" in values and (normal := band(self.bands, step)):
                 text += f"  {compare(values['mlm_loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
@@ -133,8 +139,11 @@ class Reporter:
         lines = read_lines(self.workdir / "metrics.jsonl")
         return any((line["step"], line["split"]) == (step, split) for line in lines)
 
-    def summarize(self) -> None:
-        """summary.json: the last numbers of each split, the seconds of all starts together."""
+    def summarize(self, last_save: float) -> None:
+        """summary.json: the last numbers of each split, the seconds of all starts together.
+
+        last_save: seconds that the save after the last line took.
+        """
         known = files.read_json(self.workdir / "run.json")
         lines = read_lines(self.workdir / "metrics.jsonl")
         summary = {
@@ -142,6 +151,8 @@ class Reporter:
             "unigram_entropy": known["unigram_entropy"],
             "steps": self.total,
             "seconds": sum(line["seconds"] for line in lines if line["split"] == "train"),
+            "starts": len(known["starts"]),
+            "lost_seconds": clock.lost(known["starts"], lines, last_save),
             **{line["split"]: line for line in lines},
         }
         files.write_json(self.workdir / "summary.json", summary)

@@ -152,6 +152,9 @@ def get_config() -> ConfigDict:
     config.log = ConfigDict()
     config.log.every = 100  # steps; also before each evaluation
 
+    config.profile = ConfigDict()
+    config.profile.steps = ()  # (A, B): traces of the steps A to B - 1 go to traces/ of the workdir
+
     config.evaluate = ConfigDict()
     config.evaluate.every = 1000  # steps; 0 is never until the end
     config.evaluate.rows = 4096  # held-out rows, at most

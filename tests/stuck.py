@@ -24,6 +24,7 @@ PLACES = {
 }
 # The key of the deadline that is armed there, where it is not the name of the place.
 ARMED = {"open": "compile", "restore": "save"}
+SLOW = 0.2  # seconds
 RAISED = "the error of this test"
 TOLD = "the fault of this test, at "  # on stderr, and then the time
 
@@ -41,11 +42,13 @@ WHAT = {
     "kill": lambda: send(signal.SIGKILL),
     "stop": lambda: send(signal.SIGSTOP),
     "raise": fail,
-    # The only one after which it goes on.
+    # After this one it goes on.
     "terminate": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "sleep": lambda: time.sleep(1000),
     # A call of C that keeps Python's lock to the end of time.
     "hold": lambda: re.match("(a+)+$", "a" * 60 + "b"),
+    # In this call and all that follow.
+    "slow": lambda: time.sleep(SLOW),
 }
 
 
@@ -58,7 +61,7 @@ def install(fault: str) -> None:
     function, calls = getattr(module, name), []
 
     def faulty(*arguments):
-        if len(calls) == int(call):
+        if len(calls) == int(call) or (what == "slow" and len(calls) > int(call)):
             print(f"{TOLD}{time.time()}", file=sys.stderr, flush=True)
             WHAT[what]()
         calls.append(None)

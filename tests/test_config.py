@@ -64,6 +64,15 @@ def test_overrides_have_the_keys_type(override, expected):
         ("corpus.weights=0", "a number over 0"),
         ("filter.line_symbols=2", "expected a share"),
         ("filter.near_duplicates=1", "expected a share"),
+        (
+            "profile.steps=(5, 5)",
+            "profile.steps=(5, 5): expected (), or the first step and one past",
+        ),
+        ("profile.steps=(0, 2801)", "of 2800"),
+        ("profile.steps=(1, 2, 3)", "of 2800"),
+        ("profile.steps=(0.5, 2)", "of 2800"),
+        ("profile.steps=(-1, 2)", "of 2800"),
+        ("profile.steps=7", "of 2800"),
         ("bands=(5, 1.0)", "expected rising steps"),
         ("bands=(5, 1.0, 2.0, 5, 1.0, 2.0)", "expected rising steps"),
         ("bands=(5, 2.0, 1.0)", "expected rising steps"),
@@ -178,6 +187,7 @@ def test_what_a_resumed_run_may_change():
         "phases.main.steps=50",
         "store=elsewhere",
         "corpus.workers=1",
+        "profile.steps=(3, 4)",
     )
     assert resume.refusals(old, small_config(*allowed), step=10) == []
     refused = ("seed=1", "model.layers=3", "objective.masking=whole_word", "optimizer.clip=2")

@@ -214,6 +214,15 @@ def test_a_killed_process_resumes_to_the_same_bits(world, tmp_path):
     assert_same_bits(params(tmp_path / "run"), params(undisturbed))
     steps = [(line["step"], line["split"]) for line in lines(tmp_path / "run")]
     assert steps == [(line["step"], line["split"]) for line in lines(undisturbed)]
+    # It says so, and where its seconds went: but for opening files, every one since the first start is in one place.
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    first, _, last = starts = json.loads((tmp_path / "run/run.json").read_text())["starts"]
+    assert summary["starts"] == 3 and [start["step"] for start in starts] == [0, 0, 10]
+    lost = summary["lost_seconds"]
+    assert lost["restart"] > 2 and all(seconds > 0 for seconds in lost.values())
+    whole = summary["heldout"]["time"] - first["time"] + first["compile_seconds"]
+    told = summary["seconds"] + sum(lost.values()) - lost["input"]
+    assert told == pytest.approx(whole, abs=2)
 
 
 def reached(workdir, step):

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import processes
 import pytest
+import stuck
 from processes import FAIL, RECORD, digests
 from running import assert_same_bits, lines, params
 from small import SMALL, overrides, write_corpus
@@ -225,6 +226,25 @@ def wait_for_step(workdir, step):
             return
         time.sleep(0.05)
     raise TimeoutError
+
+
+@pytest.mark.slow
+def test_the_slowest_host_is_named(world, tmp_path):
+    """Of two, one of which is held up before every step from the eighth on; each writes its own trace."""
+    settings, _ = world
+    changes = {"log.every": 5, "profile.steps": (18, 19)}
+    command = arguments(settings, tmp_path / "run", **changes)
+    fault = {stuck.FAULT: "1:step:8:slow"}
+    with processes.started(command, tmp_path, 2, 1, program=stuck.__file__, **fault) as running:
+        ended = processes.wait(running, tmp_path)
+    assert [process.code for process in ended] == [0, 0], ended
+    train = {line["step"]: line for line in lines(tmp_path / "run") if line["split"] == "train"}
+    assert train[15]["slowest_host"] == train[20]["slowest_host"] == 1
+    by = train[15]["slowest_host_seconds"] + train[20]["slowest_host_seconds"]
+    assert 0.7 * 10 * stuck.SLOW < by < 1.5 * 10 * stuck.SLOW
+    assert train[5]["slowest_host_seconds"] < 3 * stuck.SLOW
+    assert "slowest host 1 by " in ended[0].output
+    assert all(len([*tmp_path.glob(f"run/traces/{n}/**/*.xplane.pb")]) == 1 for n in (0, 1))
 
 
 @pytest.mark.slow

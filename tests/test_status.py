@@ -118,9 +118,10 @@ def wait_until(true):
 
 def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "HEARTBEAT", 0.05)
+    (tmp_path / "run.json").write_text("{}")
     with report.Reporter(tmp_path, 0, 20) as reporter:
         assert read(tmp_path)["state"] == "running", "also before the first step"
-        reporter.start(0)
+        reporter.start(0, 1.0)
         reporter.advance(3)
         # Nothing else happens: only the heartbeat tells of step 3.
         wait_until(lambda: read(tmp_path)["step"] == 3)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bert_jax import clock, report
 from bert_jax import config as configs
-from bert_jax import report
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 
@@ -254,7 +254,7 @@ def heldout(run, workdir: Path) -> Iterator[str]:
     yield f"At step {values.pop('step'):,}, losses in nats:"
     yield from ("", "| | |", "| --- | --- |")
     for key, value in values.items():
-        if isinstance(value, float) and key != "seconds":
+        if isinstance(value, float) and key not in clock.TIMES:
             yield f"| {key} | {value:.4f} |"
     yield f"| unigram_entropy | {run.facts.get('unigram_entropy', math.nan):.4f} |"
     yield ""

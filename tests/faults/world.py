@@ -18,7 +18,7 @@ import processes
 import stuck
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import loop, stored
+from bert_jax import clock, loop, stored
 from bert_jax.main import main
 
 STEPS, EVERY = 30, 2  # steps of a run, and after how many it is saved
@@ -26,7 +26,6 @@ EVALUATED = (10, 20)  # the steps, before the last one, that are evaluated
 HALF = 20  # where a run is that is half done
 ALONE, TOGETHER = "alone", "together"
 DEVICES = {ALONE: [2], TOGETHER: [1, 1]}  # of each process
-TIMES = {"seconds", "tokens_per_second", "rows_per_second", "model_flops_utilization"}
 LIMIT = 300.0  # seconds for whatever ends by itself, on a machine that others may use too
 
 
@@ -242,7 +241,7 @@ def cut(run: Path, step: int) -> None:
 def lines(run: Path) -> list[dict]:
     """metrics.jsonl without what depends on the clock; `place` is (step, split)."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    kept = [{key: line[key] for key in line.keys() - TIMES} for line in found]
+    kept = [{key: line[key] for key in line.keys() - clock.TIMES} for line in found]
     return [line | {"place": (line["step"], line["split"])} for line in kept]
 
 

@@ -8,7 +8,17 @@ from bert_jax import stored
 from fuzz.configs import flat
 
 # Keys of a config of which nothing that was learnt depends, or of which phases to come may have others.
-FREE = ("mesh", "train", "guard", "log", "evaluate", "checkpoint", "deadlines", "distributed")
+FREE = (
+    "mesh",
+    "train",
+    "guard",
+    "log",
+    "profile",
+    "evaluate",
+    "checkpoint",
+    "deadlines",
+    "distributed",
+)
 FREE += ("phases", "phase_order", "store", "store_hashes", "batches", "bands", "compilation_cache")
 FREE += ("corpus.workers", "corpus.data_dir", "tokenizer.path")
 FACTS = ("run", "parameters", "vocabulary", "tokenizer", "config", "unigram_entropy")

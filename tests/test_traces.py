@@ -1,0 +1,58 @@
+"""Traces of chosen steps: which are in them, who writes them, and that nothing else changes."""
+
+import pytest
+import running
+from jax.profiler import ProfileData, start_trace, stop_trace
+from running import assert_same_bits, lines, load, params
+
+from bert_jax import clock, pretrain
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return running.train(tmp_path_factory.mktemp("world"))
+
+
+def traced_steps(directory) -> list[list[int]]:
+    """Of every file, the numbers of the steps that were dispatched in it."""
+    found = []
+    for path in sorted(directory.rglob("*.xplane.pb")):
+        events = [
+            event
+            for plane in ProfileData.from_file(str(path)).planes
+            for line in plane.lines
+            for event in line.events
+            if event.name == "train"
+        ]
+        found.append(sorted(int(dict(event.stats)["step_num"]) for event in events))
+    return found
+
+
+def test_the_chosen_steps_and_no_others(world, tmp_path, capsys):
+    settings, undisturbed = world
+    assert not (undisturbed / "traces").exists()
+    run, chosen = tmp_path / "run", load(settings, **{"profile.steps": (12, 14)})
+    assert pretrain.pretrain(chosen, run) == 0
+    assert traced_steps(run / "traces") == [[12, 13]]
+    assert f"trace of steps 12 to 13: {run}/traces" in capsys.readouterr().out
+    assert_same_bits(params(run), params(undisturbed))
+
+    def numbers(workdir):
+        return [{key: line[key] for key in line.keys() - clock.TIMES} for line in lines(workdir)]
+
+    assert numbers(run) == numbers(undisturbed)
+    # A run that goes on after them, and to more steps, writes no other.
+    more = load(settings, **{"profile.steps": (12, 14), "phases.main.steps": 25})
+    assert pretrain.pretrain(more, run) == 0
+    assert traced_steps(run / "traces") == [[12, 13]]
+
+
+def test_a_trace_that_cannot_be_made_does_not_end_the_run(world, tmp_path, capsys):
+    settings, _ = world
+    start_trace(str(tmp_path / "another"))
+    try:
+        keys = {"profile.steps": (2, 20), "phases.main.steps": 20}
+        assert pretrain.pretrain(load(settings, **keys), tmp_path / "run") == 0
+    finally:
+        stop_trace()
+    assert "traces: no trace (RuntimeError: " in capsys.readouterr().out
