@@ -1,12 +1,13 @@
 """The files of a run: their names, and reading and writing them.
 
 config.json     resolved; reads back as a config
-run.json        what is being trained: parameters, unigram entropy, vocabulary, store fingerprint, versions, ...
+run.json        what is being trained: parameters, unigram entropy, vocabulary, store fingerprint, versions, ...; every start
 status.json     kept current while it runs
 metrics.jsonl   one object a line, each step once a split
 tensorboard/    the same for TensorBoard
 tokenizer/      a copy of the store's, so that the model can be used without the store
 checkpoints/    Orbax
+traces/         of the steps that config.profile names
 summary.json    at the end
 .lock           held by the process that trains
 """
