@@ -1,7 +1,7 @@
 """The files of a run: their names, and reading and writing them.
 
 config.json     resolved; reads back as a config
-run.json        what is being trained: parameters, unigram entropy, vocabulary, store fingerprint, versions, ...; every start
+run.json        what is being trained: parameters, unigram entropy, vocabulary, store fingerprint, versions, starts
 status.json     kept current while it runs
 metrics.jsonl   one object a line, each step once a split
 tensorboard/    the same for TensorBoard
