@@ -1,4 +1,8 @@
-"""One readable optax chain: clip, Adam or Adafactor, decay, schedule."""
+"""One readable optax chain: clip, Adam or Adafactor, decay, schedule.
+
+Its `update` takes two numbers of the step beside optax's arguments: `step`, and `gradient_norm`, the global norm of the
+gradients, which the step has already.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +10,27 @@ import optax
 
 
 def make(config, rate) -> optax.GradientTransformationExtraArgs:
-    """The optimizer of `config.optimizer` with a learning rate that is a function of the `step` that `update` takes."""
+    """The optimizer of `config.optimizer` with a learning rate that is a function of the step."""
     scale = {"adam": adam, "adafactor": adafactor}[config.name]
     return optax.chain(
-        optax.clip_by_global_norm(config.clip) if config.clip else optax.identity(),
+        clip_by_norm(config.clip) if config.clip else optax.identity(),
         scale(config),
         optax.add_decayed_weights(config.weight_decay, decayed),
         scale_by_rate(rate),
     )
+
+
+def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
+    """Gradients scaled down to a global norm of `most` where it is larger; Optax would add their squares up again."""
+
+    def update(updates, state, params=None, *, gradient_norm, **_):
+        def clip(u):
+            norm = gradient_norm.astype(u.dtype)
+            return jnp.where(norm < most, u, u / norm * most)
+
+        return jax.tree.map(clip, updates), state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
 def scale_by_rate(rate) -> optax.GradientTransformationExtraArgs:

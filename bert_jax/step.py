@@ -59,7 +59,9 @@ def train(
     verdict, band = judge(guarded, loss, gradient_norm)
 
     def apply(params, inner):
-        updates, inner = optimizer.update(gradients, inner, params, step=state.step)
+        updates, inner = optimizer.update(
+            gradients, inner, params, step=state.step, gradient_norm=gradient_norm
+        )
         return optax.apply_updates(params, updates), inner
 
     # A choice between two programs: to choose between two results would hold both, and round otherwise than before.

@@ -1,6 +1,7 @@
 """The model against BERT written once more in NumPy, float64, from the paper and the original program."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from small import VOCABULARY, small_batch, small_config, small_objective, small_params
@@ -177,3 +178,27 @@ def test_gradients_of_parameters_are_not_rounded(dtype):
     assert [float(gradient.sum()) for gradient in pull(x)] == [4097, 4097]
     _, pull = jax.vjp(lambda table: layers.project(x, table, np.float32), weights)
     assert float(pull(x.astype(np.float32))[0].sum()) == 4097
+
+
+@pytest.mark.parametrize(
+    ("dtype", "deviations"), [("float32", 0), ("float32", 30), ("bfloat16", 0)]
+)
+def test_layer_norm_and_its_gradients(dtype, deviations):
+    """Against the formula in float64, of rows whose mean is so many deviations."""
+    draw = np.random.default_rng(3)
+    x = draw.normal(size=(2, 5, 48)) * draw.uniform(0.1, 9, (2, 5, 1))
+    x = np.float64(jnp.asarray(x + deviations * x.std(-1, keepdims=True), dtype))
+    scale, bias, along = draw.normal(size=48), draw.normal(size=48), draw.normal(size=x.shape)
+    normal = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    inner = along * scale
+    d_x = inner - inner.mean(-1, keepdims=True)
+    d_x = (d_x - normal * (inner * normal).mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    expected = normal * scale + bias, d_x, (along * normal).sum((0, 1)), along.sum((0, 1))
+
+    single = jnp.asarray(x, dtype), jnp.float32(scale), jnp.float32(bias)
+    y, pull = jax.vjp(lambda *them: layers.normalize(*them, 1e-12, dtype), *single)
+    found = y, *pull(jnp.asarray(along, dtype))
+    assert y.dtype == dtype
+    error = {0: 2e-6, 30: 5e-5}[deviations] if dtype == "float32" else 2e-2
+    for a, b in zip(found, expected, strict=True):
+        assert np.abs(np.float64(a) - b).max() <= error * np.abs(b).max()

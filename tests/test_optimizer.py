@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import numpy as np
+import optax
 import pytest
 from small import small_batch, small_config, small_objective, small_params
 
@@ -14,11 +15,17 @@ def constant_rate(step):
     return 0.1
 
 
+def updated(chain, gradients, state, params, number):
+    """As step.train does it."""
+    norm = optax.tree.norm(gradients)
+    return chain.update(gradients, state, params, step=number, gradient_norm=norm)
+
+
 def updates_of(settings, params, gradients):
     chain = optimizer.make(settings, constant_rate)
     state = chain.init(params)
     for number, gradient in enumerate(gradients):
-        updates, state = chain.update(gradient, state, params, step=number)
+        updates, state = updated(chain, gradient, state, params, number)
         params = jax.tree.map(lambda p, u: p + u, params, updates)
     return params
 
@@ -75,7 +82,7 @@ def test_learns_one_batch_by_heart(name):
     def update(params, state):
         differentiate = jax.value_and_grad(objective.loss, has_aux=True)
         (value, _), gradients = differentiate(params, batch, totals, 0, train=False)
-        updates, state = chain.update(gradients, state, params, step=0)
+        updates, state = updated(chain, gradients, state, params, 0)
         return jax.tree.map(lambda p, u: p + u, params, updates), state, value
 
     state, losses = chain.init(params), []
@@ -122,7 +129,7 @@ def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
 def test_checkpoints_keep_the_moments_dtype(tmp_path):
     settings = small_config("optimizer.moment_dtype=bfloat16").optimizer
     chain, params = optimizer.make(settings, constant_rate), small_params(small_objective())
-    _, opt_state = chain.update(params, chain.init(params), params, step=0)
+    _, opt_state = updated(chain, params, chain.init(params), params, 0)
     state = step.State(jax.numpy.int32(1), params, opt_state)
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
     with checkpoint.manager(tmp_path) as checkpoints:

@@ -41,7 +41,7 @@ class Encoder(nn.Module):
             self.initializer,
             self.gradient_dtype,
         )
-        self.embedder_norm = layers.layer_norm(self.epsilon, self.dtype)
+        self.embedder_norm = layers.LayerNorm(self.epsilon, self.dtype)
         block = nn.remat(layers.Block) if self.remat == "full" else layers.Block
         self.blocks = [
             block(

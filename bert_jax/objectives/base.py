@@ -104,7 +104,8 @@ class MaskedLMHead(nn.Module):
         """`attend(vectors, bias)` gives the logits by the encoder's tied word embeddings."""
         x = jnp.take_along_axis(x, masked_positions[..., None], axis=1)
         x = layers.Dense(x.shape[-1], self.initializer, self.gradient_dtype, name="dense")(x)
-        x = layers.layer_norm(self.epsilon, x.dtype, "norm")(layers.ACTIVATIONS[self.activation](x))
+        x = layers.ACTIVATIONS[self.activation](x)
+        x = layers.LayerNorm(self.epsilon, x.dtype, name="norm")(x)
         size = layers.padded_size(self.vocabulary)
         bias = self.param("bias", nn.initializers.zeros, (size,), jnp.float32)
         return attend(x, bias)
