@@ -128,13 +128,6 @@ def by_heads(function):
     return shared
 
 
-def platform(mesh=None) -> str:
-    """cpu, gpu or tpu: of a mesh, or of the one in use, whose devices need not be here; or else of this process."""
-    mesh = mesh.abstract_mesh if mesh else jax.sharding.get_abstract_mesh()
-    device = mesh.abstract_device
-    return device.platform if device else jax.default_backend()
-
-
 def lie(x, spec: P):
     mesh = jax.sharding.get_abstract_mesh()
     if not is_shared(mesh) or (spec[0] == ROWS and not divides(mesh, x)):

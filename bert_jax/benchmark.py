@@ -17,6 +17,7 @@ from bert_jax.cluster import Cluster
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.feed import SavedFeed, open_feed
+from bert_jax.models import attention
 from bert_jax.objectives.base import Vocabulary
 from bert_jax.tokenizers.special import SPECIAL
 
@@ -151,6 +152,7 @@ def summarize(config, vocabulary: Vocabulary, trainer: Trainer, phase, times: Ti
     devices = trainer.mesh.devices.flatten()
     planned = program.memory(trainer.train[phase.name]).total
     return {
+        "attention": attention.resolve(config, phase, trainer.mesh),
         "steps": len(times.seconds),
         "step_seconds": median,
         "slowest_seconds": max(times.seconds),
@@ -177,7 +179,7 @@ def describe(values: dict) -> str:
             f"{name}: {phase['step_seconds']:.4g} s a step"
             f" (slowest of {phase['steps']}: {phase['slowest_seconds']:.4g}),"
             f" {phase['tokens_per_second']:,.0f} tokens/s, {phase['rows_per_second']:,.1f} rows/s,"
-            f" {phase['flops_per_step']:.3g} FLOPs a step, {use},"
+            f" {phase['flops_per_step']:.3g} FLOPs a step, {use}, attention by {phase['attention']},"
             f" {phase['peak_bytes'] / 1e6:,.1f} MB a device ({phase['peak_bytes_from']}),"
             f" compiled in {phase['compile_seconds']:.1f} s"
         )

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 
 from bert_jax import (
-    axes,
     batch,
     evaluate,
     fingerprint,
@@ -55,7 +54,7 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
     mesh = sharding.make_mesh(config.mesh, devices)
     sharding.check_model(mesh, config.model)
     for phase in phases:
-        attention.resolve(config, phase, axes.platform(mesh))
+        attention.resolve(config, phase, mesh)
         count = sharding.micro_batches(mesh, phase.batch, config.train)
         sharding.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
     return mesh

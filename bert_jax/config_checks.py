@@ -12,7 +12,7 @@ CHOICES = {
     "gradient_dtype": ("float32", "bfloat16"),
     "corpus.sentences": ("auto", "lines", "rules"),
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe"),
-    "model.attention": ("auto", "xla", "splash"),
+    "model.attention": ("auto", "xla", "splash", "cudnn"),
     "model.activation": ("gelu_tanh", "gelu", "relu"),
     "objective.pairs": ("nsp", "sop", "none"),
     "objective.masking": ("token", "whole_word"),

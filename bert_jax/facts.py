@@ -4,8 +4,8 @@ import math
 import platform
 from importlib.metadata import version
 
-from bert_jax import axes, metrics, sharding
 from bert_jax import config as configs
+from bert_jax import metrics, sharding
 from bert_jax.models import attention
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -43,7 +43,7 @@ def phase_facts(config, vocabulary: int, phase, mesh) -> dict:
     return {
         "tokens_per_step": phase.batch * phase.length,
         "flops_per_step": step_flops(config, vocabulary, phase),
-        "attention": attention.resolve(config, phase, axes.platform(mesh)),
+        "attention": attention.resolve(config, phase, mesh),
         "micro_batches": parts,
         # That a device computes at once.
         "rows_per_chip": phase.batch // (sharding.axis_size(mesh, sharding.ROWS) * parts),

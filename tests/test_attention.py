@@ -1,6 +1,9 @@
 """Attention: the implementations agree, each refuses what it cannot do, and is chosen for what it can."""
 
+import importlib
+import re
 from functools import cache, partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -106,9 +109,13 @@ def test_splash_on_a_mesh_is_that_of_one_device(shape, rows):
     assert parts == {(8 // 4, 128, HEADS // 2, SIZE)} or shape != (2, 2, 2)
 
 
+TPU = ("TPU v5 lite", "splash")
+GPU = ("NVIDIA H100 80GB HBM3", "cudnn")
+
+
 def on_tpu(monkeypatch):
     """What a TPU would choose, here."""
-    monkeypatch.setattr(axes, "platform", lambda mesh=None: "tpu")
+    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: TPU)
     monkeypatch.setattr(attention, "splash", interpreted)
 
 
@@ -155,56 +162,142 @@ def test_splash_compiles_for_tpus(length, shape):
     ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=where)
 
     def total(q, k, v, ids):
-        attend = attention.make("splash", {"sequence_ids": ids}, 0.1, remat=True)
-        return attend(q, k, v, None, None).astype(jnp.float32).sum()
+        return attend("splash", ids)(q, k, v, None, None).astype(jnp.float32).sum()
 
     with jax.set_mesh(mesh), compiling():
-        assert axes.platform() == axes.platform(mesh) == "tpu"
+        assert attention.devices_of() == attention.devices_of(mesh) == TPU
         text = jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(x, x, x, ids).compile().as_text()
     rows, heads = 4 // shape[0], 2 // shape[2]
     calls = [line for line in text.splitlines() if 'custom_call_target="tpu_custom_call"' in line]
     assert len(calls) == 2
-    assert all(f"bf16[{rows},{heads},{length},64]" in line for line in calls)
+    assert all(f"bf16[{rows},{heads},64,{length}]" in line for line in calls)
+
+
+# --- GPU ------------------------------------------------------------------------------------------
+
+
+def test_cudnn_is_asked_for_what_the_plain_one_does():
+    """The same call, computed here: its scale, and its mask by lengths."""
+    *arrays, ids = make_rows(5, 96)
+    ids = np.minimum(ids, 1)  # of one sequence a row
+    (out, *gradients), (expected, *others) = (
+        compute(function, (*arrays, ids))
+        for function in (partial(attention.cudnn, implementation="xla"), plain)
+    )
+    assert_close([out, *gradients], [expected, *others], 1e-5)
+    assert (ids.sum(1) == 0).any()
+
+
+def test_cudnn_is_what_a_gpu_runs(monkeypatch):
+    """Forward and backward, as the program for one says: no GPU is here to run it."""
+    library = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
+    monkeypatch.setattr(library, "check_cudnn_version", lambda: 91200)
+    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: GPU)
+    x = jax.ShapeDtypeStruct((4, 100, 2, 64), jnp.bfloat16)
+
+    def total(q, k, v, ids):
+        return attend("auto", ids)(q, k, v, None, None).astype(jnp.float32).sum()
+
+    program = jax.jit(jax.grad(total, argnums=(0, 1, 2)))
+    traced = program.trace(x, x, x, jax.ShapeDtypeStruct((4, 100), jnp.int32))
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert re.findall(r"custom_call @(__cudnn\S+?)\(", text) == [
+        "__cudnn$fmhaSoftmax",
+        "__cudnn$fmhaSoftmaxBackward",
+    ]
+    assert text.count(r"mask_type\22: \22PADDING\22") == 2
 
 
 # --- What is asked for, and what is chosen --------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "expected"),
-    [
-        ("splash", dict(platform="cpu"), "cannot do cpu devices, only TPUs"),
-        ("splash", dict(length=100), "cannot do phases.main.length=100, only multiples of 128"),
-        ("splash", dict(dropout=0.1), "cannot do model.attention_dropout=0.1, only 0"),
-        ("splash", dict(is_biased=True), "cannot do biased scores"),
-    ],
-)
+ABLE = {
+    "splash": Case(*TPU, 512, 64, "bfloat16", 1, 0.0),
+    "cudnn": Case(*GPU, 512, 64, "bfloat16", 1, 0.0),
+}
+REFUSALS = [
+    ("splash", dict(kernel="", device="cpu"), "cpu, only TPUs from v4 on"),
+    ("splash", dict(length=100), "phases.main.length=100, only multiples of 128"),
+    ("splash", dict(dropout=0.1), "model.attention_dropout=0.1, only 0"),
+    ("splash", dict(is_biased=True), "biased scores"),
+    ("cudnn", dict(kernel="splash", device="TPU v4"), "TPU v4, only GPUs of NVIDIA from Ampere on"),
+    ("cudnn", dict(dtype="float32"), "dtype=float32, only bfloat16"),
+    ("cudnn", dict(sequences=3), "phases.main.sequences=3, only 1"),
+    ("cudnn", dict(head_size=66), "model.width/model.heads=66, only multiples of 8 up to 128"),
+    ("cudnn", dict(head_size=136), "model.width/model.heads=136, only multiples of 8 up to 128"),
+    ("cudnn", dict(dropout=0.1), "model.attention_dropout=0.1, only 0"),
+    ("cudnn", dict(is_biased=True), "biased scores"),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "expected"), REFUSALS)
 def test_what_cannot_be_done_is_refused_in_a_line(kind, changes, expected):
-    able = Case("tpu", 128, 0.0)
-    assert attention.choose(kind, able) == kind
+    """And `auto` never asks for it."""
+    able, unable = ABLE[kind], ABLE[kind]._replace(**changes)
+    assert attention.choose(kind, able) == attention.choose("auto", able) == kind
     with pytest.raises(BadInput) as error:
-        attention.choose(kind, able._replace(**changes), "phases.main.")
-    assert str(error.value) == f"config.model.attention={kind}: {expected}"
-    for always in ("auto", "xla"):
-        assert attention.choose(always, able._replace(**changes)) == "xla"
+        attention.choose(kind, unable, "phases.main.")
+    assert str(error.value) == f"config.model.attention={kind}: cannot do {expected}"
+    assert attention.choose("xla", unable) == "xla"
+    if unable.kernel == kind:
+        assert attention.choose("auto", unable) == "xla"
 
 
 def test_all_that_cannot_be_done_is_told_at_once():
     with pytest.raises(BadInput) as error:
-        attention.choose("splash", Case("gpu", 65, 0.5))
+        attention.choose("splash", ABLE["cudnn"]._replace(length=65, dropout=0.5))
     assert str(error.value).count(";") == 2 and "\n" not in str(error.value)
 
 
-def test_dropout_matters_where_there_is_some(monkeypatch):
+def test_what_is_packed_or_in_float32_is_not_refused_to_splash():
+    case = ABLE["splash"]._replace(sequences=5, dtype="float32", head_size=66)
+    assert attention.choose("auto", case) == "splash"
+
+
+def test_auto_takes_a_kernel_where_it_is_the_faster():
+    assert attention.choose("auto", ABLE["splash"]._replace(length=128)) == "xla"
+    assert attention.choose("auto", ABLE["cudnn"]._replace(length=100)) == "cudnn"
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "expected"),
+    [("cuda 12090", "9.0", True), ("cuda 12090", "7.5", False), ("rocm 60300", "gfx90a", False)],
+)
+def test_only_new_gpus_of_nvidia_have_cudnn(version, capability, expected):
+    client = SimpleNamespace(platform_version=version)
+    device = SimpleNamespace(client=client, compute_capability=capability)
+    assert attention.has_cudnn(device) == expected
+
+
+def attend(kind, ids, dropout=0.1, sequences=1):
+    rows = {"sequence_ids": ids, "cls_positions": np.zeros((len(ids), sequences), np.int32)}
+    return attention.make(kind, rows, dropout, remat=True)
+
+
+def test_what_a_program_has_decides(monkeypatch):
     """A model with attention dropout is evaluated by what has none."""
     on_tpu(monkeypatch)
     q, k, v, _, ids = make_rows(2, 128)
-    attend = attention.make("splash", {"sequence_ids": ids}, 0.1, remat=False)
-    np.testing.assert_allclose(attend(q, k, v, None, None)[0], plain(q, k, v, ids)[0], atol=1e-5)
+    function = attend("splash", ids)
+    np.testing.assert_allclose(function(q, k, v, None, None)[0], plain(q, k, v, ids)[0], atol=1e-5)
     with pytest.raises(BadInput, match="attention_dropout=0.1"):
-        attend(q, k, v, None, np.zeros(2, np.uint32))
+        function(q, k, v, None, np.zeros(2, np.uint32))
     with pytest.raises(BadInput, match="biased"):
-        attend(q, k, v, np.zeros((1, HEADS, 128, 128)), None)
+        function(q, k, v, np.zeros((1, HEADS, 128, 128)), None)
+    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: GPU)
+    with pytest.raises(BadInput, match="sequences=3, only 1; dtype=float32"):
+        attend("cudnn", ids, sequences=3)(q, k, v, None, None)
+
+
+@needs_libtpu
+@pytest.mark.parametrize(("name", "expected"), [("v5e:2x2", "splash"), ("v3:2x2", "xla")])
+def test_a_plan_chooses_for_the_slice_and_not_for_this_machine(name, expected):
+    keys = ("phases.main.length=512", "phases.main.sequences=4", "phases.main.predictions=80")
+    settings = small_config("model.positions=512", "model.attention_dropout=0.0", *keys)
+    (phase,) = configs.phases(settings)
+    elsewhere, here = (build.make_mesh(settings, [phase], d) for d in (devices(name), None))
+    assert attention.resolve(settings, phase, elsewhere) == expected
+    assert attention.resolve(settings, phase, here) == "xla"
 
 
 def test_every_phase_is_asked_before_anything_is_compiled(monkeypatch):
@@ -221,7 +314,7 @@ def test_pretrain_refuses_at_the_door(tmp_path, capsys):
     arguments += ["--config.model.attention=splash", f"--config.store={tmp_path / 'store'}"]
     assert main.main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("bert-jax: config.model.attention=splash: cannot do cpu devices")
+    assert line.startswith("bert-jax: config.model.attention=splash: cannot do cpu, only TPUs")
     assert not list(tmp_path.iterdir())
 
 

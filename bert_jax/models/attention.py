@@ -3,8 +3,8 @@
 B batch, L length, M memory length, H heads, K head size.
 
 `xla` is the plain way and can do all; it holds the probabilities of all pairs of tokens. `splash`, a kernel for TPUs,
-holds those of one row and head at a time. None of them lets a token see other tokens than the real ones of its own
-sequence. What tokens of padding see differs from one to the other, and reaches nothing.
+and `cudnn`, one for GPUs, hold those of a block at a time. None lets a token see other tokens than the real ones of its
+own sequence. What tokens of padding see differs from one to the other, and reaches nothing.
 
 The choice belongs to a program, not to what is trained: it follows from the devices that the program is for, the length
 and packing of its rows, and whether it drops probabilities, so that training and evaluation may differ in it.
@@ -24,6 +24,8 @@ from bert_jax import axes
 from bert_jax.errors import BadInput
 from bert_jax.models import layers
 
+DEVICES = {"splash": "TPUs from v4 on", "cudnn": "GPUs of NVIDIA from Ampere on"}
+SHORTEST = {"splash": 512, "cudnn": 1}  # length from which `auto` takes a kernel
 LANES = 128  # of a TPU's vector registers
 LARGEST_BLOCK = 512  # tokens; float32 scores of 512 x 512 are a megabyte of the 16 that a TPU core computes from
 
@@ -31,8 +33,12 @@ LARGEST_BLOCK = 512  # tokens; float32 scores of 512 x 512 are a megabyte of the
 class Case(NamedTuple):
     """What a program asks of attention."""
 
-    platform: str  # of the devices that it is for: cpu, gpu, tpu
+    device: str  # the kind of device that it is for
+    kernel: str  # the one that such devices have: splash, cudnn, or none
     length: int
+    head_size: int
+    dtype: str
+    sequences: int  # packed in a row, at most
     dropout: float  # of probabilities
     is_biased: bool = False  # whether something is added to the scores
 
@@ -43,32 +49,60 @@ def make(kind: str, batch: dict, dropout: float, remat: bool):
     kind: `model.attention`. With `remat` the backward pass of the plain way computes the probabilities again; no other
     keeps them.
     """
-    function = partial(attend, kind=kind, dropout=dropout, remat=remat)
+    sequences = batch["cls_positions"].shape[1]
+    function = partial(attend, kind=kind, sequences=sequences, dropout=dropout, remat=remat)
     return jax.tree_util.Partial(function, batch["sequence_ids"])
 
 
-def attend(sequence_ids, q_BLHK, k_BMHK, v_BMHK, bias, keys, *, kind, dropout: float, remat: bool):
+def attend(
+    sequence_ids,
+    q_BLHK,
+    k_BMHK,
+    v_BMHK,
+    bias,
+    keys,
+    *,
+    kind,
+    sequences,
+    dropout: float,
+    remat: bool,
+):
     """Vectors [B, L, H, K]: values weighted by the softmax, and its dropout, of scores.
 
     sequence_ids int32[B, L]; bias float[B or 1, H, L, M] or None; keys uint32[B], or None where nothing is dropped.
     Queries come scaled. Raises BadInput where the implementation that is asked for cannot do it.
     """
     dropout = 0.0 if keys is None else dropout
-    case = Case(axes.platform(), q_BLHK.shape[1], dropout, bias is not None)
-    if choose(kind, case) == "splash":
-        return axes.by_heads(splash)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
-    core = partial(plain, dropout=dropout)
-    core = jax.checkpoint(core) if remat else core
-    return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys)
+    _, length, _, head_size = q_BLHK.shape
+    shape = length, head_size, q_BLHK.dtype.name, sequences
+    kind = choose(kind, Case(*devices_of(), *shape, dropout, bias is not None))
+    if kind == "xla":
+        core = partial(plain, dropout=dropout)
+        core = jax.checkpoint(core) if remat else core
+        return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys)
+    kernel = {"splash": splash, "cudnn": cudnn}[kind]
+    return axes.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
+
+
+def resolve(config, phase, mesh) -> str:
+    """The implementation by which a phase of a config is trained on a mesh; raises BadInput as `choose`.
+
+    The dtype of the config is resolved.
+    """
+    model = config.model
+    shape = phase.length, model.width // model.heads, config.dtype, phase.sequences
+    case = Case(*devices_of(mesh), *shape, model.attention_dropout)
+    return choose(model.attention, case, f"phases.{phase.name}.")
 
 
 def choose(kind: str, case: Case, phase: str = "") -> str:
     """The implementation of a case: the one that is asked for and able to do it, or for `auto` the fastest that is.
 
-    phase: where its length stands, such as `phases.main.`, for the message.
+    phase: where its length and sequences stand, such as `phases.main.`, for the message.
     """
     if kind == "auto":
-        return "xla"
+        worth = case.kernel and case.length >= SHORTEST[case.kernel]
+        return case.kernel if worth and not list(refusals(case.kernel, case)) else "xla"
     reasons = list(refusals(kind, case, phase))
     if reasons:
         raise BadInput(f"config.model.attention={kind}: cannot do {'; '.join(reasons)}")
@@ -79,20 +113,37 @@ def refusals(kind: str, case: Case, phase: str = "") -> Iterator[str]:
     """What of a case an implementation cannot do."""
     if kind == "xla":
         return
-    if case.platform != "tpu":
-        yield f"{case.platform} devices, only TPUs"
-    if case.length % LANES:
-        yield f"{phase}length={case.length}, only multiples of {LANES}"
+    if case.kernel != kind:
+        yield f"{case.device}, only {DEVICES[kind]}"
     if case.dropout:
         yield f"model.attention_dropout={case.dropout}, only 0"
     if case.is_biased:
         yield "biased scores"
+    if kind == "splash" and case.length % LANES:
+        yield f"{phase}length={case.length}, only multiples of {LANES}"
+    if kind == "cudnn" and case.sequences > 1:
+        yield f"{phase}sequences={case.sequences}, only 1"
+    if kind == "cudnn" and case.dtype not in ("bfloat16", "float16"):
+        yield f"dtype={case.dtype}, only bfloat16"
+    if kind == "cudnn" and (case.head_size % 8 or case.head_size > 128):
+        yield f"model.width/model.heads={case.head_size}, only multiples of 8 up to 128"
 
 
-def resolve(config, phase, platform: str) -> str:
-    """The implementation by which a phase of a config is trained on such devices; raises BadInput as `choose`."""
-    case = Case(platform, phase.length, config.model.attention_dropout)
-    return choose(config.model.attention, case, f"phases.{phase.name}.")
+def devices_of(mesh=None) -> tuple[str, str]:
+    """The kind of the devices of a mesh, or of the one in use, which need not be here, or else of this process; and the
+    kernel that they have."""
+    mesh = mesh.abstract_mesh if mesh else jax.sharding.get_abstract_mesh()
+    device = mesh.abstract_device or jax.local_devices()[0]
+    kind = device.device_kind
+    if device.platform == "tpu":
+        return kind, "" if kind in ("TPU v2", "TPU v3") else "splash"
+    return kind, "cudnn" if device.platform == "gpu" and has_cudnn(jax.local_devices()[0]) else ""
+
+
+def has_cudnn(device) -> bool:
+    """Whether a GPU is one of NVIDIA, from the generation Ampere on."""
+    is_cuda = "cuda" in device.client.platform_version
+    return is_cuda and float(device.compute_capability) >= 8
 
 
 # --- The plain way --------------------------------------------------------------------------------
@@ -139,7 +190,7 @@ def block_sizes(length: int) -> kernels.BlockSizes:
     """Whole rows up to LARGEST_BLOCK: every step of a kernel costs a third of a microsecond, whatever is in it.
 
     With queries, keys and values of a row all there, one backward kernel makes the gradients of all three, and
-    computes the probabilities once.
+    computes the probabilities once. Tokens go along lanes: a head of 64 would fill half of them, in memory, too.
     """
     size = next(size for size in range(LARGEST_BLOCK, 0, -LANES) if length % size == 0)
     return kernels.BlockSizes(
@@ -148,4 +199,27 @@ def block_sizes(length: int) -> kernels.BlockSizes:
         block_q_dkv=size,
         block_kv_dkv=size,
         use_fused_bwd_kernel=True,
+        q_layout=kernels.QKVLayout.SEQ_MINOR,
+        k_layout=kernels.QKVLayout.SEQ_MINOR,
+        v_layout=kernels.QKVLayout.SEQ_MINOR,
+    )
+
+
+# --- GPU ------------------------------------------------------------------------------------------
+
+
+def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation: str = "cudnn"):
+    """By the kernel of cuDNN, for rows of one sequence, whose real tokens are the first.
+
+    A row of padding sees its first token, so that no softmax is over nothing. implementation: of
+    `jax.nn.dot_product_attention`; xla computes the same on any devices.
+    """
+    real = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
+    return jax.nn.dot_product_attention(
+        q_BLHK,
+        k_BMHK,
+        v_BMHK,
+        scale=1.0,
+        key_value_seq_lengths=jnp.maximum(real, 1),
+        implementation=implementation,
     )
