@@ -9,6 +9,7 @@ from bert_jax import build, metrics, topology
 from bert_jax.benchmark import choose_phases, likely_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops, versions
+from bert_jax.models import attention
 from bert_jax.planning import fit
 from bert_jax.planning.compiled import TooLarge, compile_step
 from bert_jax.planning.estimate import estimate, total
@@ -41,6 +42,7 @@ def plan(
             raise BadInput(f"config.phases.{part.name} on {one.name}: {error}; {advice}") from None
         flops = step_flops(config, vocabulary.size, part)
         phases[part.name] = estimate(one, mesh, part, step, flops)
+        phases[part.name]["attention"] = attention.resolve(config, part, mesh)
         phases[part.name]["seconds_planning"] = time.monotonic() - started
     return {
         "topology": one.name,

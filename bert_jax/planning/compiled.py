@@ -13,7 +13,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from bert_jax import build, program
 from bert_jax.errors import BadInput, Unfinished, one_line
-from bert_jax.planning import kept, timeline
+from bert_jax.planning import kept, kernels, timeline
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # "... Used 20.50G of 15.75G hbm ...", and "... temporaries (20.50G) exceeds available HBM (15.75G)."
@@ -75,7 +75,7 @@ def compile_lowered(lowered, mesh) -> Step | TooLarge:
 def circumstances(mesh) -> list[str]:
     """All that decides what becomes of a lowered program, and what is read from it, beside its text."""
     flags = [f"{name}={os.environ.get(name, '')}" for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
-    readers = [Path(module.__file__).read_text() for module in (program, timeline)]
+    readers = [Path(module.__file__).read_text() for module in (program, timeline, kernels)]
     places = [f"{device.coords}" for device in mesh.devices.flat]
     versions = [version(name) for name in ("jax", "jaxlib", "libtpu")]
     return [*flags, *readers, *places, *versions, kind(mesh), str(dict(mesh.shape))]

@@ -16,19 +16,22 @@ def describe(values: dict) -> str:
     lines.append(f"all phases: {between(values, 'hours', ',.1f')} hours{cost}")
     lines.append(
         "bytes held, seconds of computing and what is hidden behind them are the compiler's; seconds of sending are"
-        " arithmetic, bytes by the published bandwidth; in brackets: were all of it hidden, and nothing"
+        " arithmetic, bytes by the published bandwidth, and so are those of attention by splash, its instructions; in"
+        " brackets: were all that is sent hidden, and nothing"
     )
     return "\n".join(lines)
 
 
 def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
     sent = [f"{kind} {count / 1e6:,.1f} MB" for kind, count in phase["sent_per_chip"].items()]
+    kernels = phase["seconds_of_kernels"]
     return [
         f"{name}: fits, {phase['bytes_per_chip'] / 1e9:.2f} of {memory / 1e9:.2f} GB a chip"
         f" ({phase['bytes_of_arguments'] / 1e9:.2f} state and rows, {phase['bytes_of_temporaries'] / 1e9:.2f}"
         " temporaries)",
         f"  computing {phase['seconds_computing']:.4f} s, sending {phase['seconds_sending']:.4f} s"
         f" ({', '.join(sent) or 'nothing'}), of which hidden {phase['seconds_hidden']:.4f} s",
+        *([f"  attention by {phase['attention']}: {kernels:.4f} s of computing"] * bool(kernels)),
         f"  {between(phase, 'seconds_per_step', '.4f')} s a step, {between(phase, 'rows_per_second', ',.0f')} rows/s",
         f"  {between(phase, 'tokens_per_second', ',.0f')} tokens/s of full rows",
         f"  utilization {between(phase, 'utilization', '.3f')}; {between(phase, 'hours', ',.1f')} hours for"

@@ -39,6 +39,7 @@ def estimate(one: topology.Slice, mesh, phase, step: Step, flops: float) -> dict
         "cycles": cycles,
         "sent_per_chip": by_kind,
         "seconds_computing": computing,
+        "seconds_of_kernels": timeline.cycles(step.events, ("kernel",)) / chip.hertz,
         "seconds_sending": sending,
         "seconds_hidden": max(0.0, computing + sending - scheduled),
         "flops_per_step": flops,

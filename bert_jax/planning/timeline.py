@@ -3,7 +3,8 @@
 The text of a TPU's program is its schedule: in the order of its lines a device computes, sends and waits, or starts to
 send, computes other things, and waits for the rest. Events are plain lists, which JSON keeps:
 
-    ["compute", cycles]
+    ["compute", cycles]                            by the compiler
+    ["kernel", cycles]                             by kernels.py
     ["send", [[kind, axes, bytes], ...]]           and wait for it
     ["start", key, [[kind, axes, bytes], ...]]     ["done", key]
     ["loop", trips, events]
@@ -13,10 +14,12 @@ import re
 from collections.abc import Callable, Iterator
 
 from bert_jax import program
+from bert_jax.planning import kernels
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 FUSED = re.compile(r"\bcalls=%?([\w.\-]+)")
 OPERAND = re.compile(r"%?([\w.\-]+)")
+COMPUTING = ("compute", "kernel")
 NAME = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = ")
 
 
@@ -34,6 +37,8 @@ def events(own: list[str], lines: dict, made: dict, mesh) -> Iterator[list]:
     for line in own:
         if found := CYCLES.search(line):
             yield ["compute", int(found[1])]
+        if count := kernels.cycles(line, mesh):
+            yield ["kernel", count]
         if "-done(" in line:
             opcode, operand = re.search(r" ([\w\-]+)-done\((?:[^%]*)%?([\w.\-]+)", line).groups()
             if opcode in program.KINDS:
@@ -104,8 +109,8 @@ def walk(found: list, times: int = 1) -> Iterator[tuple[list, int]]:
             yield event, times
 
 
-def cycles(found: list) -> int:
-    return sum(event[1] * times for event, times in walk(found) if event[0] == "compute")
+def cycles(found: list, kinds: tuple[str, ...] = COMPUTING) -> int:
+    return sum(event[1] * times for event, times in walk(found) if event[0] in kinds)
 
 
 def sent(found: list) -> dict[tuple[str, tuple[str, ...]], int]:
@@ -123,7 +128,7 @@ def seconds(found: list, hertz: float, sending: Callable[[list], float]) -> floa
     now = free = 0.0  # when the device goes on, and when its links are free
     ends = {}
     for event in found:
-        if event[0] == "compute":
+        if event[0] in COMPUTING:
             now += event[1] / hertz
         elif event[0] == "loop":
             now = max(now, free) + event[1] * seconds(event[2], hertz, sending)
