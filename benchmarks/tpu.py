@@ -1,0 +1,149 @@
+"""The step on slices of TPU v5e by the compiler's own cycles, beside what was aimed at; no TPU is needed, libtpu is.
+
+    python benchmarks/tpu.py [--only NAME ...] [--config.KEY=VALUE ...]
+
+Each case is compiled as `bert-jax plan` does it, which takes minutes, and kept as plan keeps it, so that a second run
+takes seconds. Utilization is that of the matrix units: useful FLOPs by the published peak, by the compiler's cycles
+alone; then with what is sent, as it is scheduled, and were nothing of it hidden. Prints a Markdown row for each case.
+"""
+
+import argparse
+import os
+import sys
+from typing import NamedTuple
+
+os.environ["JAX_PLATFORMS"] = (
+    "cpu"  # before JAX is imported: libtpu is here to compile, and has no devices
+)
+
+from bert_jax import benchmark, build, config, facts, plan, topology  # noqa: E402
+from bert_jax.errors import BadInput  # noqa: E402
+from bert_jax.planning.compiled import TooLarge, compile_step  # noqa: E402
+from bert_jax.planning.estimate import LEAST, MOST, estimate  # noqa: E402
+
+
+class Case(NamedTuple):
+    what: str
+    config: str
+    phase: str
+    slice: str
+    rows: int  # a chip
+    keys: tuple[str, ...] = ()
+    target: str = "-"
+    others: str = ""
+
+
+UNDROPPED = "model.attention_dropout=0.0"
+PACKED = ("phases.long.sequences=8", "phases.long.predictions=80")
+
+
+def undropped(rows: int, others: str = "") -> Case:
+    what = "BERT-base, length 128, without attention dropout"
+    return Case(what, "bert_base", "short", "v5e:2x2", rows, (UNDROPPED,), "0.54", others)
+
+
+def packed(what: str, *keys: str) -> Case:
+    others = "decoders on TPU v3 and v4: 0.35 to 0.57"
+    what = f"BERT-large, length 512, packed, {what}"
+    return Case(what, "bert_large", "long", "v5e:2x2", 64, PACKED + keys, "0.55", others)
+
+
+def large(slice_: str) -> Case:
+    return Case("BERT-large, length 128", "bert_large", "short", slice_, 32)
+
+
+CASES = {
+    "base": Case(
+        "BERT-base, length 128, dropout as published",
+        "bert_base",
+        "short",
+        "v5e:2x2",
+        64,
+        target="0.48",
+        others="plain Linen, scanned 0.28; unrolled 0.40",
+    ),
+    "base-undropped-32": undropped(32),
+    "base-undropped-64": undropped(64, "unrolled 0.45"),
+    "base-undropped-128": undropped(128),
+    "base-undropped-256": undropped(256, "0.34"),
+    "large-packed-8": packed("8 rows at once", "train.rows_per_chip=8"),
+    "large-packed-16": packed(
+        "16 rows at once, attention computed again",
+        "train.rows_per_chip=16",
+        "train.remat=attention",
+    ),
+    "large-4": large("v5e:2x2"),
+    "large-256": large("v5e:16x16"),
+}
+GROWTH = "large-4", "large-256"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
+    parser.epilog = f"names: {', '.join(CASES)}; of {' and '.join(GROWTH)} the growth, too"
+    options, overrides = parser.parse_known_args(arguments)
+    found = {}
+    try:
+        for name in options.only:
+            found[name] = measure(CASES[name], overrides)
+            print(row(CASES[name], found[name]), flush=True)
+    except BadInput as error:
+        print(f"tpu.py: {error}", file=sys.stderr)
+        return 2
+    if all(isinstance(found.get(name), dict) for name in GROWTH):
+        print(growth(*(found[name] for name in GROWTH)))
+    return 0
+
+
+def measure(case: Case, overrides: list[str]) -> dict | TooLarge:
+    """What `plan` says of the phase, but without a search for what fits; a step that does not."""
+    unknown = [key for key in overrides if not key.startswith("--config.")]
+    if unknown:
+        raise BadInput(f"{unknown[0]}: unknown; see --help")
+    one = topology.find(case.slice)
+    rows = f"phases.{case.phase}.batch={case.rows * one.chips}"
+    keys = [*case.keys, rows, *(key.removeprefix("--config.") for key in overrides)]
+    settings = plan.for_tpu(config.load(case.config, keys))
+    (phase,) = benchmark.choose_phases(settings, case.phase)
+    mesh = build.make_mesh(settings, [phase], topology.devices(one))
+    vocabulary = benchmark.likely_vocabulary(settings, tell)
+    design = build.design(settings, mesh, vocabulary)
+    try:
+        step = compile_step(settings, design, phase, tell)
+    except TooLarge as error:
+        return error
+    flops = facts.step_flops(settings, vocabulary.size, phase)
+    values = estimate(one, mesh, phase, step, flops)
+    peak = one.chips * one.chip.flops
+    return values | {"by_cycles": flops / values["seconds_computing"] / peak}
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def row(case: Case, values: dict | TooLarge) -> str:
+    what = f"{case.slice}, {case.what}, {case.rows} rows a chip"
+    if isinstance(values, TooLarge):
+        return f"| {what} | {case.target} | does not fit: {values} | {case.others} |"
+    return (
+        f"| {what} | {case.target} | **{values['by_cycles']:.3f}** by cycles"
+        f" ({values['seconds_computing']:.4f} s); as scheduled {values['utilization']:.3f}, nothing hidden"
+        f" {values[f'utilization{MOST}']:.3f}; {values['bytes_per_chip'] / topology.GIB:.1f} GiB | {case.others} |"
+    )
+
+
+def growth(few: dict, many: dict) -> str:
+    """Of seconds a step with all that is sent hidden, as it is scheduled, and with nothing hidden."""
+    parts = []
+    for end, name in ((LEAST, "all hidden"), ("", "as scheduled"), (MOST, "nothing hidden")):
+        a, b = (values[f"seconds_per_step{end}"] for values in (few, many))
+        parts.append(f"{name} {a:.4f} -> {b:.4f} s (**{100 * (b / a - 1):+.1f} %**)")
+    what = f"{CASES[GROWTH[0]].what}, {CASES[GROWTH[0]].rows} rows a chip, seconds a step"
+    targets = "5 % or less all hidden, 25 % nothing hidden"
+    return f"| v5e, 4 -> 256 chips, {what} | {targets} | {'; '.join(parts)} | |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
