@@ -3,7 +3,7 @@
 python benchmarks/packing.py --store DIR [--length 512] [--sequences 8] [--layers 2] [--width 128] [--rows 8]
 
 Everything is measured in turns in one process, padded and packed; the ratios are medians over the turns, because a
-machine that is slow for a while is slow for both. Prints one JSON line.
+machine that is slow for a while is slow for both. Prints one JSON line, and a Markdown row.
 """
 
 import argparse
@@ -49,6 +49,16 @@ def main():
         for kind in KINDS:
             rows[kind][name] = statistics.median(turns[kind])
     print(json.dumps(vars(options) | rows))
+    print(describe(options, rows))
+
+
+def describe(options, rows: dict) -> str:
+    ratios, fill = rows["ratios"], [rows[kind]["fill"] for kind in KINDS]
+    return (
+        f"| packed against padded, length {options.length}, real tokens a second | 1.3 x, and the fill's ratio"
+        f" | **x {ratios['train_tokens_per_second']:.2f}** (fill {fill[0]:.3f} -> {fill[1]:.3f}: {ratios['fill']:.3f};"
+        f" the stream, a CPU second: x {ratios['stream_tokens_per_cpu_second']:.2f}) | |"
+    )
 
 
 def settings(options, sequences: int) -> list[str]:

@@ -11,13 +11,18 @@ import importlib
 import itertools
 import lzma
 import random
+import sys
 import time
 
 from bert_jax.data.sources.sentences import split_sentences
 
 
 def other_splitter(name: str, language: str):
-    library = importlib.import_module(name)
+    try:
+        library = importlib.import_module(name)
+    except ModuleNotFoundError:
+        print(f"sentences.py: {name}: not installed; pip install {name}", file=sys.stderr)
+        sys.exit(2)
     if name == "blingfire":
         return lambda line: library.text_to_sentences(line).split("\n")
     if name == "pysbd":

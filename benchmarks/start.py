@@ -3,11 +3,10 @@
 python benchmarks/start.py [--processes 2] [--config demo] [--turns 3] [--config.KEY=VALUE ...]
 
 Starts the processes on this machine, one device each, and ends them after the first line of metrics.jsonl. The first
-turn, which compiles, is not counted. The store is prepared before. Prints one JSON line: seconds of every turn.
+turn, which compiles, is not counted. The store is prepared before. Prints a Markdown row: seconds of every turn.
 """
 
 import argparse
-import json
 import os
 import socket
 import subprocess
@@ -30,7 +29,10 @@ def main():
             first_step([*command, "--workdir", f"{place}/run{turn}"], options.processes)
             for turn in range(options.turns + 1)
         ]
-    print(json.dumps({"processes": options.processes, "seconds": seconds[1:]}))
+    print(
+        f"| start of {options.config} in {options.processes} processes to its first reported step, warm cache, its"
+        f" store prepared | 30 s | {', '.join(f'{turn:.1f}' for turn in seconds[1:])} s | |"
+    )
 
 
 def first_step(command: list[str], processes: int) -> float:

@@ -166,17 +166,19 @@ def ours(settings) -> Side:
     mesh = build.make_mesh(settings, [phase], jax.devices()[:1])
     special = {name: id for id, name in enumerate(SPECIAL)}
     vocabulary = Vocabulary(settings.tokenizer.size, **special)
-    trainer, _ = benchmark.compile_phase(settings, "short", mesh, vocabulary)
-    state = trainer.initialize()
+    design = build.design(settings, mesh, vocabulary)
+    with jax.set_mesh(mesh):
+        train = build.compile_train(settings, design, phase)
+    state = jax.jit(design.initialize, out_shardings=design.places)()
     places = np.arange(phase.batch)
     arrays = sharding.to_devices(mesh, rows_of(settings), places, phase.batch)
 
     def step() -> float:
         nonlocal state
-        state, values, _ = jax.block_until_ready(trainer.train["short"](state, arrays))
+        state, values, _ = jax.block_until_ready(train(state, arrays))
         return float(values["loss"][0])
 
-    count = metrics.count(trainer.shapes.params, vocabulary.size)
+    count = metrics.count(design.shapes.params, vocabulary.size)
     return Side(step, count, cores(), f"jax {version('jax')}")
 
 

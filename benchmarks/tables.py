@@ -1,0 +1,308 @@
+"""Makes the tables of benchmarks/README.md again, each by its name, beside what was aimed at.
+
+    python benchmarks/tables.py                  # the names, what each needs, and about how long it takes
+    python benchmarks/tables.py NAME ... [--data DIR] [--dry-run]
+
+Each is a list of commands, printed before it is run, in the root of the repository, by the Python that runs this.
+The first that fails ends it, with its exit code. Where a table needs files that are not there, nothing is run: one
+line, exit code 2. Before a table stand the commit, the date and the machine: a quiet one, or the numbers say less.
+"""
+
+import argparse
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Table(NamedTuple):
+    about: str
+    target: str  # of every row, by semicolons; - where the rows tell, or there is none
+    minutes: float  # on two cores, about, without installing
+    commands: tuple[str, ...]  # {data}: --data; {scratch}: a directory that is deleted afterwards
+
+
+ENGLISH = "{data}/enwiki/enwiki-2014-part0.txt.xz"
+SIMPLE = "{data}/simplewiki/simplewiki-2017.txt.xz"
+CHINESE = "{data}/zhwiki/zhwiki-part0.txt.xz"
+VOCABULARY = "{data}/vocab/bert_base_uncased_vocab.txt"
+SIMPLE_STORE = (
+    "bert-jax prepare --config bert_base --config.store=stores/simplewiki --config.tokenizer.size=16384"
+    f" --config.corpus.source={SIMPLE} --config.corpus.format=wiki"
+)
+PYTEST = "python -m pytest -rP"
+
+
+def demo_on(name: str, source: str, *keys: str) -> tuple[str, ...]:
+    keys = f"corpus.source={source}", "corpus.format=wiki", f"store=stores/{name}", *keys
+    keys = " ".join(f"--config.{key}" for key in keys)
+    return (
+        f"bert-jax prepare --config demo {keys}",
+        f"bert-jax pretrain --config demo --workdir runs/{name} {keys}",
+        f"bert-jax evaluate --workdir runs/{name}",
+    )
+
+
+TABLES = {
+    "demo": Table(
+        "the demo in a fresh clone: seconds, held-out loss at [MASK] under the unigram entropy",
+        "6 minutes without the installation; 2.0 nats in 5 minutes of training",
+        7,
+        ("bash launch/local.sh",),
+    ),
+    "demo-simplewiki": Table(
+        "the demo on Simple Wikipedia",
+        "0.4 nats under the entropy in 10 minutes",
+        10,
+        demo_on("demo_simplewiki", SIMPLE, "phases.main.steps=4500"),
+    ),
+    "demo-unigram": Table(
+        "the demo on Simple Wikipedia, SentencePiece unigram vocabulary",
+        "0.4 nats under the entropy in 10 minutes",
+        10,
+        demo_on("demo_unigram", SIMPLE, "tokenizer.kind=unigram", "tokenizer.sample=20"),
+    ),
+    "demo-zhwiki": Table(
+        "the demo on Chinese Wikipedia, published vocabulary",
+        "0.4 nats under the entropy in 10 minutes",
+        15,
+        demo_on(
+            "demo_zhwiki",
+            CHINESE,
+            "phases.main.steps=4500",
+            "tokenizer.path={data}/vocab/bert_base_chinese_vocab.txt",
+        ),
+    ),
+    "prepare": Table(
+        "prepare, 63 MB of text to a store: WordPiece, then SentencePiece",
+        "5 MB/s; 15 MB/s",
+        1,
+        (
+            f"bash benchmarks/prepare.sh {VOCABULARY} {ENGLISH}",
+            f"bash benchmarks/prepare.sh {{data}}/vocab/albert_spiece_30k.model {ENGLISH}",
+        ),
+    ),
+    "verify": Table(
+        "verify of a store; damages named",
+        "-; 50 of 50",
+        2,
+        (
+            SIMPLE_STORE,
+            "bash -c 'time bert-jax verify --store stores/simplewiki'",
+            f"{PYTEST} tests/test_verify.py",
+        ),
+    ),
+    "sentences": Table(
+        "sentence rules beside those of sentencex, which has to be installed: MB/s, and where they differ",
+        "-",
+        1,
+        (
+            f"python benchmarks/sentences.py {ENGLISH} --other sentencex",
+            f"python benchmarks/sentences.py {CHINESE} --other sentencex --language zh",
+        ),
+    ),
+    "near": Table("near duplicates found", "-", 1, (f"{PYTEST} tests/test_near.py",)),
+    "stream": Table(
+        "stream, 100 million random tokens: first batch, tokens a second, memory, the same batch by another way",
+        "-; 10 million; -; equal",
+        3,
+        ("python benchmarks/stream.py",),
+    ),
+    "stream-large": Table(
+        "the same of 4 and 7 billion tokens, 14 GB",
+        "2 minutes, cached 10 s; 10 million; 4 GB; equal",
+        40,
+        (
+            "python benchmarks/stream.py --tokens 4e9",
+            "python benchmarks/stream.py --tokens 7e9",
+        ),
+    ),
+    "statistics": Table(
+        "masks and pairs over a million rows",
+        "shares within 0.2 %, chi-square not rejected",
+        3,
+        (f"{PYTEST} tests/test_statistics.py",),
+    ),
+    "step": Table(
+        "step on the CPU, tokens a second, in turns with PyTorch (extra `parity`)",
+        "-",
+        5,
+        ("python benchmarks/step.py",),
+    ),
+    "tpu": Table(
+        "step on TPU v5e by the compiler's cycles (extra `plan`)",
+        "-",
+        60,
+        ("python benchmarks/tpu.py",),
+    ),
+    "parity": Table(
+        "against transformers on PyTorch: largest differences",
+        "2e-5; losses 1e-6, gradients 1e-4; after 10 steps 1e-6; losses of 200 steps 1e-3; ids equal",
+        3,
+        ("bash launch/test.sh --parity tests/test_golden.py tests/test_parity.py -rP",),
+    ),
+    "exports": Table(
+        "export, then import, and the other way round, in both formats",
+        "bitwise",
+        2,
+        (f"{PYTEST} tests/test_export.py tests/test_google.py tests/test_import_model.py",),
+    ),
+    "finetune": Table(
+        "the demo, exported and fine-tuned in transformers on SST-2 (extra `parity`)",
+        "-",
+        12,
+        (
+            "bash launch/local.sh",
+            "bert-jax export --workdir runs/demo --output {scratch}/exported",
+            "tar -xJf {data}/glue.tar.xz -C {scratch}",
+            "python benchmarks/finetune_transformers.py --model {scratch}/exported"
+            " --train {scratch}/glue/SST-2/train.tsv --dev {scratch}/glue/SST-2/dev.tsv",
+        ),
+    ),
+    "mesh": Table(
+        "the same numbers on any mesh, any number of processes and micro-batches",
+        "1e-5 relative",
+        10,
+        (
+            f"{PYTEST} tests/test_parallel.py tests/test_processes.py tests/test_micro_batches.py"
+            " tests/test_remat.py",
+        ),
+    ),
+    "packing": Table(
+        "packed against padded, Simple Wikipedia, real tokens a second, at 512 and 128",
+        "1.3 x, and the fill's ratio",
+        6,
+        (
+            SIMPLE_STORE,
+            "python benchmarks/packing.py --store stores/simplewiki",
+            "python benchmarks/packing.py --store stores/simplewiki --length 128 --sequences 4",
+        ),
+    ),
+    "start": Table(
+        "start of a 2-process run to its first reported step, then of one process",
+        "30 s",
+        3,
+        (
+            "bert-jax prepare --config demo",
+            "python benchmarks/start.py",
+            "python benchmarks/start.py --processes 1",
+        ),
+    ),
+    "scaling": Table(
+        "docs/scaling.md: what a device holds, sends and computes (extra `plan`)",
+        "bytes and cycles do not grow with devices",
+        15,
+        (
+            "python benchmarks/scaling.py",
+            f"{PYTEST} tests/test_large.py tests/test_topologies.py",
+        ),
+    ),
+    "randomness": Table(
+        "docs/scaling.md: dropout on 4, 64 and 256 devices (extra `plan`)",
+        "cycles do not grow with devices",
+        3,
+        ("python benchmarks/randomness.py", f"{PYTEST} tests/test_randomness.py"),
+    ),
+    "faults": Table(
+        "docs/faults.md, which it writes: faults injected from outside",
+        "all tries",
+        40,
+        ("bash launch/faults.sh",),
+    ),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of tables; none lists them")
+    beside = os.path.relpath(ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=beside, help="default: %(default)s")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands alone")
+    options = parser.parse_args(arguments)
+    data = options.data.resolve()
+    problems = [problem for name in options.names for problem in missing(name, data)]
+    if problems:
+        print(f"tables.py: {problems[0]}", file=sys.stderr)
+        return 2
+    for name in options.names:
+        print(f"\n### {name}: {TABLES[name].about}\n\nTarget: {TABLES[name].target}.")
+        if code := make(TABLES[name], data, options.dry_run):
+            print(f"tables.py: {name}: exit code {code}", file=sys.stderr)
+            return code
+    if not options.names:
+        print("\n".join(map(describe, TABLES)))
+    return 0
+
+
+def describe(name: str) -> str:
+    files = ", ".join(needs(TABLES[name]))
+    wants = f"; needs {files} in --data" if files else ""
+    return f"{name:16}{TABLES[name].about} (about {TABLES[name].minutes:g} min{wants})"
+
+
+def needs(table: Table) -> list[str]:
+    """Files of --data."""
+    found = re.findall(r"\{data\}/(\S+)", " ".join(table.commands))
+    return list(dict.fromkeys(found))
+
+
+def missing(name: str, data: Path) -> list[str]:
+    """What keeps a table from being made, a line each."""
+    if name not in TABLES:
+        return [f"{name}: no such table; one of {', '.join(TABLES)}"]
+    files = [file for file in needs(TABLES[name]) if not (data / file).exists()]
+    return [f"{name}: {data / file} is not there; --data names the directory" for file in files]
+
+
+def make(table: Table, data: Path, is_dry: bool) -> int:
+    """Runs the commands of a table; the exit code of the first that fails, or 0."""
+    if not is_dry:
+        print(circumstances(), flush=True)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        places = dict(data=shlex.quote(str(data)), scratch=scratch)
+        for text in table.commands:
+            command = text.format(**places)
+            print(f"\n+ {command}\n", flush=True)
+            if is_dry:
+                continue
+            code = subprocess.run(shlex.split(command), cwd=ROOT, env=environment()).returncode
+            if code:
+                return code
+    if not is_dry:
+        print(f"\nIn {time.monotonic() - began:.0f} s, with what was there already.", flush=True)
+    return 0
+
+
+def environment() -> dict[str, str]:
+    """Where `python` and `bert-jax` are those of this Python."""
+    here = Path(sys.executable).parent
+    return os.environ | {"PATH": f"{here}{os.pathsep}{os.environ['PATH']}"}
+
+
+def circumstances() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    processors = Path("/proc/cpuinfo")
+    text = processors.read_text() if processors.is_file() else ""
+    processor = re.search(r"model name\s*: (.*)", text)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return (
+        f"Commit {commit or 'unknown'}, {date.today()}, {os.cpu_count()} cores of"
+        f" {processor[1] if processor else platform.processor()}, {memory:.0f} GB, load"
+        f" {os.getloadavg()[0]:.1f}; Python {platform.python_version()}, jax {version('jax')}."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
