@@ -19,7 +19,7 @@ os.environ["JAX_PLATFORMS"] = (
 from bert_jax import benchmark, build, config, facts, plan, topology  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.planning.compiled import TooLarge, compile_step  # noqa: E402
-from bert_jax.planning.estimate import LEAST, MOST, estimate  # noqa: E402
+from bert_jax.planning.estimate import LEAST, MOST, estimate, parts  # noqa: E402
 
 
 class Case(NamedTuple):
@@ -114,7 +114,7 @@ def measure(case: Case, overrides: list[str]) -> dict | TooLarge:
     except TooLarge as error:
         return error
     flops = facts.step_flops(settings, vocabulary.size, phase)
-    values = estimate(one, mesh, phase, step, flops)
+    values = estimate(one, mesh, phase, parts(one, mesh, step), flops)
     peak = one.chips * one.chip.flops
     return values | {"by_cycles": flops / values["seconds_computing"] / peak}
 

@@ -131,8 +131,19 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     timed = "--steps", dict(type=positive, default=10, help="timed steps; default: %(default)s")
-    topology = "--topology", needed | dict(metavar="NAME", help="as v5e:4x4, or v5litepod-16")
-    price = "--price", dict(type=amount, help="of a chip for an hour")
+    topology = (
+        "--topology",
+        needed
+        | dict(metavar="NAME", help="as v5e:4x4, or v5litepod-16; v5e, all: ranked, extrapolated"),
+    )
+    price = (
+        "--price",
+        dict(type=prices, default={}, help="of a chip for an hour; also as v5e=1.2,v6e=2.7"),
+    )
+    search = (
+        "--search",
+        dict(action="store_true", help="try mesh shapes, micro-batches and remat, extrapolated"),
+    )
     model = (
         "--model",
         needed | dict(type=Path, help="directory of a run, or of another program's model"),
@@ -162,7 +173,7 @@ def parser() -> argparse.ArgumentParser:
     add(config_command, config, as_json)
     add(inspect_command, config, step, rows, steps, save, as_json)
     add(benchmark_command, config, of_phase, batches, timed, as_json)
-    add(plan_command, config, topology, price, of_phase, as_json)
+    add(plan_command, config, topology, price, of_phase, search, as_json)
     add(status_command, run, as_json)
     add(evaluate_command, measured, models, on_text, as_json)
     add(verify_command, store, of_run_files, as_json)
@@ -224,14 +235,20 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def amount(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number from 0")
-    return value
+def prices(text: str) -> dict[str, float]:
+    """{kind of chip, or "" for all: price} of 1.2 or of v5e=1.2,v6e=2.7."""
+    found = {}
+    for part in text.split(","):
+        kind, _, number = part.rpartition("=")
+        try:
+            found[kind] = float(number)
+        except ValueError:
+            found[kind] = math.nan
+        if not 0 <= found[kind] < math.inf:
+            raise argparse.ArgumentTypeError(
+                f"{text}: expected a number from 0, or v5e=1.2,v6e=2.7"
+            )
+    return found
 
 
 def interval(text: str) -> tuple[int, int]:
@@ -336,9 +353,17 @@ def plan_command(options, overrides) -> int:
     # Before anything imports JAX: libtpu is here to compile, and has no devices.
     os.environ["JAX_PLATFORMS"] = "cpu"
     config = load(options, overrides)
-    from bert_jax import plan
+    from bert_jax import plan, topology
     from bert_jax.planning import describe
 
+    if options.topology in (plan.ALL, *topology.CHIPS):
+        if options.search:
+            raise BadInput(f"--search: is of one slice, not of --topology {options.topology}")
+        values = plan.plan_all(config, options.topology, options.price, options.phase, tell)
+        return show(options, values, describe.describe_all(values))
+    if options.search:
+        values = plan.plan_search(config, options.topology, options.phase, tell)
+        return show(options, values, describe.describe_search(values))
     values = plan.plan(config, options.topology, options.price, options.phase, tell)
     return show(options, values, describe.describe(values))
 

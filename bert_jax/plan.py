@@ -10,27 +10,29 @@ from bert_jax.benchmark import choose_phases, likely_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops, versions
 from bert_jax.models import attention
-from bert_jax.planning import fit
+from bert_jax.planning import fit, rank, search
+from bert_jax.planning.changes import options
 from bert_jax.planning.compiled import TooLarge, compile_step
-from bert_jax.planning.estimate import estimate, total
+from bert_jax.planning.estimate import estimate, parts, total
+
+ALL = "all"  # kinds of chips
 
 
 def plan(
     config: ConfigDict,
     name: str,
-    price: float | None = None,
+    prices: dict[str, float],
     phase: str | None = None,
     tell: Callable[[str], None] = print,
 ) -> dict:
     """What DESIGN promises of `plan --json`: of every phase, or of one, on the slice of this name.
 
-    price: of a chip for an hour. Raises BadInput, what is known before compiling before that.
+    prices: of a chip for an hour, by the kind of chip; of all others under "". Raises BadInput, what is known before
+    compiling before that.
     """
     one = topology.find(name)
-    config = for_tpu(config)
-    chosen = choose_phases(config, phase)
+    config, chosen, vocabulary = prepare(config, phase, tell)
     mesh = build.make_mesh(config, chosen, topology.devices(one))
-    vocabulary = likely_vocabulary(config, tell)
     design = build.design(config, mesh, vocabulary)
     phases = {}
     for part in chosen:
@@ -41,9 +43,11 @@ def plan(
             advice = advise(config, one, part, vocabulary, error, tell)
             raise BadInput(f"config.phases.{part.name} on {one.name}: {error}; {advice}") from None
         flops = step_flops(config, vocabulary.size, part)
-        phases[part.name] = estimate(one, mesh, part, step, flops)
-        phases[part.name]["attention"] = attention.resolve(config, part, mesh)
-        phases[part.name]["seconds_planning"] = time.monotonic() - started
+        phases[part.name] = {
+            **estimate(one, mesh, part, parts(one, mesh, step), flops),
+            "attention": attention.resolve(config, part, mesh),
+            "seconds_planning": time.monotonic() - started,
+        }
     return {
         "topology": one.name,
         "accelerator_type": one.accelerator_type,
@@ -55,11 +59,37 @@ def plan(
         "memory_per_chip": one.chip.memory,
         "phases": phases,
         "versions": versions(),
-        **total(one, list(phases.values()), price),
+        **total(one, list(phases.values()), prices.get(one.kind, prices.get(""))),
     }
 
 
-def advise(config, one: topology.Slice, phase, vocabulary, failed, tell) -> str:
+def plan_all(config, name: str, prices: dict[str, float], phase: str | None, tell) -> dict:
+    """The slices of every kind of chip, or of the one of this name, ranked; see rank.py."""
+    kinds = list(topology.CHIPS) if name == ALL else [name]
+    config, chosen, vocabulary = prepare(config, phase, tell)
+    return rank.rank(config, kinds, chosen, vocabulary, prices, tell)
+
+
+def plan_search(config, name: str, phase: str | None, tell) -> dict:
+    """Ways to train on a slice, the fastest first; see search.py."""
+    one = topology.find(name)
+    config, chosen, vocabulary = prepare(config, phase, tell)
+    devices = topology.devices(one)
+    tables = {
+        part.name: search.search(config, one, devices, part, vocabulary, tell) for part in chosen
+    }
+    return {"topology": one.name, "memory_per_chip": one.chip.memory, "phases": tables}
+
+
+def prepare(config: ConfigDict, phase: str | None, tell) -> tuple:
+    """(the config as a TPU would resolve it, its phases or the one, its likely vocabulary)."""
+    config = config.copy_and_resolve_references()
+    if config.dtype == "auto":
+        config.dtype = "bfloat16"
+    return config, choose_phases(config, phase), likely_vocabulary(config, tell)
+
+
+def advise(config, one: topology.Slice, phase, vocabulary, failed: TooLarge, tell) -> str:
     """What makes a step fit that does not, and what it is like then."""
     found = fit.find(config, topology.devices(one), phase, vocabulary, failed, tell)
     if found is None:
@@ -67,16 +97,8 @@ def advise(config, one: topology.Slice, phase, vocabulary, failed, tell) -> str:
             "nothing that was tried makes it fit: rows_per_chip=1, remat=full, fsdp over all chips"
         )
     flops = step_flops(config, vocabulary.size, phase)
-    values = estimate(one, found.mesh, phase, found.step, flops)
+    values = estimate(one, found.mesh, phase, parts(one, found.mesh, found.step), flops)
     return (
-        f"{fit.describe(found.changes)} fits: {values['bytes_per_chip'] / topology.GIB:.2f} GiB a chip,"
+        f"{options(found.changes)} fits: {values['bytes_per_chip'] / topology.GIB:.2f} GiB a chip,"
         f" {values['seconds_per_step']:.3g} s a step"
     )
-
-
-def for_tpu(config: ConfigDict) -> ConfigDict:
-    """The config as a TPU would resolve it."""
-    config = config.copy_and_resolve_references()
-    if config.dtype == "auto":
-        config.dtype = "bfloat16"
-    return config

@@ -88,7 +88,7 @@ def find(name: str) -> Slice:
     if kind:
         raise BadInput(f"--topology {name}: {kind} comes as {' '.join(CHIPS[kind].shapes)}")
     kinds = "; ".join(f"{kind}: {' '.join(chip.shapes)}" for kind, chip in CHIPS.items())
-    raise BadInput(f"--topology {name}: expected v5e:4x4 or v5litepod-16, of {kinds}")
+    raise BadInput(f"--topology {name}: expected all, v5e, v5e:4x4 or v5litepod-16, of {kinds}")
 
 
 def devices(one: Slice) -> list:

@@ -48,6 +48,11 @@ CHIP = topology.CHIPS["v5e"]
 MEMORY = program.Memory(arguments=10, outputs=9, shared=8, temporaries=7, code=6)
 
 
+def numbers(one, mesh, phase, events):
+    found = estimate.parts(one, mesh, compiled.Step(MEMORY, events))
+    return estimate.estimate(one, mesh, phase, found, flops=1e12)
+
+
 @needs_libtpu
 def test_the_arithmetic():
     """A step that computes for 3 ms and sends for 1 ms along one line, hidden, and for 2 ms along two."""
@@ -57,13 +62,15 @@ def test_the_arithmetic():
     assert topology.bandwidth(one, mesh, ("data", "fsdp")) == 2 * CHIP.link
     events = [
         ["start", "a", [["all-gather", ["fsdp"], round(0.001 * CHIP.link)]]],
-        ["compute", round(0.003 * CHIP.hertz)],
+        ["compute", round(0.002 * CHIP.hertz)],
+        ["kernel", round(0.001 * CHIP.hertz)],
         ["done", "a"],
         ["send", [["all-reduce", ["data", "fsdp"], round(0.002 * 2 * CHIP.link)]]],
     ]
     phase = plan.choose_phases(small_config(), None)[0]
-    values = estimate.estimate(one, mesh, phase, compiled.Step(MEMORY, events), flops=1e12)
+    values = numbers(one, mesh, phase, events)
     assert values["seconds_computing"] == pytest.approx(0.003)
+    assert values["seconds_of_kernels"] == pytest.approx(0.001)
     assert values["seconds_sending"] == pytest.approx(0.003)
     assert values["seconds_hidden"] == pytest.approx(0.001)
     assert values["seconds_per_step"] == pytest.approx(0.005)
@@ -85,7 +92,7 @@ def test_a_chip_of_two_devices():
     mesh = sharding.make_mesh(small_config().mesh, topology.devices(one))
     events = [["compute", 940], ["send", [["all-reduce", ["data"], 41_000]]]]
     phase = plan.choose_phases(small_config(), None)[0]
-    values = estimate.estimate(one, mesh, phase, compiled.Step(MEMORY, events), flops=1e12)
+    values = numbers(one, mesh, phase, events)
     assert values["bytes_per_chip"] == 2 * 24 and values["sent_per_chip"]["all-reduce"] == 82_000
     assert values["seconds_sending"] == pytest.approx(82_000 / 41e9)
     assert values["seconds_computing"] == pytest.approx(1e-6)
@@ -145,7 +152,7 @@ def test_a_compiler_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
         ({"mesh.data": 3}, "data=3 fsdp=1 tensor=1 does not fit 4 devices"),
         ({"phases.main.batch": 10}, "phases.main.batch=10: does not divide over 4 devices"),
         (["--phase", "long"], "--phase long: the config has main"),
-        (["--price", "free"], "--price: free: expected a number from 0"),
+        (["--price", "free"], "--price: free: expected a number from 0, or v5e=1.2"),
         (["--price", "-1"], "--price: -1: expected a number from 0"),
     ],
 )

@@ -1,25 +1,32 @@
-"""A plan for people; what the compiler estimates and what is arithmetic are told apart."""
+"""Plans for people; what the compiler estimates, what is arithmetic, and what is extrapolated are told apart."""
 
+from bert_jax.planning.changes import options
 from bert_jax.planning.estimate import LEAST, MOST
+
+SOURCES = (
+    "bytes held, seconds of computing and what is hidden behind them are the compiler's; seconds of sending are"
+    " arithmetic, bytes by the published bandwidth, and so are those of attention by splash, its instructions"
+)
+BRACKETS = "; in brackets: were all that is sent hidden, and nothing"
+EXTRAPOLATED = "extrapolated from stacks of 1 and 3 layers; a plan of one slice compiles the whole step, and is nearer"
 
 
 def describe(values: dict) -> str:
-    mesh = " ".join(f"{axis}={size}" for axis, size in values["mesh"].items())
     hosts = f"{values['hosts']} host{'s' if values['hosts'] > 1 else ''}"
     lines = [
-        f"{values['topology']} ({values['accelerator_type']}): {values['chips']} chips, {hosts}, mesh {mesh};"
-        f" {values['parameters']:,} parameters, {values['dtype']}"
+        f"{values['topology']} ({values['accelerator_type']}): {values['chips']} chips, {hosts}, mesh"
+        f" {shape(values['mesh'])}; {values['parameters']:,} parameters, {values['dtype']}"
     ]
     for name, phase in values["phases"].items():
         lines += describe_phase(name, phase, values["memory_per_chip"])
     cost = f", cost {between(values, 'cost', ',.2f')}" if values["cost"] is not None else ""
-    lines.append(f"all phases: {between(values, 'hours', ',.1f')} hours{cost}")
-    lines.append(
-        "bytes held, seconds of computing and what is hidden behind them are the compiler's; seconds of sending are"
-        " arithmetic, bytes by the published bandwidth, and so are those of attention by splash, its instructions; in"
-        " brackets: were all that is sent hidden, and nothing"
+    return "\n".join(
+        [*lines, f"all phases: {between(values, 'hours', ',.1f')} hours{cost}", SOURCES + BRACKETS]
     )
-    return "\n".join(lines)
+
+
+def shape(mesh: dict) -> str:
+    return " ".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
 def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
@@ -42,3 +49,43 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
 def between(values: dict, key: str, form: str) -> str:
     number, *ends = (format(values[f"{key}{end}"], form) for end in ("", LEAST, MOST))
     return number if ends[0] == ends[1] else f"{number} ({ends[0]} to {ends[1]})"
+
+
+def describe_all(values: dict) -> str:
+    lines = ["topology    accelerator     chips     hours  chip-hours        cost  GB a chip"]
+    for one in values["slices"]:
+        cost = "-" if one["cost"] is None else f"{one['cost']:,.0f}"
+        full = "" if one["fits"] else "  does not fit"
+        lines.append(
+            f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6} {one['hours']:>9,.1f}"
+            f" {one['chip_hours']:>11,.0f} {cost:>11}  {one['bytes_per_chip'] / 1e9:.1f} of"
+            f" {one['memory_per_chip'] / 1e9:.1f}{full}"
+        )
+    fitting = [one for one in values["slices"] if one["fits"]]
+    if fitting:
+        fewest = min(fitting, key=lambda one: one["chip_hours"])
+        lines.append(f"fewest chip-hours: {fewest['topology']}")
+    priced = [one for one in fitting if one["cost"] is not None]
+    if priced:
+        lines.append(f"cheapest: {min(priced, key=lambda one: one['cost'])['topology']}")
+    reasons = {}
+    for name, reason in values["left_out"].items():
+        reasons.setdefault(reason, []).append(name)
+    lines += [f"left out: {' '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return "\n".join([*lines, EXTRAPOLATED, SOURCES])
+
+
+def describe_search(values: dict) -> str:
+    lines = []
+    for name, table in values["phases"].items():
+        lines.append(f"{name} on {values['topology']}, s a step, utilization, GB a chip:")
+        lines += [describe_row(row) for row in table]
+    return "\n".join([*lines, EXTRAPOLATED, SOURCES + BRACKETS])
+
+
+def describe_row(row: dict) -> str:
+    if "reason" in row:
+        return f"  {options(row['settings'])}: {row['reason']}"
+    held = f"{row['bytes_per_chip'] / 1e9:5.2f}" + ("" if row["fits"] else ", does not fit")
+    seconds = between(row, "seconds_per_step", ".4f")
+    return f"  {seconds}  {row['utilization']:.3f}  {held}  {options(row['settings'])}"

@@ -1,8 +1,10 @@
-"""Seconds, hours and cost of a compiled step: the compiler's cycles, and arithmetic for what it sends.
+"""Seconds, hours and cost of a compiled step: the compiler's cycles, and arithmetic for what it sends and for kernels.
 
 Collectives carry no cycles: their seconds are the bytes that a chip sends by the published bandwidth of its links. What
 of them is hidden behind computing is read from the schedule; the range around it is from all of them to none.
 """
+
+from typing import NamedTuple
 
 from bert_jax import topology
 from bert_jax.planning import timeline
@@ -13,41 +15,66 @@ HOUR = 3600  # seconds
 LEAST, MOST = "_least", "_most"
 
 
-def estimate(one: topology.Slice, mesh, phase, step: Step, flops: float) -> dict:
-    """The numbers of a phase; a chip of two devices holds and sends twice what one does."""
+class Parts(NamedTuple):
+    """Of a chip in a step: numbers that add up, and grow in a line with layers and rows."""
+
+    bytes: float
+    arguments: float
+    temporaries: float
+    cycles: float
+    kernels: float  # of the cycles
+    hidden: float  # seconds of sending
+    sent: dict[tuple[str, tuple[str, ...]], float]  # bytes by kind and axes
+
+
+def parts(one: topology.Slice, mesh, step: Step) -> Parts:
+    """A chip of two devices holds and sends twice what one does."""
     chip, devices = one.chip, one.chip.devices
 
-    def send(parts: list) -> float:
+    def send(sent: list) -> float:
         return sum(
-            devices * count / topology.bandwidth(one, mesh, tuple(axes)) for _, axes, count in parts
+            devices * count / topology.bandwidth(one, mesh, tuple(axes)) for _, axes, count in sent
         )
 
-    sent = timeline.sent(step.events)
+    cycles, sent = timeline.cycles(step.events), timeline.sent(step.events)
+    alone = cycles / chip.hertz + send([(*key, count) for key, count in sent.items()])
+    return Parts(
+        devices * step.memory.total,
+        devices * step.memory.arguments,
+        devices * step.memory.temporaries,
+        cycles,
+        timeline.cycles(step.events, ("kernel",)),
+        max(0.0, alone - timeline.seconds(step.events, chip.hertz, send)),
+        {key: devices * count for key, count in sent.items()},
+    )
+
+
+def estimate(one: topology.Slice, mesh, phase, found: Parts, flops: float) -> dict:
+    """The numbers of a phase."""
+    computing = found.cycles / one.chip.hertz
+    sending = sum(n / topology.bandwidth(one, mesh, axes) for (_, axes), n in found.sent.items())
+    hidden = min(found.hidden, computing, sending)
     by_kind = {}
-    for (kind, _), count in sent.items():
-        by_kind[kind] = by_kind.get(kind, 0) + devices * count
-    cycles = timeline.cycles(step.events)
-    computing = cycles / chip.hertz
-    sending = send([(*key, count) for key, count in sent.items()])
-    scheduled = timeline.seconds(step.events, chip.hertz, send)
+    for (kind, _), count in found.sent.items():
+        by_kind[kind] = by_kind.get(kind, 0) + round(count)
     values = {
         "steps": phase.last - phase.first,
-        "bytes_per_chip": devices * step.memory.total,
-        "bytes_of_arguments": devices * step.memory.arguments,
-        "bytes_of_temporaries": devices * step.memory.temporaries,
-        "fits": True,
-        "cycles": cycles,
+        "bytes_per_chip": round(found.bytes),
+        "bytes_of_arguments": round(found.arguments),
+        "bytes_of_temporaries": round(found.temporaries),
+        "fits": found.bytes <= one.chip.memory,
+        "cycles": round(found.cycles),
         "sent_per_chip": by_kind,
         "seconds_computing": computing,
-        "seconds_of_kernels": timeline.cycles(step.events, ("kernel",)) / chip.hertz,
+        "seconds_of_kernels": found.kernels / one.chip.hertz,
         "seconds_sending": sending,
-        "seconds_hidden": max(0.0, computing + sending - scheduled),
+        "seconds_hidden": hidden,
         "flops_per_step": flops,
-        **times(one, phase, flops, scheduled),
+        **times(one, phase, flops, computing + sending - hidden),
     }
     for end, seconds in ((LEAST, max(computing, sending)), (MOST, computing + sending)):
-        found = times(one, phase, flops, seconds)
-        values |= {f"{key}{end}": value for key, value in found.items()}
+        numbers = times(one, phase, flops, seconds)
+        values |= {f"{key}{end}": value for key, value in numbers.items()}
     return values
 
 

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import build, sharding
 from bert_jax.errors import BadInput
+from bert_jax.planning.changes import changed, options
 from bert_jax.planning.compiled import Step, TooLarge, compile_step
 
 TRIES = 3  # compiles for the number of rows, a setting of the rest
@@ -53,12 +54,6 @@ def settings(config: ConfigDict, devices: int) -> list[dict[str, object]]:
     return [{}, *({"train.remat": remat} for remat in remats), *meshes, *split]
 
 
-def changed(config: ConfigDict, changes: dict[str, object]) -> ConfigDict:
-    config = config.copy_and_resolve_references()
-    config.update_from_flattened_dict(changes)
-    return config
-
-
 def fewer_rows(config, changes, devices, phase, vocabulary, failed, tell) -> Found | None:
     """With these changes and as many rows at once as fit, a divisor of a chip's rows; None where not one fits."""
     trial = changed(config, changes)
@@ -81,7 +76,7 @@ def fewer_rows(config, changes, devices, phase, vocabulary, failed, tell) -> Fou
         most = min(at_once - 1, max(1, (result.there - held) / a_row))
         at_once = max(n for n in range(1, rows + 1) if rows % n == 0 and n <= most)
         changes = changes | {"train.rows_per_chip": at_once}
-        tell(f"plan: does not fit; trying {describe(changes)}")
+        tell(f"plan: does not fit; trying {options(changes)}")
         result = attempt(changed(config, changes), design, phase, tell)
     return Found(changes, mesh, result) if isinstance(result, Step) else None
 
@@ -91,10 +86,6 @@ def attempt(config, design, phase, tell) -> Step | TooLarge:
         return compile_step(config, design, phase, tell)
     except TooLarge as error:
         return error
-
-
-def describe(changes: dict[str, object]) -> str:
-    return " ".join(f"--config.{key}={value}" for key, value in changes.items())
 
 
 def state_bytes(shapes, places) -> int:

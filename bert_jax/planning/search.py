@@ -1,0 +1,80 @@
+"""Mesh shapes, micro-batches and remat on one slice, by seconds a step: each sketched from short stacks of layers."""
+
+from collections.abc import Callable, Iterator
+
+from ml_collections import ConfigDict
+
+from bert_jax.errors import BadInput
+from bert_jax.facts import step_flops
+from bert_jax.planning.changes import changed
+from bert_jax.planning.estimate import estimate
+from bert_jax.planning.sketch import sketch
+from bert_jax.sharding import make_mesh
+
+MICRO_BATCHES = 1, 2, 4, 8
+REMATS = "none", "attention", "full"
+
+
+def search(config: ConfigDict, one, devices, phase, vocabulary, tell: Callable) -> list[dict]:
+    """Rows of a table, the fastest that fits first: mesh shapes, then ways to train on the best of them."""
+    table = []
+
+    def attempt(settings: dict) -> None:
+        if settings in [row["settings"] for row in table]:
+            return
+        tell(f"plan: trying {describe(settings)}")
+        table.append(try_one(config, one, devices, phase, vocabulary, settings, tell))
+        table.sort(key=order)
+
+    for shape in meshes(len(devices)):
+        attempt(shape | train(config))
+    best = {key: value for key, value in table[0]["settings"].items() if key.startswith("mesh.")}
+    for way in ways():
+        attempt(best | way)
+    return table
+
+
+def order(row: dict) -> tuple:
+    return not row["fits"], row.get("seconds_per_step", float("inf"))
+
+
+def train(config) -> dict:
+    """How the config trains."""
+    names = ("micro_batches", "rows_per_chip", "remat")
+    return {f"train.{name}": config.train[name] for name in names}
+
+
+def meshes(devices: int) -> Iterator[dict]:
+    """Every fsdp and tensor of powers of two; data takes what they leave."""
+    powers = [2**power for power in range(devices.bit_length()) if devices % 2**power == 0]
+    for tensor in powers:
+        for fsdp in powers:
+            if devices % (fsdp * tensor) == 0:
+                yield {"mesh.data": -1, "mesh.fsdp": fsdp, "mesh.tensor": tensor}
+
+
+def ways() -> Iterator[dict]:
+    for remat in REMATS:
+        for count in MICRO_BATCHES:
+            yield {
+                "train.micro_batches": count,
+                "train.rows_per_chip": 0,
+                "train.remat": remat,
+            }
+
+
+def try_one(config, one, devices, phase, vocabulary, settings: dict, tell) -> dict:
+    trial = changed(config, settings)
+    try:
+        found = sketch(one, trial, devices, phase, vocabulary, tell)
+    except BadInput as error:
+        return {"settings": settings, "fits": False, "reason": str(error)}
+    flops = step_flops(config, vocabulary.size, phase)
+    mesh = make_mesh(trial.mesh, devices)
+    return {"settings": settings, **estimate(one, mesh, phase, found, flops)}
+
+
+def describe(settings: dict) -> str:
+    """As options of a command, without those that say nothing."""
+    silent = {"mesh.data": -1, "train.rows_per_chip": 0}
+    return " ".join(f"{key}={value}" for key, value in settings.items() if silent.get(key) != value)

@@ -1,0 +1,41 @@
+"""What a step will be like without compiling it whole: from two short stacks of layers, as all grows in a line.
+
+Every layer computes, holds and sends what the next one does. What the compiler does differently once memory fills is
+not seen, so a sketch of a step that nearly fills a chip is too low.
+"""
+
+from collections.abc import Callable
+
+from bert_jax import build
+from bert_jax.planning import compiled
+from bert_jax.planning.changes import changed
+from bert_jax.planning.estimate import Parts, parts
+
+STACKS = 1, 3  # layers
+
+
+def sketch(one, config, devices, phase, vocabulary, tell: Callable[[str], None]) -> Parts:
+    """A phase on a slice; raises BadInput where even a short stack does not fit, or the mesh."""
+    layers = config.model.layers
+    mesh = build.make_mesh(config, [phase], devices)
+    if layers <= STACKS[-1]:
+        design = build.design(config, mesh, vocabulary)
+        return parts(one, mesh, compiled.compile_step(config, design, phase, tell))
+    found = []
+    for count in STACKS:
+        short = changed(config, {"model.layers": count})
+        design = build.design(short, mesh, vocabulary)
+        found.append(parts(one, mesh, compiled.compile_step(short, design, phase, tell)))
+    return between(*found, (layers - STACKS[0]) / (STACKS[1] - STACKS[0]))
+
+
+def between(a: Parts, b: Parts, share: float) -> Parts:
+    """On the line from a (share 0) to b (share 1), or beyond; nothing is less than none."""
+    keys = a.sent.keys() | b.sent.keys()
+    sent = {key: line(a.sent.get(key, 0), b.sent.get(key, 0), share) for key in sorted(keys)}
+    numbers = [line(x, y, share) for x, y in zip(a[:-1], b[:-1], strict=True)]
+    return Parts(*numbers, sent)
+
+
+def line(a: float, b: float, share: float) -> float:
+    return max(0.0, a + share * (b - a))

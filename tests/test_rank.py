@@ -1,0 +1,129 @@
+"""Slices ranked and ways to train searched, from short stacks: beside whole steps, and by hand."""
+
+import json
+
+import pytest
+from slices import devices, needs_libtpu
+from small import VOCABULARY, small_config
+from test_plan import arguments
+
+from bert_jax import build, plan, topology
+from bert_jax.main import main
+from bert_jax.planning import compiled, describe, estimate, rank, search, sketch
+
+PARTS = estimate.Parts(100, 60, 40, 1000, 500, 0.25, {("all-reduce", ("data",)): 75})
+
+
+def silent(line):
+    pass
+
+
+def test_on_a_line():
+    b = estimate.Parts(
+        140, 70, 60, 2000, 500, 0.0, {("all-reduce", ("data",)): 75, ("x", ("fsdp",)): 8}
+    )
+    assert sketch.between(PARTS, b, 0) == PARTS._replace(sent=PARTS.sent | {("x", ("fsdp",)): 0})
+    assert sketch.between(PARTS, b, 1) == b
+    beyond = sketch.between(PARTS, b, 2.5)
+    assert (beyond.bytes, beyond.cycles, beyond.hidden) == (200, 3500, 0)
+    assert beyond.sent == {("all-reduce", ("data",)): 75, ("x", ("fsdp",)): 20}
+
+
+def test_micro_batches_compute_again_and_sum_once():
+    found = rank.repeat(PARTS._replace(sent=PARTS.sent | {("x", ("fsdp",)): 8}), 3)
+    assert (found.bytes, found.cycles, found.kernels) == (100, 3000, 1500)
+    assert found.sent == {("all-reduce", ("data",)): 75, ("x", ("fsdp",)): 24}
+
+
+@needs_libtpu
+def test_a_longer_ring():
+    small, large = (
+        build.make_mesh(small_config(), [], devices(name)) for name in ("v5e:2x2", "v5e:4x4")
+    )
+    assert rank.elsewhere(PARTS, small, large).sent["all-reduce", ("data",)] == pytest.approx(
+        75 / (3 / 4) * (15 / 16)
+    )
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_a_sketch_is_near_the_whole():
+    config = small_config("dtype=bfloat16", "model.width=128", "model.layers=6")
+    phase = plan.choose_phases(config, None)[0]._replace(batch=256)
+    one, places = topology.find("v5e:2x2"), devices("v5e:2x2")
+    found = sketch.sketch(one, config, places, phase, VOCABULARY, silent)
+    mesh = build.make_mesh(config, [phase], places)
+    design = build.design(config, mesh, VOCABULARY)
+    whole = estimate.parts(one, mesh, compiled.compile_step(config, design, phase))
+    assert found.cycles == pytest.approx(whole.cycles, rel=0.1)
+    assert found.arguments == pytest.approx(whole.arguments, rel=0.02)
+    assert found.bytes == pytest.approx(whole.bytes, rel=0.25)
+    assert sum(found.sent.values()) == pytest.approx(sum(whole.sent.values()), rel=0.02)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_slices_of_a_kind(tmp_path, capsys):
+    """Those whose devices divide the batch; the one that was measured is as its own plan."""
+    cache = {"compilation_cache": tmp_path / "cache", "phases.main.batch": 4 * 32}
+    options = arguments(tmp_path, "--json", "-", "--price", "v5e=2", topology="v5e", **cache)
+    assert main(options) == 0
+    values = json.loads(capsys.readouterr().out)
+    names = [one["topology"] for one in values["slices"]]
+    assert sorted(names) == sorted(
+        f"v5e:{shape}" for shape in topology.CHIPS["v5e"].shapes if shape != "16x16"
+    )
+    assert values["left_out"].keys() == {"v5e:16x16"}
+    assert "batch=128: does not divide over 256 devices" in values["left_out"]["v5e:16x16"]
+    hours = [one["hours"] for one in values["slices"]]
+    assert hours == sorted(hours)
+    for one in values["slices"]:
+        assert one["cost"] == pytest.approx(2 * one["chip_hours"])
+        assert one["chip_hours"] == pytest.approx(one["chips"] * one["hours"])
+    # 1,024 tokens a chip are 32 rows: compiled for the ranking.
+    assert main(arguments(tmp_path, "--json", "-", **cache)) == 0
+    out, err = capsys.readouterr()
+    alone = json.loads(out)["phases"]["main"]
+    (ranked,) = (one for one in values["slices"] if one["topology"] == "v5e:2x2")
+    for key in ("cycles", "bytes_per_chip", "sent_per_chip", "seconds_per_step"):
+        assert ranked["phases"]["main"][key] == pytest.approx(alone[key])
+    assert "compiling" not in err
+
+
+@needs_libtpu
+def test_a_search_tries_meshes_then_ways(monkeypatch, capsys, tmp_path):
+    """By numbers made up: fsdp=2 is the fastest that fits, then two micro-batches and no remat."""
+    tried = []
+
+    def made_up(one, config, places, phase, vocabulary, tell):
+        mesh = build.make_mesh(config, [phase], places)
+        count, remat = config.train.micro_batches, config.train.remat
+        tried.append((dict(mesh.shape), count, remat))
+        cycles = 1e9 * abs(mesh.shape["fsdp"] - 2.2) + 1e6 * (abs(count - 2) + (remat != "none"))
+        large = mesh.shape["tensor"] == 4
+        return PARTS._replace(cycles=cycles / 10 if large else cycles, bytes=1e12 if large else 1)
+
+    monkeypatch.setattr(search, "sketch", made_up)
+    changes = {"phases.main.batch": 64, "model.heads": 4}
+    assert main(arguments(tmp_path, "--search", "--json", "-", **changes)) == 0
+    values = json.loads(capsys.readouterr().out)
+    table = values["phases"]["main"]
+    fitting = [row["seconds_per_step"] for row in table if row["fits"]]
+    assert fitting == sorted(fitting)
+    best = table[0]["settings"]
+    assert (best["mesh.fsdp"], best["train.micro_batches"], best["train.remat"]) == (2, 2, "none")
+    assert not table[-1]["fits"] and table[-1]["settings"]["mesh.tensor"] == 4
+    assert len(table) == len(tried) == 6 + 12 - 1
+    lines = describe.describe_search(values).splitlines()
+    assert "--config.mesh.fsdp=2 " in lines[1] and "does not fit" in lines[len(table)]
+
+
+def test_shapes_of_a_mesh():
+    assert list(search.meshes(1)) == [{"mesh.data": -1, "mesh.fsdp": 1, "mesh.tensor": 1}]
+    shapes = {(one["mesh.fsdp"], one["mesh.tensor"]) for one in search.meshes(8)}
+    assert shapes == {(a, b) for a in (1, 2, 4, 8) for b in (1, 2, 4, 8) if a * b <= 8}
+
+
+def test_a_search_is_of_one_slice(tmp_path, capsys):
+    assert main(arguments(tmp_path, "--search", topology="all")) == 2
+    assert "--search: is of one slice, not of --topology all" in capsys.readouterr().err
