@@ -83,10 +83,15 @@ def plan_search(config, name: str, phase: str | None, tell) -> dict:
 
 def prepare(config: ConfigDict, phase: str | None, tell) -> tuple:
     """(the config as a TPU would resolve it, its phases or the one, its likely vocabulary)."""
+    config = for_tpu(config)
+    return config, choose_phases(config, phase), likely_vocabulary(config, tell)
+
+
+def for_tpu(config: ConfigDict) -> ConfigDict:
     config = config.copy_and_resolve_references()
     if config.dtype == "auto":
         config.dtype = "bfloat16"
-    return config, choose_phases(config, phase), likely_vocabulary(config, tell)
+    return config
 
 
 def advise(config, one: topology.Slice, phase, vocabulary, failed: TooLarge, tell) -> str:
