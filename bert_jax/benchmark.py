@@ -1,6 +1,7 @@
 """Times the compiled training step of each phase on the devices that are here: no store, no workdir, no TensorFlow."""
 
 import itertools
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from bert_jax.feed import SavedFeed, open_feed
 from bert_jax.models import attention
 from bert_jax.objectives.base import Vocabulary
 from bert_jax.tokenizers.special import SPECIAL
+from bert_jax.traces import Traces
 
 WARM_UP = 2  # steps of a phase that are not timed
 SYNTHETIC = "synthetic"  # full rows of random tokens, in place of a directory of saved batches
@@ -38,12 +40,14 @@ def benchmark(
     steps: int = 10,
     tell: Callable[[str], None] = print,
     processes: Cluster | None = None,
+    profile: Path | None = None,
 ) -> dict:
     """Timings of `steps` steps of every phase, or of one; what DESIGN promises of `benchmark --json`.
 
     batches: a directory of saved batches, or SYNTHETIC. processes: those that time it together; by default this one
-    alone. Raises BadInput before anything is compiled.
+    alone. profile: a directory for traces of the timed steps, one a phase. Raises BadInput before anything is compiled.
     """
+    check_profile(profile)
     processes = processes or Cluster()
     config = runtime.start(config)
     config.batches = "" if batches == SYNTHETIC else batches
@@ -66,12 +70,15 @@ def benchmark(
             "parameters": metrics.count(params, vocabulary.size),
             "encoder_parameters": metrics.count({"encoder": params["encoder"]}, vocabulary.size),
         }
-        times = measure(trainer, one, rows[one.name], steps)
+        traced = (WARM_UP, WARM_UP + steps) if profile else ()
+        with Traces(traced, profile and profile / one.name, tell) as traces:
+            times = measure(trainer, one, rows[one.name], steps, traces)
         numbers = summarize(config, vocabulary, trainer, one, times)
         values["phases"][one.name] = {"compile_seconds": seconds, **numbers}
         del trainer  # and its programs, before the next ones
     return values | {
         "batches": batches,
+        "profile": profile and str(profile),
         "dtype": config.dtype,
         "devices": [device.device_kind for device in mesh.devices.flatten()],
         "mesh": dict(mesh.shape),
@@ -127,18 +134,30 @@ def compile_phase(config, name: str, mesh, vocabulary: Vocabulary) -> tuple[Trai
     return build(config, mesh, vocabulary), time.perf_counter() - start
 
 
-def measure(trainer: Trainer, phase, rows: Iterator[dict], steps: int) -> Times:
+def check_profile(directory: Path | None) -> None:
+    """Before minutes of compiling, not after them."""
+    if directory is None:
+        return
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise BadInput(f"--profile {directory}: cannot be written")
+
+
+def measure(trainer: Trainer, phase, rows: Iterator[dict], steps: int, traces: Traces) -> Times:
     """Times steps one by one, each until its results are there; its batch is on the devices before it begins."""
     mesh, train = trainer.mesh, trainer.train[phase.name]
     positions = sharding.host_rows(mesh, phase.batch)
     seconds, tokens = [], 0.0
     with jax.set_mesh(mesh):
         state = trainer.initialize()
-        for _ in range(WARM_UP + steps):
+        for step in range(WARM_UP + steps):
             arrays = sharding.to_devices(mesh, next(rows), positions, phase.batch)
             jax.block_until_ready((state, arrays))
+            if traces.changes(step):
+                traces.change(step)
             start = time.perf_counter()
-            state, values, _ = jax.block_until_ready(train(state, arrays))
+            with traces.named(step):
+                state, values, _ = jax.block_until_ready(train(state, arrays))
             seconds.append(time.perf_counter() - start)
             if len(seconds) > WARM_UP:
                 tokens += float(values["fill"][0]) / steps
@@ -183,4 +202,6 @@ def describe(values: dict) -> str:
             f" {phase['peak_bytes'] / 1e6:,.1f} MB a device ({phase['peak_bytes_from']}),"
             f" compiled in {phase['compile_seconds']:.1f} s"
         )
+    if values["profile"]:
+        lines.append(f"traces, whose making takes time as well: {values['profile']}")
     return "\n".join(lines)

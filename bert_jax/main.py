@@ -131,6 +131,10 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     timed = "--steps", dict(type=positive, default=10, help="timed steps; default: %(default)s")
+    profile = (
+        "--profile",
+        dict(type=Path, metavar="DIR", help="for profiler traces of the timed steps"),
+    )
     topology = (
         "--topology",
         needed
@@ -172,7 +176,7 @@ def parser() -> argparse.ArgumentParser:
     add(pretrain_command, config, run)
     add(config_command, config, as_json)
     add(inspect_command, config, step, rows, steps, save, as_json)
-    add(benchmark_command, config, of_phase, batches, timed, as_json)
+    add(benchmark_command, config, of_phase, batches, timed, profile, as_json)
     add(plan_command, config, topology, price, of_phase, search, as_json)
     add(status_command, run, as_json)
     add(evaluate_command, measured, models, on_text, as_json)
@@ -343,7 +347,13 @@ def benchmark_command(options, overrides) -> int:
     with cluster.joined(config.distributed) as processes:
         speaks = processes.is_main
         values = benchmark.benchmark(
-            config, batches, options.phase, options.steps, tell if speaks else silent, processes
+            config,
+            batches,
+            options.phase,
+            options.steps,
+            tell if speaks else silent,
+            processes,
+            options.profile,
         )
         return show(options, values, benchmark.describe(values)) if speaks else 0
 

@@ -1,7 +1,9 @@
 """What a run needs, takes and costs on a TPU slice that is not here: its training steps are compiled for it."""
 
+import importlib.util
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from ml_collections import ConfigDict
 
@@ -43,8 +45,10 @@ def plan(
             advice = advise(config, one, part, vocabulary, error, tell)
             raise BadInput(f"config.phases.{part.name} on {one.name}: {error}; {advice}") from None
         flops = step_flops(config, vocabulary.size, part)
+        fill, source = expected_fill(config, part)
         phases[part.name] = {
-            **estimate(one, mesh, part, parts(one, mesh, step), flops),
+            **estimate(one, mesh, part, parts(one, mesh, step), flops, fill),
+            "fill_from": source,
             "attention": attention.resolve(config, part, mesh),
             "seconds_planning": time.monotonic() - started,
         }
@@ -92,6 +96,17 @@ def for_tpu(config: ConfigDict) -> ConfigDict:
     if config.dtype == "auto":
         config.dtype = "bfloat16"
     return config
+
+
+def expected_fill(config, phase) -> tuple[float, str]:
+    """Real tokens by places for them in the rows of a phase, and whence: a sample of the store, where one is there."""
+    is_there = (Path(config.store) / "manifest.json").is_file()
+    if not is_there or importlib.util.find_spec("tensorflow") is None:
+        return 1.0, "full rows"
+    from bert_jax.data import store, stream, survey
+
+    rows = survey.survey_rows(store.open_store(config.store), stream.spec(config, phase.name))
+    return rows.fill, config.store
 
 
 def advise(config, one: topology.Slice, phase, vocabulary, failed: TooLarge, tell) -> str:

@@ -5,6 +5,7 @@ import json
 import pytest
 from saved_world import World
 from small import SMALL, overrides, small_config, write_corpus
+from test_traces import traced_steps
 
 from bert_jax import benchmark, build, metrics, sharding, tokenizer
 from bert_jax.errors import BadInput
@@ -101,6 +102,18 @@ def test_saved_batches_are_timed_with_their_real_tokens(world):
 
 
 @pytest.mark.slow
+def test_timed_steps_are_traced(world, tmp_path, capsys):
+    """Those that are timed, each phase in a directory of its own, and nothing else is written."""
+    place = tmp_path / "new/traces"
+    assert main(["benchmark", *world.arguments("--steps", 3, "--profile", place)]) == 0
+    assert f"traces, whose making takes time as well: {place}" in capsys.readouterr().out
+    assert sorted(path.name for path in place.iterdir()) == ["long", "short"]
+    first, last = benchmark.WARM_UP, benchmark.WARM_UP + 3
+    for phase in place.iterdir():
+        assert traced_steps(phase) == [list(range(first, last))]
+
+
+@pytest.mark.slow
 def test_every_phase_is_timed(world, capsys):
     command = ["benchmark", *world.arguments("--steps", 2, "--json", "-", batches=world.saved)]
     assert main(command) == 0
@@ -136,6 +149,8 @@ def test_the_vocabulary_is_the_one_that_will_be(tmp_path):
         (["--config.phases.long.batch=12"], "phases.long.batch=12: does not divide over 8 devices"),
         (["--config.mesh.tensor=3"], "does not fit 8 devices"),
         (["--config.model.heads=5"], "model.heads=5"),
+        (["--profile", "/dev/null/traces"], "--profile /dev/null/traces: cannot be written"),
+        (["--phase", "middle", "--profile", "traces"], "--phase middle"),
     ],
 )
 def test_what_cannot_be_timed(world, tmp_path, monkeypatch, capsys, options, words):

@@ -8,7 +8,7 @@ import sys
 import jax
 import pytest
 from slices import devices, needs_libtpu
-from small import SMALL, VOCABULARY, overrides, small_config
+from small import SMALL, VOCABULARY, overrides, small_config, write_corpus
 
 from bert_jax import plan, program, sharding, topology
 from bert_jax.main import main
@@ -84,6 +84,26 @@ def test_the_arithmetic():
     both = estimate.total(one, [values, values], price=1.5)
     assert both["cost"] == pytest.approx(2 * 1.5 * 16 * values["hours"])
     assert estimate.total(one, [values], price=None)["cost"] is None
+
+
+@needs_libtpu
+def test_real_tokens_are_those_of_the_store(tmp_path, capsys, monkeypatch):
+    """As many as a batch of the store holds, about; and all where there is no store."""
+    write_corpus(tmp_path / "corpus.txt", documents=60)
+    source = {"corpus.source": tmp_path / "corpus.txt"}
+    keys = [f"--config.{key}" for key in overrides(SMALL | source | {"store": tmp_path / "store"})]
+    assert main(["inspect", "--config", "demo", *keys, "--step", "0", "--json", "-"]) == 0
+    shown = json.loads(capsys.readouterr().out)["fill"]
+    monkeypatch.setattr(plan, "compile_step", lambda *_: compiled.Step(MEMORY, [["compute", 9]]))
+    for place, fill in (("store", shown), ("nowhere", 1)):
+        assert main(arguments(tmp_path, "--json", "-", store=tmp_path / place)) == 0
+        phase = json.loads(capsys.readouterr().out)["phases"]["main"]
+        assert phase["fill"] == pytest.approx(fill, abs=0.1) and (place == "store") == (
+            phase["fill"] < 1
+        )
+        real = phase["fill"] * 32 * phase["rows_per_second"]
+        assert phase["tokens_per_second"] == pytest.approx(real)
+        assert phase["fill_from"] == (str(tmp_path / "store") if fill < 1 else "full rows")
 
 
 @needs_libtpu

@@ -40,10 +40,16 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f" ({', '.join(sent) or 'nothing'}), of which hidden {phase['seconds_hidden']:.4f} s",
         *([f"  attention by {phase['attention']}: {kernels:.4f} s of computing"] * bool(kernels)),
         f"  {between(phase, 'seconds_per_step', '.4f')} s a step, {between(phase, 'rows_per_second', ',.0f')} rows/s",
-        f"  {between(phase, 'tokens_per_second', ',.0f')} tokens/s of full rows",
+        f"  {between(phase, 'tokens_per_second', ',.0f')} tokens/s: {filled(phase)}",
         f"  utilization {between(phase, 'utilization', '.3f')}; {between(phase, 'hours', ',.1f')} hours for"
         f" {phase['steps']:,} steps",
     ]
+
+
+def filled(phase: dict) -> str:
+    if phase["fill_from"] == "full rows":
+        return "of full rows, for there is no store to look into"
+    return f"rows {phase['fill']:.0%} full, as in {phase['fill_from']}"
 
 
 def between(values: dict, key: str, form: str) -> str:

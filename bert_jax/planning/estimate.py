@@ -49,8 +49,10 @@ def parts(one: topology.Slice, mesh, step: Step) -> Parts:
     )
 
 
-def estimate(one: topology.Slice, mesh, phase, found: Parts, flops: float) -> dict:
-    """The numbers of a phase."""
+def estimate(
+    one: topology.Slice, mesh, phase, found: Parts, flops: float, fill: float = 1.0
+) -> dict:
+    """The numbers of a phase; fill: real tokens by places for them."""
     computing = found.cycles / one.chip.hertz
     sending = sum(n / topology.bandwidth(one, mesh, axes) for (_, axes), n in found.sent.items())
     hidden = min(found.hidden, computing, sending)
@@ -70,19 +72,20 @@ def estimate(one: topology.Slice, mesh, phase, found: Parts, flops: float) -> di
         "seconds_sending": sending,
         "seconds_hidden": hidden,
         "flops_per_step": flops,
-        **times(one, phase, flops, computing + sending - hidden),
+        "fill": fill,
+        **times(one, phase, flops, fill, computing + sending - hidden),
     }
     for end, seconds in ((LEAST, max(computing, sending)), (MOST, computing + sending)):
-        numbers = times(one, phase, flops, seconds)
+        numbers = times(one, phase, flops, fill, seconds)
         values |= {f"{key}{end}": value for key, value in numbers.items()}
     return values
 
 
-def times(one: topology.Slice, phase, flops: float, seconds: float) -> dict:
+def times(one: topology.Slice, phase, flops: float, fill: float, seconds: float) -> dict:
     return {
         "seconds_per_step": seconds,
         "rows_per_second": phase.batch / seconds,
-        "tokens_per_second": phase.batch * phase.length / seconds,
+        "tokens_per_second": fill * phase.batch * phase.length / seconds,
         "utilization": flops / seconds / one.chips / one.chip.flops,
         "hours": (phase.last - phase.first) * seconds / HOUR,
     }
