@@ -1,15 +1,21 @@
 """TensorBoard files, written by who reports: in a thread of its own a full disk would go unnoticed, or stop the run."""
 
 import struct
+import sys
 import time
 from pathlib import Path
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
-from tensorboardX.record_writer import masked_crc32c
-
 from bert_jax import regular
+
+# Where PyTorch is installed tensorboardX imports it, for seconds; what is used here of it does not need PyTorch.
+hidden = sys.modules.setdefault("torch", None) is None
+from tensorboardX.event_file_writer import EventsWriter  # noqa: E402
+from tensorboardX.proto.event_pb2 import Event, SessionLog  # noqa: E402
+from tensorboardX.proto.summary_pb2 import Summary  # noqa: E402
+from tensorboardX.record_writer import masked_crc32c  # noqa: E402
+
+if hidden:
+    del sys.modules["torch"]
 
 HEAD = "<QI"  # of a record: its length, and the length's checksum (masked CRC-32C)
 FOOT = "<I"  # the record's checksum

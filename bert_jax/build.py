@@ -1,10 +1,12 @@
 """From a config to compiled programs: shapes, then places, then arrays."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from bert_jax import (
     batch,
@@ -21,12 +23,14 @@ from bert_jax import config as configs
 from bert_jax.models import attention
 from bert_jax.objectives import base
 
+COMPILERS = 2  # programs compiled at a time: each takes memory
+
 
 class Trainer(NamedTuple):
     """What the loop calls, and where its arrays lie."""
 
     mesh: Any
-    rate: Any  # step -> learning rate
+    rate: Any  # step -> learning rate, by NumPy
     shapes: step.State
     places: step.State
     initialize: Any  # () -> state
@@ -42,7 +46,7 @@ class Design(NamedTuple):
     mesh: Any
     objective: base.Objective
     optimizer: Any
-    rate: Any  # step -> learning rate
+    rate: Any  # step -> learning rate, by NumPy
     initialize: Any  # () -> state
     shapes: step.State
     places: step.State
@@ -64,37 +68,50 @@ def design(config, mesh, vocabulary: base.Vocabulary) -> Design:
     objective = base.make(config, vocabulary)
     total = configs.total_steps(config)
     peak, warmup = config.optimizer.learning_rate, config.schedule.warmup
-    rate = schedule.make(config.schedule.name, peak, warmup, total)
-    update = optimizer.make(config.optimizer, rate)
+    rate = partial(schedule.make, config.schedule.name, peak, warmup, total)
+    update = optimizer.make(config.optimizer, rate())
     # Parameters do not depend on the rows they are initialised with.
     example = batch.synthetic(1, 8, 1, vocabulary.size)
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
     places = sharding.state(shapes, mesh)
-    return Design(mesh, objective, update, rate, initialize, shapes, places)
+    return Design(mesh, objective, update, rate(np), initialize, shapes, places)
 
 
-def build(config, mesh, vocabulary: base.Vocabulary) -> Trainer:
-    """Compiles every phase before the first step, so that nothing can fail to compile days later."""
+def build(config, mesh, vocabulary: base.Vocabulary, begin: bool = False) -> Trainer:
+    """Compiles every phase before the first step, so that nothing can fail to compile days later.
+
+    begin: the first state is computed meanwhile, so that `initialize` has it, once.
+    """
     began = time.monotonic()
     made = design(config, mesh, vocabulary)
     shapes, places = made.shapes, made.places
-    with jax.set_mesh(mesh):
+    with jax.set_mesh(mesh), ThreadPoolExecutor(COMPILERS) as compilers:
+        # Python lowers a program while the one before is compiled, or read from the cache, without Python's lock.
+        def compiled(lowered):
+            return compilers.submit(lowered.compile)
+
         phases = configs.phases(config)
-        train = {phase.name: compile_train(config, made, phase) for phase in phases}
-        evaluators = {phase.name: compile_evaluate(config, made, phase) for phase in phases}
-        prints = fingerprint.compile(mesh, stored.items(shapes), stored.items(places))
-    initialize = jax.jit(made.initialize, out_shardings=places)
-    seconds = time.monotonic() - began
-    return Trainer(mesh, made.rate, shapes, places, initialize, train, evaluators, prints, seconds)
-
-
-def compile_train(config, made: Design, phase):
-    """The compiled (state, batch) -> (state, metrics, verdict) of a phase, within its mesh."""
-    return lower_train(config, made, phase).compile()
+        first = compiled(jax.jit(made.initialize, out_shardings=places).lower())
+        begun = compilers.submit(lambda: first.result()()) if begin else None
+        train = {phase.name: compiled(lower_train(config, made, phase)) for phase in phases}
+        prints = compiled(fingerprint.lower(mesh, stored.items(shapes), stored.items(places)))
+        evaluators = {phase.name: compiled(lower_evaluate(config, made, phase)) for phase in phases}
+    return Trainer(
+        mesh,
+        made.rate,
+        shapes,
+        places,
+        begun.result if begin else first.result(),
+        {name: program.result() for name, program in train.items()},
+        {name: program.result() for name, program in evaluators.items()},
+        prints.result(),
+        time.monotonic() - began,
+    )
 
 
 def lower_train(config, made: Design, phase):
+    """(state, batch) -> (state, metrics, verdict) of a phase, to be compiled, within its mesh."""
     mesh, everywhere = made.mesh, sharding.replicated(made.mesh)
     function = partial(
         step.train,
@@ -116,12 +133,12 @@ def lower_train(config, made: Design, phase):
     return function.lower(sharding.placed(made.shapes, made.places), rows)
 
 
-def compile_evaluate(config, made: Design, phase):
+def lower_evaluate(config, made: Design, phase):
     """The same of (params, batch) -> (metrics, terms). Held-out rows are never packed, see stream.Heldout."""
     rows = evaluate.batch_size(config, phase, made.mesh)
     params = sharding.placed(made.shapes.params, made.places.params)
     batches = batch_shapes(made.mesh, phase, rows, sequences=1)
-    return evaluate.compile_step(made.objective, made.mesh, params, batches)
+    return evaluate.lower_step(made.objective, made.mesh, params, batches)
 
 
 def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:

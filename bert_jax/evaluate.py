@@ -12,12 +12,12 @@ from bert_jax.errors import BadInput
 from bert_jax.feed import open_feed
 
 
-def compile_step(objective, mesh, params_shapes, batch_shapes):
-    """The compiled (params, batch) -> (metrics, terms)."""
+def lower_step(objective, mesh, params_shapes, batch_shapes):
+    """(params, batch) -> (metrics, terms), to be compiled."""
     function = jax.jit(
         partial(step.evaluate, objective=objective), out_shardings=sharding.replicated(mesh)
     )
-    return function.lower(params_shapes, batch_shapes).compile()
+    return function.lower(params_shapes, batch_shapes)
 
 
 def over(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, float] | None:

@@ -58,6 +58,7 @@ def of_array(array: np.ndarray) -> Leaf:
     return Leaf(str(array.dtype), list(array.shape), digest(total))
 
 
+@partial(jax.jit, static_argnames="shape")  # traced once for all layers
 def of_part(part, start, shape):
     """uint32[2], jitted: the sums over a device's part of an array of `shape`; start: where it begins, an axis each."""
     if part.dtype == bool:
@@ -71,9 +72,9 @@ def of_part(part, start, shape):
     return jnp.stack(sums(bits, numbers, jax.lax.shift_right_logical))
 
 
-def compile(mesh: Mesh, shapes, places):
-    """The compiled tree -> (uint32[D, N, 2], int32[N]) for N leaves of `shapes`, laid out as `places`: the sums as each
-    of D devices, in the order of the mesh, has them, and how many values are not finite."""
+def lower(mesh: Mesh, shapes, places):
+    """To be compiled: the tree -> (uint32[D, N, 2], int32[N]) for N leaves of `shapes`, laid out as `places`: the sums
+    as each of D devices, in the order of the mesh, has them, and how many values are not finite."""
     leaves, specs = jax.tree.leaves(shapes), [place.spec for place in jax.tree.leaves(places)]
     split = np.array([[axis in axes_of(spec) for spec in specs] for axis in AXES])
 
@@ -99,7 +100,7 @@ def compile(mesh: Mesh, shapes, places):
         shapes,
         places,
     )
-    return function.lower(placed).compile()
+    return function.lower(placed)
 
 
 def function_of_leaves(function, tree):

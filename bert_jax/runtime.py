@@ -11,6 +11,7 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax.cluster import Cluster
+from bert_jax.errors import BadInput
 
 
 def start(config: ConfigDict) -> ConfigDict:
@@ -22,10 +23,28 @@ def start(config: ConfigDict) -> ConfigDict:
         # Float32 products are bfloat16 passes on TPU and TF32 on recent GPUs unless told otherwise.
         jax.config.update("jax_default_matmul_precision", "highest")
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
-        directory = Path(config.compilation_cache).expanduser()
-        jax.config.update("jax_compilation_cache_dir", str(directory))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        keep_programs(config.compilation_cache)
     return config
+
+
+def keep_programs(name: str) -> None:
+    """Has JAX keep what it compiles in the directory of that name, which only its owner can read: it is executed."""
+    directory = Path(name).expanduser()
+    if name == "auto":
+        usual = Path("~/.cache").expanduser()
+        directory = Path(os.environ.get("XDG_CACHE_HOME") or usual) / "bert_jax"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reason = "" if os.access(directory, os.W_OK) else "not writable"
+    except OSError as error:
+        reason = error.strerror
+    if reason and name != "auto":
+        raise BadInput(f"config.compilation_cache={name}: {directory}: {reason}")
+    if reason:
+        print(f"{directory}: {reason}: what is compiled is not kept (config.compilation_cache)")
+        return
+    jax.config.update("jax_compilation_cache_dir", str(directory))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 # Exit codes of a run that was told to stop, and has saved what there was to save.

@@ -27,7 +27,9 @@ def get_config() -> ConfigDict:
     config.store = "stores/default"  # directory of the token store; prepare writes it
     config.batches = ""  # directory of saved batches (inspect --save) to read instead of the store
     config.store_hashes = True  # compare the store with its SHA-256 at every start, a second a GB
-    config.compilation_cache = "~/.cache/bert_jax"  # directory of compiled programs; '' for none
+    # Directory of compiled programs; '' for none; auto is bert_jax in $XDG_CACHE_HOME, or in ~/.cache. JAX's own
+    # variable JAX_COMPILATION_CACHE_DIR comes first.
+    config.compilation_cache = "auto"
 
     config.corpus = ConfigDict()
     # pydocs, tfds:NAME, files, directories, globs; by commas (for a comma in a path write ?)

@@ -33,7 +33,7 @@ def make_mesh(data, fsdp, tensor) -> Mesh:
 def on_mesh(tree, mesh):
     """(program, the tree on the devices)."""
     places = {name: NamedSharding(mesh, SPECS[name]) for name in tree}
-    return fingerprint.compile(mesh, tree, places), jax.device_put(tree, places)
+    return fingerprint.lower(mesh, tree, places).compile(), jax.device_put(tree, places)
 
 
 def by_numpy(tree) -> dict:

@@ -3,6 +3,7 @@
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -183,4 +184,6 @@ def test_a_bfloat16_moment_learns_as_float32_does():
     ],
 )
 def test_schedule(name, step, expected):
-    assert schedule.make(name, 2.0, 10, 100)(step) == pytest.approx(2 * expected, abs=1e-6)
+    for numpy in (jnp, np):
+        rate = schedule.make(name, 2.0, 10, 100, numpy)(step)
+        assert rate == pytest.approx(2 * expected, abs=1e-6) and rate.dtype == np.float32

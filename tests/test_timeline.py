@@ -115,7 +115,8 @@ def test_every_collective_of_a_step_is_in_its_schedule(sizes):
     phase = configs.phases(config)[0]
     mesh = build.make_mesh(config, [phase], devices("v5e:2x2"))
     with compiling():
-        text = build.compile_train(config, build.design(config, mesh, VOCABULARY), phase).as_text()
+        made = build.design(config, mesh, VOCABULARY)
+        text = build.lower_train(config, made, phase).compile().as_text()
     events = timeline.read(text, mesh)
     assert timeline.cycles(events) == program.cycles(text) > 0
     expected = {}

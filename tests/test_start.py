@@ -1,0 +1,79 @@
+"""What a start sets up: where compiled programs are kept, and that the first state may be computed meanwhile."""
+
+import os
+import stat
+import subprocess
+import sys
+
+import jax
+import pytest
+from running import assert_same_bits
+from small import VOCABULARY, small_config
+
+from bert_jax import build, runtime
+from bert_jax import config as configs
+from bert_jax.errors import BadInput
+
+
+@pytest.fixture
+def unset():
+    """JAX without the tests' cache, whose place is put back."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "HOME"])
+def test_programs_are_kept_where_users_expect_them(unset, tmp_path, monkeypatch, variable):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    runtime.start(configs.base())
+    place = tmp_path / ("bert_jax" if variable == "XDG_CACHE_HOME" else ".cache/bert_jax")
+    assert jax.config.jax_compilation_cache_dir == str(place)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700, "what lies there is executed"
+
+
+def test_jax_own_place_comes_first(unset, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+    runtime.start(configs.base())
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_place_that_cannot_be_made(unset, tmp_path, monkeypatch, capsys):
+    """Refused where it was asked for, told where it was not."""
+    (tmp_path / "file").touch()
+    named = small_config(f"compilation_cache={tmp_path}/file/cache")
+    with pytest.raises(BadInput, match="config.compilation_cache=.*: .*/file/cache: Not a dir"):
+        runtime.start(named)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    runtime.start(configs.base())
+    assert not jax.config.jax_compilation_cache_dir
+    assert "file/bert_jax: Not a directory: what is compiled is not kept" in capsys.readouterr().out
+
+
+def test_a_state_that_was_begun_is_the_same():
+    config = runtime.start(small_config())
+    mesh = build.make_mesh(config, configs.phases(config))
+    states = [
+        build.build(config, mesh, VOCABULARY, begin=begin).initialize() for begin in (True, False)
+    ]
+    assert_same_bits(*states)
+
+
+def test_pytorch_is_not_imported_for_tensorboard(tmp_path):
+    """A torch that is there, and would be found out."""
+    (tmp_path / "torch.py").write_text("print('imported')\n")
+    code = "from bert_jax import board; print('between'); import torch"
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.split() == ["between", "imported"]
