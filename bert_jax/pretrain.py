@@ -77,7 +77,7 @@ def pretrain_together(
     with runtime.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
         # The hashes of a large store take as long as the compiler does.
         sound = beside.submit(check_hashes, config, data)
-        trainer = build(config, mesh, data.vocabulary, begin=newest is None)
+        trainer = build(config, mesh, data.vocabulary, newest is None)
         sound.result()
         stop.begun = True  # the workdir is written from here on
         with contextlib.ExitStack() as held:
