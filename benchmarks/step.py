@@ -168,7 +168,7 @@ def ours(settings) -> Side:
     vocabulary = Vocabulary(settings.tokenizer.size, **special)
     design = build.design(settings, mesh, vocabulary)
     with jax.set_mesh(mesh):
-        train = build.compile_train(settings, design, phase)
+        train = build.lower_train(settings, design, phase).compile()
     state = jax.jit(design.initialize, out_shardings=design.places)()
     places = np.arange(phase.batch)
     arrays = sharding.to_devices(mesh, rows_of(settings), places, phase.batch)
