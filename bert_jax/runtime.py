@@ -28,7 +28,18 @@ def start(config: ConfigDict) -> ConfigDict:
 
 
 def keep_programs(name: str) -> None:
-    """Has JAX keep what it compiles in the directory of that name, which only its owner can read: it is executed."""
+    """Has JAX keep what it compiles in the directory of that name."""
+    directory, reason = programs(name)
+    if reason:
+        print(f"{directory}: {reason}: what is compiled is not kept (config.compilation_cache)")
+        return
+    jax.config.update("jax_compilation_cache_dir", str(directory))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def programs(name: str) -> tuple[Path, str]:
+    """The directory of compiled programs of that name, made where it is not there, which only its owner can read: they
+    are executed; and why the one of `auto` cannot be used, or ''. Raises BadInput where another cannot."""
     directory = Path(name).expanduser()
     if name == "auto":
         usual = Path("~/.cache").expanduser()
@@ -40,11 +51,7 @@ def keep_programs(name: str) -> None:
         reason = error.strerror
     if reason and name != "auto":
         raise BadInput(f"config.compilation_cache={name}: {directory}: {reason}")
-    if reason:
-        print(f"{directory}: {reason}: what is compiled is not kept (config.compilation_cache)")
-        return
-    jax.config.update("jax_compilation_cache_dir", str(directory))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    return directory, reason
 
 
 # Exit codes of a run that was told to stop, and has saved what there was to save.

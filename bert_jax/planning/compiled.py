@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from bert_jax import build, program
+from bert_jax import build, program, runtime
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.planning import kept, kernels, timeline
 
@@ -48,7 +48,8 @@ def compile_step(
     precision = "highest" if config.dtype == "float32" else None
     with jax.set_mesh(design.mesh), jax.default_matmul_precision(precision):
         lowered = build.lower_train(config, design, phase)
-        directory = config.compilation_cache and Path(config.compilation_cache).expanduser()
+        name = config.compilation_cache
+        directory = name and runtime.programs(name)[0]
         key = kept.digest(lowered.as_text(), *circumstances(design.mesh))
         found = kept.read(directory, key, unpack)
         if found is None:
