@@ -139,6 +139,15 @@ TABLES = {
         5,
         ("python benchmarks/step.py",),
     ),
+    "accelerator": Table(
+        "step on the GPU or TPU that is here, rows a second: BERT-base and BERT-large at 128 and 512",
+        "one H200: 6,370 and 1,480; 1,850 and 436",
+        10,
+        (
+            "bert-jax benchmark --config bert_base --config.train.rows_per_chip=64",
+            "bert-jax benchmark --config bert_large --config.train.rows_per_chip=32",
+        ),
+    ),
     "tpu": Table(
         "step on TPU v5e by the compiler's cycles (extra `plan`)",
         "-",
