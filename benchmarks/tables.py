@@ -154,6 +154,16 @@ TABLES = {
         60,
         ("python benchmarks/tpu.py",),
     ),
+    "plan": Table(
+        "plan of BERT-base on v5e:4x4, then again from what was kept (extra `plan`)",
+        "4 minutes a phase; 10 s",
+        10,
+        2
+        * (
+            "bert-jax plan --config bert_base --topology v5e:4x4 --price 1.2"
+            " --config.compilation_cache={scratch}/programs",
+        ),
+    ),
     "parity": Table(
         "against transformers on PyTorch: largest differences",
         "2e-5; losses 1e-6, gradients 1e-4; after 10 steps 1e-6; losses of 200 steps 1e-3; ids equal",

@@ -42,7 +42,7 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f"  {between(phase, 'seconds_per_step', '.4f')} s a step, {between(phase, 'rows_per_second', ',.0f')} rows/s",
         f"  {between(phase, 'tokens_per_second', ',.0f')} tokens/s: {filled(phase)}",
         f"  utilization {between(phase, 'utilization', '.3f')}; {between(phase, 'hours', ',.1f')} hours for"
-        f" {phase['steps']:,} steps",
+        f" {phase['steps']:,} steps; planned in {phase['seconds_planning']:.1f} s",
     ]
 
 
@@ -61,7 +61,7 @@ def describe_all(values: dict) -> str:
     lines = ["topology    accelerator     chips     hours  chip-hours        cost  GB a chip"]
     for one in values["slices"]:
         cost = "-" if one["cost"] is None else f"{one['cost']:,.0f}"
-        full = "" if one["fits"] else "  does not fit"
+        full = "" if one["fits"] else "  may not fit"
         lines.append(
             f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6} {one['hours']:>9,.1f}"
             f" {one['chip_hours']:>11,.0f} {cost:>11}  {one['bytes_per_chip'] / 1e9:.1f} of"
@@ -92,6 +92,6 @@ def describe_search(values: dict) -> str:
 def describe_row(row: dict) -> str:
     if "reason" in row:
         return f"  {options(row['settings'])}: {row['reason']}"
-    held = f"{row['bytes_per_chip'] / 1e9:5.2f}" + ("" if row["fits"] else ", does not fit")
+    held = f"{row['bytes_per_chip'] / 1e9:5.2f}" + ("" if row["fits"] else ", may not fit")
     seconds = between(row, "seconds_per_step", ".4f")
     return f"  {seconds}  {row['utilization']:.3f}  {held}  {options(row['settings'])}"

@@ -50,9 +50,15 @@ def parts(one: topology.Slice, mesh, step: Step) -> Parts:
 
 
 def estimate(
-    one: topology.Slice, mesh, phase, found: Parts, flops: float, fill: float = 1.0
+    one: topology.Slice,
+    mesh,
+    phase,
+    found: Parts,
+    flops: float,
+    fill: float = 1.0,
+    spare: float = 1.0,
 ) -> dict:
-    """The numbers of a phase; fill: real tokens by places for them."""
+    """The numbers of a phase; fill: real tokens by places for them; spare: times the bytes that have to fit."""
     computing = found.cycles / one.chip.hertz
     sending = sum(n / topology.bandwidth(one, mesh, axes) for (_, axes), n in found.sent.items())
     hidden = min(found.hidden, computing, sending)
@@ -64,7 +70,7 @@ def estimate(
         "bytes_per_chip": round(found.bytes),
         "bytes_of_arguments": round(found.arguments),
         "bytes_of_temporaries": round(found.temporaries),
-        "fits": found.bytes <= one.chip.memory,
+        "fits": spare * found.bytes <= one.chip.memory,
         "cycles": round(found.cycles),
         "sent_per_chip": by_kind,
         "seconds_computing": computing,

@@ -10,7 +10,7 @@ from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
 from bert_jax.planning.estimate import Parts, estimate, total
-from bert_jax.planning.sketch import between, sketch
+from bert_jax.planning.sketch import SPARE, between, sketch
 
 TOKENS = 1024, 8192  # that a device computes at once, in the two sketches of a kind of chip
 
@@ -63,7 +63,7 @@ def row(config, one, mesh, phases: list, lines: list, vocabulary, price) -> dict
         found = between(a, b, (rows - few) / (many - few))
         found = elsewhere(repeat(found, count), measured, mesh)
         flops = step_flops(config, vocabulary.size, phase)
-        numbers[phase.name] = estimate(one, mesh, phase, found, flops)
+        numbers[phase.name] = estimate(one, mesh, phase, found, flops, spare=SPARE)
     values = total(one, list(numbers.values()), price)
     return {
         "topology": one.name,

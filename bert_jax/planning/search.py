@@ -8,7 +8,7 @@ from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
 from bert_jax.planning.estimate import estimate
-from bert_jax.planning.sketch import sketch
+from bert_jax.planning.sketch import SPARE, sketch
 from bert_jax.sharding import make_mesh
 
 MICRO_BATCHES = 1, 2, 4, 8
@@ -71,7 +71,7 @@ def try_one(config, one, devices, phase, vocabulary, settings: dict, tell) -> di
         return {"settings": settings, "fits": False, "reason": str(error)}
     flops = step_flops(config, vocabulary.size, phase)
     mesh = make_mesh(trial.mesh, devices)
-    return {"settings": settings, **estimate(one, mesh, phase, found, flops)}
+    return {"settings": settings, **estimate(one, mesh, phase, found, flops, spare=SPARE)}
 
 
 def describe(settings: dict) -> str:
