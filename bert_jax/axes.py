@@ -111,8 +111,8 @@ def sum_to_part(whole):
 
 
 def by_heads(function):
-    """Of function(x[B, L, H, K], ..., ids[B, L]) -> [B, L, H, K] that is a kernel, which no compiler shares out: each
-    device computes its rows and, of a `tensor` axis, its heads."""
+    """Of function(x[B, L, H, K], ..., y[B, ...], ...) -> [B, L, H, K] that is a kernel, which no compiler shares out:
+    each device computes its rows and, of a `tensor` axis, its heads."""
 
     def shared(*arguments):
         mesh = jax.sharding.get_abstract_mesh()
@@ -120,12 +120,24 @@ def by_heads(function):
             return function(*arguments)
         rows = ROWS if divides(mesh, arguments[0]) else None
         vectors = P(rows, None, "tensor")
-        places = (*[vectors] * (len(arguments) - 1), P(rows))
+        places = tuple(vectors if x.ndim == 4 else P(rows) for x in arguments)
         # Unchecked: kernels do not say over which axes their results differ.
         split = jax.shard_map(function, in_specs=places, out_specs=vectors, check_vma=False)
         return split(*arguments)
 
     return shared
+
+
+def tensor_part():
+    """Which part of the `tensor` axis a device computes, within `by_heads`."""
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    return jax.lax.axis_index("tensor") if "tensor" in manual else jnp.int32(0)
+
+
+def tensor_parts() -> int:
+    """Into how many parts `by_heads` parts the heads."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return mesh.shape["tensor"] if is_shared(mesh) else 1
 
 
 def lie(x, spec: P):

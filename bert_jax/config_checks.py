@@ -12,7 +12,7 @@ CHOICES = {
     "gradient_dtype": ("float32", "bfloat16"),
     "corpus.sentences": ("auto", "lines", "rules"),
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe"),
-    "model.attention": ("auto", "xla", "splash", "cudnn"),
+    "model.attention": ("auto", "xla", "fused", "splash", "cudnn"),
     "model.activation": ("gelu_tanh", "gelu", "relu"),
     "objective.pairs": ("nsp", "sop", "none"),
     "objective.masking": ("token", "whole_word"),
@@ -138,7 +138,12 @@ def check_modules(config: ConfigDict) -> None:
     """The file name is the registry of models and objectives."""
     for group, folder in (("model", "models"), ("objective", "objectives")):
         name = config[group].name
-        shared = name.startswith("_") or name in ("layers", "attention", "base")  # what they share
+        shared = name.startswith("_") or name in (
+            "layers",
+            "attention",
+            "attention_kernel",
+            "base",
+        )  # what they share
         if (
             shared
             or not name.isidentifier()

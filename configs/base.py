@@ -69,8 +69,9 @@ def get_config() -> ConfigDict:
     config.model.positions = 512  # longest row
     config.model.segments = 2
     config.model.dropout = 0.1  # on embeddings, attention output and feed-forward output
-    # How attention is computed, the same but for rounding: xla can do all; kernels want no attention dropout, splash
-    # TPUs and lengths that are multiples of 128, cudnn GPUs, bfloat16 and one pair a row; auto: the fastest that can
+    # How attention is computed, the same but for rounding: xla can do all; fused and splash want TPUs and lengths that
+    # are multiples of 128, fused up to 512; cudnn wants GPUs, bfloat16 and one pair a row; splash and cudnn want no
+    # attention dropout; auto: the fastest that can
     config.model.attention = "auto"
     config.model.attention_dropout = 0.1  # on attention probabilities
     config.model.activation = "gelu_tanh"  # gelu_tanh (the original), gelu, relu

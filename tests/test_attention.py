@@ -13,7 +13,7 @@ from runs import make_run, run_batch
 from slices import compiling, devices, needs_libtpu
 from small import small_config, small_objective, small_params
 
-from bert_jax import axes, batch, build, main, sharding, trained
+from bert_jax import axes, batch, build, hash, main, sharding, trained
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
 from bert_jax.models import attention
@@ -21,13 +21,14 @@ from bert_jax.models.attention import Case
 
 HEADS, SIZE = 4, 16
 interpreted = partial(attention.splash, interpret=True)
+DROPOUT = 0.1
 
 
 @cache
-def make_rows(rows: int, length: int):
+def make_rows(rows: int, length: int, heads: int = HEADS):
     """(q, k, v, weights, sequence_ids): rows that are full, padded, packed, packed and padded, and all padding."""
     draw = np.random.default_rng(length)
-    arrays = [draw.normal(size=(rows, length, HEADS, SIZE)).astype(np.float32) for _ in range(4)]
+    arrays = [draw.normal(size=(rows, length, heads, SIZE)).astype(np.float32) for _ in range(4)]
     arrays[0] *= SIZE**-0.5
     ids = np.zeros((rows, length), np.int32)
     cuts = [[length], [length // 3], [40, length], [7, 90, length - 5], []]
@@ -53,8 +54,17 @@ def compute(function, arrays, dtype=jnp.float32):
     return result, *gradients
 
 
-def plain(q, k, v, ids):
-    return attention.plain(q, k, v, ids, None, None, dropout=0.0)
+def plain(q, k, v, ids, rate=0.0):
+    return attention.plain(q, k, v, ids, None, keys_of(ids), dropout=rate)
+
+
+def fused(q, k, v, ids, rate=0.0):
+    return attention.fused(q, k, v, ids, keys_of(ids), rate, interpret=True)
+
+
+def keys_of(ids):
+    """Of dropout: uint32[B]."""
+    return hash.mix(np.arange(len(ids), dtype=np.uint32) + np.uint32(9))
 
 
 def assert_close(one, other, tolerance):
@@ -94,12 +104,15 @@ def test_splash_is_the_plain_one_in_bfloat16():
     assert_close(*both, 1e-2)
 
 
+def make_mesh(shape):
+    keys = [f"mesh.{name}={size}" for name, size in zip(axes.AXES, shape, strict=True)]
+    return sharding.make_mesh(small_config(*keys).mesh, jax.devices()[: np.prod(shape)])
+
+
 @pytest.mark.parametrize(("shape", "rows"), [((2, 2, 2), 8), ((1, 1, 4), 5), ((4, 2, 1), 3)])
 def test_splash_on_a_mesh_is_that_of_one_device(shape, rows):
     """Each device computes its rows and heads; rows that do not divide are computed by all."""
-    keys = [f"mesh.{name}={size}" for name, size in zip(axes.AXES, shape, strict=True)]
-    count = np.prod(shape)
-    mesh = sharding.make_mesh(small_config(*keys).mesh, jax.devices()[:count])
+    mesh = make_mesh(shape)
     arrays = make_rows(rows, 128)
     expected = compute(interpreted, arrays)
     with jax.set_mesh(mesh):
@@ -109,8 +122,41 @@ def test_splash_on_a_mesh_is_that_of_one_device(shape, rows):
     assert parts == {(8 // 4, 128, HEADS // 2, SIZE)} or shape != (2, 2, 2)
 
 
-TPU = ("TPU v5 lite", "splash")
-GPU = ("NVIDIA H100 80GB HBM3", "cudnn")
+@pytest.mark.parametrize("rate", [0.0, DROPOUT])
+@pytest.mark.parametrize("length", [128, 384])
+def test_fused_is_the_plain_one(length, rate):
+    """Forward and backward, the same probabilities dropped; rows one by one, and several at once."""
+    arrays = make_rows(4, length, heads=16)
+    both = (compute(partial(function, rate=rate), arrays) for function in (fused, plain))
+    assert_close(*both, 1e-5)
+
+
+def test_fused_is_the_plain_one_in_bfloat16():
+    arrays = make_rows(4, 256, heads=8)
+    both = (
+        compute(partial(function, rate=DROPOUT), arrays, jnp.bfloat16)
+        for function in (fused, plain)
+    )
+    assert_close(*both, 1e-2)
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((2, 2, 2), 8), ((1, 1, 2), 3)])
+def test_fused_on_a_mesh_is_that_of_one_device(shape, rows):
+    """Dropout, too: a head is known by its number among all."""
+    mesh = make_mesh(shape)
+    arrays = make_rows(rows, 128, heads=16)
+    expected = compute(partial(fused, rate=DROPOUT), arrays)
+
+    def shared(q, k, v, ids):
+        function = partial(attention.fused, rate=DROPOUT, interpret=True)
+        return axes.by_heads(function)(q, k, v, ids, keys_of(ids))
+
+    with jax.set_mesh(mesh):
+        assert_close(compute(shared, arrays), expected, 1e-6)
+
+
+TPU = ("TPU v5 lite", ("fused", "splash"))
+GPU = ("NVIDIA H100 80GB HBM3", ("cudnn",))
 
 
 def on_tpu(monkeypatch):
@@ -149,7 +195,8 @@ def test_a_model_learns_the_same_by_splash(monkeypatch):
 @needs_libtpu
 @pytest.mark.parametrize("length", [128, 512])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 1, 2)])
-def test_splash_compiles_for_tpus(length, shape):
+@pytest.mark.parametrize("kind", ["splash", "fused"])
+def test_kernels_compile_for_tpus(kind, length, shape):
     """On two of four devices by rows, on two by heads; forward and backward."""
     places = devices("v5e:2x2")[: np.prod(shape)]
     mesh = jax.sharding.Mesh(
@@ -158,19 +205,22 @@ def test_splash_compiles_for_tpus(length, shape):
         axis_types=(jax.sharding.AxisType.Auto,) * 3,
     )
     where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axes.ROWS))
-    x = jax.ShapeDtypeStruct((4, length, 2, 64), jnp.bfloat16, sharding=where)
+    x = jax.ShapeDtypeStruct((4, length, 4, 64), jnp.bfloat16, sharding=where)
     ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=where)
 
     def total(q, k, v, ids):
-        return attend("splash", ids)(q, k, v, None, None).astype(jnp.float32).sum()
+        keys = keys_of(ids) if kind == "fused" else None
+        return attend(kind, ids)(q, k, v, None, keys).astype(jnp.float32).sum()
 
     with jax.set_mesh(mesh), compiling():
         assert attention.devices_of() == attention.devices_of(mesh) == TPU
-        text = jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(x, x, x, ids).compile().as_text()
-    rows, heads = 4 // shape[0], 2 // shape[2]
+        both = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))
+        text = both.lower(x, x, x, ids).compile().as_text()
+    rows, heads = 4 // shape[0], 4 // shape[2]
     calls = [line for line in text.splitlines() if 'custom_call_target="tpu_custom_call"' in line]
     assert len(calls) == 2
-    assert all(f"bf16[{rows},{heads},64,{length}]" in line for line in calls)
+    part = {"splash": [rows, heads, 64, length], "fused": [rows, length, heads * 64]}[kind]
+    assert all(f"bf16[{','.join(map(str, part))}]" in line for line in calls)
 
 
 # --- GPU ------------------------------------------------------------------------------------------
@@ -212,15 +262,26 @@ def test_cudnn_is_what_a_gpu_runs(monkeypatch):
 
 
 ABLE = {
-    "splash": Case(*TPU, 512, 64, "bfloat16", 1, 0.0),
-    "cudnn": Case(*GPU, 512, 64, "bfloat16", 1, 0.0),
+    "fused": Case(*TPU, 512, 4, 64, "bfloat16", 1, 0.1),
+    "splash": Case(*TPU, 640, 4, 64, "bfloat16", 1, 0.0),
+    "cudnn": Case(*GPU, 512, 4, 64, "bfloat16", 1, 0.0),
 }
 REFUSALS = [
-    ("splash", dict(kernel="", device="cpu"), "cpu, only TPUs from v4 on"),
+    ("fused", dict(kernels=(), device="cpu"), "cpu, only TPUs from v5 on"),
+    ("fused", dict(length=500), "phases.main.length=500, only multiples of 128"),
+    ("fused", dict(length=640), "phases.main.length=640, only up to 512"),
+    ("fused", dict(head_size=96), "model.width/model.heads=96, only what divides 128"),
+    ("fused", dict(heads=3), "a width of 192 on a device, only multiples of 128"),
+    ("fused", dict(is_biased=True), "biased scores"),
+    ("splash", dict(kernels=(), device="cpu"), "cpu, only TPUs from v4 on"),
     ("splash", dict(length=100), "phases.main.length=100, only multiples of 128"),
     ("splash", dict(dropout=0.1), "model.attention_dropout=0.1, only 0"),
     ("splash", dict(is_biased=True), "biased scores"),
-    ("cudnn", dict(kernel="splash", device="TPU v4"), "TPU v4, only GPUs of NVIDIA from Ampere on"),
+    (
+        "cudnn",
+        dict(kernels=("splash",), device="TPU v4"),
+        "TPU v4, only GPUs of NVIDIA from Ampere on",
+    ),
     ("cudnn", dict(dtype="float32"), "dtype=float32, only bfloat16"),
     ("cudnn", dict(sequences=3), "phases.main.sequences=3, only 1"),
     ("cudnn", dict(head_size=66), "model.width/model.heads=66, only multiples of 8 up to 128"),
@@ -239,7 +300,7 @@ def test_what_cannot_be_done_is_refused_in_a_line(kind, changes, expected):
         attention.choose(kind, unable, "phases.main.")
     assert str(error.value) == f"config.model.attention={kind}: cannot do {expected}"
     assert attention.choose("xla", unable) == "xla"
-    if unable.kernel == kind:
+    if kind in unable.kernels:
         assert attention.choose("auto", unable) == "xla"
 
 
@@ -255,7 +316,10 @@ def test_what_is_packed_or_in_float32_is_not_refused_to_splash():
 
 
 def test_auto_takes_a_kernel_where_it_is_the_faster():
-    assert attention.choose("auto", ABLE["splash"]._replace(length=256)) == "xla"
+    assert attention.choose("auto", ABLE["fused"]._replace(length=256)) == "fused"
+    assert attention.choose("auto", ABLE["fused"]._replace(length=128)) == "xla"
+    assert attention.choose("auto", ABLE["splash"]._replace(length=384, heads=3)) == "splash"
+    assert attention.choose("auto", ABLE["splash"]._replace(length=256, heads=3)) == "xla"
     assert attention.choose("auto", ABLE["cudnn"]._replace(length=100)) == "cudnn"
 
 

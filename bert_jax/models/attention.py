@@ -2,9 +2,10 @@
 
 B batch, L length, M memory length, H heads, K head size.
 
-`xla` is the plain way and can do all; it holds the probabilities of all pairs of tokens. `splash`, a kernel for TPUs,
-and `cudnn`, one for GPUs, hold those of a block at a time. None lets a token see other tokens than the real ones of its
-own sequence. What tokens of padding see differs from one to the other, and reaches nothing.
+`xla` is the plain way and can do all; it holds the probabilities of all pairs of tokens. `fused`, this project's kernel
+for TPUs (attention_kernel.py), holds those of one row and head at a time, and drops some; `splash`, another for TPUs,
+and `cudnn`, one for GPUs, hold those of a block, and drop none. None lets a token see other tokens than the real ones
+of its own sequence. What tokens of padding see differs from one to the other, and reaches nothing.
 
 The choice belongs to a program, not to what is trained: it follows from the devices that the program is for, the length
 and packing of its rows, and whether it drops probabilities, so that training and evaluation may differ in it.
@@ -20,16 +21,21 @@ from flax import linen as nn
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-from bert_jax import axes
+from bert_jax import axes, hash
 from bert_jax.errors import BadInput
-from bert_jax.models import layers
+from bert_jax.models import attention_kernel, layers
 
-DEVICES = {"splash": "TPUs from v4 on", "cudnn": "GPUs of NVIDIA from Ampere on"}
+DEVICES = {
+    "fused": "TPUs from v5 on",
+    "splash": "TPUs from v4 on",
+    "cudnn": "GPUs of NVIDIA from Ampere on",
+}
 # Length from which `auto` takes a kernel. Of BERT-base on v5e, 8,192 tokens without attention dropout, a layer takes by
 # xla, as the compiler says, and by splash, with its kernels as planning/kernels.py counts them, 4.3 and 6.0 million
-# cycles at 128, 5.8 and 6.0 at 256, 6.8 and 6.0 at 384, 8.3 and 6.1 at 512. cudnn was never timed here; at no length
-# does it write anything of the size of all pairs to memory.
-SHORTEST = {"splash": 384, "cudnn": 1}
+# cycles at 128, 5.8 and 6.0 at 256, 6.8 and 6.0 at 384, 8.3 and 6.1 at 512. By fused, with attention dropout, a model
+# of two layers takes 15.8 million at 128, 15.4 by xla. cudnn was never timed here; at no length does it write anything
+# of the size of all pairs to memory.
+SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
 LANES = 128  # of a TPU's vector registers
 LARGEST_BLOCK = 512  # tokens; float32 scores of 512 x 512 are a megabyte of the 16 that a TPU core computes from
 
@@ -38,8 +44,9 @@ class Case(NamedTuple):
     """What a program asks of attention."""
 
     device: str  # the kind of device that it is for
-    kernel: str  # the one that such devices have: splash, cudnn, or none
+    kernels: tuple[str, ...]  # those that such devices have, the fastest first
     length: int
+    heads: int  # on a device
     head_size: int
     dtype: str
     sequences: int  # packed in a row, at most
@@ -77,13 +84,17 @@ def attend(
     Queries come scaled. Raises BadInput where the implementation that is asked for cannot do it.
     """
     dropout = 0.0 if keys is None else dropout
-    _, length, _, head_size = q_BLHK.shape
-    shape = length, head_size, q_BLHK.dtype.name, sequences
+    _, length, heads, head_size = q_BLHK.shape
+    shape = length, heads // axes.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
     kind = choose(kind, Case(*devices_of(), *shape, dropout, bias is not None))
     if kind == "xla":
         core = partial(plain, dropout=dropout)
         core = jax.checkpoint(core) if remat else core
         return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys)
+    if kind == "fused":
+        keys = jnp.zeros(len(sequence_ids), jnp.uint32) if keys is None else keys
+        kernel = axes.by_heads(partial(fused, rate=dropout))
+        return kernel(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
     kernel = {"splash": splash, "cudnn": cudnn}[kind]
     return axes.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
@@ -94,7 +105,8 @@ def resolve(config, phase, mesh) -> str:
     The dtype of the config is resolved.
     """
     model = config.model
-    shape = phase.length, model.width // model.heads, config.dtype, phase.sequences
+    heads = model.heads // mesh.shape["tensor"]
+    shape = phase.length, heads, model.width // model.heads, config.dtype, phase.sequences
     case = Case(*devices_of(mesh), *shape, model.attention_dropout)
     return choose(model.attention, case, f"phases.{phase.name}.")
 
@@ -105,8 +117,8 @@ def choose(kind: str, case: Case, phase: str = "") -> str:
     phase: where its length and sequences stand, such as `phases.main.`, for the message.
     """
     if kind == "auto":
-        worth = case.kernel and case.length >= SHORTEST[case.kernel]
-        return case.kernel if worth and not list(refusals(case.kernel, case)) else "xla"
+        able = (one for one in case.kernels if not list(refusals(one, case)))
+        return next((one for one in able if case.length >= SHORTEST[one]), "xla")
     reasons = list(refusals(kind, case, phase))
     if reasons:
         raise BadInput(f"config.model.attention={kind}: cannot do {'; '.join(reasons)}")
@@ -117,14 +129,20 @@ def refusals(kind: str, case: Case, phase: str = "") -> Iterator[str]:
     """What of a case an implementation cannot do."""
     if kind == "xla":
         return
-    if case.kernel != kind:
+    if kind not in case.kernels:
         yield f"{case.device}, only {DEVICES[kind]}"
-    if case.dropout:
+    if case.dropout and kind != "fused":
         yield f"model.attention_dropout={case.dropout}, only 0"
     if case.is_biased:
         yield "biased scores"
-    if kind == "splash" and case.length % LANES:
+    if kind in ("fused", "splash") and case.length % LANES:
         yield f"{phase}length={case.length}, only multiples of {LANES}"
+    if kind == "fused" and case.length > attention_kernel.LONGEST:
+        yield f"{phase}length={case.length}, only up to {attention_kernel.LONGEST}"
+    if kind == "fused" and LANES % case.head_size:
+        yield f"model.width/model.heads={case.head_size}, only what divides {LANES}"
+    if kind == "fused" and case.head_size * case.heads % LANES:
+        yield f"a width of {case.head_size * case.heads} on a device, only multiples of {LANES}"
     if kind == "cudnn" and case.sequences > 1:
         yield f"{phase}sequences={case.sequences}, only 1"
     if kind == "cudnn" and case.dtype not in ("bfloat16", "float16"):
@@ -133,15 +151,18 @@ def refusals(kind: str, case: Case, phase: str = "") -> Iterator[str]:
         yield f"model.width/model.heads={case.head_size}, only multiples of 8 up to 128"
 
 
-def devices_of(mesh=None) -> tuple[str, str]:
+def devices_of(mesh=None) -> tuple[str, tuple[str, ...]]:
     """The kind of the devices of a mesh, or of the one in use, which need not be here, or else of this process; and the
-    kernel that they have."""
+    kernels that they have."""
     mesh = mesh.abstract_mesh if mesh else jax.sharding.get_abstract_mesh()
     device = mesh.abstract_device or jax.local_devices()[0]
     kind = device.device_kind
     if device.platform == "tpu":
-        return kind, "" if kind in ("TPU v2", "TPU v3") else "splash"
-    return kind, "cudnn" if device.platform == "gpu" and has_cudnn(jax.local_devices()[0]) else ""
+        # Of fused, a v4 makes five times as many instructions as a v5p.
+        few = {"TPU v2": (), "TPU v3": (), "TPU v4": ("splash",)}
+        return kind, few.get(kind, ("fused", "splash"))
+    has_kernel = device.platform == "gpu" and has_cudnn(jax.local_devices()[0])
+    return kind, ("cudnn",) if has_kernel else ()
 
 
 def has_cudnn(device) -> bool:
@@ -170,6 +191,16 @@ def plain(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys, *, dropout: float):
 
 
 # --- TPU ------------------------------------------------------------------------------------------
+
+
+def fused(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, rate: float, interpret: bool = False):
+    """By this project's kernel, with dropout. Tokens of padding see each other. interpret: as of `splash`."""
+    heads, size = q_BLHK.shape[2:]
+    first = axes.tensor_part() * heads
+    drop = attention_kernel.Drop(hash.fold(keys, jnp.uint32(0)), first[None])
+    vectors = (x.reshape(*x.shape[:2], -1) for x in (q_BLHK, k_BMHK, v_BMHK))
+    result = attention_kernel.attend(*vectors, sequence_ids, drop, size, rate, interpret)
+    return result.reshape(q_BLHK.shape)
 
 
 def splash(q_BLHK, k_BMHK, v_BMHK, sequence_ids, interpret: bool = False):

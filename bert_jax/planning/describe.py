@@ -5,7 +5,7 @@ from bert_jax.planning.estimate import LEAST, MOST
 
 SOURCES = (
     "bytes held, seconds of computing and what is hidden behind them are the compiler's; seconds of sending are"
-    " arithmetic, bytes by the published bandwidth, and so are those of attention by splash, its instructions"
+    " arithmetic, bytes by the published bandwidth, and so are those of attention kernels, their instructions"
 )
 BRACKETS = "; in brackets: were all that is sent hidden, and nothing"
 EXTRAPOLATED = "extrapolated from stacks of 1 and 3 layers; a plan of one slice compiles the whole step, and is nearer"
