@@ -1,12 +1,15 @@
-"""How long a run of several processes takes to its first step, with what the compiler made kept from the run before.
+"""How long a run of one or several processes takes to its first step, with what the compiler made kept from before.
 
-python benchmarks/start.py [--processes 2] [--config demo] [--turns 3] [--config.KEY=VALUE ...]
+python benchmarks/start.py [--processes 2] [--config demo] [--turns 3] [--cache DIR] [--config.KEY=VALUE ...]
 
 Starts the processes on this machine, one device each, and ends them after the first line of metrics.jsonl. The first
-turn, which compiles, is not counted. The store is prepared before. Prints a Markdown row: seconds of every turn.
+turn, which compiles, is not counted, unless a cache is given. The store is prepared before. Prints a Markdown row, of
+every turn: seconds by the clock; seconds of processors, all processes together; those until process 0 had its programs.
+On a machine that others use, only the seconds of processors can be compared.
 """
 
 import argparse
+import json
 import os
 import socket
 import subprocess
@@ -21,22 +24,31 @@ def main():
     options.add_argument("--processes", type=int, default=2)
     options.add_argument("--config", default="demo")
     options.add_argument("--turns", type=int, default=3)
+    options.add_argument("--cache", type=Path, help="of compiled programs, from before")
     options, more = options.parse_known_args()
     with tempfile.TemporaryDirectory() as place:
-        more += ["--config.log.every=1", f"--config.compilation_cache={place}/cache"]
+        cache = options.cache.absolute() if options.cache else f"{place}/cache"
+        more += ["--config.log.every=1", f"--config.compilation_cache={cache}"]
         command = [sys.executable, "-m", "bert_jax", "pretrain", "--config", options.config, *more]
-        seconds = [
+        turns = [
             first_step([*command, "--workdir", f"{place}/run{turn}"], options.processes)
-            for turn in range(options.turns + 1)
+            for turn in range(options.turns + (not options.cache))
         ]
+    clock, processors, programs = zip(*turns[-options.turns :], strict=True)
     print(
         f"| start of {options.config} in {options.processes} processes to its first reported step, warm cache, its"
-        f" store prepared | 30 s | {', '.join(f'{turn:.1f}' for turn in seconds[1:])} s | |"
+        f" store prepared | 30 s | {listed(clock)} s; of processors {listed(processors)} s; programs ready"
+        f" {listed(programs)} s after they were begun | |"
     )
 
 
-def first_step(command: list[str], processes: int) -> float:
-    """Seconds from the start of all processes until the first step is reported."""
+def listed(seconds) -> str:
+    return ", ".join(f"{turn:.1f}" for turn in seconds)
+
+
+def first_step(command: list[str], processes: int) -> tuple[float, float, float]:
+    """Seconds from the start of all processes until the first step is reported: by the clock, of processors; and
+    those for programs."""
     metrics = Path(command[-1]) / "metrics.jsonl"
     with socket.create_server(("localhost", 0)) as server:
         address = f"localhost:{server.getsockname()[1]}"
@@ -52,11 +64,19 @@ def first_step(command: list[str], processes: int) -> float:
             if any(process.poll() is not None for process in running):
                 raise SystemExit("a process has ended")
             time.sleep(0.05)
-        return round(time.monotonic() - started, 1)
+        seconds = time.monotonic() - started
+        known = json.loads((metrics.parent / "run.json").read_text())
+        return seconds, sum(map(used, running)), known["starts"][0]["compile_seconds"]
     finally:
         for process in running:
             process.kill()
             process.wait()
+
+
+def used(process: subprocess.Popen) -> float:
+    """Seconds of processors that it has used so far (Linux)."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What a process sets up: dtypes for this backend, matrix precision, the compilation cache, signals."""
 
 import os
+import platform
 import signal
 import sys
 from contextlib import contextmanager, suppress
@@ -24,6 +25,8 @@ def start(config: ConfigDict) -> ConfigDict:
         jax.config.update("jax_default_matmul_precision", "highest")
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         keep_programs(config.compilation_cache)
+    if jax.default_backend() == "cpu" and jax.process_count() > 1:
+        share_programs()
     return config
 
 
@@ -52,6 +55,25 @@ def programs(name: str) -> tuple[Path, str]:
     if reason and name != "auto":
         raise BadInput(f"config.compilation_cache={name}: {directory}: {reason}")
     return directory, reason
+
+
+def share_programs() -> None:
+    """Has all processes of this machine find the programs that the first has kept.
+
+    Only process 0 writes them, and on a CPU JAX's key of a program has the process in it: the others would compile at
+    every start. Here it has the processor instead, for whose features the program is made.
+    """
+    from jax._src import cache_key  # no setting does it
+
+    kinds = ("model name", "flags", "Features")
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else ()
+    processor = sorted({platform.processor(), *(line for line in lines if line.startswith(kinds))})
+
+    def update(hashed, devices) -> None:
+        places = [(device.id, device.process_index) for device in devices.flat]
+        hashed.update(repr((processor, places)).encode())
+
+    cache_key._hash_accelerator_config = update
 
 
 # Exit codes of a run that was told to stop, and has saved what there was to save.

@@ -152,16 +152,7 @@ def digest(paths: list[Path]) -> tuple[str, list[int]]:
     return batch.digest(whole), read
 
 
-def share_compiled_programs():
-    """On the CPU JAX's key of a compiled program differs from process to process, and only the first one writes: the
-    others would compile in every test."""
-    from jax._src import cache_key
-
-    cache_key._hash_accelerator_config = cache_key._hash_devices
-
-
 if __name__ == "__main__":
-    share_compiled_programs()
     if RECORD in os.environ:
         place = Path(os.environ[RECORD]), int(os.environ["JAX_PROCESS_ID"])
         sharding.to_devices = record(*place, os.environ.get(FAIL, ""))

@@ -7,8 +7,6 @@ import signal
 import sys
 import time
 
-import processes
-
 from bert_jax import __main__ as program
 from bert_jax import checkpoint, evaluate, loop, pretrain, sharding
 
@@ -78,7 +76,6 @@ def when(errors: str) -> float:
 
 
 if __name__ == "__main__":
-    processes.share_compiled_programs()
     if fault := os.environ.get(FAULT):
         install(fault)
     program.run()

@@ -229,6 +229,23 @@ def wait_for_step(workdir, step):
 
 
 @pytest.mark.slow
+def test_programs_are_compiled_once_for_all_starts(world, tmp_path):
+    """The second start of two processes finds in the cache what the first one has written, also in process 1."""
+    settings, _ = world
+    variables = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "JAX_LOG_COMPILES": "1"}
+    variables["JAX_DEBUG_LOG_MODULES"] = "jax._src.compiler"
+    hits = []
+    for start in range(2):
+        run = tmp_path / f"run{start}"
+        command = arguments(settings, run, **{"phases.main.steps": 2, "schedule.warmup": 1})
+        ended = processes.run(command, run.with_suffix(".said"), 2, 1, **variables)
+        assert [process.code for process in ended] == [0, 0], ended
+        words = "Persistent compilation cache hit for 'jit_train'"
+        hits.append([words in process.errors for process in ended])
+    assert hits == [[False, False], [True, True]]
+
+
+@pytest.mark.slow
 def test_the_slowest_host_is_named(world, tmp_path):
     """Of two, one of which is held up before every step from the eighth on; each writes its own trace."""
     settings, _ = world

@@ -16,7 +16,6 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 import jax  # noqa: E402
-import processes  # noqa: E402
 
 from faults import table  # noqa: E402
 from faults.rows import ROWS  # noqa: E402
@@ -70,7 +69,6 @@ def make_world(directory: Path) -> World:
     jax.config.update("jax_compilation_cache_dir", str(directory.absolute() / "cache"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    processes.share_compiled_programs()
     started = time.monotonic()
     world = World(directory)
     world.prepare()
