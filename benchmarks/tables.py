@@ -208,13 +208,16 @@ TABLES = {
         ),
     ),
     "start": Table(
-        "start of a 2-process run to its first reported step, then of one process",
-        "30 s",
-        3,
+        "start of a 2-process run to its first reported step, then of one process, then of BERT-base",
+        "30 s; 20 s",
+        8,
         (
             "bert-jax prepare --config demo",
             "python benchmarks/start.py",
             "python benchmarks/start.py --processes 1",
+            "bert-jax prepare --config bert_base --config.store=stores/start",
+            "python benchmarks/start.py --processes 1 --config bert_base --config.store=stores/start"
+            " --config.phases.short.batch=8 --config.phases.long.batch=8",
         ),
     ),
     "scaling": Table(
