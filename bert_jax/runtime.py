@@ -34,7 +34,8 @@ def keep_programs(name: str) -> None:
     """Has JAX keep what it compiles in the directory of that name."""
     directory, reason = programs(name)
     if reason:
-        print(f"{directory}: {reason}: what is compiled is not kept (config.compilation_cache)")
+        line = f"bert-jax: {directory}: {reason}: what is compiled is not kept (config.compilation_cache)"
+        print(line, file=sys.stderr)
         return
     jax.config.update("jax_compilation_cache_dir", str(directory))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

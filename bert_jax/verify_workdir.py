@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax import board, regular, stored, verify, workdir
+from bert_jax import board, clock, regular, stored, verify, workdir
 from bert_jax import config as configs
 from bert_jax.data.store import Problem
 from bert_jax.errors import BadInput
@@ -99,6 +99,10 @@ def check_facts(facts: dict) -> Iterator[Problem]:
         yield Problem("run.json", "vocabulary: a special id is beyond its size")
     if not isinstance(facts.get("run"), str):
         yield Problem("run.json", "run: missing")
+    try:
+        clock.check(facts.get("starts", []), "run.json")
+    except BadInput as error:
+        yield Problem("run.json", str(error).removeprefix("run.json: "))
     if not is_count(facts.get("parameters")):
         yield Problem("run.json", f"parameters: {facts.get('parameters')!r} is no number of them")
 

@@ -53,7 +53,7 @@ def test_a_place_that_cannot_be_made(unset, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     runtime.start(configs.base())
     assert not jax.config.jax_compilation_cache_dir
-    assert "file/bert_jax: Not a directory: what is compiled is not kept" in capsys.readouterr().out
+    assert "file/bert_jax: Not a directory: what is compiled is not kept" in capsys.readouterr().err
 
 
 def test_a_state_that_was_begun_is_the_same():

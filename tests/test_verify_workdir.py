@@ -90,6 +90,7 @@ DAMAGES = {
     "no config": (lambda run: (run / "config.json").unlink(), "config.json"),
     "no facts": (lambda run: (run / "run.json").unlink(), "run.json"),
     "no vocabulary": (rewrite("run.json", vocabulary=...), "run.json"),
+    "other starts": (rewrite("run.json", starts=[{"step": "x"}]), "run.json"),
     "no run": (rewrite("run.json", run=...), "run.json"),
     "another run": (rewrite("run.json", run="x"), "checkpoints/4"),
     "parameters": (rewrite("run.json", parameters=1), "summary.json"),
