@@ -191,6 +191,7 @@ def test_what_cannot_be_planned(tmp_path, monkeypatch, capsys, options, words):
 def test_a_step_that_is_too_large(tmp_path, capsys):
     """The line says by how much, and which setting makes it fit: with it the same command is done."""
     rows = {"phases.main.batch": 2**19, "model.positions": 512, "phases.main.length": 512}
+    rows["model.layers"] = 1
     cache = {"compilation_cache": tmp_path / "cache"}
     assert main(arguments(tmp_path, **rows, **cache)) == 2
     error = capsys.readouterr().err.splitlines()[-1]
