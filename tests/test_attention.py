@@ -212,7 +212,7 @@ def test_kernels_compile_for_tpus(kind, length, shape):
         keys = keys_of(ids) if kind == "fused" else None
         return attend(kind, ids)(q, k, v, None, keys).astype(jnp.float32).sum()
 
-    with jax.set_mesh(mesh), compiling():
+    with jax.set_mesh(mesh), compiling(), jax.default_matmul_precision(None):
         assert attention.devices_of() == attention.devices_of(mesh) == TPU
         both = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))
         text = both.lower(x, x, x, ids).compile().as_text()
