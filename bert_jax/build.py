@@ -97,6 +97,8 @@ def build(config, mesh, vocabulary: base.Vocabulary, begin: bool = False) -> Tra
         train = {phase.name: compiled(lower_train(config, made, phase)) for phase in phases}
         prints = compiled(fingerprint.lower(mesh, stored.items(shapes), stored.items(places)))
         evaluators = {phase.name: compiled(lower_evaluate(config, made, phase)) for phase in phases}
+    if begin:
+        begun.result()  # what is wrong with it is told before anything is written
     return Trainer(
         mesh,
         made.rate,

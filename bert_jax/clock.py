@@ -123,7 +123,8 @@ def check(starts, path) -> list[dict]:
 
 
 def lost(starts: list[dict], lines: list[dict], last_save: float) -> dict[str, float]:
-    """Seconds, by what they went to instead of steps; input is the only part of the lines' own seconds.
+    """Seconds, by what they went to instead of steps; input is the only part of the lines' own seconds. A line without
+    such a number, as somebody may have made it, adds nothing.
 
     starts: from the first. lines: of metrics.jsonl, those that every restart has kept. last_save: seconds that the
     save after the last line took.
@@ -131,9 +132,9 @@ def lost(starts: list[dict], lines: list[dict], last_save: float) -> dict[str, f
     train = [line for line in lines if line["split"] == "train"]
     return {
         "compile": sum(start["compile_seconds"] for start in starts),
-        "save": sum(line["save_seconds"] for line in lines) + last_save,
-        "evaluate": sum(line["seconds"] for line in lines if line["split"] == "heldout"),
-        "input": sum(line["input_seconds"] for line in train),
+        "save": sum(line.get("save_seconds", 0.0) for line in lines) + last_save,
+        "evaluate": sum(line.get("seconds", 0.0) for line in lines if line["split"] == "heldout"),
+        "input": sum(line.get("input_seconds", 0.0) for line in train),
         "restart": sum(restarts(starts, lines)),
     }
 
@@ -144,7 +145,7 @@ def restarts(starts: list[dict], lines: list[dict]):
     for number, start in enumerate(starts[1:], 1):
         if any(later["step"] <= start["step"] for later in starts[number + 1 :]):
             continue  # whatever came of it was lost, too: the later start counts from the same line
-        kept = [line["time"] for line in lines if line["step"] <= start["step"]]
+        kept = [x["time"] for x in lines if "time" in x and x["step"] <= start["step"]]
         since = max((t for t in kept if t <= start["time"]), default=starts[0]["time"])
         compiled = sum(s["compile_seconds"] for s in starts[: number + 1] if s["time"] > since)
         yield max(0.0, start["time"] - since - compiled)

@@ -188,7 +188,8 @@ class Loop:
         if self.traces.changes(step):
             with self.clock.waiting(clock.DEVICES):
                 jax.block_until_ready(state)
-            with self.clock.outside():
+            # A trace is written as a checkpoint is, and may take as long.
+            with self.clock.outside(), self.guardian.watch("save"):
                 self.traces.change(step)
 
     def heed(self, step: int, verdict: guard.Verdict, params) -> None:
@@ -241,9 +242,7 @@ class Loop:
     def of_all(self, busy: float) -> dict:
         """What processes tell the first one: which is slowest, and the memory of the fullest device."""
         peak = metrics.peak_bytes(self.trainer.mesh.local_devices)
-        with self.clock.waiting(
-            clock.DEVICES
-        ):  # of a process that comes later, for which the devices wait, too
+        with self.clock.waiting(clock.DEVICES):  # which wait for who comes later, too
             found = self.processes.to_main([busy, peak])
         peaks = [peak for _, peak in found if peak is not None]
         return {

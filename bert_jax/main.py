@@ -1,15 +1,13 @@
 """The command line: arguments -> config -> one call. The only file that knows arguments."""
 
 import argparse
-import contextlib
 import io
-import json
 import math
 import os
 import sys
 from pathlib import Path
 
-from bert_jax import __version__, streams
+from bert_jax import __version__, answers, streams
 from bert_jax.errors import LOST, BadInput, Missing, Unfinished
 
 DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
@@ -41,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         options = parser().parse_args(arguments)
-        check_json(options)
+        answers.check_json(options)
         code = options.command(options, overrides)
         sys.stdout.flush()
         return code
@@ -194,45 +192,6 @@ def load(options, overrides):
     return config.load(options.config, overrides)
 
 
-def check_json(options) -> None:
-    """Before hours of work, not after them."""
-    if getattr(options, "json", None) in (None, "-"):
-        return
-    path = Path(options.json).absolute()
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise BadInput(f"--json {options.json}: cannot be written")
-
-
-def show(options, values, text: str) -> int:
-    """Prints results for people, and as JSON where --json says; numbers that are not finite become null."""
-    encoded = json.dumps(finite(values), indent=2, allow_nan=False)
-    if options.json not in (None, "-"):
-        with writing(f"--json {options.json}"):
-            Path(options.json).write_text(encoded + "\n")
-    with writing("standard output"):
-        print(encoded if options.json == "-" else text, flush=True)
-    return 0
-
-
-@contextlib.contextmanager
-def writing(name: str):
-    """What cannot be written, as on a full disk, is told in a line."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise Unfinished(f"{name}: {error.strerror}") from None
-
-
-def finite(values):
-    if isinstance(values, dict):
-        return {key: finite(value) for key, value in values.items()}
-    if isinstance(values, list | tuple):
-        return [finite(value) for value in values]
-    return None if isinstance(values, float) and not math.isfinite(values) else values
-
-
 def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: expected a whole number from 1")
@@ -263,15 +222,6 @@ def interval(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def tell(text: str) -> None:
-    """Progress, apart from the results on standard output."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def silent(text: str) -> None:
-    """What `tell` is in processes that do not speak."""
-
-
 def refuse(overrides) -> None:
     if overrides:
         raise BadInput(f"--config.{overrides[0]}: this command takes no config")
@@ -282,11 +232,11 @@ def prepare_command(options, overrides) -> int:
     config = load(options, overrides)
     from bert_jax.data import prepare, report
 
-    values = prepare.prepare(config, tell)
+    values = prepare.prepare(config, answers.tell)
     lines = report.describe(values, config.store, config.tokenizer.path)
     if "seconds" in values:
         lines.append(f"{values['seconds']:.1f} s, {values['megabytes_per_second']:.1f} MB/s")
-    return show(options, values, "\n".join(lines))
+    return answers.show(options, values, "\n".join(lines))
 
 
 def verify_command(options, overrides) -> int:
@@ -297,10 +247,10 @@ def verify_command(options, overrides) -> int:
     from bert_jax import verify, verify_workdir
 
     if options.store:
-        values = verify.verify(options.store, tell)
+        values = verify.verify(options.store, answers.tell)
     else:
         values = verify_workdir.verify_workdir(options.workdir)
-    show(options, values, "\n".join(verify.describe(values)))
+    answers.show(options, values, "\n".join(verify.describe(values)))
     return 0 if values["sound"] else 1
 
 
@@ -318,7 +268,7 @@ def config_command(options, overrides) -> int:
     from bert_jax import config
 
     values = config.load(options.config, overrides)
-    return show(options, values.to_dict(), config.describe(values))
+    return answers.show(options, values.to_dict(), config.describe(values))
 
 
 def inspect_command(options, overrides) -> int:
@@ -332,10 +282,10 @@ def inspect_command(options, overrides) -> int:
     from bert_jax import inspect, save_batches
 
     if showing:
-        values = inspect.inspect(config, options.step, options.rows or 4, tell)
-        return show(options, values, inspect.describe(values))
-    values = inspect.save(config, *interval(options.steps), options.save, tell)
-    return show(options, values, save_batches.describe(values))
+        values = inspect.inspect(config, options.step, options.rows or 4, answers.tell)
+        return answers.show(options, values, inspect.describe(values))
+    values = inspect.save(config, *interval(options.steps), options.save, answers.tell)
+    return answers.show(options, values, save_batches.describe(values))
 
 
 def benchmark_command(options, overrides) -> int:
@@ -351,11 +301,11 @@ def benchmark_command(options, overrides) -> int:
             batches,
             options.phase,
             options.steps,
-            tell if speaks else silent,
+            answers.tell if speaks else answers.silent,
             processes,
             options.profile,
         )
-        return show(options, values, benchmark.describe(values)) if speaks else 0
+        return answers.show(options, values, benchmark.describe(values)) if speaks else 0
 
 
 def plan_command(options, overrides) -> int:
@@ -366,16 +316,20 @@ def plan_command(options, overrides) -> int:
     from bert_jax import plan, topology
     from bert_jax.planning import describe
 
+    if unknown := options.price.keys() - {"", *topology.CHIPS}:
+        raise BadInput(f"--price {min(unknown)}: no chip; they are {', '.join(topology.CHIPS)}")
+    if options.search and options.price:
+        raise BadInput("--price: not of --search, which ranks by seconds")
     if options.topology in (plan.ALL, *topology.CHIPS):
         if options.search:
             raise BadInput(f"--search: is of one slice, not of --topology {options.topology}")
-        values = plan.plan_all(config, options.topology, options.price, options.phase, tell)
-        return show(options, values, describe.describe_all(values))
+        values = plan.plan_all(config, options.topology, options.price, options.phase, answers.tell)
+        return answers.show(options, values, describe.describe_all(values))
     if options.search:
-        values = plan.plan_search(config, options.topology, options.phase, tell)
-        return show(options, values, describe.describe_search(values))
-    values = plan.plan(config, options.topology, options.price, options.phase, tell)
-    return show(options, values, describe.describe(values))
+        values = plan.plan_search(config, options.topology, options.phase, answers.tell)
+        return answers.show(options, values, describe.describe_search(values))
+    values = plan.plan(config, options.topology, options.price, options.phase, answers.tell)
+    return answers.show(options, values, describe.describe(values))
 
 
 def status_command(options, overrides) -> int:
@@ -384,7 +338,7 @@ def status_command(options, overrides) -> int:
     from bert_jax import status
 
     values = status.status(options.workdir)
-    return show(options, values, status.describe(values))
+    return answers.show(options, values, status.describe(values))
 
 
 def evaluate_command(options, overrides) -> int:
@@ -397,13 +351,13 @@ def evaluate_command(options, overrides) -> int:
         config = load(options, overrides)
         from bert_jax import evaluate_models
 
-        values = evaluate_models.evaluate(options.model, config, tell)
-        return show(options, values, evaluate_models.describe(values))
+        values = evaluate_models.evaluate(options.model, config, answers.tell)
+        return answers.show(options, values, evaluate_models.describe(values))
     from bert_jax import evaluate
 
     values = evaluate.evaluate(options.workdir, overrides)
     text = "\n".join(f"{name} {value:.6g}" for name, value in values.items())
-    return show(options, values, text)
+    return answers.show(options, values, text)
 
 
 def import_command(options, overrides) -> int:
@@ -414,7 +368,7 @@ def import_command(options, overrides) -> int:
     values = import_model.import_model(
         options.source, options.workdir, settings, overrides, options.add_words
     )
-    return show(options, values, import_model.describe(values))
+    return answers.show(options, values, import_model.describe(values))
 
 
 def compare_command(options, overrides) -> int:
@@ -423,7 +377,7 @@ def compare_command(options, overrides) -> int:
     from bert_jax import compare
 
     values = compare.compare(options.a, options.b)
-    return show(options, values, compare.describe(values))
+    return answers.show(options, values, compare.describe(values))
 
 
 def export_command(options, overrides) -> int:
@@ -433,7 +387,7 @@ def export_command(options, overrides) -> int:
 
     about = options.name, options.license, options.data_license, options.language
     values = export.export(options.workdir, options.output, options.format, *about)
-    return show(options, values, export.describe(values))
+    return answers.show(options, values, export.describe(values))
 
 
 def predict_command(options, overrides) -> int:
@@ -442,4 +396,4 @@ def predict_command(options, overrides) -> int:
     from bert_jax import predict
 
     values = predict.predict(options.model, options.texts, options.top)
-    return show(options, values, "\n".join(map(predict.describe, values)))
+    return answers.show(options, values, "\n".join(map(predict.describe, values)))

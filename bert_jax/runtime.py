@@ -25,7 +25,8 @@ def start(config: ConfigDict) -> ConfigDict:
         jax.config.update("jax_default_matmul_precision", "highest")
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         keep_programs(config.compilation_cache)
-    if jax.default_backend() == "cpu" and jax.process_count() > 1:
+    keeps = jax.config.jax_compilation_cache_dir
+    if keeps and jax.default_backend() == "cpu" and jax.process_count() > 1:
         share_programs()
     return config
 
@@ -44,15 +45,18 @@ def keep_programs(name: str) -> None:
 def programs(name: str) -> tuple[Path, str]:
     """The directory of compiled programs of that name, made where it is not there, which only its owner can read: they
     are executed; and why the one of `auto` cannot be used, or ''. Raises BadInput where another cannot."""
-    directory = Path(name).expanduser()
+    directory = Path(name)
     if name == "auto":
-        usual = Path("~/.cache").expanduser()
-        directory = Path(os.environ.get("XDG_CACHE_HOME") or usual) / "bert_jax"
+        directory = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "bert_jax"
     try:
+        directory = directory.expanduser()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         reason = "" if os.access(directory, os.W_OK) else "not writable"
-    except OSError as error:
-        reason = error.strerror
+        found = directory.stat()
+        if name == "auto" and (found.st_uid != os.getuid() or found.st_mode & 0o022):
+            reason = "others can write there"  # what lies there is executed
+    except (OSError, RuntimeError) as error:  # a user without a home
+        reason = getattr(error, "strerror", None) or str(error)
     if reason and name != "auto":
         raise BadInput(f"config.compilation_cache={name}: {directory}: {reason}")
     return directory, reason

@@ -35,8 +35,8 @@ class Traces:
     def change(self, step: int) -> None:
         """To be called once the steps before it are done."""
         if self.running:
-            self.stop()
-            self.tell(f"trace of steps {self.first} to {step - 1}: {self.directory}")
+            if self.stop():
+                self.tell(f"trace of steps {self.first} to {step - 1}: {self.directory}")
         else:
             self.running, self.first = True, step
             self.attempt(lambda: jax.profiler.start_trace(str(self.directory)))
@@ -47,13 +47,16 @@ class Traces:
             return jax.profiler.StepTraceAnnotation("train", step_num=step)
         return contextlib.nullcontext()
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
+        """Whether the trace was written."""
         self.running = False
-        self.attempt(jax.profiler.stop_trace)
+        return self.attempt(jax.profiler.stop_trace)
 
-    def attempt(self, function) -> None:
+    def attempt(self, function) -> bool:
         try:
             function()
+            return True
         except Exception as error:  # of the profiler: a full disk, another trace in this process
             self.steps, self.running = range(0), False
             self.tell(f"{self.directory}: no trace ({one_line(error, LONGEST)})")
+            return False

@@ -181,7 +181,7 @@ def test_gradients_of_parameters_are_not_rounded(dtype):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "deviations"), [("float32", 0), ("float32", 30), ("bfloat16", 0)]
+    ("dtype", "deviations"), [("float32", 0), ("float32", 30), ("bfloat16", 0), ("bfloat16", 30)]
 )
 def test_layer_norm_and_its_gradients(dtype, deviations):
     """Against the formula in float64, of rows whose mean is so many deviations."""

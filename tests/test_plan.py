@@ -174,6 +174,9 @@ def test_a_compiler_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
         (["--phase", "long"], "--phase long: the config has main"),
         (["--price", "free"], "--price: free: expected a number from 0, or v5e=1.2"),
         (["--price", "-1"], "--price: -1: expected a number from 0"),
+        (["--price", "v9=1"], "--price v9: no chip; they are v2, v3,"),
+        (["--price", "1", "--search"], "--price: not of --search"),
+        ({"topology": "v5e", "mesh.data": 3}, "v5e:1x1: config.mesh: data=3 fsdp=1 tensor=1 does"),
     ],
 )
 @needs_libtpu
@@ -248,6 +251,17 @@ def test_what_makes_it_fit_is_tried_in_order(monkeypatch, needs, changes, most):
     found = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
     assert (found and found.changes) == changes
     assert len(compiler.tried) <= most and len(set(compiler.tried)) == len(compiler.tried)
+
+
+@needs_libtpu
+def test_what_is_advised_can_be_set(monkeypatch):
+    """Of the two ways to say how many rows are computed at once, one."""
+    config = small_config("phases.main.batch=512", "train.micro_batches=2")
+    Memory(monkeypatch, lambda rows, *_: rows * 2**24.9)
+    failed = compiled.TooLarge(64 * 2**24.9, 2**30)
+    phase = plan.choose_phases(config, None)[0]
+    found = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
+    assert found.changes == {"train.rows_per_chip": 32, "train.micro_batches": 1}
 
 
 @needs_libtpu

@@ -90,8 +90,10 @@ def assert_one_line(ended, *parts, code=2):
 
 
 def use_devices(patch, number: int):
-    make_mesh = functools.partial(sharding.make_mesh, devices=jax.devices()[:number])
-    patch.setattr(sharding, "make_mesh", make_mesh)
+    make_mesh = sharding.make_mesh
+    patch.setattr(
+        sharding, "make_mesh", lambda keys, _=None: make_mesh(keys, jax.devices()[:number])
+    )
 
 
 @pytest.mark.slow

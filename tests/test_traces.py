@@ -1,11 +1,13 @@
 """Traces of chosen steps: which are in them, who writes them, and that nothing else changes."""
 
+import jax
 import pytest
 import running
 from jax.profiler import ProfileData, start_trace, stop_trace
 from running import assert_same_bits, lines, load, params
 
 from bert_jax import clock, pretrain
+from bert_jax.traces import Traces
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,19 @@ def test_the_chosen_steps_and_no_others(world, tmp_path, capsys):
     more = load(settings, **{"profile.steps": (12, 14), "phases.main.steps": 25})
     assert pretrain.pretrain(more, run) == 0
     assert traced_steps(run / "traces") == [[12, 13]]
+
+
+def test_a_trace_that_cannot_be_written_is_not_told_as_made(tmp_path, monkeypatch):
+    def full():
+        raise OSError("no space left")
+
+    monkeypatch.setattr(jax.profiler, "start_trace", lambda _: None)
+    monkeypatch.setattr(jax.profiler, "stop_trace", full)
+    told = []
+    traces = Traces((2, 4), tmp_path, told.append)
+    for step in (2, 4):
+        traces.change(step)
+    assert told == [f"{tmp_path}: no trace (OSError: no space left)"]
 
 
 def test_a_trace_that_cannot_be_made_does_not_end_the_run(world, tmp_path, capsys):

@@ -4,8 +4,9 @@ from bert_jax.planning.changes import options
 from bert_jax.planning.estimate import LEAST, MOST
 
 SOURCES = (
-    "bytes held, seconds of computing and what is hidden behind them are the compiler's; seconds of sending are"
-    " arithmetic, bytes by the published bandwidth, and so are those of attention kernels, their instructions"
+    "bytes held, seconds of computing and the order of what is sent and computed are the compiler's; seconds of sending"
+    " are arithmetic, bytes by the published bandwidth, and so are those of attention kernels, their instructions;"
+    " gathers, scatters, sorts and copies have no cycles and are not counted"
 )
 BRACKETS = "; in brackets: were all that is sent hidden, and nothing"
 EXTRAPOLATED = "extrapolated from stacks of 1 and 3 layers; a plan of one slice compiles the whole step, and is nearer"
@@ -21,7 +22,7 @@ def describe(values: dict) -> str:
         lines += describe_phase(name, phase, values["memory_per_chip"])
     cost = f", cost {between(values, 'cost', ',.2f')}" if values["cost"] is not None else ""
     return "\n".join(
-        [*lines, f"all phases: {between(values, 'hours', ',.1f')} hours{cost}", SOURCES + BRACKETS]
+        [*lines, f"together: {between(values, 'hours', ',.1f')} hours{cost}", SOURCES + BRACKETS]
     )
 
 
@@ -32,8 +33,9 @@ def shape(mesh: dict) -> str:
 def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
     sent = [f"{kind} {count / 1e6:,.1f} MB" for kind, count in phase["sent_per_chip"].items()]
     kernels = phase["seconds_of_kernels"]
+    fits = "fits" if phase["fits"] else "may not fit"
     return [
-        f"{name}: fits, {phase['bytes_per_chip'] / 1e9:.2f} of {memory / 1e9:.2f} GB a chip"
+        f"{name}: {fits}, {phase['bytes_per_chip'] / 1e9:.2f} of {memory / 1e9:.2f} GB a chip"
         f" ({phase['bytes_of_arguments'] / 1e9:.2f} state and rows, {phase['bytes_of_temporaries'] / 1e9:.2f}"
         " temporaries)",
         f"  computing {phase['seconds_computing']:.4f} s, sending {phase['seconds_sending']:.4f} s"

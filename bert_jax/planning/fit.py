@@ -76,6 +76,8 @@ def fewer_rows(config, changes, devices, phase, vocabulary, failed, tell) -> Fou
         most = min(at_once - 1, max(1, (result.there - held) / a_row))
         at_once = max(n for n in range(1, rows + 1) if rows % n == 0 and n <= most)
         changes = changes | {"train.rows_per_chip": at_once}
+        if config.train.micro_batches > 1:
+            changes |= {"train.micro_batches": 1}  # of the two, one is set
         tell(f"plan: does not fit; trying {options(changes)}")
         result = attempt(changed(config, changes), design, phase, tell)
     return Found(changes, mesh, result) if isinstance(result, Step) else None

@@ -12,6 +12,7 @@ from bert_jax.planning.changes import changed
 from bert_jax.planning.estimate import Parts, estimate, total
 from bert_jax.planning.sketch import SPARE, between, sketch
 
+LONGEST = 1000  # characters of reasons
 TOKENS = 1024, 8192  # that a device computes at once, in the two sketches of a kind of chip
 
 
@@ -35,6 +36,10 @@ def rank(
         for one, mesh in meshes.items():
             price = prices.get(kind, prices.get(""))
             slices.append(row(config, one, mesh, phases, lines, vocabulary, price))
+    if not slices:
+        raise BadInput(
+            "; ".join(f"{name}: {reason}" for name, reason in left_out.items())[:LONGEST]
+        )
     slices.sort(key=lambda values: (not values["fits"], values["hours"]))
     return {"slices": slices, "left_out": left_out}
 
@@ -42,10 +47,11 @@ def rank(
 def measure(config, slices: list, phase, vocabulary, tell: Callable[[str], None]) -> tuple:
     """(mesh, rows and parts, rows and parts) of a small slice, from few rows at once to many."""
     inner = config.mesh.fsdp * config.mesh.tensor
-    one = next(s for s in slices if s.chips * s.chip.devices >= max(4, 2 * inner))
+    large = (s for s in slices if s.chips * s.chip.devices >= max(4, 2 * inner))
+    one = next(large, slices[-1])
     found = []
     for tokens in TOKENS:
-        rows = max(1, tokens // phase.length)
+        rows = max(len(found) + 1, tokens // phase.length)
         changes = {"mesh.data": -1, "train.micro_batches": 1, "train.rows_per_chip": 0}
         trial = changed(config, changes)
         mesh = build.make_mesh(trial, [], topology.devices(one))
