@@ -54,8 +54,15 @@ def run(ends: str, *arguments, **variables):
     """(exit code, number of starts, stderr)"""
     command = [*AGAIN, "./stand_in", *arguments]
     settings = os.environ | {"ENDS": ends} | variables
-    ended = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        command, env=settings, capture_output=True, text=True, timeout=60, preexec_fn=heed_hangups
+    )
     return ended.returncode, len(lines("starts")), ended.stderr
+
+
+def heed_hangups() -> None:
+    """Also where whoever started the tests ignores them, as nohup does."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def lines(name: str) -> list[str]:
