@@ -24,6 +24,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from bert_jax import axes, hash
 from bert_jax.errors import BadInput
 from bert_jax.models import attention_kernel, layers
+from bert_jax.models.attention_kernel import LANES, LONGEST
 
 DEVICES = {
     "fused": "TPUs from v5 on",
@@ -36,8 +37,6 @@ DEVICES = {
 # of two layers takes 15.8 million at 128, 15.4 by xla. cudnn was never timed here; at no length does it write anything
 # of the size of all pairs to memory.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
-LANES = 128  # of a TPU's vector registers
-LARGEST_BLOCK = 512  # tokens; float32 scores of 512 x 512 are a megabyte of the 16 that a TPU core computes from
 
 
 class Case(NamedTuple):
@@ -137,8 +136,8 @@ def refusals(kind: str, case: Case, phase: str = "") -> Iterator[str]:
         yield "biased scores"
     if kind in ("fused", "splash") and case.length % LANES:
         yield f"{phase}length={case.length}, only multiples of {LANES}"
-    if kind == "fused" and case.length > attention_kernel.LONGEST:
-        yield f"{phase}length={case.length}, only up to {attention_kernel.LONGEST}"
+    if kind == "fused" and case.length > LONGEST:
+        yield f"{phase}length={case.length}, only up to {LONGEST}"
     if kind == "fused" and LANES % case.head_size:
         yield f"model.width/model.heads={case.head_size}, only what divides {LANES}"
     if kind == "fused" and case.head_size * case.heads % LANES:
@@ -222,12 +221,12 @@ def splash(q_BLHK, k_BMHK, v_BMHK, sequence_ids, interpret: bool = False):
 
 
 def block_size(length: int) -> int:
-    """Tokens, the same of queries and keys: whole rows up to LARGEST_BLOCK.
+    """Tokens, the same of queries and keys: whole rows up to LONGEST.
 
     A step of a kernel with blocks of 512 has less than five times the instructions of one with 128, for 16 times the
     work (planning/kernels.py has the numbers).
     """
-    return next(size for size in range(LARGEST_BLOCK, 0, -LANES) if length % size == 0)
+    return next(size for size in range(LONGEST, 0, -LANES) if length % size == 0)
 
 
 def block_sizes(length: int) -> kernels.BlockSizes:

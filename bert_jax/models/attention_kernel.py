@@ -21,7 +21,7 @@ from bert_jax import hash
 from bert_jax.models import layers
 
 LANES = 128  # of a TPU's vector registers
-LONGEST = 512  # tokens of a row; float32 scores of 512 x 512 are a megabyte of the 16 that a core computes from
+LONGEST = 512  # tokens at once; float32 scores of 512 x 512 are a megabyte of the 16 that a core computes from
 TOKENS = 512  # at once: a step of a kernel costs a third of a microsecond, whatever is in it
 
 
