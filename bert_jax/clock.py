@@ -1,4 +1,4 @@
-"""Where the time of a run goes: into the steps since the line before, and what was lost over all starts.
+"""Where the time of a run goes, from one line of its metrics to the next.
 
 Nothing here asks the devices for anything: a step has ended when the loop, which hears of every step, has heard of it.
 """
@@ -6,8 +6,6 @@ Nothing here asks the devices for anything: a step has ended when the loop, whic
 import statistics
 import time
 from contextlib import contextmanager
-
-from bert_jax.errors import BadInput
 
 # What two lines of metrics.jsonl need not have in common where they are of the same steps.
 TIMES = frozenset(
@@ -100,52 +98,3 @@ def describe(values: dict) -> str:
         host, by = values["slowest_host"], values["slowest_host_seconds"]
         parts.append(f"slowest host {host} by {by:.3g} s")
     return "  ".join(parts)
-
-
-# --- Over all starts ------------------------------------------------------------------------------
-
-
-def begun(step: int, compile_seconds: float) -> dict:
-    """A start, as run.json keeps it: training goes on from `step` now."""
-    return {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
-
-
-def check(starts, path) -> list[dict]:
-    """The starts that run.json has; BadInput where it says something else."""
-    keys = ("step", "time", "compile_seconds")
-    known = isinstance(starts, list) and all(
-        isinstance(start, dict) and all(type(start.get(key)) in (int, float) for key in keys)
-        for start in starts
-    )
-    if not known:
-        raise BadInput(f"{path}: starts: {str(starts)[:100]!r} is not what a run has")
-    return starts
-
-
-def lost(starts: list[dict], lines: list[dict], last_save: float) -> dict[str, float]:
-    """Seconds, by what they went to instead of steps; input is the only part of the lines' own seconds. A line without
-    such a number, as somebody may have made it, adds nothing.
-
-    starts: from the first. lines: of metrics.jsonl, those that every restart has kept. last_save: seconds that the
-    save after the last line took.
-    """
-    train = [line for line in lines if line["split"] == "train"]
-    return {
-        "compile": sum(start["compile_seconds"] for start in starts),
-        "save": sum(line.get("save_seconds", 0.0) for line in lines) + last_save,
-        "evaluate": sum(line.get("seconds", 0.0) for line in lines if line["split"] == "heldout"),
-        "input": sum(line.get("input_seconds", 0.0) for line in train),
-        "restart": sum(restarts(starts, lines)),
-    }
-
-
-def restarts(starts: list[dict], lines: list[dict]):
-    """Of every start that took steps which were kept: the seconds since the last line before it that was kept, or since
-    the first start, without those that were spent compiling."""
-    for number, start in enumerate(starts[1:], 1):
-        if any(later["step"] <= start["step"] for later in starts[number + 1 :]):
-            continue  # whatever came of it was lost, too: the later start counts from the same line
-        kept = [x["time"] for x in lines if "time" in x and x["step"] <= start["step"]]
-        since = max((t for t in kept if t <= start["time"]), default=starts[0]["time"])
-        compiled = sum(s["compile_seconds"] for s in starts[: number + 1] if s["time"] > since)
-        yield max(0.0, start["time"] - since - compiled)

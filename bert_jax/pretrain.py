@@ -14,6 +14,7 @@ from bert_jax import (
     checkpoint,
     cluster,
     facts,
+    history,
     preflight,
     report,
     resume,
@@ -166,6 +167,7 @@ def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
     mesh = make_mesh(config, configs.phases(config))
     workdir.check(directory)
+    history.check(directory)
     if step is not None:
         old = configs.read(directory / "config.json")
         refused = resume.refusals(old, config, step)

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import sys
 import threading
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from bert_jax import clock, regular, runtime, stored
+from bert_jax import clock, history, runtime, stored
 from bert_jax import workdir as files
 from bert_jax.board import Board
 from bert_jax.errors import BadInput
@@ -51,11 +50,10 @@ class Reporter:
 
     def start(self, step: int, compile_seconds: float) -> None:
         """Opens the files once the state of `step` is there; what they say of later steps goes."""
-        drop_after(self.workdir / "metrics.jsonl", step)
+        history.drop_after(self.workdir / "metrics.jsonl", step)
         path = self.workdir / "run.json"
         known = files.read_json(path)
-        known["starts"] = clock.check(known.get("starts", []), path)
-        known["starts"].append(clock.begun(step, compile_seconds))
+        known["starts"] = [*history.starts(known, path), history.begun(step, compile_seconds)]
         files.write_json(path, known)
         self.lines = open(self.workdir / "metrics.jsonl", "a")
         self.board = Board(self.workdir / "tensorboard", step + 1)
@@ -136,7 +134,7 @@ class Reporter:
 
     def has(self, step: int, split: str) -> bool:
         """Whether there is a line of this step, in this start or an earlier one."""
-        lines = read_lines(self.workdir / "metrics.jsonl")
+        lines = history.lines(self.workdir / "metrics.jsonl")
         return any((line["step"], line["split"]) == (step, split) for line in lines)
 
     def summarize(self, last_save: float) -> None:
@@ -145,14 +143,14 @@ class Reporter:
         last_save: seconds that the save after the last line took.
         """
         known = files.read_json(self.workdir / "run.json")
-        lines = read_lines(self.workdir / "metrics.jsonl")
+        lines = history.lines(self.workdir / "metrics.jsonl")
         summary = {
             "parameters": known["parameters"],
             "unigram_entropy": known["unigram_entropy"],
             "steps": self.total,
             "seconds": sum(line["seconds"] for line in lines if line["split"] == "train"),
             "starts": len(known["starts"]),
-            "lost_seconds": clock.lost(known["starts"], lines, last_save),
+            "lost_seconds": history.lost(known["starts"], lines, last_save),
             **{line["split"]: line for line in lines},
         }
         files.write_json(self.workdir / "summary.json", summary)
@@ -212,26 +210,3 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}"
-
-
-def read_lines(path: Path) -> list[dict]:
-    """The whole lines of metrics.jsonl; a kill can cut the last one off."""
-    lines = []
-    for text in regular.text(path).splitlines():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            break
-        if not isinstance(line, dict) or not {"step", "split"} <= set(line):
-            raise BadInput(f"{path}: not a line of metrics: {text[:80]}")
-        lines.append(line)
-    return lines
-
-
-def drop_after(path: Path, step: int) -> None:
-    """Keeps the lines up to `step`: what comes after is reported again by the resumed run."""
-    if path.exists():
-        kept = [json.dumps(line) + "\n" for line in read_lines(path) if line["step"] <= step]
-        temporary = path.with_name(".metrics.jsonl.new")
-        temporary.write_text("".join(kept))
-        os.replace(temporary, path)

@@ -1,12 +1,11 @@
 """All that is wrong with the files of a run. Reads only: nothing in them is executed, nothing is written."""
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax import board, clock, regular, stored, verify, workdir
+from bert_jax import board, history, regular, stored, verify, workdir
 from bert_jax import config as configs
 from bert_jax.data.store import Problem
 from bert_jax.errors import BadInput
@@ -84,26 +83,22 @@ def read(directory: Path, name: str, *, needed: bool) -> Iterator[Problem]:
         yield Problem(name, str(error).removeprefix(f"{path}: "))
 
 
-def is_count(value) -> bool:
-    return type(value) is int and value >= 0
-
-
 def check_facts(facts: dict) -> Iterator[Problem]:
     vocabulary = facts.get("vocabulary")
     names = {"size", *SPECIAL}
     if not isinstance(vocabulary, dict) or set(vocabulary) != names:
         yield Problem("run.json", f"vocabulary: expected the numbers {', '.join(sorted(names))}")
-    elif not all(is_count(number) for number in vocabulary.values()):
+    elif not all(history.is_count(number) for number in vocabulary.values()):
         yield Problem("run.json", "vocabulary: expected whole numbers")
     elif max(vocabulary[name] for name in SPECIAL) >= vocabulary["size"]:
         yield Problem("run.json", "vocabulary: a special id is beyond its size")
     if not isinstance(facts.get("run"), str):
         yield Problem("run.json", "run: missing")
     try:
-        clock.check(facts.get("starts", []), "run.json")
+        history.starts(facts, "run.json")
     except BadInput as error:
         yield Problem("run.json", str(error).removeprefix("run.json: "))
-    if not is_count(facts.get("parameters")):
+    if not history.is_count(facts.get("parameters")):
         yield Problem("run.json", f"parameters: {facts.get('parameters')!r} is no number of them")
 
 
@@ -112,9 +107,9 @@ def check_status(status: dict, newest: int | None) -> Iterator[Problem]:
     if status.get("state") not in STATES:
         yield Problem("status.json", f"state: {status.get('state')!r} is none of a run")
     step, steps, last = (status.get(key) for key in ("step", "steps", "last_checkpoint"))
-    if not is_count(step) or not is_count(steps) or step > steps:
+    if not history.is_count(step) or not history.is_count(steps) or step > steps:
         yield Problem("status.json", f"step: {step!r} of {steps!r}")
-    if last is not None and not is_count(last):
+    if last is not None and not history.is_count(last):
         yield Problem("status.json", f"last_checkpoint: {last!r} is no step")
     elif last is not None and (newest is None or newest < last):
         found = "none" if newest is None else newest
@@ -131,29 +126,13 @@ def read_metrics(directory: Path, open_end: bool) -> Iterator[Problem]:
     except (OSError, ValueError) as error:
         yield Problem(path.name, f"unreadable ({error})")
         return []
-    whole, _, rest = text.rpartition("\n")
+    found, rest = history.parsed(text)
     if rest and not open_end:
         yield Problem(path.name, "its last line is cut off")
-    lines = []
-    for number, line in enumerate(whole.split("\n") if whole else [], 1):
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
-            values = None
-        if is_line(values):
-            lines.append(values)
-        else:
-            yield Problem(path.name, f"line {number}: not a line of metrics: {line[:80]!r}")
-    return lines
-
-
-def is_line(values) -> bool:
-    """Whether JSON is a step, a split, and numbers (null: not finite)."""
-    if not isinstance(values, dict) or not is_count(values.get("step")):
-        return False
-    numbers = (value for key, value in values.items() if key != "split")
-    known = all(value is None or type(value) in (int, float) for value in numbers)
-    return known and isinstance(values.get("split"), str)
+    for number, line in enumerate(found, 1):
+        if line is None:
+            yield Problem(path.name, f"line {number}: not a line of metrics")
+    return [line for line in found if line]
 
 
 def check_metrics(lines: list[dict], newest: int | None) -> Iterator[Problem]:

@@ -11,7 +11,6 @@ from running import lines, load
 
 from bert_jax import clock, feed, metrics, pretrain
 from bert_jax import config as configs
-from bert_jax.errors import BadInput
 
 SLOW_INPUT, SLOW_STEP = 7, 12  # indices of steps
 SECONDS = 0.4  # that either of them takes longer
@@ -148,45 +147,6 @@ def test_an_interval_by_hand(monkeypatch):
     values, busy = watch.split()
     assert values["seconds"] == values["slowest_step_seconds"] == busy == 2
     assert values["input_seconds"] == values["save_seconds"] == 0
-
-
-def test_seconds_lost_by_hand():
-    """Four starts at 0, 0, 10 and 10 of which the third is killed before it has saved: every second once."""
-    starts = [
-        {"step": 0, "time": 1000.0, "compile_seconds": 30.0},
-        {
-            "step": 0,
-            "time": 1100.0,
-            "compile_seconds": 31.0,
-        },  # the first was killed before its save
-        {"step": 10, "time": 1300.0, "compile_seconds": 5.0},
-        {"step": 10, "time": 1400.0, "compile_seconds": 6.0},
-    ]
-
-    def train(step, time, seconds, waited, saved):
-        values = {"time": time, "seconds": seconds, "input_seconds": waited, "save_seconds": saved}
-        return {"step": step, "split": "train"} | values
-
-    kept = [
-        train(5, 1140.0, 40.0, 2.0, 0.0),
-        train(10, 1180.0, 40.0, 1.0, 0.0),
-        {"step": 10, "split": "heldout", "time": 1190.0, "seconds": 9.0, "save_seconds": 1.0},
-        train(15, 1440.0, 40.0, 3.0, 0.0),
-        train(20, 1490.0, 45.0, 0.5, 5.0),
-        {"step": 20, "split": "heldout", "time": 1500.0, "seconds": 8.0, "save_seconds": 4.0},
-    ]
-    assert clock.lost(starts, kept, last_save=2.0) == {
-        "compile": 72.0,
-        "save": 12.0,
-        "evaluate": 17.0,
-        "input": 6.5,
-        # From 1000 to 1100, and from 1190 to 1400, without the compiling within.
-        "restart": (100 - 31) + (210 - 11),
-    }
-    clock.check(starts, "run.json")
-    for wrong in ("x", [1], [{"step": 1}], [starts[0] | {"time": "now"}]):
-        with pytest.raises(BadInput, match="run.json: starts: .* is not what a run has"):
-            clock.check(wrong, "run.json")
 
 
 def test_the_slowest_of_several():

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from runs import make_run, save
+from runs import TRAIN, make_run, save
 from safetensors.numpy import load_file
 from small import SMALL, overrides, write_corpus
 
@@ -129,7 +129,7 @@ def test_the_card_of_a_run_that_skipped_steps(tmp_path):
     """Lines of metrics without numbers count as no text of no step."""
     make_run(tmp_path / "run", "phases.main.steps=7")
     told = [(3, None), (5, 0.25), (7, 0.75)]
-    told = [{"step": step, "split": "train", "fill": fill} for step, fill in told]
+    told = [TRAIN | {"step": step, "fill": fill} for step, fill in told]
     (tmp_path / "run/metrics.jsonl").write_text("\n".join(map(json.dumps, told)) + "\n")
     assert export(tmp_path) == 0
     assert "50% of them text" in card(tmp_path)

@@ -36,7 +36,15 @@ SLEEP = '#!/usr/bin/env bash\necho "$1" >>slept\n[ "$1" != 77 ] || { touch waiti
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def heeded():
+    """Commands heed hang-ups also where whoever started the tests ignores them, as nohup does."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, heeded):
     """A directory with stand-ins for a command, and for the sleep between two starts."""
     monkeypatch.chdir(tmp_path)
     for name, text in {"stand_in": STAND_IN, "bin/sleep": SLEEP}.items():
@@ -54,15 +62,8 @@ def run(ends: str, *arguments, **variables):
     """(exit code, number of starts, stderr)"""
     command = [*AGAIN, "./stand_in", *arguments]
     settings = os.environ | {"ENDS": ends} | variables
-    ended = subprocess.run(
-        command, env=settings, capture_output=True, text=True, timeout=60, preexec_fn=heed_hangups
-    )
+    ended = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=60)
     return ended.returncode, len(lines("starts")), ended.stderr
-
-
-def heed_hangups() -> None:
-    """Also where whoever started the tests ignores them, as nohup does."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def lines(name: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax import clock, report
+from bert_jax import clock, history
 from bert_jax import config as configs
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
@@ -263,11 +263,5 @@ def heldout(run, workdir: Path) -> Iterator[str]:
 
 def read_metrics(run, workdir: Path) -> list[dict]:
     """Up to the step that is exported: a killed run may have told of later ones."""
-    path = workdir / "metrics.jsonl"
-    lines = report.read_lines(path) if path.is_file() else []
-    for number, line in enumerate(lines, 1):
-        fill = line.get("fill", "") if line.get("split") == "train" else 0.0
-        known = isinstance(line.get("step"), int) and isinstance(line.get("split"), str)
-        if not known or type(fill) not in (int, float, type(None)):
-            raise BadInput(f"{path}: line {number}: not a line of metrics")
+    lines = history.lines(workdir / "metrics.jsonl")
     return [line for line in lines if line["step"] <= run.step]
