@@ -112,10 +112,8 @@ def expected_fill(config, phase) -> tuple[float, str]:
 def advise(config, one: topology.Slice, phase, vocabulary, failed: TooLarge, tell) -> str:
     """What makes a step fit that does not, and what it is like then."""
     found = fit.find(config, topology.devices(one), phase, vocabulary, failed, tell)
-    if found is None:
-        return (
-            "nothing that was tried makes it fit: rows_per_chip=1, remat=full, fsdp over all chips"
-        )
+    if not isinstance(found, fit.Found):
+        return f"nothing that was tried makes it fit: {'; '.join(found) or 'no setting is left'}"
     flops = step_flops(config, vocabulary.size, phase)
     values = estimate(one, found.mesh, phase, parts(one, found.mesh, found.step), flops)
     return (

@@ -215,7 +215,7 @@ class Memory:
 
     def __init__(self, monkeypatch, needs):
         self.tried = []
-        monkeypatch.setattr(fit, "compile_step", self.compile)
+        monkeypatch.setattr(compiled, "compile_step", self.compile)
         self.needs = needs
 
     def compile(self, config, design, phase, tell):
@@ -240,7 +240,6 @@ class Memory:
             9,
         ),
         (lambda rows, remat, fsdp: 2**31 // fsdp, {"mesh.fsdp": 2, "mesh.data": -1}, 20),
-        (lambda rows, remat, fsdp: 2**31, None, 30),
     ],
 )
 def test_what_makes_it_fit_is_tried_in_order(monkeypatch, needs, changes, most):
@@ -249,8 +248,27 @@ def test_what_makes_it_fit_is_tried_in_order(monkeypatch, needs, changes, most):
     failed = compiled.TooLarge(needs(128, "none", 1), 2**30)
     phase = plan.choose_phases(config, None)[0]
     found = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
-    assert (found and found.changes) == changes
+    assert found.changes == changes
     assert len(compiler.tried) <= most and len(set(compiler.tried)) == len(compiler.tried)
+
+
+@needs_libtpu
+def test_where_nothing_makes_it_fit_what_was_tried_is_told(monkeypatch, tmp_path, capsys):
+    """The memory of a device is always full: of each kind of setting the last try."""
+    compiler = Memory(monkeypatch, lambda *_: 2**31)
+    monkeypatch.setattr(plan, "compile_step", compiler.compile)
+    changes = {
+        "phases.main.batch": 4 * 6,
+        "model.width": 30,
+        "model.heads": 2,
+        "train.remat": "full",
+    }
+    assert main(arguments(tmp_path, **changes)) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert {(1, "full", 1), (1, "full", 2)} < set(compiler.tried)
+    rows = "--config.train.rows_per_chip=1"
+    mesh = "--config.mesh.fsdp=2 --config.mesh.data=-1"  # four do not divide the width
+    assert error.endswith(f"; nothing that was tried makes it fit: {rows}; {mesh} {rows}")
 
 
 @needs_libtpu
@@ -273,3 +291,8 @@ def test_a_state_that_is_too_large_is_not_compiled(monkeypatch):
     failed = compiled.TooLarge(2e8, 3e7)
     found = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
     assert found.changes == {"mesh.fsdp": 2, "mesh.data": -1} and len(compiler.tried) == 1
+    failed = compiled.TooLarge(2e8, 3e6)
+    told = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
+    assert len(compiler.tried) == 1
+    assert told[-1].startswith("--config.mesh.fsdp=4 ")
+    assert told[-1].endswith(" (its state alone is too large)")

@@ -7,7 +7,7 @@ from slices import devices, needs_libtpu
 from small import VOCABULARY, small_config
 from test_plan import arguments
 
-from bert_jax import build, plan, topology
+from bert_jax import build, plan, program, topology
 from bert_jax.main import main
 from bert_jax.planning import compiled, describe, estimate, rank, search, sketch
 
@@ -116,6 +116,47 @@ def test_a_search_tries_meshes_then_ways(monkeypatch, capsys, tmp_path):
     assert len(table) == len(tried) == 6 + 12 - 1
     lines = describe.describe_search(values).splitlines()
     assert "--config.mesh.fsdp=2 " in lines[1] and "may not fit" in lines[len(table)]
+
+
+@needs_libtpu
+def test_where_nothing_fits_ways_are_tried_where_least_is_held(monkeypatch):
+    """Whether a sketch is too large, or the compiler said so: fsdp=2 and tensor=2 hold the least of a shape."""
+    tried = []
+
+    def made_up(one, config, places, phase, vocabulary, tell):
+        mesh = build.make_mesh(config, [phase], places)
+        tried.append((mesh.shape["fsdp"], mesh.shape["tensor"], config.train.remat))
+        held = 1e11 * (1 + abs(mesh.shape["fsdp"] - 2) + abs(mesh.shape["tensor"] - 2))
+        if mesh.shape["fsdp"] > 1:
+            raise compiled.TooLarge(held, 1e10)
+        return PARTS._replace(bytes=held)
+
+    monkeypatch.setattr(search, "sketch", made_up)
+    config, one = small_config("phases.main.batch=64", "model.heads=4"), topology.find("v5e:2x2")
+    (phase,) = plan.choose_phases(config, None)
+    table = search.search(config, one, devices("v5e:2x2"), phase, VOCABULARY, silent)
+    assert {way[:2] for way in tried if way[2] != "none"} == {(2, 2)}
+    held = [row["bytes_per_chip"] for row in table]
+    assert held == sorted(held) and held[0] == 1e11 and not any(row["fits"] for row in table)
+
+
+@needs_libtpu
+def test_a_sketch_that_is_too_large_says_what_all_layers_need(monkeypatch):
+    """Of ten layers, by stacks of one and of three: one that fits and one that does not, then none that does."""
+
+    def compile_step(config, design, phase, tell):
+        memory = program.Memory(fixed + config.model.layers * 10, 0, 0, 0, 0)
+        if memory.total > 100:
+            raise compiled.TooLarge(memory.total, 100)
+        return compiled.Step(memory, [])
+
+    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    config, one = small_config("model.layers=10"), topology.find("v5e:2x2")
+    (phase,) = plan.choose_phases(config, None)
+    for fixed in (80, 200):
+        with pytest.raises(compiled.TooLarge) as error:
+            sketch.sketch(one, config, devices("v5e:2x2"), phase, VOCABULARY, silent)
+        assert (error.value.used, error.value.there) == (fixed + 100, 100)
 
 
 def test_shapes_of_a_mesh():

@@ -61,6 +61,13 @@ def compile_step(
     return found
 
 
+def attempt(config, design: build.Design, phase, tell: Callable[[str], None]) -> Step | TooLarge:
+    try:
+        return compile_step(config, design, phase, tell)
+    except TooLarge as error:
+        return error
+
+
 def compile_lowered(lowered, mesh) -> Step | TooLarge:
     try:
         with uncached():

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from bert_jax import build, sharding
 from bert_jax.errors import BadInput
 from bert_jax.planning.changes import changed, options
-from bert_jax.planning.compiled import Step, TooLarge, compile_step
+from bert_jax.planning.compiled import Step, TooLarge, attempt
 
 TRIES = 3  # compiles for the number of rows, a setting of the rest
 
@@ -32,16 +32,18 @@ def find(
     vocabulary,
     failed: TooLarge,
     tell: Callable[[str], None],
-) -> Found | None:
-    """Of a step that has failed to fit; None where nothing that is tried does."""
+) -> Found | list[str]:
+    """Of a step that has failed to fit; where nothing does, the last that was tried of each kind of setting."""
+    tried = []
     for changes in settings(config, len(devices)):
         try:
             found = fewer_rows(config, changes, devices, phase, vocabulary, failed, tell)
         except BadInput:  # such a mesh does not fit the devices, the model, or the rows
             continue
-        if found:
+        if isinstance(found, Found):
             return found
-    return None
+        tried += [found] if found else []
+    return tried
 
 
 def settings(config: ConfigDict, devices: int) -> list[dict[str, object]]:
@@ -54,8 +56,8 @@ def settings(config: ConfigDict, devices: int) -> list[dict[str, object]]:
     return [{}, *({"train.remat": remat} for remat in remats), *meshes, *split]
 
 
-def fewer_rows(config, changes, devices, phase, vocabulary, failed, tell) -> Found | None:
-    """With these changes and as many rows at once as fit, a divisor of a chip's rows; None where not one fits."""
+def fewer_rows(config, changes, devices, phase, vocabulary, failed, tell) -> Found | str:
+    """With these changes and as many rows at once as fit, a divisor of a chip's rows; else the last that was tried."""
     trial = changed(config, changes)
     mesh = build.make_mesh(trial, [phase], devices)
     rows = phase.batch // sharding.axis_size(mesh, sharding.ROWS)
@@ -63,14 +65,14 @@ def fewer_rows(config, changes, devices, phase, vocabulary, failed, tell) -> Fou
     design = build.design(trial, mesh, vocabulary)
     held = state_bytes(design.shapes, design.places)
     if held > failed.there:
-        return None
+        return f"{options(changes)} (its state alone is too large)" if changes else ""
     held += state_bytes(design.shapes.params, design.places.params)  # gradients
     result = failed if not changes else attempt(trial, design, phase, tell)
     for _ in range(TRIES):
         if isinstance(result, Step):
             return Found(changes, mesh, result)
         if at_once == 1:
-            return None
+            return options(changes)
         # What is not the state grows with the rows, about.
         a_row = max(result.used - held, 1) / at_once
         most = min(at_once - 1, max(1, (result.there - held) / a_row))
@@ -80,14 +82,7 @@ def fewer_rows(config, changes, devices, phase, vocabulary, failed, tell) -> Fou
             changes |= {"train.micro_batches": 1}  # of the two, one is set
         tell(f"plan: does not fit; trying {options(changes)}")
         result = attempt(changed(config, changes), design, phase, tell)
-    return Found(changes, mesh, result) if isinstance(result, Step) else None
-
-
-def attempt(config, design, phase, tell) -> Step | TooLarge:
-    try:
-        return compile_step(config, design, phase, tell)
-    except TooLarge as error:
-        return error
+    return Found(changes, mesh, result) if isinstance(result, Step) else options(changes)
 
 
 def state_bytes(shapes, places) -> int:

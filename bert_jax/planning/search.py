@@ -7,6 +7,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
+from bert_jax.planning.compiled import TooLarge
 from bert_jax.planning.estimate import estimate
 from bert_jax.planning.sketch import SPARE, sketch
 from bert_jax.sharding import make_mesh
@@ -16,7 +17,10 @@ REMATS = "none", "attention", "full"
 
 
 def search(config: ConfigDict, one, devices, phase, vocabulary, tell: Callable) -> list[dict]:
-    """Rows of a table, the fastest that fits first: mesh shapes, then ways to train on the best of them."""
+    """Rows of a table, the fastest that fits first: mesh shapes, then ways to train on the best of them.
+
+    Where no shape fits, the best is the one that needs the fewest bytes.
+    """
     table = []
 
     def attempt(settings: dict) -> None:
@@ -35,7 +39,9 @@ def search(config: ConfigDict, one, devices, phase, vocabulary, tell: Callable) 
 
 
 def order(row: dict) -> tuple:
-    return not row["fits"], row.get("seconds_per_step", float("inf"))
+    """What fits by seconds, what does not by bytes: the fewer, the likelier a way to train mends it."""
+    key = "seconds_per_step" if row["fits"] else "bytes_per_chip"
+    return not row["fits"], row.get(key, float("inf"))
 
 
 def train(config) -> dict:
@@ -67,6 +73,9 @@ def try_one(config, one, devices, phase, vocabulary, settings: dict, tell) -> di
     trial = changed(config, settings)
     try:
         found = sketch(one, trial, devices, phase, vocabulary, tell)
+    except TooLarge as error:
+        held = round(error.used * one.chip.devices)
+        return {"settings": settings, "fits": False, "bytes_per_chip": held, "reason": str(error)}
     except BadInput as error:
         return {"settings": settings, "fits": False, "reason": str(error)}
     flops = step_flops(config, vocabulary.size, phase)

@@ -17,7 +17,7 @@ SPARE = 1.2
 
 
 def sketch(one, config, devices, phase, vocabulary, tell: Callable[[str], None]) -> Parts:
-    """A phase on a slice; raises BadInput where even a short stack does not fit, or the mesh."""
+    """A phase on a slice; raises BadInput where the mesh does not fit, TooLarge where even a short stack does not."""
     layers = config.model.layers
     mesh = build.make_mesh(config, [phase], devices)
     if layers <= STACKS[-1]:
@@ -27,8 +27,16 @@ def sketch(one, config, devices, phase, vocabulary, tell: Callable[[str], None])
     for count in STACKS:
         short = changed(config, {"model.layers": count})
         design = build.design(short, mesh, vocabulary)
-        found.append(parts(one, mesh, compiled.compile_step(short, design, phase, tell)))
-    return between(*found, (layers - STACKS[0]) / (STACKS[1] - STACKS[0]))
+        found.append(compiled.attempt(short, design, phase, tell))
+    share = (layers - STACKS[0]) / (STACKS[1] - STACKS[0])
+    if failed := [step for step in found if isinstance(step, compiled.TooLarge)]:
+        raise compiled.TooLarge(line(*map(used, found), share), failed[0].there)
+    return between(*(parts(one, mesh, step) for step in found), share)
+
+
+def used(step: compiled.Step | compiled.TooLarge) -> float:
+    """Bytes of a device."""
+    return step.used if isinstance(step, compiled.TooLarge) else step.memory.total
 
 
 def between(a: Parts, b: Parts, share: float) -> Parts:
