@@ -8,7 +8,6 @@ every turn: seconds by the clock; seconds of processors, all processes together;
 On a machine that others use, only the seconds of processors can be compared.
 """
 
-import argparse
 import json
 import os
 import socket
@@ -18,14 +17,23 @@ import tempfile
 import time
 from pathlib import Path
 
+from bert_jax.errors import BadInput
+from bert_jax.main import Parser, positive
 
-def main():
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--processes", type=int, default=2)
+TARGETS = {1: "20 s", 2: "30 s"}  # by processes
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = Parser(description=__doc__.splitlines()[0])
+    options.add_argument("--processes", type=positive, default=2)
     options.add_argument("--config", default="demo")
-    options.add_argument("--turns", type=int, default=3)
+    options.add_argument("--turns", type=positive, default=3)
     options.add_argument("--cache", type=Path, help="of compiled programs, from before")
-    options, more = options.parse_known_args()
+    try:
+        options, more = options.parse_known_args(arguments)
+    except BadInput as error:
+        print(f"start.py: {error}", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory() as place:
         cache = options.cache.absolute() if options.cache else f"{place}/cache"
         more += ["--config.log.every=1", f"--config.compilation_cache={cache}"]
@@ -34,10 +42,16 @@ def main():
             first_step([*command, "--workdir", f"{place}/run{turn}"], options.processes)
             for turn in range(options.turns + (not options.cache))
         ]
-    clock, processors, programs = zip(*turns[-options.turns :], strict=True)
-    print(
-        f"| start of {options.config} in {options.processes} processes to its first reported step, warm cache, its"
-        f" store prepared | 30 s | {listed(clock)} s; of processors {listed(processors)} s; programs ready"
+    print(row(options.config, options.processes, turns[-options.turns :]))
+    return 0
+
+
+def row(config: str, processes: int, turns: list[tuple[float, float, float]]) -> str:
+    clock, processors, programs = zip(*turns, strict=True)
+    many = "1 process" if processes == 1 else f"{processes} processes"
+    return (
+        f"| start of {config} in {many} to its first reported step, warm cache, its store prepared"
+        f" | {TARGETS.get(processes, '-')} | {listed(clock)} s; of processors {listed(processors)} s; programs ready"
         f" {listed(programs)} s after they were begun | |"
     )
 
@@ -80,4 +94,4 @@ def used(process: subprocess.Popen) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,7 +9,6 @@ and as many threads as there are cores (taskset gives fewer). Prints a Markdown 
 median over the turns of the ratio of two steps. Needs the extra `parity`.
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -25,6 +24,7 @@ import numpy as np
 
 from bert_jax import batch, config
 from bert_jax.errors import BadInput
+from bert_jax.main import Parser, positive
 
 SIDES = ("ours", "as it comes", "gathered")
 TARGETS = {"bert_mini:32": (2.4, 1.1), "bert_base:8": (1.5, 1.2)}  # as it comes, gathered
@@ -40,13 +40,13 @@ class Side(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="+", default=list(TARGETS), metavar="CONFIG:ROWS")
-    parser.add_argument("--steps", type=int, default=7, help="timed, of every side")
+    parser.add_argument("--steps", type=positive, default=7, help="timed, of every side")
     parser.add_argument("--fused", action="store_true", help="PyTorch's AdamW in one kernel")
     parser.add_argument("--side", choices=SIDES, help="be one of the processes")
-    options, overrides = parser.parse_known_args(arguments)
     try:
+        options, overrides = parser.parse_known_args(arguments)
         if options.side:
             serve(make(options.side, load(options.shapes[0], overrides), options.fused))
             return 0

@@ -86,6 +86,7 @@ def test_the_numbers_of_a_row():
         (["--shapes", "demo:8"], "phases.short"),
         (["--shapes", "bert_tiny:4", "--row", "3"], "--row: unknown"),
         (["--shapes", "nothing:4"], "nothing"),
+        (["--steps", "0"], "--steps: 0: expected a whole number from 1"),
     ],
 )
 def test_what_cannot_be_compared(arguments, words, capsys):
