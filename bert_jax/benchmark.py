@@ -30,7 +30,9 @@ SYNTHETIC = "synthetic"  # full rows of random tokens, in place of a directory o
 class Times(NamedTuple):
     seconds: list[float]  # of each step
     tokens: float  # real ones a step, on average
-    peak_bytes: int | None  # of the fullest device of this process, since it started
+    peak_bytes: (
+        int | None
+    )  # of the fullest device of this process, where these steps were its fullest so far
 
 
 def benchmark(
@@ -148,6 +150,7 @@ def measure(trainer: Trainer, phase, rows: Iterator[dict], steps: int, traces: T
     mesh, train = trainer.mesh, trainer.train[phase.name]
     positions = sharding.host_rows(mesh, phase.batch)
     seconds, tokens = [], 0.0
+    before = metrics.peak_bytes(mesh.local_devices)
     with jax.set_mesh(mesh):
         state = trainer.initialize()
         for step in range(WARM_UP + steps):
@@ -161,11 +164,16 @@ def measure(trainer: Trainer, phase, rows: Iterator[dict], steps: int, traces: T
             seconds.append(time.perf_counter() - start)
             if len(seconds) > WARM_UP:
                 tokens += float(values["fill"][0]) / steps
-    return Times(seconds[WARM_UP:], tokens, metrics.peak_bytes(mesh.local_devices))
+    peak = metrics.peak_bytes(mesh.local_devices)
+    return Times(seconds[WARM_UP:], tokens, None if peak == before else peak)
 
 
 def summarize(config, vocabulary: Vocabulary, trainer: Trainer, phase, times: Times) -> dict:
-    """The numbers of a phase; `peak_bytes` are what a device says it used, or else what the compiler planned."""
+    """The numbers of a phase.
+
+    `peak_bytes` are what a device says it used, or else what the compiler planned: devices tell the most since their
+    process began, which may be that of a phase before.
+    """
     median = statistics.median(times.seconds)
     flops = facts.step_flops(config, vocabulary.size, phase)
     devices = trainer.mesh.devices.flatten()
@@ -199,7 +207,7 @@ def describe(values: dict) -> str:
             f" (slowest of {phase['steps']}: {phase['slowest_seconds']:.4g}),"
             f" {phase['tokens_per_second']:,.0f} tokens/s, {phase['rows_per_second']:,.1f} rows/s,"
             f" {phase['flops_per_step']:.3g} FLOPs a step, {use}, attention by {phase['attention']},"
-            f" {phase['peak_bytes'] / 1e6:,.1f} MB a device ({phase['peak_bytes_from']}),"
+            f" {phase['peak_bytes'] / 2**30:,.3f} GiB a device ({phase['peak_bytes_from']}),"
             f" compiled in {phase['compile_seconds']:.1f} s"
         )
     if values["profile"]:

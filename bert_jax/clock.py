@@ -93,7 +93,7 @@ def describe(values: dict) -> str:
     if values["model_flops_utilization"] is not None:
         parts.append(f"utilization {values['model_flops_utilization']:.3f}")
     if values["peak_bytes"] is not None:
-        parts.append(f"peak {values['peak_bytes'] / 1e9:.2f} GB")
+        parts.append(f"peak {values['peak_bytes'] / 2**30:.2f} GiB")
     if "slowest_host" in values:
         host, by = values["slowest_host"], values["slowest_host_seconds"]
         parts.append(f"slowest host {host} by {by:.3g} s")

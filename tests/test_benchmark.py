@@ -57,6 +57,18 @@ def test_peak_bytes_hold_the_state(config, measured):
     assert state < measured["phases"]["main"]["peak_bytes"] < 40 * state
 
 
+def test_the_peak_of_a_phase_before_is_not_its_own(config, monkeypatch):
+    """Devices tell the most since the process began: 5 GiB once, before the phase or in it."""
+    for before, source in ((5 * 2**30, "compiler"), (2**30, "device"), (None, "compiler")):
+        told = iter([before, before and 5 * 2**30])
+        monkeypatch.setattr(metrics, "peak_bytes", lambda devices, told=told: next(told))
+        values = time(config, steps=1)
+        numbers = values["phases"]["main"]
+        assert numbers["peak_bytes_from"] == source
+        assert (numbers["peak_bytes"] == 5 * 2**30) == (source == "device")
+        assert ("5.000 GiB a device (device)" in benchmark.describe(values)) == (source == "device")
+
+
 def test_a_known_device_has_a_utilization(config, measured, monkeypatch):
     monkeypatch.setitem(metrics.PEAK_FLOPS, "cpu", 1e9)
     values = time(config, steps=1)

@@ -96,7 +96,7 @@ def test_a_line_for_people(slowed):
     line |= clock.slowest([3.0, 1.0, 2.0])
     text = clock.describe(line)
     assert f"utilization {line['model_flops_utilization']:.3f}" in text
-    assert "peak 12.35 GB" in text and "slowest host 0 by 1 s" in text
+    assert "peak 11.50 GiB" in text and "slowest host 0 by 1 s" in text
     unknown = line | {"model_flops_utilization": None, "peak_bytes": None, "fill": None}
     text = clock.describe({key: unknown[key] for key in unknown if "host" not in key})
     assert not any(word in text for word in ("utilization", "peak", "host", "fill", "None"))

@@ -41,6 +41,7 @@ def test_a_plan_from_outside(tmp_path):
     assert values["hours"] == pytest.approx(20 * phase["seconds_per_step"] / 3600)
     assert values["cost"] == pytest.approx(2 * 4 * values["hours"])
     text = describe.describe(values)
+    assert f"{phase['bytes_per_chip'] / 2**30:.2f} of 15.75 GiB a chip" in text
     assert "v5litepod-4" in text and "1 host," in text and "are the compiler's" in text
 
 

@@ -115,6 +115,7 @@ def test_a_search_tries_meshes_then_ways(monkeypatch, capsys, tmp_path):
     assert not table[-1]["fits"] and table[-1]["settings"]["mesh.tensor"] == 4
     assert len(table) == len(tried) == 6 + 12 - 1
     lines = describe.describe_search(values).splitlines()
+    assert "GiB a chip" in lines[0] and f"{1e12 / 2**30:.2f}, may not fit" in lines[len(table)]
     assert "--config.mesh.fsdp=2 " in lines[1] and "may not fit" in lines[len(table)]
 
 

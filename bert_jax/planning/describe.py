@@ -1,5 +1,6 @@
 """Plans for people; what the compiler estimates, what is arithmetic, and what is extrapolated are told apart."""
 
+from bert_jax import topology
 from bert_jax.planning.changes import options
 from bert_jax.planning.estimate import LEAST, MOST
 
@@ -35,8 +36,8 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
     kernels = phase["seconds_of_kernels"]
     fits = "fits" if phase["fits"] else "may not fit"
     return [
-        f"{name}: {fits}, {phase['bytes_per_chip'] / 1e9:.2f} of {memory / 1e9:.2f} GB a chip"
-        f" ({phase['bytes_of_arguments'] / 1e9:.2f} state and rows, {phase['bytes_of_temporaries'] / 1e9:.2f}"
+        f"{name}: {fits}, {gib(phase['bytes_per_chip'])} of {gib(memory)} GiB a chip"
+        f" ({gib(phase['bytes_of_arguments'])} state and rows, {gib(phase['bytes_of_temporaries'])}"
         " temporaries)",
         f"  computing {phase['seconds_computing']:.4f} s, sending {phase['seconds_sending']:.4f} s"
         f" ({', '.join(sent) or 'nothing'}), of which hidden {phase['seconds_hidden']:.4f} s",
@@ -46,6 +47,11 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f"  utilization {between(phase, 'utilization', '.3f')}; {between(phase, 'hours', ',.1f')} hours for"
         f" {phase['steps']:,} steps; planned in {phase['seconds_planning']:.1f} s",
     ]
+
+
+def gib(count: float) -> str:
+    """As memories are told, and as the compiler tells what it needs of them."""
+    return f"{count / topology.GIB:.2f}"
 
 
 def filled(phase: dict) -> str:
@@ -60,14 +66,14 @@ def between(values: dict, key: str, form: str) -> str:
 
 
 def describe_all(values: dict) -> str:
-    lines = ["topology    accelerator     chips     hours  chip-hours        cost  GB a chip"]
+    lines = ["topology    accelerator     chips     hours  chip-hours        cost  GiB a chip"]
     for one in values["slices"]:
         cost = "-" if one["cost"] is None else f"{one['cost']:,.0f}"
         full = "" if one["fits"] else "  may not fit"
         lines.append(
             f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6} {one['hours']:>9,.1f}"
-            f" {one['chip_hours']:>11,.0f} {cost:>11}  {one['bytes_per_chip'] / 1e9:.1f} of"
-            f" {one['memory_per_chip'] / 1e9:.1f}{full}"
+            f" {one['chip_hours']:>11,.0f} {cost:>11}  {gib(one['bytes_per_chip'])} of"
+            f" {gib(one['memory_per_chip'])}{full}"
         )
     fitting = [one for one in values["slices"] if one["fits"]]
     if fitting:
@@ -86,7 +92,7 @@ def describe_all(values: dict) -> str:
 def describe_search(values: dict) -> str:
     lines = []
     for name, table in values["phases"].items():
-        lines.append(f"{name} on {values['topology']}, s a step, utilization, GB a chip:")
+        lines.append(f"{name} on {values['topology']}, s a step, utilization, GiB a chip:")
         lines += [describe_row(row) for row in table]
     return "\n".join([*lines, EXTRAPOLATED, SOURCES + BRACKETS])
 
@@ -94,6 +100,6 @@ def describe_search(values: dict) -> str:
 def describe_row(row: dict) -> str:
     if "reason" in row:
         return f"  {options(row['settings'])}: {row['reason']}"
-    held = f"{row['bytes_per_chip'] / 1e9:5.2f}" + ("" if row["fits"] else ", may not fit")
+    held = f"{gib(row['bytes_per_chip']):>5}" + ("" if row["fits"] else ", may not fit")
     seconds = between(row, "seconds_per_step", ".4f")
     return f"  {seconds}  {row['utilization']:.3f}  {held}  {options(row['settings'])}"
