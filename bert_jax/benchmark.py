@@ -67,11 +67,7 @@ def benchmark(
     for one in chosen:
         tell(f"benchmark: phase {one.name} is compiled")
         trainer, seconds = compile_phase(config, one.name, mesh, vocabulary)
-        params = trainer.shapes.params
-        values |= {
-            "parameters": metrics.count(params, vocabulary.size),
-            "encoder_parameters": metrics.count({"encoder": params["encoder"]}, vocabulary.size),
-        }
+        values |= metrics.parameters(trainer.shapes.params, vocabulary.size)
         traced = (WARM_UP, WARM_UP + steps) if profile else ()
         with Traces(traced, profile and profile / one.name, tell) as traces:
             times = measure(trainer, one, rows[one.name], steps, traces)

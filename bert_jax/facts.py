@@ -21,8 +21,7 @@ def facts(config, data, trainer) -> dict:
         for phase in configs.phases(config)
     }
     return {
-        "parameters": metrics.count(params, vocabulary.size),
-        "encoder_parameters": metrics.count({"encoder": params["encoder"]}, vocabulary.size),
+        **metrics.parameters(params, vocabulary.size),
         "unigram_entropy": data.unigram_entropy,
         "vocabulary": vocabulary._asdict(),
         "store_fingerprint": data.fingerprint,

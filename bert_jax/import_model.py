@@ -46,10 +46,7 @@ def import_model(
         "run": workdir.new_run(),
         "tokenizer": model.tokenizer.fingerprint,
         "config": configs.digest(settings),
-        "parameters": metrics.count(model.params, model.vocabulary.size),
-        "encoder_parameters": metrics.count(
-            {"encoder": model.params["encoder"]}, model.vocabulary.size
-        ),
+        **metrics.parameters(model.params, model.vocabulary.size),
         "versions": facts.versions(),
     }
     values["imported"]["tokenizer"] = rules(model.tokenizer)

@@ -59,6 +59,13 @@ def peak_bytes(devices) -> int | None:
     return max(peaks, default=None)
 
 
+def parameters(params, vocabulary: int) -> dict[str, int]:
+    return {
+        "parameters": count(params, vocabulary),
+        "encoder_parameters": count({"encoder": params["encoder"]}, vocabulary),
+    }
+
+
 def count(params, vocabulary: int) -> int:
     """Parameters without the rows that pad the vocabulary."""
     total = sum(leaf.size for leaf in jax.tree.leaves(params))

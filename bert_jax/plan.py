@@ -59,7 +59,7 @@ def plan(
         "hosts": len({device.process_index for device in mesh.devices.flat}),
         "mesh": dict(mesh.shape),
         "dtype": config.dtype,
-        "parameters": metrics.count(design.shapes.params, vocabulary.size),
+        **metrics.parameters(design.shapes.params, vocabulary.size),
         "memory_per_chip": one.chip.memory,
         "phases": phases,
         "versions": versions(),

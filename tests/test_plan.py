@@ -32,6 +32,8 @@ def test_a_plan_from_outside(tmp_path):
     assert (values["chips"], values["hosts"], values["mesh"]["data"]) == (4, 1, 4)
     phase = values["phases"]["main"]
     assert phase["fits"] and phase["sent_per_chip"].keys() == {"all-reduce"}
+    assert 0 < values["encoder_parameters"] < values["parameters"]
+    assert f", {values['encoder_parameters']:,} of the encoder; " in describe.describe(values)
     # Around a ring of four, each chip sends 2 x 3/4 of the gradients, in float32.
     gradients = 4 * values["parameters"]
     assert phase["sent_per_chip"]["all-reduce"] == pytest.approx(1.5 * gradients, rel=0.1)
@@ -46,6 +48,7 @@ def test_a_plan_from_outside(tmp_path):
 
 
 CHIP = topology.CHIPS["v5e"]
+FILLED = {"attention": "xla", "fill_from": "full rows", "seconds_planning": 0.0}
 MEMORY = program.Memory(arguments=10, outputs=9, shared=8, temporaries=7, code=6)
 
 
@@ -73,6 +76,10 @@ def test_the_arithmetic():
     assert values["seconds_computing"] == pytest.approx(0.003)
     assert values["seconds_of_kernels"] == pytest.approx(0.001)
     assert values["seconds_sending"] == pytest.approx(0.003)
+    by_kind = {"all-gather": 0.001, "all-reduce": 0.002}
+    assert values["seconds_sending_by_kind"] == pytest.approx(by_kind)
+    text = "\n".join(describe.describe_phase("main", values | FILLED, CHIP.memory))
+    assert "(all-gather 50.0 MB 0.0010 s, all-reduce 200.0 MB 0.0020 s)" in text
     assert values["seconds_hidden"] == pytest.approx(0.001)
     assert values["seconds_per_step"] == pytest.approx(0.005)
     assert values["seconds_per_step_least"] == pytest.approx(0.003)

@@ -17,7 +17,8 @@ def describe(values: dict) -> str:
     hosts = f"{values['hosts']} host{'s' if values['hosts'] > 1 else ''}"
     lines = [
         f"{values['topology']} ({values['accelerator_type']}): {values['chips']} chips, {hosts}, mesh"
-        f" {shape(values['mesh'])}; {values['parameters']:,} parameters, {values['dtype']}"
+        f" {shape(values['mesh'])}; {values['parameters']:,} parameters,"
+        f" {values['encoder_parameters']:,} of the encoder; {values['dtype']}"
     ]
     for name, phase in values["phases"].items():
         lines += describe_phase(name, phase, values["memory_per_chip"])
@@ -32,7 +33,11 @@ def shape(mesh: dict) -> str:
 
 
 def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
-    sent = [f"{kind} {count / 1e6:,.1f} MB" for kind, count in phase["sent_per_chip"].items()]
+    seconds = phase["seconds_sending_by_kind"]
+    sent = [
+        f"{kind} {count / 1e6:,.1f} MB {seconds[kind]:.4f} s"
+        for kind, count in phase["sent_per_chip"].items()
+    ]
     kernels = phase["seconds_of_kernels"]
     fits = "fits" if phase["fits"] else "may not fit"
     return [

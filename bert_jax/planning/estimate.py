@@ -60,11 +60,9 @@ def estimate(
 ) -> dict:
     """The numbers of a phase; fill: real tokens by places for them; spare: times the bytes that have to fit."""
     computing = found.cycles / one.chip.hertz
-    sending = sum(n / topology.bandwidth(one, mesh, axes) for (_, axes), n in found.sent.items())
+    bytes_by_kind, seconds_by_kind = by_kind(one, mesh, found.sent)
+    sending = sum(seconds_by_kind.values())
     hidden = min(found.hidden, computing, sending)
-    by_kind = {}
-    for (kind, _), count in found.sent.items():
-        by_kind[kind] = by_kind.get(kind, 0) + round(count)
     values = {
         "steps": phase.last - phase.first,
         "bytes_per_chip": round(found.bytes),
@@ -72,7 +70,8 @@ def estimate(
         "bytes_of_temporaries": round(found.temporaries),
         "fits": spare * found.bytes <= one.chip.memory,
         "cycles": round(found.cycles),
-        "sent_per_chip": by_kind,
+        "sent_per_chip": bytes_by_kind,
+        "seconds_sending_by_kind": seconds_by_kind,
         "seconds_computing": computing,
         "seconds_of_kernels": found.kernels / one.chip.hertz,
         "seconds_sending": sending,
@@ -85,6 +84,15 @@ def estimate(
         numbers = times(one, phase, flops, fill, seconds)
         values |= {f"{key}{end}": value for key, value in numbers.items()}
     return values
+
+
+def by_kind(one: topology.Slice, mesh, sent: dict) -> tuple[dict[str, int], dict[str, float]]:
+    """({kind: bytes}, {kind: seconds}) of what a chip sends, by kind and axes."""
+    count, seconds = {}, {}
+    for (kind, axes), n in sent.items():
+        count[kind] = count.get(kind, 0) + n
+        seconds[kind] = seconds.get(kind, 0) + n / topology.bandwidth(one, mesh, axes)
+    return {kind: round(n) for kind, n in count.items()}, seconds
 
 
 def times(one: topology.Slice, phase, flops: float, fill: float, seconds: float) -> dict:
