@@ -9,13 +9,14 @@ from ml_collections import ConfigDict
 
 from bert_jax import build, metrics, topology
 from bert_jax.benchmark import choose_phases, likely_vocabulary
+from bert_jax.data import store
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops, versions
 from bert_jax.models import attention
 from bert_jax.planning import fit, rank, search
 from bert_jax.planning.changes import options
 from bert_jax.planning.compiled import TooLarge, compile_step
-from bert_jax.planning.estimate import estimate, parts, total
+from bert_jax.planning.estimate import FULL, Fill, estimate, parts, total
 
 ALL = "all"  # kinds of chips
 
@@ -33,7 +34,7 @@ def plan(
     compiling before that.
     """
     one = topology.find(name)
-    config, chosen, vocabulary = prepare(config, phase, tell)
+    config, chosen, vocabulary, fills = prepare(config, phase, tell)
     mesh = build.make_mesh(config, chosen, topology.devices(one))
     design = build.design(config, mesh, vocabulary)
     phases = {}
@@ -45,10 +46,8 @@ def plan(
             advice = advise(config, one, part, vocabulary, error, tell)
             raise BadInput(f"config.phases.{part.name} on {one.name}: {error}; {advice}") from None
         flops = step_flops(config, vocabulary.size, part)
-        fill, source = expected_fill(config, part)
         phases[part.name] = {
-            **estimate(one, mesh, part, parts(one, mesh, step), flops, fill),
-            "fill_from": source,
+            **estimate(one, mesh, part, parts(one, mesh, step), flops, fills[part.name]),
             "attention": attention.resolve(config, part, mesh),
             "seconds_planning": time.monotonic() - started,
         }
@@ -70,25 +69,27 @@ def plan(
 def plan_all(config, name: str, prices: dict[str, float], phase: str | None, tell) -> dict:
     """The slices of every kind of chip, or of the one of this name, ranked; see rank.py."""
     kinds = list(topology.CHIPS) if name == ALL else [name]
-    config, chosen, vocabulary = prepare(config, phase, tell)
-    return rank.rank(config, kinds, chosen, vocabulary, prices, tell)
+    config, chosen, vocabulary, fills = prepare(config, phase, tell)
+    return rank.rank(config, kinds, chosen, vocabulary, fills, prices, tell)
 
 
 def plan_search(config, name: str, phase: str | None, tell) -> dict:
     """Ways to train on a slice, the fastest first; see search.py."""
     one = topology.find(name)
-    config, chosen, vocabulary = prepare(config, phase, tell)
+    config, chosen, vocabulary, fills = prepare(config, phase, tell)
     devices = topology.devices(one)
     tables = {
-        part.name: search.search(config, one, devices, part, vocabulary, tell) for part in chosen
+        part.name: search.search(config, one, devices, part, vocabulary, fills[part.name], tell)
+        for part in chosen
     }
     return {"topology": one.name, "memory_per_chip": one.chip.memory, "phases": tables}
 
 
 def prepare(config: ConfigDict, phase: str | None, tell) -> tuple:
-    """(the config as a TPU would resolve it, its phases or the one, its likely vocabulary)."""
+    """(the config as a TPU would resolve it, its phases or the one, its likely vocabulary, {phase: its fill})."""
     config = for_tpu(config)
-    return config, choose_phases(config, phase), likely_vocabulary(config, tell)
+    chosen = choose_phases(config, phase)
+    return config, chosen, likely_vocabulary(config, tell), expected_fills(config, chosen)
 
 
 def for_tpu(config: ConfigDict) -> ConfigDict:
@@ -98,15 +99,20 @@ def for_tpu(config: ConfigDict) -> ConfigDict:
     return config
 
 
-def expected_fill(config, phase) -> tuple[float, str]:
-    """Real tokens by places for them in the rows of a phase, and whence: a sample of the store, where one is there."""
-    is_there = (Path(config.store) / "manifest.json").is_file()
-    if not is_there or importlib.util.find_spec("tensorflow") is None:
-        return 1.0, "full rows"
-    from bert_jax.data import store, stream, survey
+def expected_fills(config, phases: list) -> dict[str, Fill]:
+    """By the name of a phase; of a sample of the store, where one is there. Raises BadInput where it is damaged."""
+    fills = {phase.name: FULL for phase in phases}
+    if not (Path(config.store) / "manifest.json").is_file():
+        return fills
+    opened = store.open_store(config.store)
+    if importlib.util.find_spec("tensorflow") is None:
+        return fills
+    from bert_jax.data import stream, survey
 
-    rows = survey.survey_rows(store.open_store(config.store), stream.spec(config, phase.name))
-    return rows.fill, config.store
+    for name in fills:
+        rows = survey.survey_rows(opened, stream.spec(config, name))
+        fills[name] = Fill(rows.fill, config.store)
+    return fills
 
 
 def advise(config, one: topology.Slice, phase, vocabulary, failed: TooLarge, tell) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -48,7 +49,6 @@ def test_a_plan_from_outside(tmp_path):
 
 
 CHIP = topology.CHIPS["v5e"]
-FILLED = {"attention": "xla", "fill_from": "full rows", "seconds_planning": 0.0}
 MEMORY = program.Memory(arguments=10, outputs=9, shared=8, temporaries=7, code=6)
 
 
@@ -78,7 +78,8 @@ def test_the_arithmetic():
     assert values["seconds_sending"] == pytest.approx(0.003)
     by_kind = {"all-gather": 0.001, "all-reduce": 0.002}
     assert values["seconds_sending_by_kind"] == pytest.approx(by_kind)
-    text = "\n".join(describe.describe_phase("main", values | FILLED, CHIP.memory))
+    more = {"attention": "xla", "seconds_planning": 0.0}
+    text = "\n".join(describe.describe_phase("main", values | more, CHIP.memory))
     assert "(all-gather 50.0 MB 0.0010 s, all-reduce 200.0 MB 0.0020 s)" in text
     assert values["seconds_hidden"] == pytest.approx(0.001)
     assert values["seconds_per_step"] == pytest.approx(0.005)
@@ -94,15 +95,27 @@ def test_the_arithmetic():
     assert estimate.total(one, [values], price=None)["cost"] is None
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """(a directory with a store, the fill of its first batch)."""
+    place = tmp_path_factory.mktemp("stored")
+    write_corpus(place / "corpus.txt", documents=60)
+    source = {"corpus.source": place / "corpus.txt", "store": place / "store"}
+    keys = [f"--config.{key}" for key in overrides(SMALL | source)]
+    shown = ["inspect", "--config", "demo", *keys, "--step", "0", "--json", str(place / "shown")]
+    assert main(shown) == 0
+    return place, json.loads((place / "shown").read_text())["fill"]
+
+
+def compile_nothing(*_):
+    return compiled.Step(MEMORY, [["compute", 9]])
+
+
 @needs_libtpu
-def test_real_tokens_are_those_of_the_store(tmp_path, capsys, monkeypatch):
+def test_real_tokens_are_those_of_the_store(stored, capsys, monkeypatch):
     """As many as a batch of the store holds, about; and all where there is no store."""
-    write_corpus(tmp_path / "corpus.txt", documents=60)
-    source = {"corpus.source": tmp_path / "corpus.txt"}
-    keys = [f"--config.{key}" for key in overrides(SMALL | source | {"store": tmp_path / "store"})]
-    assert main(["inspect", "--config", "demo", *keys, "--step", "0", "--json", "-"]) == 0
-    shown = json.loads(capsys.readouterr().out)["fill"]
-    monkeypatch.setattr(plan, "compile_step", lambda *_: compiled.Step(MEMORY, [["compute", 9]]))
+    tmp_path, shown = stored
+    monkeypatch.setattr(plan, "compile_step", compile_nothing)
     for place, fill in (("store", shown), ("nowhere", 1)):
         assert main(arguments(tmp_path, "--json", "-", store=tmp_path / place)) == 0
         phase = json.loads(capsys.readouterr().out)["phases"]["main"]
@@ -112,6 +125,43 @@ def test_real_tokens_are_those_of_the_store(tmp_path, capsys, monkeypatch):
         real = phase["fill"] * 32 * phase["rows_per_second"]
         assert phase["tokens_per_second"] == pytest.approx(real)
         assert phase["fill_from"] == (str(tmp_path / "store") if fill < 1 else "full rows")
+
+
+@needs_libtpu
+def test_so_they_are_in_tables(stored, capsys, monkeypatch):
+    """Of slices, and of ways to train."""
+    monkeypatch.setattr(compiled, "compile_step", compile_nothing)
+    place, shown = stored
+    slices = ask(capsys, arguments(place, "--json", "-", topology="v5e"))["slices"]
+    found = [one["phases"]["main"] for one in slices]
+    table = ask(capsys, arguments(place, "--search", "--json", "-"))["phases"]["main"]
+    found += [row for row in table if "reason" not in row]
+    assert len(slices) > 2 and len(found) > len(slices) + 2
+    for numbers in found:
+        assert numbers["fill"] == pytest.approx(shown, abs=0.1) and numbers["fill"] < 1
+        assert numbers["fill_from"] == str(place / "store")
+        real = numbers["fill"] * 32 * numbers["rows_per_second"]
+        assert numbers["tokens_per_second"] == pytest.approx(real)
+
+
+def ask(capsys, command):
+    assert main(command) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("more", [[], ["--search"], "v5e"])
+def test_a_damaged_store_is_told_before_minutes_of_compiling(
+    stored, tmp_path, capsys, monkeypatch, more
+):
+    monkeypatch.setattr(compiled, "compile_lowered", None)
+    shutil.copytree(stored[0] / "store", tmp_path / "store")
+    tokens = tmp_path / "store/train/tokens.npy"
+    tokens.write_bytes(tokens.read_bytes()[:-2])
+    options = arguments(tmp_path, *more) if more != "v5e" else arguments(tmp_path, topology=more)
+    assert main(options) == 2
+    error = capsys.readouterr().err.strip()
+    assert f"{tokens}: " in error and "\n" not in error
 
 
 @needs_libtpu

@@ -135,7 +135,7 @@ def test_where_nothing_fits_ways_are_tried_where_least_is_held(monkeypatch):
     monkeypatch.setattr(search, "sketch", made_up)
     config, one = small_config("phases.main.batch=64", "model.heads=4"), topology.find("v5e:2x2")
     (phase,) = plan.choose_phases(config, None)
-    table = search.search(config, one, devices("v5e:2x2"), phase, VOCABULARY, silent)
+    table = search.search(config, one, devices("v5e:2x2"), phase, VOCABULARY, estimate.FULL, silent)
     assert {way[:2] for way in tried if way[2] != "none"} == {(2, 2)}
     held = [row["bytes_per_chip"] for row in table]
     assert held == sorted(held) and held[0] == 1e11 and not any(row["fits"] for row in table)

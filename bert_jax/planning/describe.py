@@ -2,7 +2,7 @@
 
 from bert_jax import topology
 from bert_jax.planning.changes import options
-from bert_jax.planning.estimate import LEAST, MOST
+from bert_jax.planning.estimate import FULL, LEAST, MOST
 
 SOURCES = (
     "bytes held, seconds of computing and the order of what is sent and computed are the compiler's; seconds of sending"
@@ -60,7 +60,7 @@ def gib(count: float) -> str:
 
 
 def filled(phase: dict) -> str:
-    if phase["fill_from"] == "full rows":
+    if phase["fill_from"] == FULL.source:
         return "of full rows, for there is no store to look into"
     return f"rows {phase['fill']:.0%} full, as in {phase['fill_from']}"
 

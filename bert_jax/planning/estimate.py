@@ -15,6 +15,16 @@ HOUR = 3600  # seconds
 LEAST, MOST = "_least", "_most"
 
 
+class Fill(NamedTuple):
+    """Real tokens by places for them in the rows of a phase, and what says so."""
+
+    share: float
+    source: str
+
+
+FULL = Fill(1.0, "full rows")
+
+
 class Parts(NamedTuple):
     """Of a chip in a step: numbers that add up, and grow in a line with layers and rows."""
 
@@ -55,10 +65,10 @@ def estimate(
     phase,
     found: Parts,
     flops: float,
-    fill: float = 1.0,
+    fill: Fill = FULL,
     spare: float = 1.0,
 ) -> dict:
-    """The numbers of a phase; fill: real tokens by places for them; spare: times the bytes that have to fit."""
+    """The numbers of a phase; spare: times the bytes that have to fit."""
     computing = found.cycles / one.chip.hertz
     bytes_by_kind, seconds_by_kind = by_kind(one, mesh, found.sent)
     sending = sum(seconds_by_kind.values())
@@ -77,11 +87,12 @@ def estimate(
         "seconds_sending": sending,
         "seconds_hidden": hidden,
         "flops_per_step": flops,
-        "fill": fill,
-        **times(one, phase, flops, fill, computing + sending - hidden),
+        "fill": fill.share,
+        "fill_from": fill.source,
+        **times(one, phase, flops, fill.share, computing + sending - hidden),
     }
     for end, seconds in ((LEAST, max(computing, sending)), (MOST, computing + sending)):
-        numbers = times(one, phase, flops, fill, seconds)
+        numbers = times(one, phase, flops, fill.share, seconds)
         values |= {f"{key}{end}": value for key, value in numbers.items()}
     return values
 

@@ -9,7 +9,7 @@ from bert_jax import build, sharding, topology
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
-from bert_jax.planning.estimate import Parts, estimate, total
+from bert_jax.planning.estimate import Fill, Parts, estimate, total
 from bert_jax.planning.sketch import SPARE, between, sketch
 
 LONGEST = 1000  # characters of reasons
@@ -17,9 +17,18 @@ TOKENS = 1024, 8192  # that a device computes at once, in the two sketches of a 
 
 
 def rank(
-    config: ConfigDict, kinds: list[str], phases: list, vocabulary, prices: dict, tell
+    config: ConfigDict,
+    kinds: list[str],
+    phases: list,
+    vocabulary,
+    fills: dict[str, Fill],
+    prices: dict,
+    tell: Callable[[str], None],
 ) -> dict:
-    """`slices` of these kinds, the fastest first, and `left_out`: over which the config does not divide, and why."""
+    """`slices` of these kinds, the fastest first, and `left_out`: over which the config does not divide, and why.
+
+    fills: by the name of a phase.
+    """
     slices, left_out = [], {}
     for kind in kinds:
         mine, meshes = [one for one in topology.known() if one.kind == kind], {}
@@ -35,7 +44,7 @@ def rank(
             continue
         for one, mesh in meshes.items():
             price = prices.get(kind, prices.get(""))
-            slices.append(row(config, one, mesh, phases, lines, vocabulary, price))
+            slices.append(row(config, one, mesh, phases, lines, vocabulary, fills, price))
     if not slices:
         raise BadInput(
             "; ".join(f"{name}: {reason}" for name, reason in left_out.items())[:LONGEST]
@@ -60,7 +69,7 @@ def measure(config, slices: list, phase, vocabulary, tell: Callable[[str], None]
     return mesh, *found
 
 
-def row(config, one, mesh, phases: list, lines: list, vocabulary, price) -> dict:
+def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) -> dict:
     """The numbers of a slice."""
     numbers = {}
     for phase, (measured, (few, a), (many, b)) in zip(phases, lines, strict=True):
@@ -69,7 +78,8 @@ def row(config, one, mesh, phases: list, lines: list, vocabulary, price) -> dict
         found = between(a, b, (rows - few) / (many - few))
         found = elsewhere(repeat(found, count), measured, mesh)
         flops = step_flops(config, vocabulary.size, phase)
-        numbers[phase.name] = estimate(one, mesh, phase, found, flops, spare=SPARE)
+        fill = fills[phase.name]
+        numbers[phase.name] = estimate(one, mesh, phase, found, flops, fill, SPARE)
     values = total(one, list(numbers.values()), price)
     return {
         "topology": one.name,

@@ -8,7 +8,7 @@ from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
 from bert_jax.planning.compiled import TooLarge
-from bert_jax.planning.estimate import estimate
+from bert_jax.planning.estimate import Fill, estimate
 from bert_jax.planning.sketch import SPARE, sketch
 from bert_jax.sharding import make_mesh
 
@@ -16,7 +16,9 @@ MICRO_BATCHES = 1, 2, 4, 8
 REMATS = "none", "attention", "full"
 
 
-def search(config: ConfigDict, one, devices, phase, vocabulary, tell: Callable) -> list[dict]:
+def search(
+    config: ConfigDict, one, devices, phase, vocabulary, fill: Fill, tell: Callable
+) -> list[dict]:
     """Rows of a table, the fastest that fits first: mesh shapes, then ways to train on the best of them.
 
     Where no shape fits, the best is the one that needs the fewest bytes.
@@ -27,7 +29,7 @@ def search(config: ConfigDict, one, devices, phase, vocabulary, tell: Callable) 
         if settings in [row["settings"] for row in table]:
             return
         tell(f"plan: trying {describe(settings)}")
-        table.append(try_one(config, one, devices, phase, vocabulary, settings, tell))
+        table.append(try_one(config, one, devices, phase, vocabulary, fill, settings, tell))
         table.sort(key=order)
 
     for shape in meshes(len(devices)):
@@ -69,7 +71,7 @@ def ways() -> Iterator[dict]:
             }
 
 
-def try_one(config, one, devices, phase, vocabulary, settings: dict, tell) -> dict:
+def try_one(config, one, devices, phase, vocabulary, fill, settings: dict, tell) -> dict:
     trial = changed(config, settings)
     try:
         found = sketch(one, trial, devices, phase, vocabulary, tell)
@@ -80,7 +82,7 @@ def try_one(config, one, devices, phase, vocabulary, settings: dict, tell) -> di
         return {"settings": settings, "fits": False, "reason": str(error)}
     flops = step_flops(config, vocabulary.size, phase)
     mesh = make_mesh(trial.mesh, devices)
-    return {"settings": settings, **estimate(one, mesh, phase, found, flops, spare=SPARE)}
+    return {"settings": settings, **estimate(one, mesh, phase, found, flops, fill, SPARE)}
 
 
 def describe(settings: dict) -> str:
