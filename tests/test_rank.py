@@ -9,7 +9,7 @@ from test_plan import arguments
 
 from bert_jax import build, plan, program, topology
 from bert_jax.main import main
-from bert_jax.planning import compiled, describe, estimate, rank, search, sketch
+from bert_jax.planning import compiled, describe, estimate, rank, search, sketch, timeline
 
 PARTS = estimate.Parts(100, 60, 40, 1000, 500, 0.25, {("all-reduce", ("data",)): 75})
 
@@ -29,10 +29,13 @@ def test_on_a_line():
     assert beyond.sent == {("all-reduce", ("data",)): 75, ("x", ("fsdp",)): 20}
 
 
-def test_micro_batches_compute_again_and_sum_once():
-    found = rank.repeat(PARTS._replace(sent=PARTS.sent | {("x", ("fsdp",)): 8}), 3)
-    assert (found.bytes, found.cycles, found.kernels) == (100, 3000, 1500)
-    assert found.sent == {("all-reduce", ("data",)): 75, ("x", ("fsdp",)): 24}
+def test_micro_batches_are_as_the_compiler_makes_them():
+    """What is in the loop over them happens in each, and what is not once."""
+    send = ["send", [["all-reduce", ["data"], 40]]]
+    inside = ["loop", 3, [["compute", 100], send, ["loop", 3, [["compute", 1]]]]]
+    found = timeline.with_trips([["compute", 1000], inside, send, ["loop", 5, [send]]], 3, 8)
+    assert timeline.cycles(found) == 1000 + 8 * (100 + 3)
+    assert timeline.sent(found) == {("all-reduce", ("data",)): (8 + 1 + 5) * 40}
 
 
 @needs_libtpu
@@ -59,6 +62,32 @@ def test_a_sketch_is_near_the_whole():
     assert found.arguments == pytest.approx(whole.arguments, rel=0.02)
     assert found.bytes == pytest.approx(whole.bytes, rel=0.25)
     assert sum(found.sent.values()) == pytest.approx(sum(whole.sent.values()), rel=0.02)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_micro_batches_of_a_ranking_are_those_of_the_whole():
+    """Where parameters are split some gradients are summed over `data` in each of four, and some once."""
+    config = small_config(
+        "dtype=bfloat16",
+        "mesh.fsdp=2",
+        "mesh.tensor=2",
+        "model.layers=1",
+        f"phases.main.batch={4 * 4 * 32}",
+        "train.rows_per_chip=32",
+    )
+    (phase,), one = plan.choose_phases(config, None), topology.find("v5e:2x4")
+    mesh = build.make_mesh(config, [phase], devices(one.name))
+    design = build.design(config, mesh, VOCABULARY)
+    whole = estimate.parts(one, mesh, compiled.compile_step(config, design, phase))
+    alone = estimate.estimate(one, mesh, phase, whole, 1.0)
+    found = rank.measure(config, [one], phase, rank.LOOP, VOCABULARY, silent)
+    fills, lines = {"main": estimate.FULL}, [{rank.LOOP: found}]
+    row = rank.row(config, one, mesh, [phase], lines, VOCABULARY, fills, None)
+    ranked = row["phases"]["main"]
+    assert ranked["sent_per_chip"] == pytest.approx(alone["sent_per_chip"], rel=0.01)
+    for key in ("cycles", "bytes_per_chip", "seconds_per_step", "seconds_sending"):
+        assert ranked[key] == pytest.approx(alone[key], rel=0.05), key
 
 
 @needs_libtpu

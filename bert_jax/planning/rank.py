@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -10,10 +11,13 @@ from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
 from bert_jax.planning.estimate import Fill, Parts, estimate, total
-from bert_jax.planning.sketch import SPARE, between, sketch
+from bert_jax.planning.sketch import SPARE, Stacks, between, compile_stacks, extrapolate
 
 LONGEST = 1000  # characters of reasons
 TOKENS = 1024, 8192  # that a device computes at once, in the two sketches of a kind of chip
+# Micro-batches of a sketch where there are several: what the compiler does in each, and what once, is then in a loop
+# of so many trips, and outside of it. Of two it makes a loop that is a little different.
+LOOP = 3
 
 
 def rank(
@@ -38,7 +42,13 @@ def rank(
             except BadInput as error:
                 left_out[one.name] = str(error)
         try:
-            lines = [measure(config, mine, phase, vocabulary, tell) for phase in phases if meshes]
+            lines = [
+                {
+                    count: measure(config, mine, phase, count, vocabulary, tell)
+                    for count in sorted({measured(config, phase, mesh) for mesh in meshes.values()})
+                }
+                for phase in phases
+            ]
         except BadInput as error:
             left_out |= {one.name: str(error) for one in meshes}
             continue
@@ -53,30 +63,48 @@ def rank(
     return {"slices": slices, "left_out": left_out}
 
 
-def measure(config, slices: list, phase, vocabulary, tell: Callable[[str], None]) -> tuple:
-    """(mesh, rows and parts, rows and parts) of a small slice, from few rows at once to many."""
+class Measured(NamedTuple):
+    """Steps of a small slice, with few rows at once and with many."""
+
+    slice: topology.Slice
+    rows: tuple[int, int]
+    stacks: tuple[Stacks, Stacks]
+
+
+def measured(config, phase, mesh) -> int:
+    """In how many micro-batches a step is measured that has those of the config."""
+    return 1 if sharding.micro_batches(mesh, phase.batch, config.train) == 1 else LOOP
+
+
+def measure(
+    config, slices: list, phase, count: int, vocabulary, tell: Callable[[str], None]
+) -> Measured:
+    """In so many micro-batches."""
     inner = config.mesh.fsdp * config.mesh.tensor
     large = (s for s in slices if s.chips * s.chip.devices >= max(4, 2 * inner))
     one = next(large, slices[-1])
-    found = []
-    for tokens in TOKENS:
-        rows = max(len(found) + 1, tokens // phase.length)
-        changes = {"mesh.data": -1, "train.micro_batches": 1, "train.rows_per_chip": 0}
-        trial = changed(config, changes)
-        mesh = build.make_mesh(trial, [], topology.devices(one))
-        few = phase._replace(batch=rows * sharding.axis_size(mesh, sharding.ROWS))
-        found.append((rows, sketch(one, trial, topology.devices(one), few, vocabulary, tell)))
-    return mesh, *found
+    changes = {"mesh.data": -1, "train.micro_batches": count, "train.rows_per_chip": 0}
+    trial, devices = changed(config, changes), topology.devices(one)
+    devices_of_rows = sharding.axis_size(build.make_mesh(trial, [], devices), sharding.ROWS)
+    rows = tuple(max(n, tokens // phase.length) for n, tokens in enumerate(TOKENS, start=1))
+    stacks = []
+    for at_once in rows:
+        some = phase._replace(batch=at_once * count * devices_of_rows)
+        stacks.append(compile_stacks(trial, devices, some, vocabulary, tell))
+    return Measured(one, rows, tuple(stacks))
 
 
 def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) -> dict:
     """The numbers of a slice."""
     numbers = {}
-    for phase, (measured, (few, a), (many, b)) in zip(phases, lines, strict=True):
+    for phase, line in zip(phases, lines, strict=True):
         count = sharding.micro_batches(mesh, phase.batch, config.train)
         rows = phase.batch // sharding.axis_size(mesh, sharding.ROWS) // count
+        loop = measured(config, phase, mesh)
+        small, (few, many), stacks = line[loop]
+        a, b = (extrapolate(small, stack.with_trips(loop, count)) for stack in stacks)
         found = between(a, b, (rows - few) / (many - few))
-        found = elsewhere(repeat(found, count), measured, mesh)
+        found = elsewhere(found, stacks[0].mesh, mesh)
         flops = step_flops(config, vocabulary.size, phase)
         fill = fills[phase.name]
         numbers[phase.name] = estimate(one, mesh, phase, found, flops, fill, SPARE)
@@ -93,15 +121,6 @@ def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) 
         **values,
         "phases": numbers,
     }
-
-
-def repeat(found: Parts, count: int) -> Parts:
-    """In so many micro-batches. Gradients are summed over `data` once; the update, made once, counts as often, and its
-    seconds stand for those of adding up gradients.
-    """
-    sent = {key: n * (1 if key[1] == ("data",) else count) for key, n in found.sent.items()}
-    again = {name: count * getattr(found, name) for name in ("cycles", "kernels", "hidden")}
-    return found._replace(**again, sent=sent)
 
 
 def elsewhere(found: Parts, measured, mesh) -> Parts:

@@ -5,9 +5,12 @@ not seen, so a sketch of a step that nearly fills a chip is too low: one with le
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
 
 from bert_jax import build
-from bert_jax.planning import compiled
+from bert_jax.planning import compiled, timeline
 from bert_jax.planning.changes import changed
 from bert_jax.planning.estimate import Parts, parts
 
@@ -16,13 +19,40 @@ STACKS = 1, 3  # layers
 SPARE = 1.2
 
 
+class Stacks(NamedTuple):
+    """Steps of short stacks, and where between them, or beyond, the whole one lies."""
+
+    mesh: jax.sharding.Mesh
+    steps: list[compiled.Step]  # one, where the whole stack is short
+    share: float
+
+    def with_trips(self, before: int, after: int) -> "Stacks":
+        """With a loop over so many micro-batches of as many rows instead of `before`."""
+        return self._replace(
+            steps=[
+                step._replace(events=timeline.with_trips(step.events, before, after))
+                for step in self.steps
+            ]
+        )
+
+
 def sketch(one, config, devices, phase, vocabulary, tell: Callable[[str], None]) -> Parts:
-    """A phase on a slice; raises BadInput where the mesh does not fit, TooLarge where even a short stack does not."""
+    """A phase on a slice; raises what compile_stacks raises."""
+    return extrapolate(one, compile_stacks(config, devices, phase, vocabulary, tell))
+
+
+def extrapolate(one, stacks: Stacks) -> Parts:
+    found = [parts(one, stacks.mesh, step) for step in stacks.steps]
+    return between(found[0], found[-1], stacks.share)
+
+
+def compile_stacks(config, devices, phase, vocabulary, tell: Callable[[str], None]) -> Stacks:
+    """Raises BadInput where the mesh does not fit, TooLarge where even a short stack does not."""
     layers = config.model.layers
     mesh = build.make_mesh(config, [phase], devices)
     if layers <= STACKS[-1]:
         design = build.design(config, mesh, vocabulary)
-        return parts(one, mesh, compiled.compile_step(config, design, phase, tell))
+        return Stacks(mesh, [compiled.compile_step(config, design, phase, tell)], 0.0)
     found = []
     for count in STACKS:
         short = changed(config, {"model.layers": count})
@@ -31,7 +61,7 @@ def sketch(one, config, devices, phase, vocabulary, tell: Callable[[str], None])
     share = (layers - STACKS[0]) / (STACKS[1] - STACKS[0])
     if failed := [step for step in found if isinstance(step, compiled.TooLarge)]:
         raise compiled.TooLarge(line(*map(used, found), share), failed[0].there)
-    return between(*(parts(one, mesh, step) for step in found), share)
+    return Stacks(mesh, found, share)
 
 
 def used(step: compiled.Step | compiled.TooLarge) -> float:

@@ -109,6 +109,16 @@ def walk(found: list, times: int = 1) -> Iterator[tuple[list, int]]:
             yield event, times
 
 
+def with_trips(found: list, before: int, after: int) -> list:
+    """With `after` trips of every loop that has `before`."""
+    return [
+        ["loop", after if event[1] == before else event[1], event[2]]
+        if event[0] == "loop"
+        else event
+        for event in found
+    ]
+
+
 def cycles(found: list, kinds: tuple[str, ...] = COMPUTING) -> int:
     return sum(event[1] * times for event, times in walk(found) if event[0] in kinds)
 
