@@ -50,7 +50,8 @@ class Collective(NamedTuple):
 
     @property
     def sent(self) -> float:
-        """Bytes that each device sends in one run of the program, by the best algorithm for large arrays: a ring."""
+        """Bytes that each device sends in one run of the program, by the best algorithm for large arrays: a ring. What
+        others pass on to those that are not their neighbours is not counted; see topology.bandwidth."""
         factor = {"all-reduce": 2, "collective-permute": self.group / max(self.group - 1, 1)}
         share = (self.group - 1) / self.group
         return self.times * self.bytes * share * factor.get(self.kind, 1)

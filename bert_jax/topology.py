@@ -8,6 +8,8 @@ import importlib.util
 import math
 import os
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -114,18 +116,42 @@ def devices(one: Slice) -> list:
     return list(described.devices)
 
 
-def bandwidth(one: Slice, mesh, axes: tuple[str, ...]) -> float:
-    """Bytes a second that each chip sends in a collective along these axes of a mesh of the slice's devices.
+@lru_cache
+def bandwidth(one: Slice, mesh, kind: str, axes: tuple[str, ...]) -> float:
+    """Bytes a second that each chip sends in a collective along these axes of a mesh of the slice's devices: its
+    `program.Collective.sent`, by the seconds that the links need which have most to carry.
 
-    Over every axis of the slice along which a group's chips differ: both links of a ring, one of a line, where what
-    goes there has to come back.
+    Sums, gathers and scatters go from neighbour to neighbour, over every axis of the slice along which a group's chips
+    differ: both links of a ring, one of a line, where what goes there has to come back.
+
+    All to all: half of what the chips of an axis hold, B bytes each, goes over its middle. Of n in a line n B / 4 go
+    each way over one link; in a ring there are two. The axis that needs longest decides; they send at once.
+
+    A permutation goes one way, over one link.
+
+    Where the neighbours of a group are s chips apart, s groups share the links between them.
     """
+    lines = list(passed(one, mesh, axes))
+    if kind == "all-to-all":
+        group = math.prod(mesh.shape[axis] for axis in axes)
+        links = (group - 1) / group * min((4 * n / (size * s) for n, size, s in lines), default=1)
+    elif kind == "collective-permute":
+        links = 1 / max((s for _, _, s in lines), default=1)
+    else:
+        links = sum(n / s for n, _, s in lines) or 1  # between the devices of a chip: as over one
+    return links * one.chip.link
+
+
+def passed(one: Slice, mesh, axes: tuple[str, ...]) -> Iterator[tuple[int, int, int]]:
+    """(links of a chip, chips of a group, how far these are apart) of each axis of a slice along which they differ."""
     coordinates = np.array([device.coords for device in mesh.devices.flat])
     coordinates = coordinates.reshape(*mesh.devices.shape, -1)
-    along = tuple(mesh.axis_names.index(axis) for axis in axes)
-    extents = 1 + np.ptp(coordinates, axis=along).reshape(-1, coordinates.shape[-1]).max(axis=0)
-    links = sum(
-        (2 if is_ring and extent == size else 1) if extent > 1 else 0
-        for extent, size, is_ring in zip(extents, one.shape, one.rings, strict=False)
-    )
-    return max(links, 1) * one.chip.link
+    along = [mesh.axis_names.index(axis) for axis in axes]
+    groups = np.moveaxis(coordinates, along, range(len(along)))
+    groups = groups.reshape(math.prod(groups.shape[: len(along)]), -1, coordinates.shape[-1])
+    gaps = np.diff(np.sort(groups, axis=0), axis=0)
+    sizes = 1 + (gaps > 0).sum(axis=0).max(axis=0)
+    apart = gaps.max(axis=(0, 1), initial=0)
+    for size, gap, whole, is_ring in zip(sizes, apart, one.shape, one.rings, strict=False):
+        if size > 1:
+            yield (2 if is_ring and size * gap >= whole else 1), int(size), int(gap)

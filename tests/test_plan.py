@@ -62,8 +62,8 @@ def test_the_arithmetic():
     """A step that computes for 3 ms and sends for 1 ms along one line, hidden, and for 2 ms along two."""
     one = topology.find("v5e:4x4")
     mesh = sharding.make_mesh(small_config("mesh.fsdp=4").mesh, devices("v5e:4x4"))
-    assert topology.bandwidth(one, mesh, ("fsdp",)) == CHIP.link
-    assert topology.bandwidth(one, mesh, ("data", "fsdp")) == 2 * CHIP.link
+    assert topology.bandwidth(one, mesh, "all-gather", ("fsdp",)) == CHIP.link
+    assert topology.bandwidth(one, mesh, "all-reduce", ("data", "fsdp")) == 2 * CHIP.link
     events = [
         ["start", "a", [["all-gather", ["fsdp"], round(0.001 * CHIP.link)]]],
         ["compute", round(0.002 * CHIP.hertz)],

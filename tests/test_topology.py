@@ -1,6 +1,7 @@
 """Slices by name, against those that libtpu knows, and chips against what its compiler says of them."""
 
 import math
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -108,9 +109,84 @@ def mesh_of(one, shape, order=None):
         ("v4:2x4x4", (32, 1), ("data",), 3),
         ("v4:4x4x4", (64, 1), ("data",), 6),
         ("v5e:1x1", (1, 1), ("data",), 1),
+        ("v5e:16x16", (64, 4), ("data",), 2 + 2 / 4),  # four groups share the rings of one axis
     ],
 )
 def test_links_that_a_collective_goes_over(name, shape, axes, links):
     one = topology.find(name)
-    found = topology.bandwidth(one, mesh_of(one, shape), axes)
+    found = topology.bandwidth(one, mesh_of(one, shape), "all-reduce", axes)
     assert found == links * one.chip.link
+
+
+def busiest(one, mesh, axes, flows):
+    """Of all links of a slice, one a direction, what the busiest carries: flows(group), (from, to, amount), go one
+    axis after the other, the shorter way around a ring, or half each way."""
+    along = [mesh.axis_names.index(axis) for axis in axes]
+    groups = np.moveaxis(mesh.devices, along, range(len(along)))
+    groups = groups.reshape(math.prod(groups.shape[: len(along)]), -1)
+    loads = Counter()
+    for group in groups.T:
+        for a, b, amount in flows([device.coords for device in group]):
+            place = list(a)
+            for axis, (size, is_ring) in enumerate(zip(one.shape, one.rings, strict=True)):
+                ahead = b[axis] - place[axis]
+                ways = [ahead]
+                if is_ring and abs(ahead) * 2 >= size:
+                    around = ahead - size if ahead > 0 else ahead + size
+                    ways = [around] if abs(around) < abs(ahead) else [ahead, around]
+                for way in ways:
+                    for step in range(abs(way)):
+                        moved = (place[axis] + step * np.sign(way)) % size
+                        link = *place[:axis], moved, *place[axis + 1 :], axis, np.sign(way)
+                        loads[link] += amount / len(ways)
+                place[axis] = b[axis]
+    return max(loads.values())
+
+
+def to_all(group):
+    return [(a, b, 1 / len(group)) for a in group for b in group if a != b]
+
+
+def to_the_next(group):
+    return list(zip(group, group[1:], [1] * len(group), strict=False))
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    "name, shape, axes",
+    [
+        ("v5e:4x4", (4, 4), ("data",)),
+        ("v5e:4x4", (4, 4), ("data", "fsdp")),
+        ("v5e:16x16", (16, 16), ("fsdp",)),
+        ("v5e:16x16", (16, 16), ("data", "fsdp")),
+        ("v5e:16x16", (32, 8), ("fsdp",)),
+        ("v5e:8x16", (8, 16), ("data", "fsdp")),
+        ("v5e:8x8", (16, 4), ("fsdp",)),
+    ],
+)
+def test_all_to_all_and_one_way(name, shape, axes):
+    """Beside every message on its way: the seconds are those of the link that carries the most."""
+    one = topology.find(name)
+    mesh = mesh_of(one, shape)
+    group = math.prod(mesh.shape[axis] for axis in axes)
+    expected = busiest(one, mesh, axes, to_all) / one.chip.link
+    found = (group - 1) / group / topology.bandwidth(one, mesh, "all-to-all", axes)
+    assert found == pytest.approx(expected)
+    if len(axes) == 1:
+        expected = busiest(one, mesh, axes, to_the_next) / one.chip.link
+        found = 1 / topology.bandwidth(one, mesh, "collective-permute", axes)
+        assert found == pytest.approx(expected)
+
+
+@needs_libtpu
+@pytest.mark.parametrize("name", ["v5e:8x8", "v5e:16x16"])
+def test_groups_that_share_links(name):
+    """An axis of a slice of which a mesh makes two: its neighbours on the outer one are not neighbours in the slice."""
+    one = topology.find(name)
+    size = one.shape[0]
+    mesh = Mesh(mesh_of(one, one.shape).devices.reshape(size, size // 2, 2), ("a", "data", "b"))
+    expected = busiest(one, mesh, ("data",), to_all) / one.chip.link
+    found = (1 - 2 / size) / topology.bandwidth(one, mesh, "all-to-all", ("data",))
+    assert found == pytest.approx(expected)
+    one_way = topology.bandwidth(one, mesh, "collective-permute", ("data",))
+    assert one.chip.link / one_way == busiest(one, mesh, ("data",), to_the_next) == 2

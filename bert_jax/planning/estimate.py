@@ -43,7 +43,8 @@ def parts(one: topology.Slice, mesh, step: Step) -> Parts:
 
     def send(sent: list) -> float:
         return sum(
-            devices * count / topology.bandwidth(one, mesh, tuple(axes)) for _, axes, count in sent
+            devices * count / topology.bandwidth(one, mesh, kind, tuple(axes))
+            for kind, axes, count in sent
         )
 
     cycles, sent = timeline.cycles(step.events), timeline.sent(step.events)
@@ -102,7 +103,7 @@ def by_kind(one: topology.Slice, mesh, sent: dict) -> tuple[dict[str, int], dict
     count, seconds = {}, {}
     for (kind, axes), n in sent.items():
         count[kind] = count.get(kind, 0) + n
-        seconds[kind] = seconds.get(kind, 0) + n / topology.bandwidth(one, mesh, axes)
+        seconds[kind] = seconds.get(kind, 0) + n / topology.bandwidth(one, mesh, kind, axes)
     return {kind: round(n) for kind, n in count.items()}, seconds
 
 
