@@ -1,10 +1,13 @@
 """benchmarks/tpu.py: its arithmetic is that of `plan`, of a compiler that says what a test wants."""
 
+import re
+
+import jax
 import pytest
 from slices import needs_libtpu
 
 from benchmarks import tpu
-from bert_jax import metrics, program
+from bert_jax import build, metrics, program, topology
 from bert_jax.planning import compiled
 
 GIB = 1 << 30
@@ -65,15 +68,32 @@ def test_what_does_not_fit_is_a_row_too(monkeypatch, capsys):
     assert "does not fit: needs 20.50 GiB of the 15.75 GiB of a device" in lines[0]
 
 
+KERNELS = {
+    "large-packed": "rows_forward_kernel_64_dropout",
+    "large-packed-undropped": "rows_forward_kernel_64",
+    "large-packed-splash": "splash_mha_fwd_segmented_residuals",
+}
+
+
 @needs_libtpu
 @pytest.mark.parametrize("name", tpu.CASES)
 def test_every_case_is_a_program_that_can_be_made(name, monkeypatch):
-    asked = answer(monkeypatch)
-    case = tpu.CASES[name]
-    values = tpu.measure(case, ["--config.model.layers=1"])
-    assert values["by_cycles"] > 0 and len(asked) == 1
-    (_, devices, phase) = asked[0]
-    assert phase.batch == case.rows * devices
+    """Lowered, as it is before the compiler: of the rows that it names, with the attention that it names."""
+    case, texts = tpu.CASES[name], []
+
+    def lower(settings, design, phase, tell):
+        with jax.set_mesh(design.mesh):
+            texts.append(build.lower_train(settings, design, phase).as_text())
+        return compiled.Step(MEMORY, [["compute", SECOND]])
+
+    monkeypatch.setattr(tpu, "compile_step", lower)
+    tpu.measure(case, ["--config.model.layers=1"])
+    (text,) = texts
+    rows = case.rows * topology.find(case.slice).chips
+    length, chosen = (512, 80) if "packed" in name else (128, 20)
+    assert f"tensor<{rows}x{length}xi32>" in text and f"tensor<{rows}x{chosen}xi32>" in text
+    kernels = set(re.findall(r'kernel_name = "(\w+(?:forward|fwd)\w*)"', text))
+    assert kernels == ({KERNELS[name]} if name in KERNELS else set())
 
 
 @needs_libtpu
