@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import re
 
 from ml_collections import ConfigDict
 
@@ -77,6 +78,7 @@ LONGEST = 2**31  # steps of a run, which are counted in int32
 LARGEST = 1e300  # of numbers in a tuple; NaN is not less
 FORMATS = ("lines", "files", "wiki", "jsonl")
 MAIN = "phases.main."
+MADE = r"^def make\(config\b"
 
 
 def check(config: ConfigDict, values: dict, usual: dict) -> None:
@@ -138,18 +140,15 @@ def check_modules(config: ConfigDict) -> None:
     """The file name is the registry of models and objectives."""
     for group, folder in (("model", "models"), ("objective", "objectives")):
         name = config[group].name
-        shared = name.startswith("_") or name in (
-            "layers",
-            "attention",
-            "attention_kernel",
-            "base",
-        )  # what they share
-        if (
-            shared
-            or not name.isidentifier()
-            or importlib.util.find_spec(f"bert_jax.{folder}.{name}") is None
-        ):
+        if not (name.isidentifier() and is_made(f"bert_jax.{folder}.{name}")):
             raise BadInput(f"config.{group}.name={name!r}: there is no bert_jax/{folder}/{name}.py")
+
+
+def is_made(module: str) -> bool:
+    """Whether it is a module with a `make(config, ...)` of its own, and not what these share. Imports nothing."""
+    spec = importlib.util.find_spec(module)
+    found = spec and re.search(MADE, spec.loader.get_source(module), re.MULTILINE)
+    return bool(found) and not module.endswith(".base")  # whose `make` makes any of them
 
 
 def listed(text: str) -> list[str]:

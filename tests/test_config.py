@@ -1,11 +1,13 @@
 """Configs: found, overridden, checked, saved and compared; every error names the key."""
 
+import importlib
 import json
+from pathlib import Path
 
 import pytest
 from small import small_config
 
-from bert_jax import config, resume
+from bert_jax import config, models, objectives, resume
 from bert_jax.errors import BadInput
 
 
@@ -101,6 +103,22 @@ def test_keys_that_contradict_each_other(overrides, words):
     with pytest.raises(BadInput) as error:
         config.load("demo", overrides)
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+SHARED = ("__init__", "base")  # by objectives
+
+
+@pytest.mark.parametrize("package", [models, objectives])
+def test_what_they_share_is_no_model_and_no_objective(package):
+    group = package.__name__.split(".")[-1].removesuffix("s")
+    for path in Path(package.__path__[0]).glob("*.py"):
+        module = importlib.import_module(f"{package.__name__}.{path.stem}")
+        is_one = hasattr(module, "Encoder") if package is models else path.stem not in SHARED
+        if is_one:
+            config.load("demo", [f"{group}.name={path.stem}"])
+            continue
+        with pytest.raises(BadInput, match=f"there is no .*/{path.stem}.py"):
+            config.load("demo", [f"{group}.name={path.stem}"])
 
 
 def test_configs_are_found(tmp_path):
