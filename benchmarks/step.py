@@ -1,12 +1,14 @@
 """The training step on the CPU, side by side with transformers on PyTorch, in turns in one run.
 
-    python benchmarks/step.py [--shapes bert_mini:32 bert_base:8] [--steps 7] [--fused] [--config.KEY=VALUE ...]
+    python benchmarks/step.py [--shapes bert_mini:32 bert_base:8] [--steps 7] [--fused] [--same-memory]
+        [--config.KEY=VALUE ...]
 
 A shape is CONFIG:ROWS, with the rows of its phase `short`. Three processes take one step each, in turns: ours,
 `BertForPreTraining` as it comes (every position meets the vocabulary), and that with its head gathered at the masked
-positions. All have the same rows (full, 20 predictions each), float32, dropout as published, Adam, clipping, huge pages
-and as many threads as there are cores (taskset gives fewer). Prints a Markdown row for each shape: medians, and the
-median over the turns of the ratio of two steps. Needs the extra `parity`.
+positions. All have the same rows (full, 20 predictions each), float32, dropout as published, Adam, clipping, and as
+many threads as there are cores (taskset gives fewer). Each runs as its users run it: ours starts itself with settings
+of the C library's memory, PyTorch does not; --same-memory gives it those of ours. Prints a Markdown row for each shape:
+medians, and the median over the turns of the ratio of two steps. Needs the extra `parity`.
 """
 
 import importlib.util
@@ -23,13 +25,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import batch, config
+from bert_jax.__main__ import MEMORY
 from bert_jax.errors import BadInput
 from bert_jax.main import Parser, positive
 
 SIDES = ("ours", "as it comes", "gathered")
 TARGETS = {"bert_mini:32": (2.4, 1.1), "bert_base:8": (1.5, 1.2)}  # as it comes, gathered
 WARM_UP = 2  # steps
-VARIABLES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "JAX_PLATFORMS": "cpu"}
 
 
 class Side(NamedTuple):
@@ -44,6 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shapes", nargs="+", default=list(TARGETS), metavar="CONFIG:ROWS")
     parser.add_argument("--steps", type=positive, default=7, help="timed, of every side")
     parser.add_argument("--fused", action="store_true", help="PyTorch's AdamW in one kernel")
+    parser.add_argument("--same-memory", action="store_true", help="PyTorch with ours' settings")
     parser.add_argument("--side", choices=SIDES, help="be one of the processes")
     try:
         options, overrides = parser.parse_known_args(arguments)
@@ -58,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
             )
         for shape, settings in configs.items():
             command = ["--shapes", shape, *["--fused"] * options.fused, *overrides]
-            print(compare(shape, settings, command, options.steps), flush=True)
+            print(compare(shape, settings, command, options.steps, options.same_memory), flush=True)
     except BadInput as error:
         print(f"step.py: {error}", file=sys.stderr)
         return 2
@@ -79,12 +82,12 @@ def load(shape: str, overrides: list[str]):
     return made
 
 
-def compare(shape: str, settings, command: list[str], steps: int) -> str:
+def compare(shape: str, settings, command: list[str], steps: int, is_same_memory: bool) -> str:
     """The row of a shape."""
     processes, facts = {}, {}
     try:
         for side in SIDES:
-            processes[side] = start([*command, "--side", side])
+            processes[side] = start([*command, "--side", side], side == "ours" or is_same_memory)
             facts[side] = hear(processes[side])
         seconds = {side: [] for side in SIDES}
         for _ in range(steps):
@@ -120,10 +123,12 @@ def describe(shape: str, settings, facts: dict, seconds: dict) -> str:
     )
 
 
-def start(arguments: list[str]) -> subprocess.Popen:
-    command = [sys.executable, __file__, *arguments]
+def start(arguments: list[str], is_lasting: bool) -> subprocess.Popen:
+    """is_lasting: with the settings of memory that the command of ours starts itself with."""
+    variables = {key: os.environ[key] for key in os.environ if key != "GLIBC_TUNABLES"}
+    variables |= {"JAX_PLATFORMS": "cpu"} | ({"GLIBC_TUNABLES": MEMORY} if is_lasting else {})
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    return subprocess.Popen(command, env=os.environ | VARIABLES, **pipes)
+    return subprocess.Popen([sys.executable, __file__, *arguments], env=variables, **pipes)
 
 
 def hear(process: subprocess.Popen):

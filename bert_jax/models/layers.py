@@ -76,9 +76,13 @@ def _affine_backward(gradient_dtype, saved, gradient):
     x, kernel = saved
     gradient = axes.activation(gradient)
     rows = tuple(range(x.ndim - 1))
+    # The factor on the left is turned, which costs a CPU's compiler a pass with long strides: the narrower one is.
+    is_wide = x.shape[-1] > gradient.shape[-1]
+    factors = (gradient, x) if is_wide else (x, gradient)
     d_kernel = jax.lax.dot_general(
-        x, gradient, ((rows, rows), ((), ())), preferred_element_type=gradient_dtype
+        *factors, ((rows, rows), ((), ())), preferred_element_type=gradient_dtype
     )
+    d_kernel = d_kernel.T if is_wide else d_kernel
     d_bias = gradient.sum(rows, dtype=gradient_dtype)
     return (
         axes.activation(gradient @ kernel.T),

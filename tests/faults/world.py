@@ -19,6 +19,7 @@ import stuck
 from small import SMALL, overrides, write_corpus
 
 from bert_jax import clock, loop, stored
+from bert_jax.__main__ import MEMORY
 from bert_jax.main import main
 
 STEPS, EVERY = 30, 2  # steps of a run, and after how many it is saved
@@ -131,7 +132,7 @@ class World:
             shutil.copytree(self.warm, cache)
         variables = {
             "JAX_COMPILATION_CACHE_DIR": str(cache),
-            "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # or each process starts twice
+            "GLIBC_TUNABLES": MEMORY,  # or each process starts twice
             stuck.FAULT: fault,
         }
         devices = DEVICES[kind]
