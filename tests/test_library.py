@@ -192,6 +192,8 @@ def altered(**changes) -> str:
         ('{"model": {"type": "BPE"}}', "not a tokenizer"),
         (altered(model={"type": "BPE", "vocab": {"a": 0}, "merges": []}), "where words start"),
         (altered(model={"type": "WordPiece", "vocab": {"a": 0, "b": 7}}, added_tokens=[]), "gaps"),
+        (altered(truncation="~"), "not a tokenizer"),
+        (altered(padding=[1]), "not a tokenizer"),
     ],
 )
 def test_bad_files(tmp_path, content, message):

@@ -208,10 +208,10 @@ def read(directory: Path, settings: dict) -> Library:
 def given(path: Path) -> Library:
     """A tokenizer.json of others; the special pieces that it lacks get the ids after its last."""
     document = parse(path)
-    # Texts are neither cut nor padded here.
-    document |= {"truncation": None, "padding": None}
     document["added_tokens"] = [dict(token) for token in document.get("added_tokens") or []]
     pieces = Library(document, {"unk": 0}, path).pieces
+    # Texts are neither cut nor padded here.
+    document |= {"truncation": None, "padding": None}
     special, _ = find(pieces, unknown(document["model"], pieces))
     add(document["added_tokens"], pieces, special)
     library = Library(document, special, path)
