@@ -138,8 +138,12 @@ def read(path: Path) -> ConfigDict:
         raise BadInput(f"{path}: not a readable config ({error})") from None
     if not isinstance(values, dict):
         raise BadInput(f"{path}: not a config (no JSON object)")
-    config, key = base(), "phases"
+    config, key = base(), ""
     try:
+        nulls = [name for name, value in flatten(values).items() if value is None]
+        key = (nulls or ["phases"])[0]
+        if nulls:  # which ConfigDict takes for any type
+            raise TypeError("null is the value of no key")
         usual = config.phases.main.to_dict()
         # Keys that a run saved before they were there has as they are by default.
         config.phases = ConfigDict(
@@ -147,7 +151,14 @@ def read(path: Path) -> ConfigDict:
         )
         for key, value in flatten(values).items():
             assign(config, key, tuple(value) if isinstance(value, list) else value)
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+    except (
+        AttributeError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise BadInput(f"{path}: not a config ({key}: {error})") from None
     own = Path(path).absolute().parent / "tokenizer" / Path(config.tokenizer.path).name
     if config.tokenizer.path and not os.path.exists(config.tokenizer.path) and own.is_file():

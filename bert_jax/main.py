@@ -45,23 +45,17 @@ def main(arguments: list[str] | None = None) -> int:
         return code
     except BadInput as error:
         # Names from others' files may hold line breaks.
-        complain(" ".join(str(error).splitlines()))
+        streams.complain(" ".join(str(error).splitlines()))
         return 2
     except BrokenPipeError:
         # The reader of our output has gone, as with `| head`; nothing more can be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (FloatingPointError, Missing, Unfinished) as error:
-        complain(str(error))
+        streams.complain(str(error))
         return LOST if isinstance(error, Missing) else 1
     except KeyboardInterrupt:
         return 130
-
-
-def complain(text: str) -> None:
-    """A line on standard error; where that cannot be written, the exit code still says what it says."""
-    with streams.lasting():
-        print(f"bert-jax: {text}", file=sys.stderr)
 
 
 def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -4,6 +4,8 @@ import contextlib
 import os
 import sys
 
+LONGEST = 900  # characters of a complaint
+
 
 def open_closed() -> None:
     """Opens the standard streams that this process was started without, as by `>&-`, onto nothing: the next file would
@@ -62,3 +64,12 @@ def lasting():
         sys.stdout.flush()
         sys.stderr.flush()
         sys.stdout, sys.stderr = before
+
+
+def complain(text: str) -> None:
+    """A line on standard error, without the middle of what is too long to be read; where it cannot be written, the exit
+    code still says what it says."""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    with lasting():
+        print(f"bert-jax: {text}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,20 @@ def test_saved_configs_read_back(tmp_path, name):
     (tmp_path / "config.json").write_text(json.dumps(values))
     with pytest.raises(BadInput, match="config.json.*unheard_of"):
         config.load(str(tmp_path / "config.json"))
+
+
+@pytest.mark.parametrize("key", ["tokenizer.path", "seed", "phases.main.batch", "phases"])
+def test_null_is_the_value_of_no_key(tmp_path, key):
+    values = config.load("demo").to_dict()
+    *groups, last = key.split(".")
+    group = values
+    for name in groups:
+        group = group[name]
+    group[last] = None
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(BadInput, match=re.escape(f"{path}: not a config ({key}: null")):
+        config.read(path)
 
 
 def test_a_config_saved_before_a_key_was_there(tmp_path):

@@ -197,3 +197,8 @@ def test_texts_that_are_not_utf_8(tmp_path, capsys):
     place = outside.write_huggingface(tmp_path / "model")
     line = refused(capsys, "predict", "--model", place, "the [MASK] \udcff")
     assert "not UTF-8" in line
+
+
+def test_what_is_said_of_a_very_long_value(capsys):
+    line = refused(capsys, "config", "--config", "demo", f"--config.dtype=b{'[' * 5000}oat32")
+    assert line.startswith("bert-jax: config.dtype='b[[[") and "[[ ... [[" in line
