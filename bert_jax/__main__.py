@@ -10,7 +10,8 @@ from bert_jax import streams
 from bert_jax.main import main
 
 COMPUTING = ("pretrain", "benchmark", "evaluate")
-ACCELERATORS = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*")  # under /dev
+DEVICES = Path("/dev")
+ACCELERATORS = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*")  # there
 # For glibc: one heap for all threads, of huge pages, which keeps what is given back to it. Threads that compute ask it
 # for large blocks only; those of other commands would wait for each other.
 MEMORY = (
@@ -57,7 +58,7 @@ def computes_here() -> bool:
     """Whether this command will compute on a CPU, as far as can be told before JAX is there."""
     if not set(sys.argv[1:2]) & set(COMPUTING):
         return False
-    found = (path for pattern in ACCELERATORS for path in Path("/dev").glob(pattern))
+    found = (path for pattern in ACCELERATORS for path in DEVICES.glob(pattern))
     return os.environ.get("JAX_PLATFORMS") == "cpu" or not any(found)
 
 
