@@ -15,8 +15,7 @@ from itertools import islice
 import jax
 import numpy as np
 
-from bert_jax import build, config, runtime, sharding, tokenizer
-from bert_jax.__main__ import restart_with_huge_pages
+from bert_jax import build, config, memory, runtime, sharding, tokenizer
 from bert_jax.data import store, stream
 from bert_jax.data.packing import Epochs, lengths
 from bert_jax.objectives.base import Vocabulary
@@ -143,5 +142,5 @@ def step_rates(opened, configs, steps: int) -> dict:
 
 
 if __name__ == "__main__":
-    restart_with_huge_pages()
+    memory.restart()
     main()

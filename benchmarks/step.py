@@ -25,9 +25,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import batch, config
-from bert_jax.__main__ import MEMORY
 from bert_jax.errors import BadInput
 from bert_jax.main import Parser, positive
+from bert_jax.memory import LASTING
 
 SIDES = ("ours", "as it comes", "gathered")
 TARGETS = {"bert_mini:32": (2.4, 1.1), "bert_base:8": (1.5, 1.2)}  # as it comes, gathered
@@ -126,7 +126,7 @@ def describe(shape: str, settings, facts: dict, seconds: dict) -> str:
 def start(arguments: list[str], is_lasting: bool) -> subprocess.Popen:
     """is_lasting: with the settings of memory that the command of ours starts itself with."""
     variables = {key: os.environ[key] for key in os.environ if key != "GLIBC_TUNABLES"}
-    variables |= {"JAX_PLATFORMS": "cpu"} | ({"GLIBC_TUNABLES": MEMORY} if is_lasting else {})
+    variables |= {"JAX_PLATFORMS": "cpu"} | ({"GLIBC_TUNABLES": LASTING} if is_lasting else {})
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     return subprocess.Popen([sys.executable, __file__, *arguments], env=variables, **pipes)
 

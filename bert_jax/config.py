@@ -174,11 +174,11 @@ def save(config: ConfigDict, path: Path) -> None:
 
 
 def flatten(tree, prefix: str = "") -> dict:
-    """{'a.b': value} of nested dicts or ConfigDicts, sorted by key."""
+    """{'a.b': value} of nested dicts or ConfigDicts, sorted by key; an empty one is a value."""
     result = {}
     for key in sorted(tree):
         value = tree[key]
-        if isinstance(value, dict | ConfigDict):
+        if isinstance(value, dict | ConfigDict) and value:
             result |= flatten(value, f"{prefix}{key}.")
         else:
             result[f"{prefix}{key}"] = value

@@ -1,8 +1,8 @@
 """What a config has to be: types, choices, ranges, and what must fit together."""
 
+import ast
 import importlib.util
 import math
-import re
 
 from ml_collections import ConfigDict
 
@@ -78,7 +78,6 @@ LONGEST = 2**31  # steps of a run, which are counted in int32
 LARGEST = 1e300  # of numbers in a tuple; NaN is not less
 FORMATS = ("lines", "files", "wiki", "jsonl")
 MAIN = "phases.main."
-MADE = r"^def make\(config\b"
 
 
 def check(config: ConfigDict, values: dict, usual: dict) -> None:
@@ -141,14 +140,21 @@ def check_modules(config: ConfigDict) -> None:
     for group, folder in (("model", "models"), ("objective", "objectives")):
         name = config[group].name
         if not (name.isidentifier() and is_made(f"bert_jax.{folder}.{name}")):
-            raise BadInput(f"config.{group}.name={name!r}: there is no bert_jax/{folder}/{name}.py")
+            wanted = f"bert_jax/{folder}/{name}.py with a make(config, ...)"
+            raise BadInput(f"config.{group}.name={name!r}: there is no {wanted}")
 
 
 def is_made(module: str) -> bool:
     """Whether it is a module with a `make(config, ...)` of its own, and not what these share. Imports nothing."""
     spec = importlib.util.find_spec(module)
-    found = spec and re.search(MADE, spec.loader.get_source(module), re.MULTILINE)
-    return bool(found) and not module.endswith(".base")  # whose `make` makes any of them
+    source = spec.loader.get_source(module) if spec else None
+    made = (
+        isinstance(node, ast.FunctionDef)
+        and node.name == "make"
+        and [argument.arg for argument in node.args.args[:1]] == ["config"]
+        for node in ast.parse(source or "").body
+    )
+    return any(made) and not module.endswith(".base")  # whose `make` makes any of them
 
 
 def listed(text: str) -> list[str]:

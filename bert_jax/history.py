@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax import regular, workdir
+from bert_jax import regular
 from bert_jax.errors import BadInput
 
 # Numbers that every line has, and those that one of training has, too. Others may be null: not finite, or not known.
@@ -21,14 +21,6 @@ def is_count(value) -> bool:
 def is_finite(value) -> bool:
     """Whether JSON is a number that can be computed with, however large its integers are."""
     return type(value) in (int, float) and -1e300 < value < 1e300
-
-
-def check(directory: Path) -> None:
-    """Raises BadInput where a start could not go on with the files of the run in `directory`."""
-    lines(directory / "metrics.jsonl")
-    path = directory / "run.json"
-    if path.is_file():
-        starts(workdir.read_json(path), path)
 
 
 # --- Lines ----------------------------------------------------------------------------------------
@@ -67,21 +59,44 @@ def lines(path: Path) -> list[dict]:
     if not os.path.lexists(path):
         return []
     try:
-        found, _ = parsed(regular.text(path))
+        text = regular.text(path)
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: unreadable ({error})") from None
+    found, _ = parsed(text)
     if None in found:
-        raise BadInput(f"{path}: line {found.index(None) + 1}: not a line of metrics")
+        number = found.index(None)
+        line = text.split("\n")[number]
+        raise BadInput(f"{path}: line {number + 1}: not a line of metrics: {line[:80]!r}")
     return found
+
+
+def mend(path: Path) -> list[str]:
+    """Of a damaged metrics.jsonl the sound lines stay, and all of it beside them: no run ends for its log. Returns what
+    is to be told. Raises BadInput where it is no file."""
+    try:
+        lines(path)
+        return []
+    except BadInput as error:
+        if not path.is_file():
+            raise
+        kept = [line for line in parsed(regular.text(path, errors="replace"))[0] if line]
+        aside = path.with_name(f"metrics.damaged-{time.time_ns()}.jsonl")
+        os.replace(path, aside)
+        write(path, kept)
+        return [f"{error}; its {len(kept)} sound lines are kept, and all of it as {aside.name}"]
 
 
 def drop_after(path: Path, step: int) -> None:
     """Keeps the lines up to `step`: what comes after is reported again by the resumed run."""
     if path.exists():
-        kept = [json.dumps(line) + "\n" for line in lines(path) if line["step"] <= step]
-        temporary = path.with_name(".metrics.jsonl.new")
-        temporary.write_text("".join(kept))
-        os.replace(temporary, path)
+        write(path, [line for line in lines(path) if line["step"] <= step])
+
+
+def write(path: Path, lines: list[dict]) -> None:
+    """Replaces the file in one go."""
+    temporary = path.with_name(".metrics.jsonl.new")
+    temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    os.replace(temporary, path)
 
 
 # --- Starts ---------------------------------------------------------------------------------------
@@ -97,7 +112,8 @@ def starts(facts: dict, path) -> list[dict]:
     found = facts.get("starts", [])
     keys = ("step", "time", "compile_seconds")
     known = isinstance(found, list) and all(
-        isinstance(start, dict) and all(is_finite(start.get(key)) for key in keys)
+        isinstance(start, dict)
+        and all(is_finite(start.get(key)) and start[key] >= 0 for key in keys)
         for start in found
     )
     if not known:

@@ -155,7 +155,8 @@ def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, found
     print(*stored.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
     for path in checkpoint.set_aside(place, found.skipped):
         print(f"{path}: renamed, so that it is not taken for a checkpoint")
-    lines = preflight.check_place(config, directory, trainer.shapes)
+    lines = history.mend(directory / "metrics.jsonl")
+    lines += preflight.check_place(config, directory, trainer.shapes)
     lines += preflight.check_micro_batches(config, trainer.mesh)
     if not found.step:
         lines += data.preflight()
@@ -167,7 +168,9 @@ def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
     mesh = make_mesh(config, configs.phases(config))
     workdir.check(directory)
-    history.check(directory)
+    told = directory / "run.json"
+    if told.is_file():
+        history.starts(workdir.read_json(told), told)
     if step is not None:
         old = configs.read(directory / "config.json")
         refused = resume.refusals(old, config, step)

@@ -117,7 +117,7 @@ def check_status(status: dict, newest: int | None) -> Iterator[Problem]:
 
 
 def read_metrics(directory: Path, open_end: bool) -> Iterator[Problem]:
-    """Returns the lines; open_end: a kill may have cut off the last one, which the next start drops."""
+    """Returns the lines, None for what is none; open_end: a kill may have cut off the last, which a start drops."""
     path = directory / "metrics.jsonl"
     if not os.path.lexists(path):
         return []
@@ -131,21 +131,24 @@ def read_metrics(directory: Path, open_end: bool) -> Iterator[Problem]:
         yield Problem(path.name, "its last line is cut off")
     for number, line in enumerate(found, 1):
         if line is None:
-            yield Problem(path.name, f"line {number}: not a line of metrics")
-    return [line for line in found if line]
+            shown = text.split("\n")[number - 1][:80]
+            yield Problem(path.name, f"line {number}: not a line of metrics: {shown!r}")
+    return found
 
 
-def check_metrics(lines: list[dict], newest: int | None) -> Iterator[Problem]:
+def check_metrics(lines: list[dict | None], newest: int | None) -> Iterator[Problem]:
     """Each step once a split, in order, and the newest checkpoint's reported: that comes before it is saved."""
     last = {}
     for number, line in enumerate(lines, 1):
+        if line is None:
+            continue
         step, split = line["step"], line["split"]
         if split in last and step == last[split]:
             yield Problem("metrics.jsonl", f"line {number}: step {step} of {split} once more")
         elif step < max(last.values(), default=0):
             yield Problem("metrics.jsonl", f"line {number}: step {step} after a later one")
         last[split] = step
-    trained = {line["step"] for line in lines if line["split"] == "train"}
+    trained = {line["step"] for line in filter(None, lines) if line["split"] == "train"}
     if newest and newest not in trained:
         yield Problem("metrics.jsonl", f"no line of step {newest}, whose checkpoint is there")
 
@@ -156,6 +159,6 @@ def check_summary(summary: dict, facts: dict, lines: list[dict]) -> Iterator[Pro
         if summary.get(key) != facts.get(key, summary.get(key)):
             said = facts[key]
             yield Problem("summary.json", f"{key}: {summary.get(key)!r}, {said!r} in run.json")
-    for split, line in {line["split"]: line for line in lines}.items():
+    for split, line in {line["split"]: line for line in filter(None, lines)}.items():
         if summary.get(split) != line:
             yield Problem("summary.json", f"{split}: not its last line of metrics.jsonl")

@@ -115,21 +115,37 @@ def test_starts_that_are_none():
         [{"step": 1}],
         [START | {"time": "now"}],
         [START | {"time": float("nan")}],
+        [START | {"step": -1}],
     ):
         with pytest.raises(BadInput, match="run.json: starts: .* is not what a run has"):
             history.starts({"starts": wrong}, "run.json")
 
 
-def test_a_run_with_a_damaged_history_is_refused_before_anything_is_written(tmp_path):
-    settings, run = running.train(tmp_path)
-    (run / "summary.json").unlink()
-    for name, content in {"metrics.jsonl": "x\n", "run.json": None}.items():
-        path = run / name
-        before = path.read_text()
-        path.write_text(content or json.dumps(json.loads(before) | {"starts": [1]}))
-        there = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-        with pytest.raises(BadInput, match=f"{path}: (line 1|starts): "):
-            pretrain.pretrain(running.load(settings), run)
-        assert there == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-        path.write_text(before)
-    assert pretrain.pretrain(running.load(settings), run) == 0
+def test_starts_that_are_damaged_end_a_run_before_anything_is_written(world):
+    settings, run = world
+    path = run / "run.json"
+    before = path.read_text()
+    path.write_text(json.dumps(json.loads(before) | {"starts": [1]}))
+    there = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    with pytest.raises(BadInput, match=f"{path}: starts: "):
+        pretrain.pretrain(running.load(settings, **{"phases.main.steps": 25}), run)
+    assert there == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    path.write_text(before)
+
+
+def test_a_run_goes_on_beside_a_damaged_log(world, capsys):
+    settings, run = world
+    path = run / "metrics.jsonl"
+    sound = path.read_text().splitlines(keepends=True)
+    damaged = "".join([*sound[:2], "x\n", *sound[2:]]).encode() + b"\x90\n"
+    path.write_bytes(damaged)
+    assert pretrain.pretrain(running.load(settings, **{"phases.main.steps": 25}), run) == 0
+    (aside,) = run.glob("metrics.damaged-*.jsonl")
+    assert aside.read_bytes() == damaged
+    assert path.read_text().startswith("".join(sound)) and history.lines(path)[-1]["step"] == 25
+    assert f"{path}: unreadable" in capsys.readouterr().out
+
+
+@pytest.fixture
+def world(tmp_path):
+    return running.train(tmp_path)

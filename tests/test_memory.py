@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import __main__ as program
+from bert_jax import memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="settings of glibc")
 
@@ -39,39 +39,51 @@ def faults(**variables) -> list[int]:
 
 
 def test_memory_of_a_thread_is_filled_in_once():
-    assert max(faults(GLIBC_TUNABLES=program.MEMORY)) < 10
+    assert max(faults(GLIBC_TUNABLES=memory.LASTING)) < 10
     assert min(faults()) > 10, "or the settings are for nothing"
 
 
+@pytest.mark.parametrize("given", [None, "glibc.malloc.check=0"])
+def test_settings_of_the_user_stay(monkeypatch, given):
+    """A start that fails goes on without; os.environ is a copy, for what is changed is not undone otherwise."""
+    monkeypatch.setattr(os, "environ", {"GLIBC_TUNABLES": given} if given else {})
+    started = []
+
+    def fail(*arguments):
+        started.append(os.environ["GLIBC_TUNABLES"])
+        raise OSError
+
+    monkeypatch.setattr(os, "execv", fail)
+    memory.restart()
+    assert started == ([] if given else [memory.LASTING])
+    assert os.environ.get("GLIBC_TUNABLES") == given
+
+
 @pytest.mark.parametrize(
-    ("command", "variables", "is_restarted"),
+    ("arguments", "computes"),
     [
-        ("pretrain", {"JAX_PLATFORMS": "cpu"}, True),
-        ("benchmark", {"JAX_PLATFORMS": "cpu"}, True),
-        ("pretrain", {"JAX_PLATFORMS": "cpu", "GLIBC_TUNABLES": "glibc.malloc.check=0"}, False),
-        ("pretrain", {"JAX_PLATFORMS": "cpu", "GLIBC_TUNABLES": program.MEMORY}, False),
-        ("prepare", {"JAX_PLATFORMS": "cpu"}, False),
-        ("--help", {"JAX_PLATFORMS": "cpu"}, False),
+        (["pretrain", "--config", "demo"], True),
+        (["--config.seed=1", "benchmark"], True),
+        (["prepare"], False),
+        (["--help"], False),
+        ([], False),
     ],
 )
-def test_who_starts_again(monkeypatch, command, variables, is_restarted):
-    started = []
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    for key, value in variables.items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.setattr(sys, "argv", ["bert-jax", command])
-    monkeypatch.setattr(
-        os, "execv", lambda *arguments: started.append(os.environ["GLIBC_TUNABLES"])
-    )
-    program.restart_with_lasting_memory()
-    assert started == [program.MEMORY] * is_restarted
-    if not is_restarted:  # and those that it starts have the user's settings, if any
-        assert os.environ.get("GLIBC_TUNABLES") in (None, "glibc.malloc.check=0")
+def test_which_commands_compute(monkeypatch, arguments, computes):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert memory.computes_here(arguments) == computes
 
 
 @pytest.mark.parametrize(
     ("device", "computes"),
-    [(None, True), ("accel0", False), ("nvidia0", False), ("vfio/0", False), ("vfio/vfio", True)],
+    [
+        (None, True),
+        ("accel0", False),
+        ("nvidia0", False),
+        ("vfio/0", False),
+        ("vfio/vfio", True),
+        ("accel", True),
+    ],
 )
 def test_a_host_with_an_accelerator_does_not_compute_itself(
     monkeypatch, tmp_path, device, computes
@@ -79,27 +91,29 @@ def test_a_host_with_an_accelerator_does_not_compute_itself(
     if device:
         (tmp_path / device).parent.mkdir(exist_ok=True)
         (tmp_path / device).touch()
-    monkeypatch.setattr(program, "DEVICES", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["bert-jax", "pretrain"])
-    monkeypatch.setenv("JAX_PLATFORMS", "")
-    assert program.computes_here() == computes
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert program.computes_here()
+    monkeypatch.setattr(memory, "DEVICES", tmp_path)
+    for platforms, expected in (("", computes), ("cpu", True), ("tpu", False)):
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+        assert memory.computes_here(["pretrain"]) == expected
 
 
-def test_a_command_that_computes_says_the_same(tmp_path):
-    """The real thing: it starts again once, and ends as it must."""
-    command = [sys.executable, "-m", "bert_jax", "benchmark", "--config", "nothing"]
+@pytest.mark.parametrize(
+    "command", [["-m", "bert_jax"], [str(Path(sys.executable).with_name("bert-jax"))]]
+)
+@pytest.mark.parametrize(("name", "starts"), [("benchmark", 2), ("config", 1)])
+def test_a_command_that_computes_starts_twice(tmp_path, command, name, starts):
+    """Every start of the interpreter notes the settings that it has."""
+    note = "import os; open('starts', 'a').write(os.environ.get('GLIBC_TUNABLES', '-') + '\\n')\n"
+    (tmp_path / "sitecustomize.py").write_text(note)
     given = {key: os.environ[key] for key in os.environ if key != "GLIBC_TUNABLES"}
+    given |= {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(tmp_path)}
     ended = subprocess.run(
-        command,
-        env=given | {"JAX_PLATFORMS": "cpu"},
+        [sys.executable, *command, name, "--config", "nothing"],
+        env=given,
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert ended.returncode == 2 and ended.stderr.startswith(
-        "bert-jax: --config nothing: no such config"
-    )
-    assert not list(Path(tmp_path).iterdir())
+    assert ended.returncode == 2 and "--config nothing: no such config" in ended.stderr
+    assert (tmp_path / "starts").read_text().split() == ["-", memory.LASTING][:starts]

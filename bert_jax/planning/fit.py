@@ -34,7 +34,7 @@ def find(
     tell: Callable[[str], None],
 ) -> Found | list[str]:
     """Of a step that has failed to fit; where nothing does, the last that was tried of each kind of setting."""
-    tried = []
+    tried = {}
     for changes in settings(config, len(devices)):
         try:
             found = fewer_rows(config, changes, devices, phase, vocabulary, failed, tell)
@@ -42,8 +42,9 @@ def find(
             continue
         if isinstance(found, Found):
             return found
-        tried += [found] if found else []
-    return tried
+        if found:
+            tried[tuple(changes)] = found
+    return [*tried.values()]
 
 
 def settings(config: ConfigDict, devices: int) -> list[dict[str, object]]:

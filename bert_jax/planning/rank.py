@@ -41,20 +41,19 @@ def rank(
                 meshes[one] = build.make_mesh(config, phases, topology.devices(one))
             except BadInput as error:
                 left_out[one.name] = str(error)
-        try:
-            lines = [
-                {
-                    count: measure(config, mine, phase, count, vocabulary, tell)
-                    for count in sorted({measured(config, phase, mesh) for mesh in meshes.values()})
-                }
-                for phase in phases
-            ]
-        except BadInput as error:
-            left_out |= {one.name: str(error) for one in meshes}
-            continue
+        lines = [
+            {
+                count: attempt(config, mine, phase, count, vocabulary, tell)
+                for count in sorted({measured(config, phase, mesh) for mesh in meshes.values()})
+            }
+            for phase in phases
+        ]
         for one, mesh in meshes.items():
             price = prices.get(kind, prices.get(""))
-            slices.append(row(config, one, mesh, phases, lines, vocabulary, fills, price))
+            try:
+                slices.append(row(config, one, mesh, phases, lines, vocabulary, fills, price))
+            except BadInput as error:
+                left_out[one.name] = str(error)
     if not slices:
         raise BadInput(
             "; ".join(f"{name}: {reason}" for name, reason in left_out.items())[:LONGEST]
@@ -76,6 +75,14 @@ def measured(config, phase, mesh) -> int:
     return 1 if sharding.micro_batches(mesh, phase.batch, config.train) == 1 else LOOP
 
 
+def attempt(config, slices: list, phase, count: int, vocabulary, tell) -> Measured | BadInput:
+    """Why it could not be measured is the matter of those slices alone that go by it."""
+    try:
+        return measure(config, slices, phase, count, vocabulary, tell)
+    except BadInput as error:
+        return error
+
+
 def measure(
     config, slices: list, phase, count: int, vocabulary, tell: Callable[[str], None]
 ) -> Measured:
@@ -95,12 +102,14 @@ def measure(
 
 
 def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) -> dict:
-    """The numbers of a slice."""
+    """The numbers of a slice. Raises BadInput where what they go by could not be measured."""
     numbers = {}
     for phase, line in zip(phases, lines, strict=True):
         count = sharding.micro_batches(mesh, phase.batch, config.train)
         rows = phase.batch // sharding.axis_size(mesh, sharding.ROWS) // count
         loop = measured(config, phase, mesh)
+        if isinstance(line[loop], BadInput):
+            raise line[loop]
         small, (few, many), stacks = line[loop]
         a, b = (extrapolate(small, stack.with_trips(loop, count)) for stack in stacks)
         found = between(a, b, (rows - few) / (many - few))

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from bert_jax import program
+from bert_jax.errors import BadInput
 from bert_jax.planning import kernels
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -110,7 +111,12 @@ def walk(found: list, times: int = 1) -> Iterator[tuple[list, int]]:
 
 
 def with_trips(found: list, before: int, after: int) -> list:
-    """With `after` trips of every loop that has `before`."""
+    """With `after` trips of the loop that has `before`. Raises BadInput where that is not one loop."""
+    loops = [event for event in found if event[0] == "loop" and event[1] == before]
+    if before != after and len(loops) != 1:
+        raise BadInput(
+            f"{len(loops)} loops of {before} trips in a step of {before} micro-batches, expected one"
+        )
     return [
         ["loop", after if event[1] == before else event[1], event[2]]
         if event[0] == "loop"

@@ -18,8 +18,7 @@ import processes
 import stuck
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import clock, loop, stored
-from bert_jax.__main__ import MEMORY
+from bert_jax import clock, loop, memory, stored
 from bert_jax.main import main
 
 STEPS, EVERY = 30, 2  # steps of a run, and after how many it is saved
@@ -132,7 +131,7 @@ class World:
             shutil.copytree(self.warm, cache)
         variables = {
             "JAX_COMPILATION_CACHE_DIR": str(cache),
-            "GLIBC_TUNABLES": MEMORY,  # or each process starts twice
+            "GLIBC_TUNABLES": memory.LASTING,  # or each process starts twice
             stuck.FAULT: fault,
         }
         devices = DEVICES[kind]
