@@ -1,77 +1,35 @@
-"""Attention: the implementations agree, each refuses what it cannot do, and is chosen for what it can."""
+"""Attention: the implementations agree, and compile for the devices that they are for."""
 
 import importlib
 import re
-from functools import cache, partial
-from types import SimpleNamespace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import make_run, run_batch
+from attending import (
+    DROPOUT,
+    GPU,
+    HEADS,
+    SETTINGS,
+    SIZE,
+    TPU,
+    assert_close,
+    attend,
+    compute,
+    fused,
+    interpreted,
+    keys_of,
+    make_rows,
+    on_tpu,
+    plain,
+)
 from slices import compiling, devices, needs_libtpu
 from small import small_config, small_objective, small_params
 
-from bert_jax import axes, batch, build, hash, main, sharding, trained
-from bert_jax import config as configs
-from bert_jax.errors import BadInput
+from bert_jax import axes, batch, sharding
 from bert_jax.models import attention
-from bert_jax.models.attention import Case
-
-HEADS, SIZE = 4, 16
-interpreted = partial(attention.splash, interpret=True)
-DROPOUT = 0.1
-
-
-@cache
-def make_rows(rows: int, length: int, heads: int = HEADS):
-    """(q, k, v, weights, sequence_ids): rows that are full, padded, packed, packed and padded, and all padding."""
-    draw = np.random.default_rng(length)
-    arrays = [draw.normal(size=(rows, length, heads, SIZE)).astype(np.float32) for _ in range(4)]
-    arrays[0] *= SIZE**-0.5
-    ids = np.zeros((rows, length), np.int32)
-    cuts = [[length], [length // 3], [40, length], [7, 90, length - 5], []]
-    for row in range(rows):
-        start = 0
-        for number, stop in enumerate(cuts[row % len(cuts)], 1):
-            ids[row, start:stop] = number
-            start = stop
-    arrays[3] *= (ids > 0)[..., None, None]
-    return *arrays, ids
-
-
-def compute(function, arrays, dtype=jnp.float32):
-    """Vectors of real tokens, and gradients of their weighted sum by queries, keys and values."""
-    *vectors, weights, ids = arrays
-
-    def total(*vectors):
-        result = function(*(x.astype(dtype) for x in vectors), ids).astype(jnp.float32)
-        return (result * weights).sum(), jnp.where((ids > 0)[..., None, None], result, 0)
-
-    gradients = jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True)
-    (_, result), gradients = jax.jit(gradients)(*vectors)
-    return result, *gradients
-
-
-def plain(q, k, v, ids, rate=0.0):
-    return attention.plain(q, k, v, ids, None, keys_of(ids), dropout=rate)
-
-
-def fused(q, k, v, ids, rate=0.0):
-    return attention.fused(q, k, v, ids, keys_of(ids), rate, interpret=True)
-
-
-def keys_of(ids):
-    """Of dropout: uint32[B]."""
-    return hash.mix(np.arange(len(ids), dtype=np.uint32) + np.uint32(9))
-
-
-def assert_close(one, other, tolerance):
-    for left, right in zip(one, other, strict=True):
-        assert np.isfinite(left).all()
-        np.testing.assert_allclose(left, right, atol=tolerance * np.abs(right).max(), rtol=0)
-
 
 # --- The plain way --------------------------------------------------------------------------------
 
@@ -155,20 +113,6 @@ def test_fused_on_a_mesh_is_that_of_one_device(shape, rows):
         assert_close(compute(shared, arrays), expected, 1e-6)
 
 
-TPU = ("TPU v5 lite", ("fused", "splash"))
-GPU = ("NVIDIA H100 80GB HBM3", ("cudnn",))
-
-
-def on_tpu(monkeypatch):
-    """What a TPU would choose, here."""
-    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: TPU)
-    monkeypatch.setattr(attention, "splash", interpreted)
-    monkeypatch.setattr(attention, "fused", partial(attention.fused, interpret=True))
-
-
-SETTINGS = ("model.positions=128", "model.attention_dropout=0.0", "model.dropout=0.0")
-
-
 @pytest.mark.parametrize(
     ("kernel", "settings"),
     [("splash", SETTINGS), ("fused", ("model.positions=128", "model.width=128", "model.heads=8"))],
@@ -198,10 +142,20 @@ def test_a_model_learns_the_same_by_a_kernel(monkeypatch, kernel, settings):
 
 
 @needs_libtpu
-@pytest.mark.parametrize("length", [128, 512])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 1, 2)])
+@pytest.mark.parametrize(
+    ("length", "shape", "dtype", "size"),
+    [
+        (128, (1, 1, 1), "bf16", 64),
+        (128, (1, 1, 1), "f32", 64),
+        (128, (1, 1, 1), "bf16", 32),
+        (128, (1, 1, 1), "bf16", 128),
+        (128, (2, 1, 2), "bf16", 64),
+        (512, (1, 1, 1), "bf16", 64),
+        (512, (2, 1, 2), "f32", 64),
+    ],
+)
 @pytest.mark.parametrize("kind", ["splash", "fused"])
-def test_kernels_compile_for_tpus(kind, length, shape):
+def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
     """On two of four devices by rows, on two by heads; forward and backward."""
     places = devices("v5e:2x2")[: np.prod(shape)]
     mesh = jax.sharding.Mesh(
@@ -210,7 +164,8 @@ def test_kernels_compile_for_tpus(kind, length, shape):
         axis_types=(jax.sharding.AxisType.Auto,) * 3,
     )
     where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axes.ROWS))
-    x = jax.ShapeDtypeStruct((4, length, 4, 64), jnp.bfloat16, sharding=where)
+    real = {"bf16": jnp.bfloat16, "f32": jnp.float32}[dtype]
+    x = jax.ShapeDtypeStruct((4, length, 4, size), real, sharding=where)
     ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=where)
 
     def total(q, k, v, ids):
@@ -224,22 +179,30 @@ def test_kernels_compile_for_tpus(kind, length, shape):
     rows, heads = 4 // shape[0], 4 // shape[2]
     calls = [line for line in text.splitlines() if 'custom_call_target="tpu_custom_call"' in line]
     assert len(calls) == 2
-    part = {"splash": [rows, heads, 64, length], "fused": [rows, length, heads * 64]}[kind]
-    assert all(f"bf16[{','.join(map(str, part))}]" in line for line in calls)
+    part = {"splash": [rows, heads, size, length], "fused": [rows, length, heads * size]}[kind]
+    assert all(f"{dtype}[{','.join(map(str, part))}]" in line for line in calls)
 
 
 # --- GPU ------------------------------------------------------------------------------------------
 
 
-def test_cudnn_is_asked_for_what_the_plain_one_does():
-    """The same call, computed here: its scale, and its mask by lengths."""
+needs_gpu = pytest.mark.skipif(jax.default_backend() != "gpu", reason="no GPU")
+
+
+@pytest.mark.parametrize(
+    ("implementation", "dtype", "tolerance"),
+    [
+        ("xla", jnp.float32, 1e-5),
+        ("xla", jnp.bfloat16, 1e-2),
+        pytest.param("cudnn", jnp.bfloat16, 1e-2, marks=needs_gpu),
+    ],
+)
+def test_cudnn_is_asked_for_what_the_plain_one_does(implementation, dtype, tolerance):
+    """Where there is no GPU, the same call computed here: its scale, and its mask by lengths."""
     *arrays, ids = make_rows(5, 96)
-    ids = np.minimum(ids, 1)  # of one sequence a row
-    (out, *gradients), (expected, *others) = (
-        compute(function, (*arrays, ids))
-        for function in (partial(attention.cudnn, implementation="xla"), plain)
-    )
-    assert_close([out, *gradients], [expected, *others], 1e-5)
+    arrays = (*arrays, np.minimum(ids, 1))  # of one sequence a row
+    function = partial(attention.cudnn, implementation=implementation)
+    assert_close(*(compute(each, arrays, dtype) for each in (function, plain)), tolerance)
     assert (ids.sum(1) == 0).any()
 
 
@@ -261,137 +224,3 @@ def test_cudnn_is_what_a_gpu_runs(monkeypatch):
         "__cudnn$fmhaSoftmaxBackward",
     ]
     assert text.count(r"mask_type\22: \22PADDING\22") == 2
-
-
-# --- What is asked for, and what is chosen --------------------------------------------------------
-
-
-ABLE = {
-    "fused": Case(*TPU, 512, 4, 64, "bfloat16", 1, 0.1),
-    "splash": Case(*TPU, 640, 4, 64, "bfloat16", 1, 0.0),
-    "cudnn": Case(*GPU, 512, 4, 64, "bfloat16", 1, 0.0),
-}
-REFUSALS = [
-    ("fused", dict(kernels=(), device="cpu"), "cpu, only TPUs from v5 on"),
-    ("fused", dict(length=500), "phases.main.length=500, only multiples of 128"),
-    ("fused", dict(length=640), "phases.main.length=640, only up to 512"),
-    ("fused", dict(head_size=96), "model.width/model.heads=96, only what divides 128"),
-    ("fused", dict(heads=3), "a width of 192 on a device, only multiples of 128"),
-    ("fused", dict(is_biased=True), "biased scores"),
-    ("splash", dict(kernels=(), device="cpu"), "cpu, only TPUs from v4 on"),
-    ("splash", dict(length=100), "phases.main.length=100, only multiples of 128"),
-    ("splash", dict(dropout=0.1), "model.attention_dropout=0.1, only 0"),
-    ("splash", dict(is_biased=True), "biased scores"),
-    (
-        "cudnn",
-        dict(kernels=("splash",), device="TPU v4"),
-        "TPU v4, only GPUs of NVIDIA from Ampere on",
-    ),
-    ("cudnn", dict(dtype="float32"), "dtype=float32, only bfloat16"),
-    ("cudnn", dict(sequences=3), "phases.main.sequences=3, only 1"),
-    ("cudnn", dict(head_size=66), "model.width/model.heads=66, only multiples of 8 up to 128"),
-    ("cudnn", dict(head_size=136), "model.width/model.heads=136, only multiples of 8 up to 128"),
-    ("cudnn", dict(dropout=0.1), "model.attention_dropout=0.1, only 0"),
-    ("cudnn", dict(is_biased=True), "biased scores"),
-]
-
-
-@pytest.mark.parametrize(("kind", "changes", "expected"), REFUSALS)
-def test_what_cannot_be_done_is_refused_in_a_line(kind, changes, expected):
-    """And `auto` never asks for it."""
-    able, unable = ABLE[kind], ABLE[kind]._replace(**changes)
-    assert attention.choose(kind, able) == attention.choose("auto", able) == kind
-    with pytest.raises(BadInput) as error:
-        attention.choose(kind, unable, "phases.main.")
-    assert str(error.value) == f"config.model.attention={kind}: cannot do {expected}"
-    assert attention.choose("xla", unable) == "xla"
-    if kind in unable.kernels:
-        assert attention.choose("auto", unable) == "xla"
-
-
-def test_all_that_cannot_be_done_is_told_at_once():
-    with pytest.raises(BadInput) as error:
-        attention.choose("splash", ABLE["cudnn"]._replace(length=65, dropout=0.5))
-    assert str(error.value).count(";") == 2 and "\n" not in str(error.value)
-
-
-def test_what_is_packed_or_in_float32_is_not_refused_to_splash():
-    case = ABLE["splash"]._replace(sequences=5, dtype="float32", head_size=66)
-    assert attention.choose("auto", case) == "splash"
-
-
-def test_auto_takes_a_kernel_where_it_is_the_faster():
-    assert attention.choose("auto", ABLE["fused"]._replace(length=256)) == "fused"
-    assert attention.choose("auto", ABLE["fused"]._replace(length=128)) == "xla"
-    assert attention.choose("auto", ABLE["splash"]._replace(length=384, heads=3)) == "splash"
-    assert attention.choose("auto", ABLE["splash"]._replace(length=256, heads=3)) == "xla"
-    assert attention.choose("auto", ABLE["cudnn"]._replace(length=100)) == "cudnn"
-
-
-@pytest.mark.parametrize(
-    ("version", "capability", "expected"),
-    [("cuda 12090", "9.0", True), ("cuda 12090", "7.5", False), ("rocm 60300", "gfx90a", False)],
-)
-def test_only_new_gpus_of_nvidia_have_cudnn(version, capability, expected):
-    client = SimpleNamespace(platform_version=version)
-    device = SimpleNamespace(client=client, compute_capability=capability)
-    assert attention.has_cudnn(device) == expected
-
-
-def attend(kind, ids, dropout=0.1, sequences=1):
-    rows = {"sequence_ids": ids, "cls_positions": np.zeros((len(ids), sequences), np.int32)}
-    return attention.make(kind, rows, dropout, remat=True)
-
-
-def test_what_a_program_has_decides(monkeypatch):
-    """A model with attention dropout is evaluated by what has none."""
-    on_tpu(monkeypatch)
-    q, k, v, _, ids = make_rows(2, 128)
-    function = attend("splash", ids)
-    np.testing.assert_allclose(function(q, k, v, None, None)[0], plain(q, k, v, ids)[0], atol=1e-5)
-    with pytest.raises(BadInput, match="attention_dropout=0.1"):
-        function(q, k, v, None, np.zeros(2, np.uint32))
-    with pytest.raises(BadInput, match="biased"):
-        function(q, k, v, np.zeros((1, HEADS, 128, 128)), None)
-    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: GPU)
-    with pytest.raises(BadInput, match="sequences=3, only 1; dtype=float32"):
-        attend("cudnn", ids, sequences=3)(q, k, v, None, None)
-
-
-@needs_libtpu
-@pytest.mark.parametrize(("name", "expected"), [("v5e:2x2", "splash"), ("v3:2x2", "xla")])
-def test_a_plan_chooses_for_the_slice_and_not_for_this_machine(name, expected):
-    keys = ("phases.main.length=512", "phases.main.sequences=4", "phases.main.predictions=80")
-    settings = small_config("model.positions=512", "model.attention_dropout=0.0", *keys)
-    (phase,) = configs.phases(settings)
-    elsewhere, here = (build.make_mesh(settings, [phase], d) for d in (devices(name), None))
-    assert attention.resolve(settings, phase, elsewhere) == expected
-    assert attention.resolve(settings, phase, here) == "xla"
-
-
-def test_every_phase_is_asked_before_anything_is_compiled(monkeypatch):
-    on_tpu(monkeypatch)
-    settings = small_config(*SETTINGS, "model.attention=splash", "phases.main.length=128")
-    build.make_mesh(settings, configs.phases(settings))
-    settings = small_config(*SETTINGS, "model.attention=splash", "phases.main.length=120")
-    with pytest.raises(BadInput, match="phases.main.length=120"):
-        build.make_mesh(settings, configs.phases(settings))
-
-
-def test_pretrain_refuses_at_the_door(tmp_path, capsys):
-    arguments = ["pretrain", "--config", "demo", "--workdir", str(tmp_path / "run")]
-    arguments += ["--config.model.attention=splash", f"--config.store={tmp_path / 'store'}"]
-    assert main.main(arguments) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("bert-jax: config.model.attention=splash: cannot do cpu, only TPUs")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_run_of_other_devices_is_used_here(tmp_path):
-    """And may go on elsewhere: nothing that is learnt depends on it."""
-    _, vocabulary, _, _ = make_run(tmp_path / "run", "model.attention=splash")
-    run = trained.open_run(tmp_path / "run")
-    assert run.config.model.attention == "auto"
-    outputs = jax.jit(run.objective.outputs)(run.params, run_batch(vocabulary))
-    assert np.isfinite(outputs["mlm_logits"]).all()
-    assert configs.may_change("model.attention") and not configs.may_change("model.heads")

@@ -1,0 +1,78 @@
+"""Rows to attend to, and the implementations of attention as tests compute them anywhere."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import hash
+from bert_jax.models import attention
+
+HEADS, SIZE = 4, 16
+interpreted = partial(attention.splash, interpret=True)
+DROPOUT = 0.1
+TPU = ("TPU v5 lite", ("fused", "splash"))
+GPU = ("NVIDIA H100 80GB HBM3", ("cudnn",))
+SETTINGS = ("model.positions=128", "model.attention_dropout=0.0", "model.dropout=0.0")
+
+
+@cache
+def make_rows(rows: int, length: int, heads: int = HEADS):
+    """(q, k, v, weights, sequence_ids): rows that are full, padded, packed, packed and padded, and all padding."""
+    draw = np.random.default_rng(length)
+    arrays = [draw.normal(size=(rows, length, heads, SIZE)).astype(np.float32) for _ in range(4)]
+    arrays[0] *= SIZE**-0.5
+    ids = np.zeros((rows, length), np.int32)
+    cuts = [[length], [length // 3], [40, length], [7, 90, length - 5], []]
+    for row in range(rows):
+        start = 0
+        for number, stop in enumerate(cuts[row % len(cuts)], 1):
+            ids[row, start:stop] = number
+            start = stop
+    arrays[3] *= (ids > 0)[..., None, None]
+    return *arrays, ids
+
+
+def compute(function, arrays, dtype=jnp.float32):
+    """Vectors of real tokens, and gradients of their weighted sum by queries, keys and values."""
+    *vectors, weights, ids = arrays
+
+    def total(*vectors):
+        result = function(*(x.astype(dtype) for x in vectors), ids).astype(jnp.float32)
+        return (result * weights).sum(), jnp.where((ids > 0)[..., None, None], result, 0)
+
+    gradients = jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True)
+    (_, result), gradients = jax.jit(gradients)(*vectors)
+    return result, *gradients
+
+
+def plain(q, k, v, ids, rate=0.0):
+    return attention.plain(q, k, v, ids, None, keys_of(ids), dropout=rate)
+
+
+def fused(q, k, v, ids, rate=0.0):
+    return attention.fused(q, k, v, ids, keys_of(ids), rate, interpret=True)
+
+
+def keys_of(ids):
+    """Of dropout: uint32[B]."""
+    return hash.mix(np.arange(len(ids), dtype=np.uint32) + np.uint32(9))
+
+
+def assert_close(one, other, tolerance):
+    for left, right in zip(one, other, strict=True):
+        assert np.isfinite(left).all()
+        np.testing.assert_allclose(left, right, atol=tolerance * np.abs(right).max(), rtol=0)
+
+
+def on_tpu(monkeypatch):
+    """What a TPU would choose, here."""
+    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: TPU)
+    monkeypatch.setattr(attention, "splash", interpreted)
+    monkeypatch.setattr(attention, "fused", partial(attention.fused, interpret=True))
+
+
+def attend(kind, ids, dropout=0.1, sequences=1):
+    rows = {"sequence_ids": ids, "cls_positions": np.zeros((len(ids), sequences), np.int32)}
+    return attention.make(kind, rows, dropout, remat=True)
