@@ -30,9 +30,8 @@ SYNTHETIC = "synthetic"  # full rows of random tokens, in place of a directory o
 class Times(NamedTuple):
     seconds: list[float]  # of each step
     tokens: float  # real ones a step, on average
-    peak_bytes: (
-        int | None
-    )  # of the fullest device of this process, where these steps were its fullest so far
+    # Of the fullest device of this process, where these steps were its fullest so far.
+    peak_bytes: int | None
 
 
 def benchmark(
