@@ -11,11 +11,10 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax import batch, facts, metrics, program, runtime, saved, sharding, tokenizer
+from bert_jax import batch, facts, metrics, program, runtime, saved, sharding, staged, tokenizer
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.cluster import Cluster
-from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.feed import SavedFeed, open_feed
 from bert_jax.models import attention
@@ -92,8 +91,8 @@ def choose_phases(config, name: str | None) -> list[configs.Phase]:
 
 def likely_vocabulary(config, tell: Callable[[str], None]) -> Vocabulary:
     """That of the store, or of the given tokenizer, where there is one; otherwise one of the size that is asked for."""
-    if (Path(config.store) / "manifest.json").is_file():
-        manifest = stores.read_manifest(Path(config.store))
+    if staged.is_there(config.store):
+        manifest = staged.manifest(config.store)
         return Vocabulary(manifest["vocabulary"], **manifest["special"])
     if config.tokenizer.path and not Path(config.tokenizer.path).is_file():
         size = f"config.tokenizer.size={config.tokenizer.size}"

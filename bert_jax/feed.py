@@ -25,7 +25,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax import preflight, saved, tokenizer
+from bert_jax import preflight, remote, saved, staged, tokenizer
 from bert_jax.data import store as stores
 from bert_jax.data.watch import Watch
 from bert_jax.errors import BadInput
@@ -37,17 +37,34 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     """What a config reads, as it is there, its hashes checked if the config says so; with a step, all that a run needs
     from this step on, or BadInput: a store is prepared if it is missing, and hashes are left to the run."""
     if config.batches:
-        feed = SavedFeed(config, saved.open_saved(config.batches))
+        place = staged.local(config.batches, read=saved.read_manifest)
+        feed = SavedFeed(config, saved.open_saved(place))
         feed.check_config()
     elif step is None:
-        feed = StoreFeed(config, stores.open_store(config.store))
+        feed = StoreFeed(config, stores.open_store(staged.local(config.store)))
     else:
         feed = StoreFeed(config, prepared(config))
     if step is not None:
         feed.check(step)
     elif config.store_hashes:
-        feed.check_hashes()
+        feed = checked(feed)
     return feed
+
+
+def checked(feed: "StoreFeed | SavedFeed") -> "StoreFeed | SavedFeed":
+    """The feed, if its files are what was written; of a copy of what lies at an address those that are not are fetched
+    again, and it is opened anew. Raises BadInput."""
+    try:
+        feed.check_hashes()
+        return feed
+    except BadInput:
+        name = feed.config[feed.key]
+        if not remote.is_address(name):
+            raise
+    if feed.key == "batches":
+        place = staged.local(name, hashes=True, read=saved.read_manifest)
+        return SavedFeed(feed.config, saved.open_saved(place))
+    return StoreFeed(feed.config, stores.open_store(staged.local(name, hashes=True)))
 
 
 def prepared(config: ConfigDict) -> stores.Store:
@@ -55,7 +72,7 @@ def prepared(config: ConfigDict) -> stores.Store:
     from bert_jax.data import prepare
 
     import_stream()  # before hours of work, not after them
-    if not (Path(config.store) / "manifest.json").is_file():
+    if not staged.is_there(config.store):
         if jax.process_count() > 1:
             raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
         prepare.prepare(config)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bert_jax import __version__, answers, streams
 from bert_jax.errors import LOST, BadInput, Missing, Unfinished
+from bert_jax.remote import address
 
 DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
 
@@ -145,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
         needed | dict(type=Path, help="directory of a run, or of another program's model"),
     )
     top_pieces = "--top", dict(type=positive, default=5, help="candidates a mask")
-    store = "--store", dict(type=Path, help="directory of a token store")
+    store = "--store", dict(type=address, help="directory of a token store")
     of_run_files = "--workdir", dict(type=Path, help="directory of a run")
     source = "--source", needed | dict(type=Path, help="directory of a model of another program")
     of_run = "--config", dict(help="config of the run to come; base where it is left out")

@@ -3,11 +3,10 @@
 import importlib.util
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from bert_jax import build, metrics, topology
+from bert_jax import build, metrics, staged, topology
 from bert_jax.benchmark import choose_phases, likely_vocabulary
 from bert_jax.data import store
 from bert_jax.errors import BadInput
@@ -102,9 +101,10 @@ def for_tpu(config: ConfigDict) -> ConfigDict:
 def expected_fills(config, phases: list) -> dict[str, Fill]:
     """By the name of a phase; of a sample of the store, where one is there. Raises BadInput where it is damaged."""
     fills = {phase.name: FULL for phase in phases}
-    if not (Path(config.store) / "manifest.json").is_file():
+    place = staged.here(config.store)
+    if not place:
         return fills
-    opened = store.open_store(config.store)
+    opened = store.open_store(place)
     if importlib.util.find_spec("tensorflow") is None:
         return fills
     from bert_jax.data import stream, survey

@@ -16,9 +16,11 @@ from bert_jax import (
     facts,
     history,
     preflight,
+    remote,
     report,
     resume,
     runtime,
+    staged,
     stored,
     tokenizer,
     trained,
@@ -28,7 +30,7 @@ from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.cluster import Cluster
 from bert_jax.errors import LOST, BadInput
-from bert_jax.feed import open_feed
+from bert_jax.feed import checked, open_feed
 from bert_jax.guardian import Guardian
 from bert_jax.loop import Data, Loop
 
@@ -49,8 +51,7 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
         # Where processes met is not part of the run.
         config.distributed = configs.base().distributed
         # Saved with its whole path, so that the run can be used from anywhere.
-        config.store = str(Path(config.store).absolute())
-        config.batches = config.batches and str(Path(config.batches).absolute())
+        config.store, config.batches = map(staged.absolute, (config.store, config.batches))
         return pretrain_together(config, directory, processes, guardian)
 
 
@@ -70,8 +71,9 @@ def pretrain_together(
             workdir.mark_done(directory)
         print(f"{directory}: done already, {total} steps")
         return 0
-    if not config.batches and not (Path(config.store) / "manifest.json").exists():
-        guardian.arm("")  # to prepare a store takes as long as it takes
+    name = config.batches or config.store
+    if remote.is_address(name) or not (config.batches or staged.is_there(name)):
+        guardian.arm("")  # to prepare or to copy a store takes as long as it takes
     data = open_data(config, directory, newest)
     guardian.arm("compile")
     processes.compare({"config.store: fingerprint": data.fingerprint})
@@ -79,7 +81,7 @@ def pretrain_together(
         # The hashes of a large store take as long as the compiler does.
         sound = beside.submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary, newest is None)
-        sound.result()
+        data = sound.result()
         stop.begun = True  # the workdir is written from here on
         with contextlib.ExitStack() as held:
             reporter = report.Silent()
@@ -190,10 +192,9 @@ def open_data(config: ConfigDict, directory: Path, step: int | None) -> Data:
     return data
 
 
-def check_hashes(config: ConfigDict, data: Data) -> None:
-    """Raises BadInput where a file that is read is not what was written."""
-    if config.store_hashes:
-        data.check_hashes()
+def check_hashes(config: ConfigDict, data: Data) -> Data:
+    """What is read from then on. Raises BadInput where a file of it is not what was written."""
+    return checked(data) if config.store_hashes else data
 
 
 def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer) -> None:

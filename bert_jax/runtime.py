@@ -11,6 +11,7 @@ import jax
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
+from bert_jax import staged
 from bert_jax.cluster import Cluster
 from bert_jax.errors import BadInput
 
@@ -47,7 +48,7 @@ def programs(name: str) -> tuple[Path, str]:
     are executed; and why the one of `auto` cannot be used, or ''. Raises BadInput where another cannot."""
     directory = Path(name)
     if name == "auto":
-        directory = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "bert_jax"
+        directory = staged.cache()
     try:
         directory = directory.expanduser()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

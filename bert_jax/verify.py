@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from bert_jax import regular
+from bert_jax import regular, staged
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import index, packing, sound
 from bert_jax.data import store as stores
@@ -20,12 +20,12 @@ LARGE = 100_000_000  # bytes of a store or file from which on progress is told
 PARTS = {"manifest.json", "unigrams.npy", "tokenizer", *stores.SPLITS}  # of which a store has some
 
 
-def verify(directory: Path, tell: Callable[[str], None]) -> dict:
+def verify(directory: Path | str, tell: Callable[[str], None]) -> dict:
     """{store, sound, problems: [{file, problem}], rebuilt: [file], files, bytes, seconds}; BadInput if it is no store.
 
     `rebuilt` are damaged files of cached rows, which the next run makes again by itself.
     """
-    directory, start = Path(directory), time.monotonic()
+    name, directory, start = directory, staged.local(directory), time.monotonic()
     try:
         there = directory.is_dir() and any((directory / name).exists() for name in PARTS)
     except OSError as error:
@@ -36,7 +36,7 @@ def verify(directory: Path, tell: Callable[[str], None]) -> dict:
     quiet = sum(found) < LARGE
     problems = list(dict.fromkeys(check(directory, (lambda text: None) if quiet else tell)))
     rebuilt = {"rebuilt": damaged_indexes(directory)}
-    return {"store": str(directory)} | result(problems, found, start) | rebuilt
+    return {"store": str(name)} | result(problems, found, start) | rebuilt
 
 
 def result(problems: list[Problem], sizes: list[int], start: float) -> dict:

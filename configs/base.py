@@ -24,8 +24,10 @@ def get_config() -> ConfigDict:
     config.seed = 12345  # everything random is a function of this and the step
     config.dtype = "auto"  # of matrix products: float32, bfloat16; auto is bfloat16 on TPU and GPU
     config.gradient_dtype = "float32"  # of gradients, summed over rows and devices
-    config.store = "stores/default"  # directory of the token store; prepare writes it
-    config.batches = ""  # directory of saved batches (inspect --save) to read instead of the store
+    # Directory of the token store, or its address, as gs://bucket/store; prepare writes it
+    config.store = "stores/default"
+    # Directory or address of saved batches (inspect --save) to read instead of the store
+    config.batches = ""
     config.store_hashes = True  # compare the store with its SHA-256 at every start, a second a GB
     # Directory of compiled programs; '' for none; auto is bert_jax in $XDG_CACHE_HOME, or in ~/.cache. JAX's own
     # variable JAX_COMPILATION_CACHE_DIR comes first.

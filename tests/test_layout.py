@@ -19,6 +19,7 @@ STEP += ("bert_jax.guard",)
 DATA = ("numpy", "ml_collections", "tensorflow", "tensorflow_datasets", "bert_jax.data")
 DATA += ("bert_jax.tokenizer", "bert_jax.tokenizers", "bert_jax.batch", "bert_jax.hash")
 DATA += ("bert_jax.errors", "bert_jax.regular", "bert_jax.whole")
+DATA += ("bert_jax.remote", "bert_jax.staged")
 DATA += ("bert_jax.config", "datasketch", "absl")
 TOKENIZERS = ("numpy", "tokenizers", "sentencepiece", "bert_jax.errors", "bert_jax.regular")
 TOKENIZERS += ("bert_jax.tokenizers",)
@@ -49,6 +50,8 @@ ALLOWED = {
     "bert_jax/hash.py": ("numpy",),
     "bert_jax/errors.py": (),
     "bert_jax/regular.py": (),
+    "bert_jax/remote.py": ("fsspec", "bert_jax.errors"),
+    "bert_jax/staged.py": ("bert_jax.remote", "bert_jax.data.store", "bert_jax.errors"),
     "bert_jax/config.py": (*CONFIG, "bert_jax.config_checks", "bert_jax.configs"),
     "bert_jax/config_checks.py": CONFIG,
     "bert_jax/tokenizer.py": TOKENIZERS,

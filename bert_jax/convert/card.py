@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax import clock, history
+from bert_jax import clock, history, staged
 from bert_jax import config as configs
 from bert_jax.data import store as stores
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, Unfinished
 
 TRAINING = "training.json"  # the run's config; config.json is the model's
 OTHER = "other  # to be chosen by who publishes it"
@@ -183,11 +183,13 @@ def data(run) -> Iterator[str]:
 
 def open_store(run) -> tuple[dict, dict] | None:
     """(manifest, report) of the run's token store, if it is there."""
-    path = Path(run.config.store)
     try:
+        path = staged.here(run.config.store)
+        if not path:
+            return None
         manifest = stores.read_manifest(path)
         numbers = json.loads((path / "report.json").read_text())
-    except (BadInput, OSError, ValueError):
+    except (BadInput, Unfinished, OSError, ValueError):
         return None
     return (
         (manifest, numbers)

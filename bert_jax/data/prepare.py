@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_jax import remote, staged
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus, report
 from bert_jax.data import store as stores
@@ -50,6 +51,8 @@ def prepare(config, log: Callable[[str], None] = print) -> dict:
     store is of another corpus or tokenizer; Unfinished where the machine fails, as by a full disk. SIGTERM is
     SystemExit here, once the workers have ended.
     """
+    if remote.is_address(config.store):
+        return prepare_there(config, log)
     path = locate(config.store)
     if (path / "manifest.json").exists():
         kept = keep(config)
@@ -72,9 +75,28 @@ def prepare(config, log: Callable[[str], None] = print) -> dict:
         ) from error
 
 
+def prepare_there(config, log: Callable[[str], None]) -> dict:
+    """The same for a store at an address: it is made on this host and copied there, the manifest last."""
+    if staged.is_there(config.store):
+        kept = keep(config)
+        log(
+            f"store {config.store}: already prepared, from this text as far as names and sizes tell"
+        )
+        return kept
+    staged.check_free(config.store)
+    made = config.copy_and_resolve_references()
+    with made.unlocked():
+        made.store = str(staged.making(config.store, made_from(config)))
+    result = prepare(made, log)
+    log(f"prepare: the store is copied to {config.store}")
+    staged.upload(Path(made.store), config.store)
+    return result
+
+
 def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
     """The store at `config.store`; BadInput, key by key, if `config` asks for another corpus or tokenizer."""
-    store = stores.open_store(config.store, hashes=hashes)
+    path = staged.local(config.store, hashes=hashes)
+    store = stores.open_store(path, hashes=hashes and not remote.is_address(config.store))
     there, asked = store.manifest["made_from"], made_from(config)
     if config.tokenizer.path and same_vocabulary(config, store):
         # Whether it was given or trained, it cuts the text like this.

@@ -1,0 +1,289 @@
+"""A bucket of Google Cloud Storage on this machine: as much of its JSON API as gcsfs, TensorStore and Google's own
+client ask for. What they do with gs:// is what they do here; `bucket.environment()` sends them here."""
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+
+os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # as remote.py has it
+import gcsfs  # noqa: E402
+
+NAME = "bucket"
+PAGE = 1000  # objects of a listing
+OBJECT = re.compile(r"/(?:download/)?storage/v1/b/([^/]+)/o/([^/]+)")
+LISTING = re.compile(r"/storage/v1/b/([^/]+)/o/?")
+UPLOAD = re.compile(r"/(?:resumable/)?upload/storage/v1/b/([^/]+)/o/?")
+COPY = re.compile(r"/storage/v1/b/[^/]+/o/([^/]+)/rewriteTo/b/[^/]+/o/([^/]+)")
+MOVE = re.compile(r"/storage/v1/b/[^/]+/o/([^/]+)/moveTo/o/([^/]+)")
+ANY = re.compile(r"/storage/v1/b/([^/]+)/?")
+
+
+class Object(NamedTuple):
+    data: bytes
+    generation: int
+
+
+class Refused(Exception):
+    """An answer that is an error: its status."""
+
+
+class Bucket:
+    """Used as a context. `objects` are there for tests to look at and to damage.
+
+    asked: (method, object or prefix) of every request; READ is that of content. fault: (method, name) -> the status to
+    refuse it with, or 0; it may wait, too.
+    """
+
+    def __init__(self):
+        self.objects: dict[str, Object] = {}
+        self.lock, self.generation = threading.RLock(), 0
+        self.asked, self.fault = [], lambda method, name: 0
+        self.uploads = {}  # resumable ones: {id: (name, condition, bytes)}
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads, self.server.bucket = True, self
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    def environment(self) -> dict[str, str]:
+        """For a process that is to find this bucket behind gs://bucket."""
+        return {"STORAGE_EMULATOR_HOST": self.url, "TENSORSTORE_GCS_HTTP_URL": self.url}
+
+    def text(self, name: str) -> str:
+        return self.objects[name].data.decode()
+
+    def names(self, prefix: str = "") -> list[str]:
+        with self.lock:
+            return sorted(name for name in self.objects if name.startswith(prefix))
+
+    def flip(self, name: str) -> None:
+        """Changes a byte in the middle of an object."""
+        data = bytearray(self.objects[name].data)
+        data[len(data) // 2] ^= 1
+        self.put(name, bytes(data), {})
+
+    def put(self, name: str, data: bytes, condition: dict) -> dict:
+        with self.lock:
+            self.check(name, condition)
+            self.generation += 1
+            self.objects[name] = Object(data, self.generation)
+            return self.facts(name)
+
+    def get(self, name: str, condition: dict) -> Object:
+        with self.lock:
+            if name not in self.objects:
+                raise Refused(404)
+            self.check(name, condition)
+            return self.objects[name]
+
+    def check(self, name: str, condition: dict) -> None:
+        """Raises Refused where a generation is not what it has to be; one of 0 is no object."""
+        found = self.objects[name].generation if name in self.objects else 0
+        if int(condition.get("ifGenerationMatch", found)) != found:
+            raise Refused(412)
+        if int(condition.get("ifGenerationNotMatch", -1)) == found:
+            raise Refused(304)
+
+    def facts(self, name: str) -> dict:
+        data, generation = self.objects[name]
+        md5 = base64.b64encode(hashlib.md5(data).digest()).decode()
+        return {
+            "kind": "storage#object",
+            "name": name,
+            "bucket": NAME,
+            "size": str(len(data)),
+            "generation": str(generation),
+            "metageneration": "1",
+            "md5Hash": md5,
+            "etag": str(generation),
+            "updated": "2026-01-01T00:00:00.000Z",
+            "timeCreated": "2026-01-01T00:00:00.000Z",
+            "mediaLink": f"{self.url}/download/storage/v1/b/{NAME}/o/{name}?alt=media",
+        }
+
+    def listing(self, query: dict) -> dict:
+        prefix, mark = query.get("prefix", ""), query.get("delimiter", "")
+        start, end = query.get("startOffset", ""), query.get("endOffset", "")
+        after, items, prefixes = query.get("pageToken", ""), [], []
+        most = int(query.get("maxResults", PAGE))
+        for name in self.names(prefix):
+            if name <= after or name < start or (end and name >= end):
+                continue
+            if len(items) == most:
+                return self.page(items, prefixes) | {"nextPageToken": items[-1]}
+            folder = name[len(prefix) :].partition(mark) if mark else ("", "", "")
+            if folder[1]:
+                prefixes.append(prefix + folder[0] + mark)
+            else:
+                items.append(name)
+        return self.page(items, prefixes)
+
+    def page(self, items: list[str], prefixes: list[str]) -> dict:
+        with self.lock:
+            facts = [self.facts(name) for name in items if name in self.objects]
+        return {"kind": "storage#objects", "items": facts, "prefixes": sorted(set(prefixes))}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do(self) -> None:
+        body = self.body()
+        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+        query = {key: values[-1] for key, values in query.items()}
+        bucket = self.server.bucket
+        name = query.get("name") or query.get("prefix", "")
+        if found := OBJECT.fullmatch(path):
+            name = unquote(found[2])
+        method = "READ" if query.get("alt") == "media" else self.command
+        bucket.asked.append((method, name))
+        try:
+            if status := bucket.fault(method, name):
+                raise Refused(status)
+            self.route(path, query, body)
+        except Refused as refused:
+            status = refused.args[0]
+            error = {"error": {"code": status, "message": f"the bucket says {status}"}}
+            self.answer(b"" if status == 304 else json.dumps(error).encode(), status)
+
+    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do
+
+    def route(self, path: str, query: dict, body: bytes) -> None:
+        bucket = self.server.bucket
+        named = re.search(r"/b/([^/]+)", path)
+        if not named or unquote(named[1]) != NAME:
+            raise Refused(404)
+        if UPLOAD.fullmatch(path):
+            self.upload(query, body)
+        elif found := COPY.fullmatch(path):
+            source = bucket.get(unquote(found[1]), {})
+            facts = bucket.put(unquote(found[2]), source.data, query)
+            self.json({"kind": "storage#rewriteResponse", "done": True, "resource": facts})
+        elif found := MOVE.fullmatch(path):
+            self.json(bucket.put(unquote(found[2]), bucket.get(unquote(found[1]), {}).data, query))
+            bucket.objects.pop(unquote(found[1]))
+        elif found := OBJECT.fullmatch(path):
+            self.object(unquote(found[2]), query)
+        elif LISTING.fullmatch(path):
+            self.json(bucket.listing(query))
+        elif ANY.fullmatch(path):
+            self.json({"kind": "storage#bucket", "name": NAME, "location": "US"})
+        else:
+            raise Refused(404)
+
+    def object(self, name: str, query: dict) -> None:
+        bucket = self.server.bucket
+        found = bucket.get(name, query)
+        if self.command == "DELETE":
+            with bucket.lock:
+                bucket.check(name, query)
+                bucket.objects.pop(name, None)
+            self.answer(b"", 204)
+        elif query.get("alt") == "media":
+            self.media(found)
+        else:
+            self.json(bucket.facts(name))
+
+    def media(self, found: Object) -> None:
+        size, headers = len(found.data), {"x-goog-generation": str(found.generation)}
+        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        if not asked:
+            self.answer(found.data, 200, headers)
+            return
+        first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
+        last = min(int(asked[2]), size - 1) if asked[1] and asked[2] else size - 1
+        if first >= size:
+            raise Refused(416)
+        headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+        self.answer(found.data[first : last + 1], 206, headers)
+
+    def upload(self, query: dict, body: bytes) -> None:
+        bucket, kind = self.server.bucket, query.get("uploadType")
+        if "upload_id" in query:
+            self.resume(query["upload_id"], body)
+        elif kind == "resumable":
+            name = query.get("name") or json.loads(body)["name"]
+            number = str(len(bucket.uploads))
+            bucket.uploads[number] = (name, query, b"")
+            place = f"{self.url()}/upload/storage/v1/b/{NAME}/o?upload_id={number}"
+            self.answer(b"{}", 200, {"Location": place})
+        elif kind == "multipart":
+            facts, data = parts(self.headers["Content-Type"], body)
+            self.json(bucket.put(facts["name"], data, query))
+        else:
+            self.json(bucket.put(query["name"], body, query))
+
+    def resume(self, number: str, body: bytes) -> None:
+        """One part of a resumable upload; the last says how many bytes there are."""
+        bucket = self.server.bucket
+        name, query, before = bucket.uploads[number]
+        data = before + body
+        bucket.uploads[number] = name, query, data
+        if self.headers.get("Content-Range", "/*").endswith("/*"):
+            self.answer(b"", 308, {"Range": f"bytes=0-{len(data) - 1}"})
+        else:
+            self.json(bucket.put(name, data, query))
+
+    def url(self) -> str:
+        return self.server.bucket.url
+
+    def body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            data = b""
+            while size := int(self.rfile.readline(), 16):
+                data += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return data
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def json(self, values: dict) -> None:
+        self.answer(json.dumps(values).encode(), 200, {"Content-Type": "application/json"})
+
+    def answer(self, data: bytes, status: int, headers: dict | None = None) -> None:
+        with contextlib.suppress(ConnectionError):  # who asked has been killed
+            self.send_response(status)
+            for key, value in (headers or {}).items():
+                self.send_header(key, value)
+            if status not in (204, 304):
+                self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+def parts(kind: str, body: bytes) -> tuple[dict, bytes]:
+    """The description and the data of a multipart upload."""
+    mark = b"--" + re.search(r'boundary="?([^";]+)', kind)[1].encode()
+    _, first, second, _ = re.split(rb"\r?\n?" + re.escape(mark) + rb"(?:--)?\r?\n?", body)
+    values, data = (re.split(rb"\r?\n\r?\n", part, maxsplit=1)[1] for part in (first, second))
+    return json.loads(values), data
+
+
+@contextlib.contextmanager
+def here(monkeypatch):
+    """A Bucket that this process and those that it starts find behind gs://bucket."""
+    with Bucket() as bucket:
+        for key, value in bucket.environment().items():
+            monkeypatch.setenv(key, value)
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        yield bucket
+        gcsfs.GCSFileSystem.clear_instance_cache()
