@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# Sourced by the other scripts. `environment [EXTRA,...]`, called in the root of the repository,
-# makes .venv, installs what setup.cfg asks for where that has changed, and puts .venv/bin on the path.
+# Sourced by the other scripts. `environment [EXTRA,...] [WHEEL]`, called in the root of the repository, makes .venv,
+# installs what setup.cfg asks for where that has changed, and puts .venv/bin on the path. WHEEL, a file or what else
+# pip takes, is installed instead of this checkout.
 
 fits() { # Does this Python run, and is it new enough? Some names on a path only print an error.
   "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null >/dev/null 2>&1
@@ -40,11 +41,11 @@ fits_already() { # Is .venv whole, and of the Python that the user names, if any
   [ -z "${PYTHON:-}" ] || [ "$(identity "$PYTHON")" = "$(identity .venv/bin/python)" ]
 }
 
-fingerprint() { # of all that decides what is installed; of the root, whose path .venv/bin holds
-  .venv/bin/python - setup.cfg pyproject.toml constraints.txt <<'EOF'
+fingerprint() { # [WHEEL]: of all that decides what is installed; of the root, whose path .venv/bin holds
+  .venv/bin/python - setup.cfg pyproject.toml constraints.txt ${1:+"$1"} <<'EOF'
 import hashlib, os, sys
 
-files = [open(name, encoding="utf-8").read() for name in sys.argv[1:]]
+files = [open(name, "rb").read().decode("latin-1") if os.path.exists(name) else name for name in sys.argv[1:]]
 parts = [os.getcwd(), sys.base_prefix, sys.version, *files]
 print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
 EOF
@@ -58,7 +59,7 @@ installed() { # MARK [EXTRA,...]: was all of that installed with this mark?
 }
 
 environment() {
-  local extras=${1:-} extra quiet=--quiet mark
+  local extras=${1:-} wheel=${2:-} extra quiet=--quiet mark what=()
   [ ! -t 1 ] || quiet= # on a terminal, pip shows what it downloads
   if [ -n "${PYTHON:-}" ]; then
     find_python >/dev/null || return # a wrong PYTHON is said, whether or not it is needed
@@ -67,11 +68,16 @@ environment() {
     make_environment || return
     touch .venv/whole
   fi
-  mark=$(fingerprint) || return
+  mark=$(fingerprint "$wheel") || return
   if ! installed "$mark" "$extras"; then
+    case "$wheel" in
+      '') what=(--editable ".${extras:+[$extras]}") ;;
+      *.whl) what=(--force-reinstall "$wheel${extras:+[$extras]}") ;;
+      *) what=("$wheel") ;; # which names its extras itself
+    esac
     echo "installing into .venv: once, a few minutes"
     .venv/bin/python -m pip install --disable-pip-version-check --no-input $quiet \
-      --constraint constraints.txt --editable ".${extras:+[$extras]}" </dev/null || return
+      --constraint constraints.txt "${what[@]}" </dev/null || return
     # Last, so that a broken installation is tried again. What has an extra has the rest, too.
     for extra in '' ${extras//,/ }; do
       echo "$mark" >".venv/installed-$extra"

@@ -1,0 +1,98 @@
+# shellcheck shell=bash
+# Sourced by the scripts that start runs elsewhere: options, commands that are told before they run, this checkout.
+
+# shellcheck source=launch/run.sh
+source "$(dirname "${BASH_SOURCE[0]}")/run.sh"
+
+dry= # with --dry-run commands are printed, ready to be pasted, and none is run
+
+wrong() { # REASON: the user's, before anything is done
+  echo "${0##*/}: $*" >&2
+  exit 2
+}
+
+say() { echo "${0##*/}: $*" >&2; }
+
+value() { # OPTION [VALUE]: is there one?
+  [ $# -ge 2 ] && [ -n "$2" ] || wrong "$1: needs a value"
+}
+
+quoted() { # WORD...: a line that any shell reads as these words
+  local word rest before=''
+  for word; do
+    case "$word" in
+      '' | *[!A-Za-z0-9_./:=,@%+-]*)
+        rest=$word word="'"
+        while [ "$rest" != "${rest#*\'}" ]; do
+          word+=${rest%%\'*}"'\\''"
+          rest=${rest#*\'}
+        done
+        word+="$rest'"
+        ;;
+    esac
+    printf '%s%s' "$before" "$word"
+    before=' '
+  done
+}
+
+heed() { # [CODE]: ends this script, with the code of its command, where it was told to end meanwhile
+  [ -z "$told" ] || exit "$((${1:-0} > 0 ? $1 : 130))"
+}
+
+call() { # COMMAND...: tells it, and runs it
+  if [ -n "$dry" ]; then
+    quoted "$@"
+    echo
+    return
+  fi
+  echo "+ $(quoted "$@")" >&2
+  quietly "$@"
+}
+
+quietly() { # COMMAND...: without telling it
+  local code=0
+  run "$@" </dev/null || code=$?
+  heed "$code"
+  return "$code"
+}
+
+nap() { quietly sleep "$1" || true; }
+
+longer() { # SECONDS MOST: twice as long, but for that
+  echo "$(($1 * 2 < $2 ? $1 * 2 : $2))"
+}
+
+has() { # WORD ARGUMENT...: is it among them, alone or as WORD=...?
+  local word=$1 argument
+  shift
+  for argument; do
+    case "$argument" in "$word" | "$word"=*) return ;; esac
+  done
+  return 1
+}
+
+argument() { # WORD ARGUMENT...: what follows it, or nothing
+  local word=$1 before='' argument
+  shift
+  for argument; do
+    case "$argument" in "$word"=*) echo "${argument#*=}" && return ;; esac
+    [ "$before" != "$word" ] || { echo "$argument" && return; }
+    before=$argument
+  done
+}
+
+sources() { # the files of this checkout, as they are now, but for the tests; each ends with a zero byte
+  local file
+  git ls-files -z --cached --others --exclude-standard -- . ':!tests' | while IFS= read -r -d '' file; do
+    [ ! -e "$file" ] || printf '%s\0' "$file"
+  done
+}
+
+check_sources() { # ARGUMENT...: can workers that have these files, and nothing else of this machine, read the config?
+  local config
+  git rev-parse --is-inside-work-tree >/dev/null 2>&1 || wrong "$PWD: not a checkout of git, whose files are copied"
+  config=$(argument --config "$@")
+  case "$config" in *.py) ;; *) return 0 ;; esac
+  # Not grep -q, which would end what it reads from.
+  sources | grep -Fxz -- "${config#./}" >/dev/null || wrong "--config $config: not among the files of $PWD, which are what is copied"
+}

@@ -1,0 +1,271 @@
+#!/usr/bin/env bash
+# One command on a Cloud TPU slice: asked for, set up, started on all workers, watched, made again where it was taken.
+set -euo pipefail
+
+usage() {
+  cat <<'HELP'
+usage: bash launch/tpu.sh --name NAME --type TYPE --zone ZONE [OPTION ...] -- pretrain --config CONFIG ...
+       bash launch/tpu.sh status|logs|stop|delete --name NAME --zone ZONE [--project PROJECT] [--worker N] [--dry-run]
+
+Asks for a slice of TPUs as a queued resource, waits for it, copies this checkout to all of its workers, installs there
+what is missing, starts bert-jax with the words after -- on all of them, detached, and watches it. Where the slice is
+taken, or the run was preempted or killed, it is started again, on a new slice if need be, and goes on from WORKDIR.
+Started again, this script goes on watching what it finds.
+
+  --name NAME        of the slice; also of the run in the bucket
+  --type TYPE        such as v5litepod-16, v6e-8, v5p-8, v4-32
+  --zone ZONE        such as us-west4-a
+  --project PROJECT  that of gcloud's configuration where it is left out
+  --spot             cheaper, and taken at any time
+  --bucket gs://B    where the workers' logs are kept (B/NAME/logs); WORKDIR is B/NAME where --workdir is not given
+  --version RUNTIME  of the image on the machines; that of TYPE where it is left out
+  --wheel SPEC       installs this instead of the checkout: a .whl file in the checkout, or as in 'bert_jax[tpu]==1.0'
+  --option=OPTION    another one of `gcloud compute tpus queued-resources create`, such as --option=--reserved
+  --retries N        starts after the first, at most; 20 where it is left out. The waits between them double, from 30
+                     seconds to 10 minutes; they begin again after half an hour of work
+  --delete           deletes the slice at the end, however the run has ended
+  --dry-run          prints the commands, and runs none
+
+  status   the slice's state, every worker's, and the end of the log
+  logs     the log of a worker (--worker N; 0), 200 lines of it
+  stop     has the run save and end on all workers; the slice stays
+  delete   deletes the slice with all that is on its disks
+
+Ctrl-C ends the watching, not the run. Whenever this script ends it says what still exists, and what removes it.
+Exit code: that of the run (launch/again.sh says which are started again); 1 where it cannot go on; 2 bad input.
+The flags of TPUs are in launch/flags.sh. gcloud has to be installed and logged in: docs/cloud.md begins before that.
+HELP
+}
+
+case "${1:-}" in -h | --help) usage; exit ;; esac
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source launch/commands.sh
+source launch/slice.sh
+
+action=launch name='' type='' zone='' project='' spot='' bucket='' version='' wheel='' retries=20 delete='' worker=''
+options=(--quiet)
+case "${1:-}" in status | logs | stop | delete) action=$1; shift ;; esac
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --name | --type | --zone | --project | --bucket | --version | --wheel | --retries | --worker)
+      value "$@"
+      printf -v "${1#--}" %s "$2"
+      shift 2
+      ;;
+    --option=*) options+=("${1#*=}"); shift ;;
+    --spot) spot=yes; shift ;;
+    --delete) delete=yes; shift ;;
+    --dry-run) dry=yes; shift ;;
+    -h | --help) usage; exit ;;
+    --) shift; break ;;
+    *) wrong "$1: not known here (bash launch/tpu.sh --help)" ;;
+  esac
+done
+[[ $name =~ ^[a-z]([-a-z0-9]{0,60}[a-z0-9])?$ ]] || wrong "--name '$name': expected small letters, digits and hyphens"
+[ -n "$zone" ] || wrong "--zone: missing"
+place=(--zone="$zone")
+[ -z "$project" ] || place+=(--project="$project")
+removal="bash launch/tpu.sh delete --name $name --zone $zone${project:+ --project $project}"
+
+check_launch() { # COMMAND...: what can be known to be wrong before anything is paid for
+  case "$type" in
+    '') wrong "--type: missing" ;;
+    v2-* | v3-* | v4-*) : "${version:=tpu-ubuntu2204-base}" ;;
+    v5litepod-*) : "${version:=v2-alpha-tpuv5-lite}" ;;
+    v5p-*) : "${version:=v2-alpha-tpuv5}" ;;
+    v6e-*) : "${version:=v2-alpha-tpuv6e}" ;;
+    *) [ -n "$version" ] || wrong "--type $type: its image is not known here: --version, or launch/gke.sh" ;;
+  esac
+  case "$bucket" in '' | gs://?*) ;; *) wrong "--bucket $bucket: expected gs://..." ;; esac
+  case "$retries" in *[!0-9]*) wrong "--retries $retries: expected a whole number" ;; esac
+  case "$wheel" in *.whl) [ -e "$wheel" ] || wrong "--wheel $wheel: not there" ;; esac
+  [ $# -gt 0 ] || wrong "nothing to run: -- pretrain --config ..."
+  case "$1" in -*) wrong "-- $1: expected a command of bert-jax first, such as pretrain" ;; esac
+  check_sources "$@"
+  [ "$1" = pretrain ] || return 0
+  case "$(argument --workdir "$@")" in
+    gs://*) ;;
+    '') wrong "pretrain needs --workdir, or --bucket" ;;
+    *) say "--workdir is not in a bucket: it goes with the slice, unless that directory is a disk of its own" ;;
+  esac
+}
+
+fail() { # REASON
+  say "$*"
+  exit 1
+}
+
+farewell() { # at every end: what still exists?
+  local code=$?
+  trap - INT TERM EXIT
+  told=
+  if [ -n "$watching" ]; then
+    find_state
+    case "$state" in
+      ABSENT) say "no slice is left" ;;
+      UNKNOWN) say "slice $name in $zone MAY STILL EXIST and cost money (it cannot be asked). It is removed by" ;;
+      *) say "slice $name in $zone STILL EXISTS ($state) and may cost money. It is removed by" ;;
+    esac
+    [ "$state" = ABSENT ] || echo "    $removal" >&2
+  fi
+  rm -rf "$scratch"
+  exit "$code"
+}
+
+remote() { # WORDS...: launch/worker.sh's, as a line for a worker's shell
+  echo "bash bert_jax/launch/worker.sh $(quoted "$@")"
+}
+
+set_up() {
+  local unpack='mkdir -p bert_jax && tar -xzf bert_jax.tar.gz -C bert_jax' given=$wheel
+  case "$wheel" in
+    *.whl)
+      persist copy_to_slice "$wheel" "$(basename "$wheel")" || return
+      unpack+=" && mv $(quoted "$(basename "$wheel")") bert_jax/"
+      given=./$(basename "$wheel")
+      ;;
+  esac
+  persist copy_to_slice "$scratch/bert_jax.tar.gz" bert_jax.tar.gz || return
+  persist ssh_slice call all "$unpack && $(remote install ${given:+"$given"})"
+}
+
+ask() { # sets found: running, stopped, new, or the exit code of the run; 1 where not all workers answer
+  local line='if [ -e bert_jax/launch/worker.sh ]; then bash bert_jax/launch/worker.sh state; else echo worker: new; fi'
+  local code=0 word
+  ssh_slice run all "$line" >"$scratch/answers" 2>"$scratch/errors" </dev/null || code=$?
+  heed "$code"
+  [ "$code" -eq 0 ] || return 1
+  reached=yes
+  sed -n 's/^worker.*: //p' "$scratch/answers" >"$scratch/found"
+  found=new
+  for word in running new stopped; do
+    if grep -qx "$word" "$scratch/found"; then
+      found=$word
+      return
+    fi
+  done
+  # Of several exit codes the one that says most: 1 and 2 before the user's own, before those of what was lost.
+  for word in 2 1 130 131 129; do
+    if grep -qx "ended $word" "$scratch/found"; then
+      found=$word
+      return
+    fi
+  done
+  found=$(sed -n 's/^ended //p' "$scratch/found" | sort -n | tail -n 1)
+  found=${found:-new}
+}
+
+watch() { # until the run has ended: sets found; 1 where the slice is taken, or cannot be reached any more
+  local failed=0 pause=15
+  while true; do
+    nap "$pause"
+    pause=$(longer "$pause" 120)
+    if ask; then
+      failed=0
+      [ "$found" = running ] || return 0
+      continue
+    fi
+    ! is_taken || return 1
+    cat "$scratch/errors" >&2
+    [ "$state" = ACTIVE ] || continue # this machine has no network, perhaps; the run has
+    failed=$((failed + 1))
+    [ "$failed" -lt 5 ] || return 1
+    pause=15
+  done
+}
+
+attempt() { # COMMAND...: sets found; 1 where another try may help
+  found=
+  have_slice || return
+  persist ask || return
+  if [ "$found" = running ]; then
+    say "a run is there already; watching it (\`stop\` ends it)"
+  else
+    set_up || return
+    persist ssh_slice call all "$(remote start "${bucket:+$bucket/$name/logs}" "$@")" || return
+  fi
+  say "running: watched from here, and by: bash launch/tpu.sh status|logs|stop --name $name --zone $zone"
+  watch
+}
+
+launch() { # COMMAND...
+  local tries=0 pause=30 since
+  while true; do
+    since=$SECONDS
+    if attempt "$@"; then
+      case "$found" in
+        new) say "a worker has nothing of the run any more" ;; # it is another machine
+        stopped) finish 75 ;;
+        *) stopped "$found" || finish "$found" ;;
+      esac
+      say "the run has ended: $found"
+    else
+      say "$name: is taken, or cannot be reached: $state"
+      find_state
+      # Whatever is left of it costs money and is in the way. What cannot be asked is left alone.
+      [ "$state" = ABSENT ] || [ "$state" = UNKNOWN ] || delete_slice || fail "$name: cannot be deleted"
+    fi
+    [ "$tries" -lt "$retries" ] || fail "given up after $tries more starts (--retries)"
+    tries=$((tries + 1))
+    [ "$((SECONDS - since))" -lt 1800 ] || pause=30
+    say "start $tries of $retries more in $pause seconds"
+    nap "$pause"
+    pause=$(longer "$pause" 600)
+  done
+}
+
+finish() { # CODE
+  if [ "$1" -ne 0 ]; then
+    ssh_slice call 0 "$(remote log -n 30)" || true
+  fi
+  [ -z "$delete" ] || delete_slice || say "$name: cannot be deleted"
+  say "the run has ended with exit code $1"
+  exit "$1"
+}
+
+dry_launch() { # COMMAND...: as it goes where nothing happens
+  echo "git ls-files -z --cached --others --exclude-standard -- . ':!tests' | tar --null -czf $scratch/bert_jax.tar.gz -T -"
+  create_slice
+  call gcloud compute tpus queued-resources describe "$name" "${place[@]}" '--format=value(state.state)'
+  set_up
+  ssh_slice call all "$(remote start "${bucket:+$bucket/$name/logs}" "$@")"
+  ssh_slice call all "$(remote state)"
+  [ -z "$delete" ] || delete_slice
+}
+
+watching='' found=''
+if [ "$action" = launch ]; then
+  if [ "${1:-}" = pretrain ] && [ -n "$bucket" ] && ! has --workdir "$@"; then
+    set -- "$@" --workdir "$bucket/$name"
+  fi
+  check_launch "$@"
+else
+  [ $# -eq 0 ] || wrong "$action: takes no command"
+fi
+if [ -n "$dry" ]; then
+  scratch=/tmp/bert_jax_launch
+else
+  command -v gcloud >/dev/null || wrong "gcloud: not installed (https://cloud.google.com/sdk/docs/install)"
+  scratch=$(mktemp -d)
+  trap farewell EXIT
+fi
+
+case "$action" in
+  launch)
+    if [ -n "$dry" ]; then
+      dry_launch "$@"
+      exit
+    fi
+    sources | tar --null -czf "$scratch/bert_jax.tar.gz" -T -
+    watching=yes
+    launch "$@"
+    ;;
+  status)
+    call gcloud compute tpus queued-resources describe "$name" "${place[@]}" '--format=value(state.state)'
+    ssh_slice call all "$(remote state)"
+    ssh_slice call 0 "$(remote log -n 5)"
+    ;;
+  logs) ssh_slice call "${worker:-0}" "$(remote log -n 200)" ;;
+  stop) watching=yes; ssh_slice call all "$(remote stop)" ;;
+  delete) watching=yes; delete_slice ;;
+esac
