@@ -28,13 +28,18 @@ case "$end" in
   *) exit "$end" ;;
 esac
 """
+# The environment's Python, where JAX finds the GPUs that there are.
+PYTHON = f"""#!/usr/bin/env bash
+case "$*" in *jax.devices*) echo "$GPUS"; [ -n "$GPUS" ]; exit ;; esac
+exec {sys.executable} "$@"
+"""
 
 
 class Cloud:
     """The place of the stand-ins, and what they have been told."""
 
-    def __init__(self, place: Path, scenario: dict, program: str = BERT_JAX):
-        self.place = place
+    def __init__(self, place: Path, scenario: dict, program: str = BERT_JAX, root: Path = ROOT):
+        self.place, self.root = place, root
         place.mkdir()
         (place / "scenario.json").write_text(json.dumps(scenario))
         make_image(place, program)
@@ -46,7 +51,7 @@ class Cloud:
 
     def start(self, script: str, *arguments, **variables) -> subprocess.Popen:
         return subprocess.Popen(
-            ["bash", str(ROOT / "launch" / script), *arguments],
+            ["bash", str(self.root / "launch" / script), *arguments],
             env=self.environment(**variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -86,26 +91,36 @@ class Cloud:
 
 
 def make_image(place: Path, program: str) -> None:
-    """What every worker finds at its start: the environment that launch/environment.sh would make, whole.
-
-    Its marks are those of the paths that it will have, as a slice of the name `slice` with up to two workers.
-    """
-    venv = place / "image/bert_jax/.venv"
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin/python").symlink_to(sys.executable)
-    (venv / "bin/bert-jax").write_text(program)
-    (venv / "bin/bert-jax").chmod(0o755)
-    (venv / "whole").touch()
-    marks = "".join(mark(place / f"slices/slice/worker-{number}/bert_jax") for number in range(2))
-    for extra in ("", "tpu"):
-        (venv / f"installed-{extra}").write_text(marks)
+    """What every worker finds at its start: a whole environment, for a slice of the name `slice` of up to two."""
+    homes = [place / f"slices/slice/worker-{number}/bert_jax" for number in range(2)]
+    make_environment(place / "image/bert_jax", program, "tpu", homes)
     shutil.rmtree(place / "slices")
+
+
+def make_checkout(root: Path, program: str) -> None:
+    """The scripts, beside a whole environment with the extra gpu."""
+    make_environment(root, program, "gpu", [root])
+    shutil.copytree(ROOT / "launch", root / "launch")
+
+
+def make_environment(root: Path, program: str, extra: str, homes: list[Path]) -> None:
+    """The .venv that launch/environment.sh would make, whole; its marks are those of all places that it may have."""
+    marks = "".join(mark(home) for home in homes)
+    venv = root / ".venv"
+    (venv / "bin").mkdir(parents=True, exist_ok=True)
+    for name, text in {"python": PYTHON, "bert-jax": program}.items():
+        (venv / "bin" / name).write_text(text)
+        (venv / "bin" / name).chmod(0o755)
+    (venv / "whole").touch()
+    for name in ("", extra):
+        (venv / f"installed-{name}").write_text(marks)
 
 
 def mark(root: Path) -> str:
     """What launch/environment.sh would write down there, once this checkout is installed."""
     (root / ".venv/bin").mkdir(parents=True)
-    (root / ".venv/bin/python").symlink_to(sys.executable)
+    (root / ".venv/bin/python").write_text(PYTHON)
+    (root / ".venv/bin/python").chmod(0o755)
     for name in ("setup.cfg", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, root)
     line = f"source {ROOT}/launch/environment.sh && fingerprint ''"
