@@ -19,7 +19,7 @@ Started again, this script goes on watching what it finds.
   --spot             cheaper, and taken at any time
   --bucket gs://B    where the workers' logs are kept (B/NAME/logs); WORKDIR is B/NAME where --workdir is not given
   --version RUNTIME  of the image on the machines; that of TYPE where it is left out
-  --wheel SPEC       installs this instead of the checkout: a .whl file in the checkout, or as in 'bert_jax[tpu]==1.0'
+  --wheel SPEC       installs this instead of the checkout: a .whl file in the checkout, or as in 'bert_jax[tpu,gcs]==1.0'
   --option=OPTION    another one of `gcloud compute tpus queued-resources create`, such as --option=--reserved
   --retries N        starts after the first, at most; 20 where it is left out. The waits between them double, from 30
                      seconds to 10 minutes; they begin again after half an hour of work

@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'HELP'
-usage: bash launch/worker.sh install [WHEEL]               Python where it lacks, .venv and the extra tpu
+usage: bash launch/worker.sh install [WHEEL]               Python where it lacks, .venv, the extras tpu and gcs
        bash launch/worker.sh start LOGS COMMAND ...        bert-jax COMMAND ..., detached; its log is copied to LOGS if any
        bash launch/worker.sh state                         a line: new, running, stopped, or ended and the exit code
        bash launch/worker.sh stop                          has it save and end, and waits for that
@@ -28,7 +28,7 @@ install() { # [WHEEL]
   if ! fits_already && ! find_python >/dev/null 2>&1; then
     newer_python
   fi
-  environment tpu "${1:-}"
+  environment tpu,gcs "${1:-}"
 }
 
 # TPU images carry Python 3.10. uv brings another as a plain directory, from PyPI and GitHub: it needs no root, no

@@ -93,17 +93,17 @@ class Cloud:
 def make_image(place: Path, program: str) -> None:
     """What every worker finds at its start: a whole environment, for a slice of the name `slice` of up to two."""
     homes = [place / f"slices/slice/worker-{number}/bert_jax" for number in range(2)]
-    make_environment(place / "image/bert_jax", program, "tpu", homes)
+    make_environment(place / "image/bert_jax", program, ("tpu", "gcs"), homes)
     shutil.rmtree(place / "slices")
 
 
 def make_checkout(root: Path, program: str) -> None:
     """The scripts, beside a whole environment with the extra gpu."""
-    make_environment(root, program, "gpu", [root])
+    make_environment(root, program, ("gpu",), [root])
     shutil.copytree(ROOT / "launch", root / "launch")
 
 
-def make_environment(root: Path, program: str, extra: str, homes: list[Path]) -> None:
+def make_environment(root: Path, program: str, extras: tuple, homes: list[Path]) -> None:
     """The .venv that launch/environment.sh would make, whole; its marks are those of all places that it may have."""
     marks = "".join(mark(home) for home in homes)
     venv = root / ".venv"
@@ -112,7 +112,7 @@ def make_environment(root: Path, program: str, extra: str, homes: list[Path]) ->
         (venv / "bin" / name).write_text(text)
         (venv / "bin" / name).chmod(0o755)
     (venv / "whole").touch()
-    for name in ("", extra):
+    for name in ("", *extras):
         (venv / f"installed-{name}").write_text(marks)
 
 
