@@ -1,0 +1,30 @@
+# bert-jax on GPUs of NVIDIA. From the root of the repository:
+#   docker build --file docker/gpu.Dockerfile --tag bert_jax:gpu .
+#   docker run --rm --gpus all --volume "$PWD/runs:/home/bert/runs" bert_jax:gpu pretrain --config demo --workdir runs/demo
+# The host needs the driver and NVIDIA's container toolkit; CUDA comes as wheels, so the image begins without it.
+
+FROM python:3.12-slim-bookworm AS dependencies
+WORKDIR /source
+COPY setup.cfg constraints.txt docker/requirements.py ./
+# A layer of its own, which another line of code does not change.
+RUN python -m venv /opt/bert_jax \
+    && python requirements.py gpu gcs >requirements.txt \
+    && /opt/bert_jax/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt
+
+FROM dependencies AS wheel
+COPY pyproject.toml README.md LICENSE ./
+COPY bert_jax bert_jax
+COPY configs configs
+RUN /opt/bert_jax/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:3.12-slim-bookworm
+RUN useradd --create-home --uid 1000 bert
+COPY --from=dependencies /opt/bert_jax /opt/bert_jax
+RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
+    /opt/bert_jax/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
+COPY launch/flags.sh /opt/launch/flags.sh
+ENV PATH=/opt/bert_jax/bin:$PATH NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER 1000
+WORKDIR /home/bert
+ENTRYPOINT ["bash", "-c", "source /opt/launch/flags.sh && gpu_flags && exec bert-jax \"$@\"", "bert-jax"]
+CMD ["--help"]

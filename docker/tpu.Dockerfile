@@ -1,0 +1,30 @@
+# bert-jax on a TPU or a CPU. From the root of the repository:
+#   docker build --file docker/tpu.Dockerfile --tag bert_jax:tpu .
+#   docker run --rm --volume "$PWD/runs:/home/bert/runs" bert_jax:tpu pretrain --config demo --workdir runs/demo
+# On the host of a TPU itself, add --privileged --net=host.
+
+FROM python:3.12-slim-bookworm AS dependencies
+WORKDIR /source
+COPY setup.cfg constraints.txt docker/requirements.py ./
+# A layer of its own, which another line of code does not change. The TPU's compiler and runtime are a wheel, too.
+RUN python -m venv /opt/bert_jax \
+    && python requirements.py tpu gcs >requirements.txt \
+    && /opt/bert_jax/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt
+
+FROM dependencies AS wheel
+COPY pyproject.toml README.md LICENSE ./
+COPY bert_jax bert_jax
+COPY configs configs
+RUN /opt/bert_jax/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:3.12-slim-bookworm
+RUN useradd --create-home --uid 1000 bert
+COPY --from=dependencies /opt/bert_jax /opt/bert_jax
+RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
+    /opt/bert_jax/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
+COPY launch/flags.sh /opt/launch/flags.sh
+ENV PATH=/opt/bert_jax/bin:$PATH
+USER 1000
+WORKDIR /home/bert
+ENTRYPOINT ["bash", "-c", "source /opt/launch/flags.sh && tpu_flags && exec bert-jax \"$@\"", "bert-jax"]
+CMD ["--help"]
