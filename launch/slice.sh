@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by launch/tpu.sh: a Cloud TPU slice as a queued resource: asked for, waited for, reached, deleted.
-# Reads name, place (the options --zone and --project), type, version, spot, options and scratch; sets state.
+# Reads name, place (the options --zone, --project and --quiet), type, version, spot, options and scratch; sets state.
 # shellcheck disable=SC2154
 
 state= # of the queued resource; ABSENT where there is none, UNKNOWN where that cannot be asked
@@ -40,7 +40,7 @@ create_slice() {
   local more=()
   [ -z "$spot" ] || more=(--spot)
   call gcloud compute tpus queued-resources create "$name" --node-id="$name" "${place[@]}" \
-    --accelerator-type="$type" --runtime-version="$version" ${more[@]+"${more[@]}"} "${options[@]}"
+    --accelerator-type="$type" --runtime-version="$version" ${more[@]+"${more[@]}"} ${options[@]+"${options[@]}"}
 }
 
 delete_slice() { # and waits until it is gone

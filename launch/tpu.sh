@@ -43,7 +43,7 @@ source launch/commands.sh
 source launch/slice.sh
 
 action=launch name='' type='' zone='' project='' spot='' bucket='' version='' wheel='' retries=20 delete='' worker=''
-options=(--quiet)
+options=()
 case "${1:-}" in status | logs | stop | delete) action=$1; shift ;; esac
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -63,7 +63,7 @@ while [ $# -gt 0 ]; do
 done
 [[ $name =~ ^[a-z]([-a-z0-9]{0,60}[a-z0-9])?$ ]] || wrong "--name '$name': expected small letters, digits and hyphens"
 [ -n "$zone" ] || wrong "--zone: missing"
-place=(--zone="$zone")
+place=(--zone="$zone" --quiet) # it asks nothing: nobody may be there
 [ -z "$project" ] || place+=(--project="$project")
 removal="bash launch/tpu.sh delete --name $name --zone $zone${project:+ --project $project}"
 
@@ -134,7 +134,10 @@ ask() { # sets found: running, stopped, new, or the exit code of the run; 1 wher
   local code=0 word
   ssh_slice run all "$line" >"$scratch/answers" 2>"$scratch/errors" </dev/null || code=$?
   heed "$code"
-  [ "$code" -eq 0 ] || return 1
+  if [ "$code" -ne 0 ]; then
+    tail -n 5 "$scratch/errors" >&2
+    return 1
+  fi
   reached=yes
   sed -n 's/^worker.*: //p' "$scratch/answers" >"$scratch/found"
   found=new
@@ -166,7 +169,6 @@ watch() { # until the run has ended: sets found; 1 where the slice is taken, or 
       continue
     fi
     ! is_taken || return 1
-    cat "$scratch/errors" >&2
     [ "$state" = ACTIVE ] || continue # this machine has no network, perhaps; the run has
     failed=$((failed + 1))
     [ "$failed" -lt 5 ] || return 1

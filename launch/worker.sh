@@ -25,10 +25,15 @@ kept=$HOME/bert_jax_run # pid, lock, log, code
 
 install() { # [WHEEL]
   source launch/environment.sh
-  if ! fits_already && ! find_python >/dev/null 2>&1; then
+  if ! fits_already && ! is_python_there; then
     newer_python
   fi
   environment tpu,gcs "${1:-}"
+}
+
+is_python_there() { # one that is new enough, and has what Debian and Ubuntu package apart
+  local python
+  python=$(find_python 2>/dev/null) && "$python" -c 'import ensurepip, venv' 2>/dev/null
 }
 
 # TPU images carry Python 3.10. uv brings another as a plain directory, from PyPI and GitHub: it needs no root, no

@@ -141,7 +141,8 @@ def test_workers_that_never_could_be_reached_are_not(cloud):
     here = cloud(failing=list(range(1, 100)))
     code, said = here.run("tpu.sh", *RUN, *PRETRAIN, ENDS="0")
     assert code == 1 and len(here.calls("create")) == 1 and not here.calls("delete")
-    assert "does a firewall let ssh in?" in said and said.endswith(REMOVAL)
+    assert "Connection timed out" in said and "does a firewall let ssh in?" in said
+    assert said.endswith(REMOVAL)
 
 
 def test_where_the_cloud_cannot_be_asked_nothing_is_deleted(cloud):
