@@ -4,7 +4,7 @@ set -uo pipefail
 
 usage() {
   cat <<'HELP'
-usage: bash launch/again.sh COMMAND [ARGUMENT ...]
+usage: bash launch/again.sh [--dry-run] COMMAND [ARGUMENT ...]
 
 Runs COMMAND, such as bert-jax pretrain --config CONFIG --workdir WORKDIR, and starts it again where it ends with
   75        preempted after saving
@@ -16,15 +16,24 @@ but not with 129, 130 or 131: its user has ended it. With any other code this sc
 AGAIN_WAIT   seconds before it is started again, a whole number; 5 where it is not set. They double every time, up to
              300, until there is a new checkpoint in WORKDIR
 AGAIN_TIMES  times that it is started again without a new checkpoint in WORKDIR, at most; 5 where it is not set
+--dry-run prints COMMAND, and does not run it.
 SIGTERM is passed on to COMMAND. After it, or after Ctrl-C, nothing is started again, and the exit code is COMMAND's.
 HELP
 }
 
+# shellcheck source=launch/commands.sh
+source "$(dirname "${BASH_SOURCE[0]}")/commands.sh"
+if [ "${1:-}" = --dry-run ]; then
+  dry=yes
+  shift
+fi
 case "${1:-}" in
   -h | --help) usage; exit ;;
   '' | -*) usage >&2; exit 2 ;;
 esac
 
-# shellcheck source=launch/run.sh
-source "$(dirname "${BASH_SOURCE[0]}")/run.sh"
-again "$@"
+if [ -n "$dry" ]; then
+  call "$@"
+else
+  again "$@"
+fi

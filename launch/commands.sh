@@ -49,11 +49,28 @@ call() { # COMMAND...: tells it, and runs it
   quietly "$@"
 }
 
+execute() { # COMMAND...: instead of this script
+  if [ -n "$dry" ]; then
+    call "$@"
+  else
+    exec "$@"
+  fi
+}
+
 quietly() { # COMMAND...: without telling it
   local code=0
   run "$@" </dev/null || code=$?
   heed "$code"
   return "$code"
+}
+
+prepare() { # [EXTRA,...]: .venv, in the root of the repository
+  if [ -n "$dry" ]; then
+    echo "cd $(quoted "$PWD") && source launch/environment.sh && environment '$1'"
+    return
+  fi
+  source launch/environment.sh
+  environment "$1"
 }
 
 nap() { quietly sleep "$1" || true; }

@@ -20,7 +20,6 @@ HELP
 case "${1:-}" in -h | --help) usage; exit ;; esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/launch/commands.sh"
-source "$root/launch/environment.sh"
 source "$root/launch/flags.sh"
 if [ "${1:-}" = --dry-run ]; then
   dry=yes
@@ -34,12 +33,9 @@ call nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,nohead
 }
 where=$PWD
 cd "$root"
-if [ -z "$dry" ]; then
-  environment gpu
-else
-  echo "cd $(quoted "$root") && source launch/environment.sh && environment gpu && cd $(quoted "$where")"
-fi
+prepare gpu
 cd "$where"
+[ -z "$dry" ] || echo "cd $(quoted "$where")"
 gpu_flags
 # Without its plugin for CUDA, or with a driver that is too old, JAX would go on with the CPU.
 call python -c 'import jax; print(*jax.devices("gpu"))' || {

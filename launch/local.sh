@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'EOF'
-usage: bash launch/local.sh [CONFIG [WORKDIR]]
+usage: bash launch/local.sh [--dry-run] [CONFIG [WORKDIR]]
 
 Makes .venv, installs bert_jax where setup.cfg has changed, then runs
   bert-jax prepare  --config CONFIG
@@ -18,11 +18,16 @@ Both are relative to where you are, paths in a config to the root of the reposit
 
 Pretraining that is killed is started again, as by launch/again.sh.
 Run it again to go on where it stopped; a finished run is only evaluated again.
-PYTHON=... names the Python that .venv is made with.
+PYTHON=... names the Python that .venv is made with. --dry-run prints the commands, and runs none.
 The exit code is that of the first command that fails.
 EOF
 }
 
+dry_run=
+if [ "${1:-}" = --dry-run ]; then
+  dry_run=yes
+  shift
+fi
 case "${1:-}" in
   -h | --help) usage; exit ;;
   -*) usage >&2; exit 2 ;;
@@ -40,18 +45,18 @@ workdir=$(if [ $# -eq 2 ]; then here "$2"; else echo "$root/runs/$name"; fi)
 case "$config" in *.py) config=$(here "$config") ;; esac
 
 cd "$root"
-source launch/environment.sh
-environment ''
-source launch/run.sh
+source launch/commands.sh
+dry=$dry_run
+prepare ''
 
 bert_jax() { # HOW ARGUMENT...: how is run, or again
-  local how=$1 word
+  local how=$1
   shift
-  printf '+ bert-jax'
-  for word; do
-    case "$word" in *' '*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
-  done
-  echo
+  if [ -n "$dry" ]; then
+    call bert-jax "$@"
+    return
+  fi
+  echo "+ $(quoted bert-jax "$@")"
   "$how" bert-jax "$@"
 }
 

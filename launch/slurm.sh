@@ -30,7 +30,6 @@ HELP
 case "${1:-}" in -h | --help) usage; exit ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source launch/commands.sh
-source launch/environment.sh
 
 action=launch name='' nodes=1 gpus='' time='' retries=100 options=()
 case "${1:-}" in status | logs | stop) action=$1; shift ;; esac
@@ -101,15 +100,15 @@ case "$action" in
   stop) call scancel --me --name "$name" ;;
   launch)
     check_launch "$@"
+    [ -n "$dry" ] || command -v sbatch >/dev/null ||
+      wrong "sbatch: not installed; this is for the login node of a SLURM cluster"
+    prepare gpu
+    call mkdir -p runs/slurm
     if [ -n "$dry" ]; then
-      echo "cd $(quoted "$PWD") && source launch/environment.sh && environment gpu && mkdir -p runs/slurm"
       echo "cat >$file <<'END'"
       batch_file "$@"
       echo END
     else
-      command -v sbatch >/dev/null || wrong "sbatch: not installed; this is for the login node of a SLURM cluster"
-      environment gpu
-      mkdir -p runs/slurm
       batch_file "$@" >"$file"
     fi
     call sbatch "$file"

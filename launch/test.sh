@@ -2,15 +2,19 @@
 # Makes .venv, installs the test extra, and runs every test. Arguments go to pytest.
 set -euo pipefail
 
-with="test"
-if [ "${1:-}" = --parity ]; then
-  with="test,parity"
+with="test" dry_run=
+while true; do
+  case "${1:-}" in
+    --parity) with="test,parity" ;;
+    --dry-run) dry_run=yes ;;
+    *) break ;;
+  esac
   shift
-fi
+done
 case "${1:-}" in
   -h | --help)
     cat <<'EOF'
-usage: bash launch/test.sh [--parity] [PYTEST ARGUMENTS]
+usage: bash launch/test.sh [--parity] [--dry-run] [PYTEST ARGUMENTS]
 
 Makes .venv, installs bert_jax with the test extra where that has changed, and runs every test.
   bash launch/test.sh -m "not slow"             leaves out the tests that take more than ten seconds
@@ -18,6 +22,7 @@ Makes .venv, installs bert_jax with the test extra where that has changed, and r
   bash launch/test.sh --numprocesses 0          one file at a time instead of two
   bash launch/test.sh --parity                  installs PyTorch too (large), and runs what compares with it;
                                                 without it these tests are skipped
+--dry-run prints the commands, and runs none.
 Paths are relative to the root of the repository. PYTHON names the Python that .venv is made with.
 EOF
     exit
@@ -25,7 +30,8 @@ EOF
 esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source launch/environment.sh
-environment "$with"
+source launch/commands.sh
+dry=$dry_run
+prepare "$with"
 # Two files at a time, in the order of their names.
-exec python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@"
+execute python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@"

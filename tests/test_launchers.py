@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -212,10 +213,36 @@ def test_local_passes_a_signal_on_and_ends(local):
 
 def test_its_command_line():
     told = subprocess.run([*AGAIN, "--help"], capture_output=True, text=True)
-    assert told.returncode == 0 and told.stdout.startswith("usage: bash launch/again.sh COMMAND")
+    assert told.returncode == 0 and told.stdout.startswith(
+        "usage: bash launch/again.sh [--dry-run] COMMAND"
+    )
     for wrong in ([], ["--times"]):
         ended = subprocess.run([*AGAIN, *wrong], capture_output=True, text=True)
         assert ended.returncode == 2 and ended.stderr == told.stdout
+
+
+@pytest.mark.parametrize("script", ["again", "faults", "local", "test"])
+def test_a_dry_run_prints_commands_and_runs_none(place, script):
+    """The others have tests of their own, in which what was printed is pasted."""
+    shutil.copytree(ROOT / "launch", place / "launch")
+    command = ["bash", f"launch/{script}.sh", "--dry-run", "./stand_in", "it's"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    words = [word for line in told.splitlines() for word in shlex.split(line)]
+    assert "./stand_in" in words or f"{place}/stand_in" in words
+    assert any(word.endswith("it's") for word in words)
+    assert not lines("starts") and not (place / ".venv").exists()
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in ROOT.glob("launch/*.sh")))
+def test_every_script_says_what_it_is_for(script):
+    text = (ROOT / "launch" / script).read_text()
+    if text.startswith("# shellcheck shell=bash"):  # sourced by the others
+        return
+    told = subprocess.run(
+        ["bash", ROOT / "launch" / script, "--help"], capture_output=True, text=True
+    )
+    assert told.returncode == 0 and told.stdout.startswith(f"usage: bash launch/{script}")
+    assert "--dry-run" in told.stdout or script == "worker.sh"  # which launch/tpu.sh alone calls
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="needs the extra test, on PATH")
