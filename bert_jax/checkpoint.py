@@ -16,8 +16,8 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
 
-from bert_jax import cluster, fingerprint, sharding, stored
-from bert_jax.errors import Unfinished, one_line
+from bert_jax import cluster, fingerprint, remote, sharding, stored
+from bert_jax.errors import Missing, Unfinished, one_line
 from bert_jax.step import State
 
 LONGEST = 300  # characters of what a library says
@@ -61,7 +61,8 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0):
     )
     names = (*stored.ITEMS, stored.FINGERPRINTS)
     with quiet():
-        checkpoints = Manager(Path(directory).absolute(), options=options, item_names=names)
+        place = directory if remote.is_address(directory) else Path(directory).absolute()
+        checkpoints = Manager(place, options=options, item_names=names)
         try:
             yield checkpoints
         except BaseException:
@@ -103,7 +104,7 @@ def set_aside(directory: Path, steps: Iterable[int]) -> list[Path]:
     good = {str(step) for step in stored.steps(directory)} - {str(step) for step in steps}
     strays = [
         path
-        for path in Path(directory).glob("*")
+        for path in directory.glob("*")
         if path.name.isdecimal() and not (path.name in good and stored.is_whole(path))
     ]
     return [path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")) for path in strays]
@@ -111,8 +112,13 @@ def set_aside(directory: Path, steps: Iterable[int]) -> list[Path]:
 
 def remove_unfinished(directory: Path) -> None:
     """Deletes what saves that were cut off have left; a full disk may need the room."""
-    for path in Path(directory).glob("*.orbax-checkpoint-tmp"):
-        shutil.rmtree(path, ignore_errors=True)
+    if not remote.is_address(directory):
+        for path in directory.glob("*.orbax-checkpoint-tmp"):
+            shutil.rmtree(path, ignore_errors=True)
+        return
+    for path in directory.glob("*"):
+        if stored.STEP.fullmatch(path.name) and stored.is_unfinished(path):
+            path.rmtree(missing_ok=True)
 
 
 def save(checkpoints: Manager, step: int, state: State, leaves, run: str) -> None:
@@ -151,15 +157,16 @@ def saving(checkpoints: Manager):
     that is gone: Orbax waits for all."""
     try:
         yield
-    except Unfinished:
+    except (Missing, Unfinished):
         raise
     except Exception as error:  # of Orbax, TensorStore, the file system: they raise what they like
         if cluster.is_loss(error):
             raise
         reason = one_line(error, LONGEST)
-        raise Unfinished(
-            f"{checkpoints.directory}: a checkpoint was not saved ({reason}); {checkpoints.last_word()}"
-        ) from None
+        text = f"{checkpoints.directory}: a checkpoint was not saved ({reason})"
+        if remote.is_out_of_reach(error):
+            raise Missing(text) from None
+        raise Unfinished(f"{text}; {checkpoints.last_word()}") from None
 
 
 def save_params(directory: Path, params, run: str) -> None:
@@ -184,9 +191,10 @@ def restore_items(place: Path, names: Iterable[str], shapes: State, places: Stat
     shapes, places = (
         {name: stored.items(tree)[name] for name in names} for tree in (shapes, places)
     )
+    cache = stored.one_cache(place)
     try:
         return jax.tree.map_with_path(
-            lambda path, leaf: stored.to_devices(place, sharding.path_name(path), leaf),
+            lambda path, leaf: stored.to_devices(place, sharding.path_name(path), leaf, cache),
             sharding.placed(shapes, places),
         )
     except Exception as error:  # of TensorStore, though process 0 has just read all of it

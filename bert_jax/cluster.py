@@ -150,13 +150,14 @@ class Cluster:
 
     def fail(self, error: BaseException) -> None:
         """Says what is wrong, here and in all other processes, and ends this one."""
-        is_known = isinstance(error, BadInput | Unfinished | FloatingPointError)
+        is_known = isinstance(error, BadInput | Missing | Unfinished | FloatingPointError)
         reason = str(error) if is_known else f"{type(error).__name__}: {error}"
         reason = " ".join(reason.split())[:LONGEST]
-        code = 2 if isinstance(error, BadInput) else LOST if is_loss(error) else 1
+        is_missing = isinstance(error, Missing)
+        code = 2 if isinstance(error, BadInput) else LOST if is_missing or is_loss(error) else 1
         if isinstance(error, KeyboardInterrupt):
             code, is_known, reason = 130, True, "interrupted"
-        if code == LOST:
+        if code == LOST and not is_missing:
             is_known, reason = True, f"another process of the run, or a device, is gone: {reason}"
         text = f"bert-jax: {reason}" if is_known else "".join(traceback.format_exception(error))
         try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax import batch as batches
 from bert_jax import config as configs
-from bert_jax import sharding, trained
+from bert_jax import sharding, trained, workdir
 from bert_jax.convert import names
 
 ROWS, LENGTH, PREDICTIONS = 8, 64, 8
@@ -38,8 +38,8 @@ def compare(a: Path, b: Path) -> dict:
     # Ids mean the same, or at least exist, in both; --add-words makes the longer of such a pair.
     fit = len(pieces[0]) == len(pieces[1]) or pieces[0][:shared] == pieces[1][:shared]
     return {
-        "a": str(a),
-        "b": str(b),
+        "a": workdir.name(a),
+        "b": workdir.name(b),
         "settings": settings(one.config, two.config),
         "only_a": [name for name in ours if name not in theirs],
         "only_b": [name for name in theirs if name not in ours],

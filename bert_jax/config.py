@@ -8,13 +8,14 @@ import importlib.util
 import json
 import os
 import runpy
+import tempfile
 import traceback
 from pathlib import Path
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax import config_checks, regular
+from bert_jax import config_checks, regular, remote
 from bert_jax.config_checks import listed, sources
 from bert_jax.errors import BadInput
 
@@ -86,7 +87,7 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
 def find(name: str) -> ConfigDict:
     path = Path(name)
     if path.suffix == ".json":
-        return read(path)
+        return read_there(name) if remote.is_address(name) else read(path)
     if path.suffix == ".py":
         if not path.is_file():
             raise BadInput(f"--config {name}: no such file")
@@ -128,6 +129,17 @@ def execute(path: Path) -> ConfigDict:
 
 def base() -> ConfigDict:
     return importlib.import_module("bert_jax.configs.base").get_config()
+
+
+def read_there(name: str) -> ConfigDict:
+    """Like `read`, of a config at an address."""
+    place, _, file = name.rpartition("/")
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / file
+        with remote.reached(f"--config {name}"):
+            copy.write_bytes(remote.Place(place).read(file))
+        with remote.naming(copy.parent, place):
+            return read(copy)
 
 
 def read(path: Path) -> ConfigDict:

@@ -10,12 +10,13 @@ def one_line(error: BaseException, longest: int = 200) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:longest]
 
 
-# Exit code of who misses another process of the run, or a device: the next start may find them.
+# Exit code of who misses another process of the run, a device or an address: the next start may find them.
 LOST = 76
 
 
 class Missing(Exception):
-    """Another process of the run that has not come: it may come to the next start; the command exits with LOST."""
+    """Another process of the run that has not come, or an address out of reach: the next start may find them; the
+    command exits with LOST."""
 
 
 class Unfinished(Exception):

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_jax import batch as batches
 from bert_jax import config as configs
-from bert_jax import metrics, trained, words
+from bert_jax import metrics, trained, words, workdir
 from bert_jax.errors import BadInput
 
 ROWS = 32  # windows at a time; their logits are held, and the padding of the last ones costs little
@@ -48,7 +48,9 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
         values = measure(model, windows, number, length)
         bits = values["nats_per_word"] / math.log(2) * len(spans) / characters
         known = {"unknown": int(unknown[number]), "held_out": is_new(model, store)}
-        results.append({"model": str(directory), **values, "bits_per_character": bits, **known})
+        results.append(
+            {"model": workdir.name(directory), **values, "bits_per_character": bits, **known}
+        )
     return {
         "words": len(spans),
         "windows": len(windows),

@@ -25,7 +25,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax import preflight, remote, saved, staged, tokenizer
+from bert_jax import preflight, saved, staged, tokenizer
 from bert_jax.data import store as stores
 from bert_jax.data.watch import Watch
 from bert_jax.errors import BadInput
@@ -37,34 +37,20 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     """What a config reads, as it is there, its hashes checked if the config says so; with a step, all that a run needs
     from this step on, or BadInput: a store is prepared if it is missing, and hashes are left to the run."""
     if config.batches:
-        place = staged.local(config.batches, read=saved.read_manifest)
+        hashes = config.store_hashes
+        place = staged.local(config.batches, hashes=hashes, read=saved.read_manifest)
         feed = SavedFeed(config, saved.open_saved(place))
         feed.check_config()
     elif step is None:
-        feed = StoreFeed(config, stores.open_store(staged.local(config.store)))
+        place = staged.local(config.store, hashes=config.store_hashes)
+        feed = StoreFeed(config, stores.open_store(place))
     else:
         feed = StoreFeed(config, prepared(config))
     if step is not None:
         feed.check(step)
     elif config.store_hashes:
-        feed = checked(feed)
-    return feed
-
-
-def checked(feed: "StoreFeed | SavedFeed") -> "StoreFeed | SavedFeed":
-    """The feed, if its files are what was written; of a copy of what lies at an address those that are not are fetched
-    again, and it is opened anew. Raises BadInput."""
-    try:
         feed.check_hashes()
-        return feed
-    except BadInput:
-        name = feed.config[feed.key]
-        if not remote.is_address(name):
-            raise
-    if feed.key == "batches":
-        place = staged.local(name, hashes=True, read=saved.read_manifest)
-        return SavedFeed(feed.config, saved.open_saved(place))
-    return StoreFeed(feed.config, stores.open_store(staged.local(name, hashes=True)))
+    return feed
 
 
 def prepared(config: ConfigDict) -> stores.Store:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from bert_jax import checkpoint, facts, metrics, trained, workdir
+from bert_jax import checkpoint, facts, metrics, remote, trained, workdir
 from bert_jax import config as configs
 from bert_jax.convert import new_words, source
 from bert_jax.errors import BadInput
@@ -30,6 +30,8 @@ def import_model(
     config: of the run to come; its model is that of the source, its tokenizer too. None is base, with a store in the
     workdir. words: a file of words that the vocabulary gets. Nothing is written before all is known to be right.
     """
+    if remote.is_address(directory):
+        raise BadInput(f"--workdir {directory}: made on a disk; copy it to an address then")
     directory = Path(directory)
     workdir.check(directory)
     free(directory, "--workdir")

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from bert_jax import batch, save_batches, tokenizer
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
-from bert_jax.feed import StoreFeed, checked, import_stream, open_feed
+from bert_jax.feed import StoreFeed, import_stream, open_feed
 
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
@@ -45,7 +45,7 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callab
     feed = prepared(config, log)
     feed.check(first)
     if config.store_hashes:
-        feed = checked(feed)
+        feed.check_hashes()
     return save_batches.save(feed, first, last, directory, log)
 
 

@@ -20,6 +20,7 @@ from bert_jax import (
     metrics,
     sharding,
     stored,
+    workdir,
 )
 from bert_jax import config as configs
 from bert_jax.build import Trainer
@@ -65,7 +66,7 @@ class Loop:
         keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every
         with (
             jax.set_mesh(self.trainer.mesh),
-            checkpoint.manager(self.directory / "checkpoints", *keep) as self.checkpoints,
+            checkpoint.manager(workdir.checkpoints(self.directory), *keep) as self.checkpoints,
             self.processes.ending_together(),  # before the manager waits for what others have to save
             self.on_disk(),
             self.traces,
@@ -94,7 +95,10 @@ class Loop:
         try:
             yield
         except OSError as error:
-            place, last = error.filename or self.directory, self.checkpoints.last_word()
+            place, last = (
+                error.filename or workdir.name(self.directory),
+                self.checkpoints.last_word(),
+            )
             raise Unfinished(f"{place}: {error.strerror or error}; {last}") from None
 
     def restore(self, step: int | None):
@@ -205,7 +209,8 @@ class Loop:
             return
         first = step - self.row + 1
         broken = "".join(f"; {name} is not finite itself" for name in self.not_finite(params))
-        command = f"bert-jax inspect --config {self.directory / 'config.json'} --step {first}"
+        place = workdir.name(self.directory)
+        command = f"bert-jax inspect --config {place}/config.json --step {first}"
         enough = "config.guard.stop_after" if self.row >= most else "all steps of the run"
         raise FloatingPointError(
             f"steps {first} to {step}: {guard.reason(verdict)}, {self.row} in a row ({enough}){broken};"
@@ -289,6 +294,7 @@ class Loop:
             self.check_data()
             with self.guardian.watch("save"):
                 leaves = self.fingerprints(step, state)
+                self.reporter.keep()
                 checkpoint.save(self.checkpoints, step, state, leaves, self.id)
 
     def check_data(self) -> None:

@@ -20,13 +20,14 @@ EXIT_CODES = """exit codes:
     1  failed: something has to be mended first
     2  bad input
    75  preempted after saving, or before the first step: start again
-   76  another process of the run, or a device, was lost or is missing: start again
+   76  another process of the run, a device or an address was lost or is missing: start again
   130  interrupted, after saving where anything was trained, unless interrupted twice
   134  aborted by JAX, because another process of the run was lost: start again
   137  killed, by others or at one of its own deadlines (config.deadlines): start again
   143  terminated in its first seconds, or while it prepares: start again
 launch/again.sh starts a command again.
 """
+RUNS = ("workdir", "model", "a", "b")  # the options that name runs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options = parser().parse_args(arguments)
         answers.check_json(options)
-        code = options.command(options, overrides)
+        with read_as_copies(options):
+            code = options.command(options, overrides)
         sys.stdout.flush()
         return code
     except BadInput as error:
@@ -75,6 +77,14 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
     return rest, overrides
 
 
+def read_as_copies(options):
+    """A context in which commands that read runs are given copies of those at an address."""
+    from bert_jax.mirror import copies
+
+    named = () if options.command in (pretrain_command, import_command) else RUNS
+    return copies(options, named, ("status.json",) if options.command is status_command else ())
+
+
 class Parser(argparse.ArgumentParser):
     """One whose errors are a line, as all others."""
 
@@ -104,18 +114,12 @@ def parser() -> argparse.ArgumentParser:
 
     needed = dict(required=True)
     config = "--config", needed | dict(help="a shipped config (demo), a .py file, or a config.json")
-    run = "--workdir", needed | dict(type=Path, help="directory of the run")
-    as_json = (
-        "--json",
-        dict(metavar="FILE", help="also write the results here; - is standard output"),
-    )
+    run = "--workdir", needed | dict(type=address, help="directory or address of the run")
+    as_json = "--json", dict(metavar="FILE", help="also write results here; - is standard output")
     rows = "--rows", dict(type=positive, help="rows to show; default: 4")
     step = "--step", dict(type=int, help="the step whose batch is shown")
     steps = "--steps", dict(metavar="A:B", help="the steps A to B - 1, whose batches are saved")
-    save = (
-        "--save",
-        dict(type=Path, metavar="DIR", help="directory to save batches to, with --steps"),
-    )
+    save = "--save", dict(type=Path, metavar="DIR", help="to save batches to, with --steps")
     of_phase = "--phase", dict(metavar="NAME", help="of the config; default: all, one by one")
     batches = (
         "--batches",
@@ -124,10 +128,7 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     timed = "--steps", dict(type=positive, default=10, help="timed steps; default: %(default)s")
-    profile = (
-        "--profile",
-        dict(type=Path, metavar="DIR", help="for profiler traces of the timed steps"),
-    )
+    profile = "--profile", dict(type=Path, metavar="DIR", help="for traces of the timed steps")
     topology = (
         "--topology",
         needed
@@ -143,11 +144,11 @@ def parser() -> argparse.ArgumentParser:
     )
     model = (
         "--model",
-        needed | dict(type=Path, help="directory of a run, or of another program's model"),
+        needed | dict(type=address, help="directory of a run, or of another program's model"),
     )
     top_pieces = "--top", dict(type=positive, default=5, help="candidates a mask")
-    store = "--store", dict(type=address, help="directory of a token store")
-    of_run_files = "--workdir", dict(type=Path, help="directory of a run")
+    store = "--store", dict(type=address, help="directory or address of a token store")
+    of_run_files = "--workdir", dict(type=address, help="directory or address of a run")
     source = "--source", needed | dict(type=Path, help="directory of a model of another program")
     of_run = "--config", dict(help="config of the run to come; base where it is left out")
     words = "--add-words", dict(type=Path, metavar="FILE", help="new words, one a line")
@@ -159,11 +160,11 @@ def parser() -> argparse.ArgumentParser:
     data = "--data-license", dict(default="", metavar="ID", help="of the text, as cc-by-sa-4.0")
     language = "--language", dict(default="", metavar="CODE", help="of the text, as en")
     texts = "texts", dict(nargs="+", metavar="TEXT", help="with one or more [MASK]")
-    measured = "--workdir", dict(type=Path, help="directory of a run, on rows of its own store")
-    models = "--model", dict(type=Path, action="append", help="directory of a model; may repeat")
+    measured = "--workdir", dict(type=address, help="of a run, on rows of its own store")
+    models = "--model", dict(type=address, action="append", help="directory of a model; may repeat")
     on_text = "--config", dict(help="whose held-out text the models are measured on")
     pair = [
-        (name, needed | dict(type=Path, help="directory of a model")) for name in ("--a", "--b")
+        (name, needed | dict(type=address, help="directory of a model")) for name in ("--a", "--b")
     ]
     add(prepare_command, config, as_json)
     add(pretrain_command, config, run)
@@ -342,6 +343,7 @@ def evaluate_command(options, overrides) -> int:
         raise BadInput("evaluate: expected --workdir, or --model and --config")
     if bool(options.model) != bool(options.config):
         raise BadInput("evaluate: --model and --config, which names the text, go together")
+
     if options.model:
         config = load(options, overrides)
         from bert_jax import evaluate_models

@@ -30,15 +30,17 @@ from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.cluster import Cluster
 from bert_jax.errors import LOST, BadInput
-from bert_jax.feed import checked, open_feed
+from bert_jax.feed import open_feed
 from bert_jax.guardian import Guardian
 from bert_jax.loop import Data, Loop
+from bert_jax.mirror import Mirror, mirrored
 
 STATES = {0: "done", runtime.PREEMPTED: "preempted", runtime.INTERRUPTED: "interrupted"}
 
 
-def pretrain(config: ConfigDict, directory: Path) -> int:
-    """Trains to the last step of the config, from the newest checkpoint in `directory` if there is one.
+def pretrain(config: ConfigDict, directory: Path | str) -> int:
+    """Trains to the last step of the config, from the newest checkpoint in `directory`, which may be an address, if
+    there is one.
 
     Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving, 76 where a device was lost.
     """
@@ -52,13 +54,15 @@ def pretrain(config: ConfigDict, directory: Path) -> int:
         config.distributed = configs.base().distributed
         # Saved with its whole path, so that the run can be used from anywhere.
         config.store, config.batches = map(staged.absolute, (config.store, config.batches))
-        return pretrain_together(config, directory, processes, guardian)
+        with mirrored(directory) as mirror:
+            return pretrain_together(config, mirror, processes, guardian)
 
 
 def pretrain_together(
-    config: ConfigDict, directory: Path, processes: Cluster, guardian: Guardian
+    config: ConfigDict, mirror: Mirror, processes: Cluster, guardian: Guardian
 ) -> int:
     """The same in every process of the run; the exit code."""
+    directory = mirror.directory
     guardian.arm("save")  # and to read what was saved
     processes.agree(config)
     found = newest_checkpoint(directory, processes)
@@ -68,8 +72,9 @@ def pretrain_together(
     summarized = processes.from_main((directory / "summary.json").is_file())
     if newest == total and summarized:
         if processes.is_main:
-            workdir.mark_done(directory)
-        print(f"{directory}: done already, {total} steps")
+            with mirror.held():
+                workdir.mark_done(directory)
+        print(f"{workdir.name(directory)}: done already, {total} steps")
         return 0
     name = config.batches or config.store
     if remote.is_address(name) or not (config.batches or staged.is_there(name)):
@@ -81,16 +86,21 @@ def pretrain_together(
         # The hashes of a large store take as long as the compiler does.
         sound = beside.submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary, newest is None)
-        data = sound.result()
+        sound.result()
         stop.begun = True  # the workdir is written from here on
         with contextlib.ExitStack() as held:
             reporter = report.Silent()
-            if processes.is_main:
+            if not processes.is_main:
+                held.enter_context(mirror.flushed())  # its traces
+            else:
                 held.enter_context(workdir.locked(directory))
+                held.enter_context(mirror.held())
                 prepare_workdir(config, directory, data, trainer, found)
-                reporter = report.Reporter(directory, newest or 0, total, config.bands)
+                mirror.flush()
+                bands = config.bands
+                reporter = report.Reporter(directory, newest or 0, total, bands, mirror.flush)
             held.enter_context(reporter)
-            processes.on_failure = reporter.failed
+            processes.on_failure = mirror.after(reporter.failed)
             workdir.check_shared(directory, processes)
             check_steps(directory, processes)  # after some were renamed
             run = processes.from_main(run_id(directory) if processes.is_main else None)
@@ -112,7 +122,7 @@ def newest_checkpoint(directory: Path, processes: Cluster) -> stored.Found:
     """The newest checkpoint that verifies, as process 0 finds it, once all see those that are there: some file systems
     show a new file late to other hosts."""
     check_steps(directory, processes)
-    place = directory / "checkpoints"
+    place = workdir.checkpoints(directory)
     sound = stored.newest_sound(place, run_id(directory)) if processes.is_main else None
     step, skipped = processes.from_main(sound)
     return stored.Found(step, {int(number): reason for number, reason in skipped.items()})
@@ -120,13 +130,13 @@ def newest_checkpoint(directory: Path, processes: Cluster) -> stored.Found:
 
 def check_steps(directory: Path, processes: Cluster) -> None:
     """Returns once all see the same newest step. Raises BadInput where one does not in time."""
-    place, deadline = directory / "checkpoints", time.monotonic() + workdir.SEEN
+    place, deadline = workdir.checkpoints(directory), time.monotonic() + workdir.SEEN
     newest = processes.from_main(stored.newest(place))
     seen = newest if processes.is_main else stored.newest(place)
     while seen != newest and time.monotonic() < deadline:
         time.sleep(0.1)
         seen = stored.newest(place)
-    found = processes.gather([seen, str(directory)])
+    found = processes.gather([seen, workdir.name(directory)])
     for number, (step, there) in enumerate(found):
         if step != newest:
             raise BadInput(
@@ -140,7 +150,7 @@ def run_id(directory: Path) -> str:
     path = directory / "run.json"
     if path.exists():
         return workdir.read_json(path).get("run", "")
-    if stored.steps(directory / "checkpoints"):
+    if stored.steps(workdir.checkpoints(directory)):
         raise BadInput(
             f"{path}: missing, though there are checkpoints, which it says are the run's"
         )
@@ -149,7 +159,7 @@ def run_id(directory: Path) -> str:
 
 def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, found: stored.Found):
     """All that is refused or written once the workdir is ours, up to the first step."""
-    place = directory / "checkpoints"
+    place = workdir.checkpoints(directory)
     known = [*found.skipped, *([] if found.step is None else [found.step])]
     if stored.steps(place)[:1] != sorted(known, reverse=True)[:1]:
         raise BadInput(f"--workdir {directory}: another process has trained in it just now")
@@ -192,9 +202,10 @@ def open_data(config: ConfigDict, directory: Path, step: int | None) -> Data:
     return data
 
 
-def check_hashes(config: ConfigDict, data: Data) -> Data:
-    """What is read from then on. Raises BadInput where a file of it is not what was written."""
-    return checked(data) if config.store_hashes else data
+def check_hashes(config: ConfigDict, data: Data) -> None:
+    """Raises BadInput where a file that is read is not what was written."""
+    if config.store_hashes:
+        data.check_hashes()
 
 
 def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer) -> None:

@@ -11,16 +11,36 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bert_jax.errors import BadInput, Unfinished, one_line
+from bert_jax.errors import BadInput, Missing, Unfinished, one_line
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 LONGEST = 300  # characters of what a library says
 PART = 1 << 25  # bytes of an object that are read at a time
 TOGETHER = 8  # parts, and small objects
+# The modules of errors that are of an address and its servers.
+LIBRARIES = (
+    "gcsfs.",
+    "aiohttp.",
+    "google.auth.",
+    "google.api_core.",
+    "requests.",
+    "botocore.",
+    "azure.",
+)
+# How TensorStore's errors begin where the same is so.
+UNREACHABLE = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED")
 # Of HTTP: what asking again does not change.
 REFUSED = (400, 401, 403, 404)
+ALIASES = {"gs": ("gcs",), "gcs": ("gs",)}  # names of one file system of fsspec's
 # What fsspec asks for, by the beginning of an address.
 EXTRAS = {"gs": "pip install 'bert_jax[gcs]'", "gcs": "pip install 'bert_jax[gcs]'"}
+
+
+def settle() -> None:
+    """Has libraries that are imported after this reach addresses the one way that is tested: through fsspec, without
+    TensorFlow, and buckets of all kinds (zonal, hierarchical) by the same API."""
+    os.environ.setdefault("EPATH_USE_TF", "false")
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 
 def is_address(name: str | Path) -> bool:
@@ -29,7 +49,10 @@ def is_address(name: str | Path) -> bool:
 
 def address(name: str) -> str | Path:
     """What a name of a directory names: an address, as it is, or a path."""
-    return name if is_address(name) else Path(name)
+    if not is_address(name):
+        return Path(name)
+    settle()
+    return name
 
 
 class Place:
@@ -41,13 +64,15 @@ class Place:
         kind, _, name = address.partition("://")
         if not name.strip("/"):
             raise BadInput(f"{address}: names no bucket")
-        # Buckets of other kinds (zonal, hierarchical) are used as all others are: by this API.
-        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        settle()
         try:
             import fsspec
 
-            # Other processes write here too: what was listed once is not what is there.
-            found = fsspec.core.url_to_fs(self.address, use_listings_cache=False)
+            # Other processes write here too, and TensorStore: what was listed once is not what is there. Of this kind
+            # in all of this process, as Orbax has file systems of its own.
+            for protocol in {kind, *ALIASES.get(kind, ())}:
+                fsspec.config.conf.setdefault(protocol, {})["use_listings_cache"] = False
+            found = fsspec.core.url_to_fs(self.address)
         except (ImportError, ValueError) as error:
             hint = EXTRAS.get(kind, one_line(error, LONGEST))
             raise BadInput(f"{address}: addresses {kind}:// cannot be read here: {hint}") from None
@@ -77,18 +102,21 @@ class Place:
     def exists(self, name: str) -> bool:
         return self.files.exists(self.path(name))
 
-    def names(self, below: str = "") -> list[str]:
-        """The names directly in the directory, or in one of its own."""
+    def names(self) -> dict[str, bool]:
+        """{name directly in the directory: whether it is a directory}."""
         try:
-            found = self.files.ls(self.path(below).rstrip("/"), detail=False)
+            found = self.files.ls(self.root, detail=True)
         except FileNotFoundError:
-            return []
-        return sorted({path.rstrip("/").rpartition("/")[2] for path in found})
+            return {}
+        return {
+            entry["name"].rstrip("/").rpartition("/")[2]: entry["type"] == "directory"
+            for entry in found
+        }
 
-    def tree(self, below: str = "") -> list[str]:
-        """All names in the directory and in those below, or in one of its own."""
+    def tree(self, name: str) -> list[str]:
+        """The names of all files in one of its directories and in those below."""
         start = len(self.root) + 1
-        return sorted(path[start:] for path in self.files.find(self.path(below).rstrip("/")))
+        return sorted(path[start:] for path in self.files.find(self.path(name)))
 
     def parts(self, name: str, size: int) -> Iterator[bytes]:
         """The first `size` bytes of an object, in order, several parts read at a time."""
@@ -109,27 +137,45 @@ class Place:
 @contextlib.contextmanager
 def reached(what: str) -> Iterator[None]:
     """What fails within is told in a line that begins with `what`: BadInput where it is not there or not allowed,
-    Unfinished where it cannot be reached now."""
+    Missing where it cannot be reached now."""
     try:
         yield
-    except (BadInput, Unfinished):
+    except (BadInput, Missing, Unfinished):
         raise
     except Exception as error:  # of fsspec and of what it asks: they raise what they like
         if isinstance(error, FileNotFoundError):
             raise BadInput(f"{what}: not there, or no right to see it") from None
-        kind = BadInput if is_refused(error) else Unfinished
+        if is_refused(error):
+            raise BadInput(f"{what}: {one_line(error, LONGEST)}") from None
+        kind = Missing if is_out_of_reach(error) else Unfinished  # as a disk that is full
         raise kind(f"{what}: {one_line(error, LONGEST)}") from None
+
+
+@contextlib.contextmanager
+def told(what: str) -> Iterator[None]:
+    """The same for what asks an address among other things, by epath or Orbax: only what the address has done."""
+    try:
+        yield
+    except Exception as error:
+        if not (is_refused(error) or is_out_of_reach(error)):
+            raise
+        with reached(what):
+            raise
 
 
 def is_refused(error: Exception) -> bool:
     """Whether it would be so again: credentials, rights, names."""
-    library = type(error).__module__.partition(".")[0]
-    return (
-        isinstance(error, FileNotFoundError | PermissionError)
-        or str(error).startswith(("Forbidden", "Bad Request"))
-        or getattr(error, "code", None) in REFUSED
-        or (library == "google" and "Credentials" in type(error).__name__)
+    kind = type(error)
+    return str(error).startswith(("Forbidden: ", "Bad Request: ")) or (
+        kind.__module__.startswith(LIBRARIES)
+        and (getattr(error, "code", None) in REFUSED or "Credentials" in kind.__name__)
     )
+
+
+def is_out_of_reach(error: Exception) -> bool:
+    """Whether it may be otherwise soon: the network, a server."""
+    known = type(error).__module__.startswith(LIBRARIES) and not is_refused(error)
+    return known or type(error) is TimeoutError or str(error).startswith(UNREACHABLE)
 
 
 @contextlib.contextmanager
@@ -137,5 +183,5 @@ def naming(place: Path, name: str) -> Iterator[None]:
     """Within it errors that name a copy at `place` name what it is a copy of."""
     try:
         yield
-    except (BadInput, Unfinished) as error:
+    except (BadInput, FloatingPointError, Missing, Unfinished) as error:
         raise type(error)(str(error).replace(str(place), name)) from None

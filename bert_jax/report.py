@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from bert_jax import clock, history, runtime, stored
+from bert_jax import clock, history, remote, runtime, stored
 from bert_jax import workdir as files
 from bert_jax.board import Board
 from bert_jax.errors import BadInput
@@ -22,12 +22,14 @@ HEARTBEAT = 10  # seconds between two status.json of a run that does nothing els
 class Reporter:
     """Writes one run's reports. Used as a context, so that files are closed and the bar is ended."""
 
-    def __init__(self, workdir: Path, step: int, total: int, bands: tuple = ()):
-        """bands: what is normal, as in `config.bands`."""
+    def __init__(self, workdir: Path, step: int, total: int, bands: tuple = (), keep=None):
+        """bands: what is normal, as in `config.bands`. keep: brings what was written to where it is kept, if that is
+        elsewhere; called before a checkpoint is saved, so that none is there without its lines."""
+        self.keep = keep or (lambda: None)
         self.workdir, self.first, self.step, self.total = workdir, step, step, total
         self.bands = bands
         self.started = time.monotonic()
-        self.newest = {}
+        self.newest, self.checkpoint = {}, None
         self.lines = self.board = None
         self.state, self.lock = "running", threading.RLock()
         self.progressed = time.time()
@@ -109,12 +111,21 @@ class Reporter:
                 step=self.step,
                 steps=self.total,
                 seconds_left=None if state != "running" else round(self.seconds_left()),
-                last_checkpoint=stored.newest(self.workdir / "checkpoints"),
+                last_checkpoint=self.last_checkpoint(),
                 loss=plain(self.newest.get("train", {}).get("loss")),
                 progress=files.stamp(self.progressed),
                 heartbeat=HEARTBEAT,
                 **values,
             )
+
+    def last_checkpoint(self) -> int | None:
+        """The newest one, as far as it is known where an address is out of reach: who saves will find that out."""
+        try:
+            self.checkpoint = stored.newest(files.checkpoints(self.workdir))
+        except Exception as error:
+            if not (remote.is_refused(error) or remote.is_out_of_reach(error)):
+                raise
+        return self.checkpoint
 
     def last_word(self, state: str, **values) -> None:
         """How the run ended; a full disk does not keep it from being told."""
@@ -122,7 +133,7 @@ class Reporter:
             try:
                 self.status(state, **values)
             except OSError:
-                last = stored.newest(self.workdir / "checkpoints")
+                last = self.last_checkpoint()
                 files.mark_status(self.workdir, state=state, last_checkpoint=last, **values)
 
     def failed(self, reason: str, code: int) -> None:
@@ -176,7 +187,7 @@ class Silent:
     def nothing(self, *_, **__) -> None:
         pass
 
-    start = log = advance = report = status = last_word = failed = summarize = nothing
+    start = log = advance = report = status = last_word = failed = summarize = keep = nothing
 
 
 def band(bands: tuple, step: int) -> tuple[float, float] | None:

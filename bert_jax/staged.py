@@ -30,14 +30,14 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "bert_jax"
 
 
-def directory() -> Path:
+def directory(name: str = "stores") -> Path:
     """Of the copies; made where it is not there."""
     try:
-        path = cache().expanduser() / "stores"
+        path = cache().expanduser() / name
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:  # a user without a home
         reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"{cache() / 'stores'}: {reason}; set XDG_CACHE_HOME") from None
+        raise BadInput(f"{cache() / name}: {reason}; set XDG_CACHE_HOME") from None
     return path
 
 

@@ -7,7 +7,6 @@ of every array (fingerprint.py), and the SHA-256 of all that.
 import errno
 import functools
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ import jax
 import numpy as np
 import tensorstore
 
-from bert_jax import batch, fingerprint, regular
+from bert_jax import batch, fingerprint, regular, remote
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.fingerprint import Leaf
@@ -30,13 +29,16 @@ FINGERPRINTS = "fingerprints"
 FORMAT = 1
 STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 WHOLE = "_CHECKPOINT_METADATA"  # the file that Orbax writes into a step's directory
+COMMITTED = "commit_success.txt"  # and its last, at an address
 
 
 LONGEST = 300  # characters of a message
+TOGETHER = 8  # arrays of an address that are read at a time: each waits for several answers
+CACHE = {"total_bytes_limit": 1 << 26}
 TRANSIENT = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
 TRANSIENT += (errno.ETIMEDOUT, errno.EAGAIN)
 # How TensorStore's errors begin where the same is so.
-UNREACHABLE = ("UNAVAILABLE", "PERMISSION_DENIED", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED")
+UNREACHABLE = (*remote.UNREACHABLE, "PERMISSION_DENIED", "UNAUTHENTICATED")
 
 
 class Found(NamedTuple):
@@ -51,26 +53,39 @@ class Found(NamedTuple):
 
 def is_whole(place: Path) -> bool:
     """Whether Orbax finished a step's directory, by its names alone."""
-    return (place / WHOLE).is_file()
+    return (place / WHOLE).is_file() and not is_unfinished(place)
+
+
+def is_unfinished(place: Path) -> bool:
+    """Whether a save to an address was cut off. There nothing is renamed at the end: Orbax writes COMMITTED last. What
+    was copied there from a disk has only the time, in its metadata."""
+    if not remote.is_address(place) or (place / COMMITTED).exists():
+        return False
+    try:
+        known = json.loads((place / WHOLE).read_text())
+        return not known["commit_timestamp_nsecs"]
+    except (FileNotFoundError, KeyError, TypeError, ValueError):
+        return True
 
 
 def steps(directory: Path) -> list[int]:
     """The steps of which something was saved, whole or not, newest first."""
-    named = [path for path in Path(directory).glob("*") if STEP.fullmatch(path.name)]
+    named = [path for path in directory.glob("*") if STEP.fullmatch(path.name)]
     there = [path for path in named if any((path / name).exists() for name in (WHOLE, *ITEMS))]
+    there = [path for path in there if not is_unfinished(path)]
     return sorted((int(path.name) for path in there), reverse=True)
 
 
 def newest(directory: Path) -> int | None:
     """The newest step that was saved whole, read from the names alone."""
-    return next((step for step in steps(directory) if is_whole(Path(directory) / str(step))), None)
+    return next((step for step in steps(directory) if is_whole(directory / str(step))), None)
 
 
 def newest_sound(directory: Path, run: str, items: Iterable[str] = ITEMS) -> Found:
     """The newest checkpoint of which these items verify. Raises BadInput where there are some and none does."""
     skipped = {}
     for step in steps(directory):
-        reason = problem(Path(directory) / str(step), run, items)
+        reason = problem(directory / str(step), run, items)
         if not reason:
             return Found(step, skipped)
         skipped[step] = reason
@@ -87,22 +102,21 @@ def describe(directory: Path, skipped: dict[int, str]) -> list[str]:
 def problems(directory: Path, run: str) -> dict[int, str]:
     """What is wrong with each checkpoint of a run, oldest first; an empty text where nothing is. Those that a run which
     goes on has deleted meanwhile are left out."""
-    place = Path(directory)
-    found = {step: problem(place / str(step), run) for step in reversed(steps(place))}
-    there = steps(place)
+    found = {step: problem(directory / str(step), run) for step in reversed(steps(directory))}
+    there = steps(directory)
     return {step: found[step] for step in found if step in there}
 
 
 def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
     """Why the checkpoint in the directory `place` cannot be used, or an empty text: every array is read and compared
     with its fingerprint."""
-    if not is_whole(place):
-        return "not whole"
-    if not (place / FINGERPRINTS / "metadata").is_file():
-        return "its fingerprints are missing"
     try:
+        if not is_whole(place):
+            return "not whole"
+        if not (place / FINGERPRINTS / "metadata").is_file():
+            return "its fingerprints are missing"
         text = json.loads((place / FINGERPRINTS / "metadata").read_text())
-        for path in place.rglob("*"):
+        for path in () if remote.is_address(place) else place.rglob("*"):
             if not path.is_dir():
                 regular.check(path)  # TensorStore would wait for a pipe
         reason = refusal(text, int(place.name), run)
@@ -110,7 +124,9 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
             return reason
         kept = leaves_of(text)
         kept = {name: kept[name] for name in kept if name.partition("/")[0] in items}
-        missing = {name.partition("/")[0] for name in kept} - set(os.listdir(place))
+        missing = {name.partition("/")[0] for name in kept} - {
+            path.name for path in place.iterdir()
+        }
         if missing:
             return f"{min(missing)} is missing"
         return fingerprint.differences(kept, read_fingerprints(place, kept))
@@ -122,6 +138,8 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
 
 def is_of_machine(error: Exception) -> bool:
     """Whether it is no fault of the checkpoint's that it cannot be read: the next start may."""
+    if remote.is_refused(error) or remote.is_out_of_reach(error):
+        return True
     if isinstance(error, OSError):
         return error.errno in TRANSIENT
     return isinstance(error, MemoryError) or str(error).startswith(UNREACHABLE)
@@ -172,29 +190,40 @@ def refusal(values: dict, step: int, run: str) -> str:
 
 def read_fingerprints(place: Path, names: Iterable[str]) -> dict[str, Leaf]:
     """What the arrays of these names are now."""
-    with ThreadPoolExecutor(2) as pool:
-        found = pool.map(lambda name: fingerprint.of_array(read(place, name)), names)
+    cache, threads = one_cache(place), TOGETHER if remote.is_address(place) else 2
+    with ThreadPoolExecutor(threads) as pool:
+        found = pool.map(lambda name: fingerprint.of_array(read(place, name, cache)), names)
         return dict(zip(names, found, strict=True))
 
 
-def read(place: Path, name: str) -> np.ndarray:
+def one_cache(place: Path) -> tensorstore.Context | None:
+    """For arrays of an address that are read one after the other: what leads to all of them is asked for once."""
+    return tensorstore.Context({"cache_pool": CACHE}) if remote.is_address(place) else None
+
+
+def read(place: Path, name: str, cache: tensorstore.Context | None = None) -> np.ndarray:
     """The array item/path of a checkpoint."""
-    return open_array(place, name).read().result()
+    return open_array(place, name, cache).read().result()
 
 
-def open_array(place: Path, name: str) -> tensorstore.TensorStore:
+def open_array(
+    place: Path, name: str, cache: tensorstore.Context | None = None
+) -> tensorstore.TensorStore:
     """The array item/path of a checkpoint, of which nothing is read yet: Orbax writes an item as one OCDBT database of
     zarr arrays. Read without Orbax, which relies on files that no fingerprint covers."""
     item, *path = name.split("/")
     base = {"driver": "file", "path": f"{(place / item).absolute()}/"}
+    if remote.is_address(place):
+        base = f"{place / item}/"  # TensorStore has drivers for gs:// and s3://
     key = ".".join(part.strip("[]") for part in path)
     store = {"driver": "ocdbt", "base": base, "path": key}
-    return tensorstore.open({"driver": "zarr", "kvstore": store}, open=True, read=True).result()
+    spec = {"driver": "zarr", "kvstore": store}
+    return tensorstore.open(spec, open=True, read=True, context=cache).result()
 
 
-def to_devices(place: Path, name: str, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+def to_devices(place: Path, name: str, leaf: jax.ShapeDtypeStruct, cache=None) -> jax.Array:
     """An array of a checkpoint laid out as `leaf` has it: each host reads what its devices hold, once."""
-    array = open_array(place, name)
+    array = open_array(place, name, cache)
     if (array.shape, array.dtype.numpy_dtype) != (leaf.shape, leaf.dtype):
         raise ValueError(f"{name} is {array.dtype.name}{list(array.shape)} on the disk")
 
@@ -227,7 +256,7 @@ def stored_params(directory: Path, objective, run: str):
         raise BadInput(f"{directory}: no checkpoints yet")
     for line in describe(directory, found.skipped):
         print(f"skipped {line}", file=sys.stderr, flush=True)
-    place, shapes = Path(directory) / str(found.step), params_shapes(objective)
+    place, shapes = directory / str(found.step), params_shapes(objective)
     check_shapes(place, shapes)
     return found.step, jax.tree.map_with_path(functools.partial(Stored, place), shapes)
 

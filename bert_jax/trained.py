@@ -49,8 +49,9 @@ def open_run(directory: Path, overrides: list[str] = (), restore=stored.restore_
     for name in ("config.json", "run.json"):
         if not (directory / name).is_file():
             raise BadInput(f"{directory}: not a run (no {name})")
-    if not stored.steps(directory / "checkpoints"):
-        raise BadInput(f"{directory / 'checkpoints'}: no checkpoints yet")
+    place = workdir.checkpoints(directory)
+    if not stored.steps(place):
+        raise BadInput(f"{place}: no checkpoints yet")
     facts = workdir.read_json(directory / "run.json")
     settings = runtime.start(read_config(directory, facts, overrides))
     words = tokenizer.load(directory / "tokenizer")
@@ -61,7 +62,7 @@ def open_run(directory: Path, overrides: list[str] = (), restore=stored.restore_
         if facts.get(key, known[key]) != known[key]:
             raise BadInput(f"{directory / 'run.json'}: {key}: not that of {directory}/tokenizer")
     objective = base.make(settings, vocabulary)
-    step, params = restore(directory / "checkpoints", objective, facts.get("run", ""))
+    step, params = restore(place, objective, facts.get("run", ""))
     return Trained(settings, facts, vocabulary, words, objective, step, params)
 
 

@@ -22,12 +22,12 @@ def verify_workdir(directory: Path) -> dict:
         raise BadInput(f"--workdir {directory}: not a run (none of {', '.join(PARTS)})")
     sizes = list(verify.sizes(directory))
     problems = list(dict.fromkeys(check(directory)))
-    return {"workdir": str(directory)} | verify.result(problems, sizes, start)
+    return {"workdir": workdir.name(directory)} | verify.result(problems, sizes, start)
 
 
 def check(directory: Path) -> Iterator[Problem]:
     """The files, one by one, and whether they agree with each other."""
-    place = directory / "checkpoints"
+    place = workdir.checkpoints(directory)
     facts = yield from read(directory, "run.json", needed=True)
     yield from check_config(directory, facts or {})
     if facts:

@@ -6,7 +6,7 @@ status.json     kept current while it runs
 metrics.jsonl   one object a line, each step once a split
 tensorboard/    the same for TensorBoard
 tokenizer/      a copy of the store's, so that the model can be used without the store
-checkpoints/    Orbax
+checkpoints/    Orbax; of a workdir at an address (mirror.py) they alone are not in the copy on this host
 traces/         of the steps that config.profile names
 summary.json    at the end
 .lock           held by the process that trains
@@ -20,11 +20,34 @@ import time
 import uuid
 from pathlib import Path
 
-from bert_jax import regular
+from bert_jax import regular, staged
 from bert_jax.errors import BadInput
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
+CHECKPOINTS = "checkpoints"
+COPIES, ADDRESS = "runs", "address"  # of mirror.py
 SEEN = 60.0  # seconds until a new file is seen by all hosts: network file systems remember what was not there
+
+
+def address(directory: Path) -> str:
+    """Of what the directory is a copy that mirror.py has made; '' for any other."""
+    path = directory.parent / ADDRESS
+    home = os.path.expanduser(staged.cache() / COPIES)
+    return path.read_text() if str(path.parent.parent) == home and path.is_file() else ""
+
+
+def name(directory: Path) -> str:
+    """What a workdir is called in messages."""
+    return address(directory) or str(directory)
+
+
+def checkpoints(directory: Path) -> Path:
+    """Where the checkpoints of a workdir lie: in it; those of a copy at the address, as an epath.Path."""
+    if not (found := address(directory)):
+        return directory / CHECKPOINTS
+    from etils import epath
+
+    return epath.Path(found) / CHECKPOINTS
 
 
 def check(directory: Path) -> None:
@@ -59,7 +82,7 @@ def check_shared(directory: Path, processes) -> None:
 
     processes: a Cluster.
     """
-    if processes.is_alone:
+    if processes.is_alone or address(directory):
         return
     path = directory / f".shared.{uuid.uuid4().hex}"
     if processes.is_main:

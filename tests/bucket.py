@@ -3,6 +3,7 @@ client ask for. What they do with gs:// is what they do here; `bucket.environmen
 
 import base64
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -13,7 +14,8 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # as remote.py has it
-import gcsfs  # noqa: E402
+import gcsfs  # noqa: E402, F401
+from etils.epath import gpath  # noqa: E402
 
 NAME = "bucket"
 PAGE = 1000  # objects of a listing
@@ -46,8 +48,8 @@ class Bucket:
         self.lock, self.generation = threading.RLock(), 0
         self.asked, self.fault = [], lambda method, name: 0
         self.uploads = {}  # resumable ones: {id: (name, condition, bytes)}
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads, self.server.bucket = True, self
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server.bucket = self
 
     def __enter__(self):
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
@@ -138,6 +140,13 @@ class Bucket:
         with self.lock:
             facts = [self.facts(name) for name in items if name in self.objects]
         return {"kind": "storage#objects", "items": facts, "prefixes": sorted(set(prefixes))}
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 128
+
+    def handle_error(self, *_) -> None:
+        pass  # who asked has gone
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -280,10 +289,20 @@ def parts(kind: str, body: bytes) -> tuple[dict, bytes]:
 
 @contextlib.contextmanager
 def here(monkeypatch):
-    """A Bucket that this process and those that it starts find behind gs://bucket."""
-    with Bucket() as bucket:
-        for key, value in bucket.environment().items():
-            monkeypatch.setenv(key, value)
-        gcsfs.GCSFileSystem.clear_instance_cache()
-        yield bucket
-        gcsfs.GCSFileSystem.clear_instance_cache()
+    """A Bucket, empty, that this process and those that it starts find behind gs://bucket."""
+    bucket = of_process()
+    for key, value in bucket.environment().items():
+        monkeypatch.setenv(key, value)
+    # Another test may have asked before TensorFlow was told to stay out of it.
+    monkeypatch.setenv("EPATH_USE_TF", "false")
+    gpath._is_tf_installed.cache_clear()
+    yield bucket
+    bucket.fault = lambda method, name: 0
+    bucket.objects.clear()
+    bucket.asked.clear()
+
+
+@functools.cache
+def of_process() -> Bucket:
+    """One for all tests of this process: libraries remember where they have found it."""
+    return Bucket().__enter__()

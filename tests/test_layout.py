@@ -23,7 +23,7 @@ DATA += ("bert_jax.remote", "bert_jax.staged")
 DATA += ("bert_jax.config", "datasketch", "absl")
 TOKENIZERS = ("numpy", "tokenizers", "sentencepiece", "bert_jax.errors", "bert_jax.regular")
 TOKENIZERS += ("bert_jax.tokenizers",)
-CONFIG = ("ml_collections", "bert_jax.errors", "bert_jax.regular")
+CONFIG = ("ml_collections", "bert_jax.errors", "bert_jax.regular", "bert_jax.remote")
 WIRING = ("jax", "flax", "numpy", "optax", "orbax", "ml_collections", "tensorboardX", "tqdm")
 WIRING += ("tensorstore",)
 WIRING += ("bert_jax", "safetensors")
@@ -51,6 +51,8 @@ ALLOWED = {
     "bert_jax/errors.py": (),
     "bert_jax/regular.py": (),
     "bert_jax/remote.py": ("fsspec", "bert_jax.errors"),
+    "bert_jax/mirror.py": ("bert_jax",),
+    "bert_jax/workdir.py": ("bert_jax.errors", "bert_jax.regular", "bert_jax.staged", "etils"),
     "bert_jax/staged.py": ("bert_jax.remote", "bert_jax.data.store", "bert_jax.errors"),
     "bert_jax/config.py": (*CONFIG, "bert_jax.config_checks", "bert_jax.configs"),
     "bert_jax/config_checks.py": CONFIG,

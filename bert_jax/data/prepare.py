@@ -95,8 +95,8 @@ def prepare_there(config, log: Callable[[str], None]) -> dict:
 
 def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
     """The store at `config.store`; BadInput, key by key, if `config` asks for another corpus or tokenizer."""
-    path = staged.local(config.store, hashes=hashes)
-    store = stores.open_store(path, hashes=hashes and not remote.is_address(config.store))
+    path = staged.local(config.store, hashes=config.store_hashes)
+    store = stores.open_store(path, hashes=hashes)
     there, asked = store.manifest["made_from"], made_from(config)
     if config.tokenizer.path and same_vocabulary(config, store):
         # Whether it was given or trained, it cuts the text like this.

@@ -1,0 +1,306 @@
+"""Workdirs at gs://: kept as they change, held by one process, read by every command like any other. The bucket speaks
+Google's JSON API on this machine (bucket.py)."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import make_run, save
+
+from bert_jax import checkpoint, main, mirror, stored, trained, workdir
+from bert_jax.errors import BadInput, Unfinished
+
+bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
+RUN = "gs://bucket/runs/one"
+
+
+@pytest.fixture
+def there(tmp_path, monkeypatch):
+    with bucket.here(monkeypatch) as found:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setattr(mirror, "PERIOD", 0.05)
+        yield found
+    assert not list((tmp_path / "cache/bert_jax/runs").glob("*"))  # no copy is left
+
+
+@pytest.fixture
+def run(there, tmp_path):
+    """A run whose files were copied to the bucket from a disk."""
+    make_run(tmp_path / "run")
+    for path in (tmp_path / "run").rglob("*"):
+        if path.is_file():
+            name = path.relative_to(tmp_path / "run").as_posix()
+            there.put(f"runs/one/{name}", path.read_bytes(), {})
+    return tmp_path / "run"
+
+
+def kept(there) -> dict[str, str]:
+    names = there.names("runs/one/")
+    return {name.removeprefix("runs/one/"): there.text(name) for name in names}
+
+
+def wait(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_workdir_on_the_disk_is_itself(tmp_path):
+    with mirror.mirrored(tmp_path) as found, found.held():
+        assert found.directory == tmp_path and not workdir.address(tmp_path)
+        found.flush()
+    assert workdir.checkpoints(tmp_path) == tmp_path / "checkpoints"
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_changes_is_kept(there):
+    with mirror.mirrored(RUN) as found, found.held():
+        place = found.directory
+        assert workdir.name(place) == RUN and place.name == "one"
+        assert str(workdir.checkpoints(place)) == f"{RUN}/checkpoints"
+        (place / "tokenizer").mkdir()
+        (place / "tokenizer/vocab.txt").write_text("the")
+        (place / "metrics.jsonl").write_text("1\n")
+        (place / ".hidden").write_text("")
+        found.flush()
+        assert kept(there).keys() == {".lock", "metrics.jsonl", "tokenizer/vocab.txt"}
+        with open(place / "metrics.jsonl", "a") as file:
+            file.write("2\n")
+        wait(lambda: kept(there)["metrics.jsonl"] == "1\n2\n")  # nobody asks for it
+        (place / "tokenizer/vocab.txt").unlink()
+        (place / "status.json").write_text("{}")
+    assert kept(there) == {"metrics.jsonl": "1\n2\n", "status.json": "{}"}
+    with mirror.mirrored(RUN) as found:
+        assert (found.directory / "metrics.jsonl").read_text() == "1\n2\n"
+
+
+def test_a_large_file_is_written_less_often_and_always_in_the_end(there, monkeypatch):
+    monkeypatch.setattr(mirror, "RATE", 1e-3)  # bytes a second
+    with mirror.mirrored(RUN) as found, found.held():
+        path = found.directory / "metrics.jsonl"
+        path.write_text("1\n")
+        wait(lambda: "metrics.jsonl" in kept(there))
+        path.write_text("1\n2\n")
+        time.sleep(0.3)
+        assert kept(there)["metrics.jsonl"] == "1\n"
+    assert kept(there)["metrics.jsonl"] == "1\n2\n"
+
+
+def test_what_cannot_be_kept_stops_the_run(there):
+    """But not before a checkpoint is to be saved: until then it's tried again."""
+    with mirror.mirrored(RUN) as found:
+        with pytest.raises(BadInput, match=f"^{RUN}: OSError: Forbidden"), found.held():
+            there.fault = lambda method, name: 403 if method != "GET" else 0
+            (found.directory / "status.json").write_text("{}")
+            time.sleep(0.2)
+            found.flush()
+
+
+# --- The lock -----------------------------------------------------------------------------------
+
+
+def put_lock(there, **changes) -> None:
+    holder = {"lease": "x", "pid": 1 << 30, "born": 1, "host": os.uname().nodename, "time": 0.0}
+    there.put("runs/one/.lock", json.dumps(holder | changes).encode(), {})
+
+
+def test_two_do_not_hold_it(there):
+    with mirror.mirrored(RUN) as one, mirror.mirrored(RUN) as other, one.held():
+        with pytest.raises(BadInput, match=f"^--workdir {RUN}: another process is training in it"):
+            with other.held():
+                pass
+    assert not there.names()
+
+
+def test_the_lock_of_a_process_that_is_gone_is_taken(there):
+    put_lock(there)
+    with mirror.mirrored(RUN) as found, found.held():
+        assert json.loads(kept(there)[".lock"])["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("text", [b"", b"[1]", b'{"lease": 1}'])
+def test_a_damaged_lock_is_taken(there, text):
+    there.put("runs/one/.lock", text, {})
+    with mirror.mirrored(RUN) as found, found.held():
+        assert json.loads(kept(there)[".lock"])["pid"] == os.getpid()
+
+
+def test_the_lock_of_another_host_is_taken_once_it_is_silent(there, monkeypatch):
+    monkeypatch.setattr(mirror, "SILENCE", 1.5)
+    put_lock(there, host="other")
+    start = time.monotonic()
+    with mirror.mirrored(RUN) as found, found.held():
+        assert time.monotonic() - start > 1.5
+
+
+def test_the_lock_of_another_host_that_speaks_is_respected(there):
+    put_lock(there, host="other")
+    asked = []
+
+    def speak(method, name):
+        if name.endswith(".lock") and method == "READ":
+            asked.append(name)
+            put_lock(there, host="other", time=float(len(asked)))
+        return 0
+
+    there.fault = speak
+    with mirror.mirrored(RUN) as found:
+        with pytest.raises(BadInput, match=r"another process is training in it \(.* of other\)"):
+            with found.held():
+                pass
+
+
+def test_who_has_lost_the_lock_writes_nothing_more(there):
+    with mirror.mirrored(RUN) as found:
+        with pytest.raises(Unfinished, match=f"^{RUN}: another process trains in it"):
+            with found.held():
+                put_lock(there, host="other")
+                wait(lambda: found.lost)
+                (found.directory / "status.json").write_text("{}")
+                found.flush()
+    assert list(kept(there)) == [".lock"]
+
+
+# --- Checkpoints --------------------------------------------------------------------------------
+
+
+def checkpoints(there):
+    """Where they lie, without a copy of anything else."""
+    from etils import epath
+
+    return epath.Path(RUN) / "checkpoints"
+
+
+def test_checkpoints_that_were_copied_there_are_checkpoints(there, run):
+    """Also without the mark that Orbax writes there and only of late on disks: the time in their metadata counts."""
+    place = checkpoints(there)
+    assert stored.newest_sound(place, "") == stored.Found(7, {})
+    del there.objects[f"runs/one/checkpoints/7/{stored.COMMITTED}"]
+    checkpoint.remove_unfinished(place)
+    assert stored.newest_sound(place, "") == stored.Found(7, {})
+
+
+def test_a_save_that_was_cut_off_is_no_checkpoint(there, run):
+    place = checkpoints(there)
+    name = f"runs/one/checkpoints/7/{stored.WHOLE}"
+    known = json.loads(there.text(name)) | {"commit_timestamp_nsecs": None}
+    there.put(name, json.dumps(known).encode(), {})
+    del there.objects[f"runs/one/checkpoints/7/{stored.COMMITTED}"]
+    assert stored.steps(place) == [] and stored.newest(place) is None
+    checkpoint.remove_unfinished(place)
+    assert not there.names("runs/one/checkpoints/7")
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_set_aside(there, run):
+    shutil.rmtree(run)
+    run.mkdir()
+    place = checkpoints(there)
+    [data] = [name for name in there.names("runs/one/checkpoints/7/params/d/")]
+    there.flip(data)
+    found = stored.newest_sound(place, "", ("opt_state",))
+    assert found == stored.Found(7, {})
+    assert "params" in stored.problem(place / "7", "") or "read" in stored.problem(place / "7", "")
+    [aside] = checkpoint.set_aside(place, [7])
+    assert stored.steps(place) == [] and "7.broken-" in str(aside)
+    assert there.names(f"runs/one/checkpoints/{aside.name}/params/d/")
+
+
+def test_a_checkpoint_out_of_reach_is_not_damaged(there, run):
+    place = checkpoints(there)
+    for part in ("fingerprints/metadata", "params/manifest.ocdbt"):
+        there.fault = lambda method, name, part=part: 403 if name.endswith(part) else 0
+        with pytest.raises(Unfinished, match="cannot be read now"):
+            stored.problem(place / "7", "")
+
+
+# --- Commands -----------------------------------------------------------------------------------
+
+
+def test_a_run_is_read_like_any_other(there, run, tmp_path, capsys):
+    """What the parameters are, what is exported of them, bit for bit; and what is told names the address."""
+    with mirror.copied(RUN) as copy:
+        there_ = trained.open_run(copy)
+        here = trained.open_run(run)
+        for a, b in zip(*map(leaves, (there_.params, here.params)), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert main.main(["compare", "--a", str(run), "--b", RUN, "--json", str(tmp_path / "j")]) == 0
+    values = json.loads((tmp_path / "j").read_text())
+    assert values["b"] == RUN and values["bitwise"] == len(values["tensors"]) > 0
+    for name in (str(run), RUN):
+        output = tmp_path / f"out{len(name)}"
+        assert main.main(["export", "--workdir", name, "--output", str(output)]) == 0
+    one, two = (path.read_bytes() for path in sorted(tmp_path.glob("out*/model.safetensors")))
+    assert one == two
+    capsys.readouterr()
+    there.put("runs/one/run.json", b"{", {})
+    assert main.main(["export", "--workdir", RUN, "--output", str(tmp_path / "no")]) == 2
+    assert capsys.readouterr().err.startswith(f"bert-jax: {RUN}/run.json: unreadable")
+
+
+def leaves(tree):
+    import jax
+
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def test_the_status_is_asked_for_alone(there, run, capsys):
+    workdir.write_status(run, "running", step=7, steps=9, last_checkpoint=7, heartbeat=10,
+                         progress=workdir.stamp(), seconds_left=1)  # fmt: skip
+    there.put("runs/one/status.json", (run / "status.json").read_bytes(), {})
+    there.asked.clear()
+    assert main.main(["status", "--workdir", RUN]) == 0
+    assert capsys.readouterr().out.startswith("running, step 7 of 9")
+    assert {name for method, name in there.asked if method == "READ"} == {"runs/one/status.json"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["status", "--workdir", "gs://nosuch/run"], "gs://nosuch/run: not a run (no status.json)"),
+        (["verify", "--workdir", "gs://bucket/none"], "--workdir gs://bucket/none: not a run"),
+        (["export", "--workdir", RUN, "--output", "x"], f"{RUN}: not a run (no config.json)"),
+        (
+            ["pretrain", "--config", f"{RUN}/config.json", "--workdir", RUN],
+            "config.json: not there",
+        ),
+        (["import", "--source", ".", "--workdir", RUN], f"--workdir {RUN}: made on a disk"),
+    ],
+)
+def test_a_bad_address_is_told_in_a_line(there, capsys, arguments, said):
+    assert main.main(arguments) == 2
+    errors = capsys.readouterr().err
+    assert said in errors and errors.count("\n") == 1
+
+
+def test_a_config_is_read_at_an_address(there, run):
+    from bert_jax import config
+
+    assert config.load(f"{RUN}/config.json") == config.load(str(run / "config.json"))
+    assert Path(RUN).parts[0] == "gs:"  # what no path may be made of
+    assert not Path("gs:").exists()
+
+
+def test_several_checkpoints_are_read_and_the_old_deleted(there, run):
+    """By Orbax itself, as the loop has it."""
+    model = trained.open_run(run)
+    save_there(there, 8, model.params)
+    assert stored.steps(checkpoints(there)) == [8]
+
+
+def save_there(there, step, params):
+    with mirror.mirrored(RUN) as found:
+        place = found.directory
+        assert callable(save)
+        items = {"params": params, "opt_state": {"count": np.int32(step)}}
+        from bert_jax.step import State
+
+        state = State(step, items["params"], items["opt_state"])
+        with checkpoint.manager(workdir.checkpoints(place)) as saved:
+            leaves_ = stored.fingerprints(stored.items(state))
+            checkpoint.save(saved, step, state, leaves_, run="")
+            checkpoint.finish(saved)
