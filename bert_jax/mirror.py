@@ -154,11 +154,15 @@ class Mirror:
                 raise Unfinished(f"{self.place.address}: another process trains in it")
 
     def after(self, tell: Callable) -> Callable:
-        """`tell`, whose last words of a process that ends at once come to the address, too."""
+        """`tell`, whose last words of a process that ends at once come to the address, too; and the lock goes."""
 
         def told(*what) -> None:
             tell(*what)
             self.flush()
+            with self.lock:
+                self.lost = True  # or the thread would say that it is held still
+                if self.lease:
+                    self.release()
 
         return told
 
@@ -243,11 +247,11 @@ class Mirror:
 
     def renew(self) -> None:
         """Says that this process has the lock still; it may have been taken while the address was out of reach."""
-        found = self.holder()
-        if found and found["lease"] != self.lease:
-            self.lost = True
-        elif not self.lost:
-            self.place.write(LOCK, self.claim())
+        with self.lock:
+            found = self.holder()
+            self.lost |= found is not None and found["lease"] != self.lease
+            if not self.lost:
+                self.place.write(LOCK, self.claim())
 
     def release(self) -> None:
         found = self.holder()

@@ -31,7 +31,7 @@ SEEN = 60.0  # seconds until a new file is seen by all hosts: network file syste
 
 def address(directory: Path) -> str:
     """Of what the directory is a copy that mirror.py has made; '' for any other."""
-    path = directory.parent / ADDRESS
+    path = Path(directory).parent / ADDRESS
     home = os.path.expanduser(staged.cache() / COPIES)
     return path.read_text() if str(path.parent.parent) == home and path.is_file() else ""
 

@@ -3,15 +3,16 @@ Google's JSON API on this machine (bucket.py)."""
 
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+from etils import epath
 from runs import make_run, save
 
-from bert_jax import checkpoint, main, mirror, stored, trained, workdir
+from bert_jax import checkpoint, config, main, mirror, stored, trained, workdir
 from bert_jax.errors import BadInput, Unfinished
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
@@ -155,6 +156,16 @@ def test_the_lock_of_another_host_that_speaks_is_respected(there):
                 pass
 
 
+def test_the_last_words_of_a_process_that_ends_at_once(there):
+    with mirror.mirrored(RUN) as found:
+        with pytest.raises(Unfinished), found.held():
+            tell = found.after((found.directory / "status.json").write_text)
+            tell("failed")
+            time.sleep(0.2)  # in which the lock would be confirmed
+            assert kept(there) == {"status.json": "failed"}
+            found.flush()
+
+
 def test_who_has_lost_the_lock_writes_nothing_more(there):
     with mirror.mirrored(RUN) as found:
         with pytest.raises(Unfinished, match=f"^{RUN}: another process trains in it"):
@@ -169,16 +180,13 @@ def test_who_has_lost_the_lock_writes_nothing_more(there):
 # --- Checkpoints --------------------------------------------------------------------------------
 
 
-def checkpoints(there):
-    """Where they lie, without a copy of anything else."""
-    from etils import epath
-
+def checkpoints():
     return epath.Path(RUN) / "checkpoints"
 
 
 def test_checkpoints_that_were_copied_there_are_checkpoints(there, run):
     """Also without the mark that Orbax writes there and only of late on disks: the time in their metadata counts."""
-    place = checkpoints(there)
+    place = checkpoints()
     assert stored.newest_sound(place, "") == stored.Found(7, {})
     del there.objects[f"runs/one/checkpoints/7/{stored.COMMITTED}"]
     checkpoint.remove_unfinished(place)
@@ -186,7 +194,7 @@ def test_checkpoints_that_were_copied_there_are_checkpoints(there, run):
 
 
 def test_a_save_that_was_cut_off_is_no_checkpoint(there, run):
-    place = checkpoints(there)
+    place = checkpoints()
     name = f"runs/one/checkpoints/7/{stored.WHOLE}"
     known = json.loads(there.text(name)) | {"commit_timestamp_nsecs": None}
     there.put(name, json.dumps(known).encode(), {})
@@ -197,21 +205,19 @@ def test_a_save_that_was_cut_off_is_no_checkpoint(there, run):
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_set_aside(there, run):
-    shutil.rmtree(run)
-    run.mkdir()
-    place = checkpoints(there)
-    [data] = [name for name in there.names("runs/one/checkpoints/7/params/d/")]
+    place = checkpoints()
+    [data] = there.names("runs/one/checkpoints/7/params/d/")
     there.flip(data)
-    found = stored.newest_sound(place, "", ("opt_state",))
-    assert found == stored.Found(7, {})
-    assert "params" in stored.problem(place / "7", "") or "read" in stored.problem(place / "7", "")
+    assert stored.newest_sound(place, "", ("opt_state",)) == stored.Found(7, {})
+    with pytest.raises(BadInput, match=f"no checkpoint can be used: {RUN}/checkpoints/7: "):
+        stored.newest_sound(place, "")
     [aside] = checkpoint.set_aside(place, [7])
     assert stored.steps(place) == [] and "7.broken-" in str(aside)
     assert there.names(f"runs/one/checkpoints/{aside.name}/params/d/")
 
 
 def test_a_checkpoint_out_of_reach_is_not_damaged(there, run):
-    place = checkpoints(there)
+    place = checkpoints()
     for part in ("fingerprints/metadata", "params/manifest.ocdbt"):
         there.fault = lambda method, name, part=part: 403 if name.endswith(part) else 0
         with pytest.raises(Unfinished, match="cannot be read now"):
@@ -224,9 +230,8 @@ def test_a_checkpoint_out_of_reach_is_not_damaged(there, run):
 def test_a_run_is_read_like_any_other(there, run, tmp_path, capsys):
     """What the parameters are, what is exported of them, bit for bit; and what is told names the address."""
     with mirror.copied(RUN) as copy:
-        there_ = trained.open_run(copy)
-        here = trained.open_run(run)
-        for a, b in zip(*map(leaves, (there_.params, here.params)), strict=True):
+        models = trained.open_run(copy), trained.open_run(run)
+        for a, b in zip(*(leaves(model.params) for model in models), strict=True):
             np.testing.assert_array_equal(a, b)
     assert main.main(["compare", "--a", str(run), "--b", RUN, "--json", str(tmp_path / "j")]) == 0
     values = json.loads((tmp_path / "j").read_text())
@@ -243,8 +248,6 @@ def test_a_run_is_read_like_any_other(there, run, tmp_path, capsys):
 
 
 def leaves(tree):
-    import jax
-
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
@@ -278,29 +281,12 @@ def test_a_bad_address_is_told_in_a_line(there, capsys, arguments, said):
 
 
 def test_a_config_is_read_at_an_address(there, run):
-    from bert_jax import config
-
     assert config.load(f"{RUN}/config.json") == config.load(str(run / "config.json"))
     assert Path(RUN).parts[0] == "gs:"  # what no path may be made of
     assert not Path("gs:").exists()
 
 
-def test_several_checkpoints_are_read_and_the_old_deleted(there, run):
-    """By Orbax itself, as the loop has it."""
-    model = trained.open_run(run)
-    save_there(there, 8, model.params)
-    assert stored.steps(checkpoints(there)) == [8]
-
-
-def save_there(there, step, params):
-    with mirror.mirrored(RUN) as found:
-        place = found.directory
-        assert callable(save)
-        items = {"params": params, "opt_state": {"count": np.int32(step)}}
-        from bert_jax.step import State
-
-        state = State(step, items["params"], items["opt_state"])
-        with checkpoint.manager(workdir.checkpoints(place)) as saved:
-            leaves_ = stored.fingerprints(stored.items(state))
-            checkpoint.save(saved, step, state, leaves_, run="")
-            checkpoint.finish(saved)
+def test_orbax_deletes_what_is_older(there, run):
+    save(epath.Path(RUN), 8, trained.open_run(run).params)
+    assert stored.steps(checkpoints()) == [8] and stored.problem(checkpoints() / "8", "") == ""
+    assert not there.names("runs/one/checkpoints/7")
