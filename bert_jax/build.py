@@ -44,6 +44,7 @@ class Design(NamedTuple):
     """All of a run that is known before a program is compiled."""
 
     mesh: Any
+    vocabulary: base.Vocabulary
     objective: base.Objective
     optimizer: Any
     rate: Any  # step -> learning rate, by NumPy
@@ -75,7 +76,7 @@ def design(config, mesh, vocabulary: base.Vocabulary) -> Design:
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
     places = sharding.state(shapes, mesh)
-    return Design(mesh, objective, update, rate(np), initialize, shapes, places)
+    return Design(mesh, vocabulary, objective, update, rate(np), initialize, shapes, places)
 
 
 def build(config, mesh, vocabulary: base.Vocabulary, begin: bool = False) -> Trainer:

@@ -8,6 +8,8 @@ import importlib.util
 import math
 import os
 import re
+import signal
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -25,6 +27,7 @@ class Chip(NamedTuple):
     """A generation of TPUs."""
 
     cloud: str  # what its accelerator types begin with
+    device_kind: str  # of JAX's devices
     counted: int  # by the number of an accelerator type, a chip: cores, or the chip
     devices: int  # of JAX, a chip
     memory: float  # bytes that the compiler gives a program, a chip: a little less than there are
@@ -36,12 +39,25 @@ class Chip(NamedTuple):
 
 
 CHIPS = {
-    "v2": Chip("v2", 2, 2, 14.96 * GIB, 45e12, 0.70e9, 15.5e9, 16, ("2x2", "4x4", "8x8", "16x16")),
-    "v3": Chip("v3", 2, 2, 30.96 * GIB, 123e12, 0.94e9, 20.5e9, 32, ("2x2", "4x4", "8x8", "16x16")),
-    "v4": Chip("v4", 2, 1, 30.75 * GIB, 275e12, 1.05e9, 50e9, 4, CUBES),
-    "v5e": Chip("v5litepod", 1, 1, 15.75 * GIB, 197e12, 1.50e9, 50e9, 16, FLAT),
-    "v5p": Chip("v5p", 2, 1, 95.74 * GIB, 459e12, 1.75e9, 100e9, 4, CUBES),
-    "v6e": Chip("v6e", 1, 1, 31.25 * GIB, 918e12, 1.75e9, 100e9, 16, FLAT),
+    "v2": Chip(
+        "v2", "TPU v2", 2, 2, 14.96 * GIB, 45e12, 0.70e9, 15.5e9, 16, ("2x2", "4x4", "8x8", "16x16")
+    ),
+    "v3": Chip(
+        "v3",
+        "TPU v3",
+        2,
+        2,
+        30.96 * GIB,
+        123e12,
+        0.94e9,
+        20.5e9,
+        32,
+        ("2x2", "4x4", "8x8", "16x16"),
+    ),
+    "v4": Chip("v4", "TPU v4", 2, 1, 30.75 * GIB, 275e12, 1.05e9, 50e9, 4, CUBES),
+    "v5e": Chip("v5litepod", "TPU v5 lite", 1, 1, 15.75 * GIB, 197e12, 1.50e9, 50e9, 16, FLAT),
+    "v5p": Chip("v5p", "TPU v5", 2, 1, 95.74 * GIB, 459e12, 1.75e9, 100e9, 4, CUBES),
+    "v6e": Chip("v6e", "TPU v6 lite", 1, 1, 31.25 * GIB, 918e12, 1.75e9, 100e9, 16, FLAT),
 }
 
 
@@ -93,6 +109,17 @@ def find(name: str) -> Slice:
     raise BadInput(f"--topology {name}: expected all, v5e, v5e:4x4 or v5litepod-16, of {kinds}")
 
 
+def of(places) -> Slice:
+    """The slice that these devices are."""
+    coordinates = np.array([device.coords for device in places])
+    shape = tuple(1 + coordinates.max(axis=0))
+    return next(
+        one
+        for one in known()
+        if one.chip.device_kind == places[0].device_kind and shape == (*one.shape, 1)[: len(shape)]
+    )
+
+
 def devices(one: Slice) -> list:
     """Devices of JAX to compile for, none of which is there. Raises BadInput without libtpu."""
     if importlib.util.find_spec("libtpu") is None:
@@ -113,6 +140,9 @@ def devices(one: Slice) -> list:
     if one.kind == "v4":
         options["chip_config_name"] = "megacore"  # both cores as one device, as on a real one
     described = topologies.get_topology_desc(platform="tpu", topology_name=one.name, **options)
+    if threading.current_thread() is threading.main_thread():
+        # Or libtpu writes pages of addresses when this process is told to end.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
     return list(described.devices)
 
 

@@ -1,8 +1,10 @@
 """`plan`: a small step compiled for slices that are not here, and its arithmetic by hand."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -13,7 +15,7 @@ from small import SMALL, VOCABULARY, overrides, small_config, write_corpus
 
 from bert_jax import plan, program, sharding, topology
 from bert_jax.main import main
-from bert_jax.planning import compiled, describe, estimate, fit
+from bert_jax.planning import apart, compiled, describe, estimate, fit
 
 
 def arguments(directory, *more, topology="v5e:2x2", **changes):
@@ -107,6 +109,10 @@ def stored(tmp_path_factory):
     return place, json.loads((place / "shown").read_text())["fill"]
 
 
+def crash(*_):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
 def compile_nothing(*_):
     return compiled.Step(MEMORY, [["compute", 9]])
 
@@ -154,7 +160,7 @@ def ask(capsys, command):
 def test_a_damaged_store_is_told_before_minutes_of_compiling(
     stored, tmp_path, capsys, monkeypatch, more
 ):
-    monkeypatch.setattr(compiled, "compile_lowered", None)
+    monkeypatch.setattr(compiled, "compile_apart", None)
     shutil.copytree(stored[0] / "store", tmp_path / "store")
     tokens = tmp_path / "store/train/tokens.npy"
     tokens.write_bytes(tokens.read_bytes()[:-2])
@@ -184,7 +190,7 @@ def test_what_was_compiled_is_kept(tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert "compiling phase main" in err
     first = json.loads(out)
-    monkeypatch.setattr(compiled, "compile_lowered", None)
+    monkeypatch.setattr(compiled, "compile_apart", None)
     assert main(arguments(tmp_path, "--json", "-", "--price", 3, **cache)) == 0
     out, err = capsys.readouterr()
     again = json.loads(out)
@@ -218,9 +224,18 @@ def test_a_compiler_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
         raise jax.errors.JaxRuntimeError("INTERNAL: a shape\nof many\nlines")
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", fail)
+    monkeypatch.setattr(apart, "call", lambda function, *arguments: function(*arguments))
     assert main(arguments(tmp_path)) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == ("bert-jax: the TPU compiler: JaxRuntimeError: INTERNAL: a shape of many lines")
+
+
+@needs_libtpu
+def test_a_compiler_that_crashes_ends_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(compiled, "compile_here", crash)
+    assert main(arguments(tmp_path)) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == "bert-jax: the TPU compiler: it crashed (SIGSEGV) on phase main"
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,28 @@ def test_a_sketch_that_is_too_large_says_what_all_layers_need(monkeypatch):
         assert (error.value.used, error.value.there) == (fixed + 100, 100)
 
 
+@needs_libtpu
+def test_a_compiler_that_fails_leaves_out_what_it_fails_on(monkeypatch, tmp_path, capsys):
+    """The other ways to train, and the other slices, are in the tables."""
+
+    def compile_step(config, design, phase, tell):
+        if config.train.remat == "full" or design.mesh.devices.flat[0].device_kind == "TPU v4":
+            raise compiled.Failed("the TPU compiler: it crashed (SIGSEGV) on phase main")
+        return compiled.Step(program.Memory(10, 0, 0, 0, 0), [["compute", 9]])
+
+    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    rows = {"phases.main.batch": 128}
+    assert main(arguments(tmp_path, "--search", "--json", "-", **rows)) == 0
+    table = json.loads(capsys.readouterr().out)["phases"]["main"]
+    failed = [row for row in table if row["settings"]["train.remat"] == "full"]
+    assert failed and all("crashed" in row["reason"] and not row["fits"] for row in failed)
+    assert any(row["fits"] for row in table)
+    assert main(arguments(tmp_path, "--json", "-", topology="all", **rows)) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert "crashed" in values["left_out"]["v4:2x2x1"]
+    assert {one["topology"] for one in values["slices"]} >= {"v5e:2x2", "v5p:2x2x1"}
+
+
 def test_shapes_of_a_mesh():
     assert list(search.meshes(1)) == [{"mesh.data": -1, "mesh.fsdp": 1, "mesh.tensor": 1}]
     shapes = {(one["mesh.fsdp"], one["mesh.tensor"]) for one in search.meshes(8)}

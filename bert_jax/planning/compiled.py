@@ -11,9 +11,9 @@ from typing import NamedTuple
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from bert_jax import build, program, runtime
+from bert_jax import build, program, runtime, topology
 from bert_jax.errors import BadInput, Unfinished, one_line
-from bert_jax.planning import kept, kernels, timeline
+from bert_jax.planning import apart, kept, kernels, timeline
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # "... Used 20.50G of 15.75G hbm ...", and "... temporaries (20.50G) exceeds available HBM (15.75G)."
@@ -30,6 +30,10 @@ class Step(NamedTuple):
     events: list  # see timeline.py
 
 
+class Failed(Unfinished):
+    """The compiler has crashed, or given up: of this program, not of others."""
+
+
 class TooLarge(BadInput):
     """A step that does not fit: `used` bytes of the `there` that a device has."""
 
@@ -44,18 +48,16 @@ class TooLarge(BadInput):
 def compile_step(
     config, design: build.Design, phase, tell: Callable[[str], None] = lambda text: None
 ) -> Step:
-    """Raises TooLarge where it does not get into a device's memory. What was compiled before is read, and not told."""
-    precision = "highest" if config.dtype == "float32" else None
-    with jax.set_mesh(design.mesh), jax.default_matmul_precision(precision):
-        lowered = build.lower_train(config, design, phase)
-        name = config.compilation_cache
-        directory = name and runtime.programs(name)[0]
-        key = kept.digest(lowered.as_text(), *circumstances(design.mesh))
-        found = kept.read(directory, key, unpack)
-        if found is None:
-            tell(f"compiling phase {phase.name} for {design.mesh.size} x {kind(design.mesh)}")
-            found = compile_lowered(lowered, design.mesh)
-            kept.write(directory, key, pack(found))
+    """Raises TooLarge where it does not get into a device's memory, and Failed where the compiler itself fails. What
+    was compiled before is read, and not told."""
+    name = config.compilation_cache
+    directory = name and runtime.programs(name)[0]
+    key = kept.digest(lower(config, design, phase).as_text(), *circumstances(design.mesh))
+    found = kept.read(directory, key, unpack)
+    if found is None:
+        tell(f"compiling phase {phase.name} for {design.mesh.size} x {kind(design.mesh)}")
+        found = compile_apart(config, design, phase)
+        kept.write(directory, key, pack(found))
     if isinstance(found, TooLarge):
         raise found
     return found
@@ -66,6 +68,29 @@ def attempt(config, design: build.Design, phase, tell: Callable[[str], None]) ->
         return compile_step(config, design, phase, tell)
     except TooLarge as error:
         return error
+
+
+def lower(config, design: build.Design, phase):
+    precision = "highest" if config.dtype == "float32" else None
+    with jax.set_mesh(design.mesh), jax.default_matmul_precision(precision):
+        return build.lower_train(config, design, phase)
+
+
+def compile_apart(config, design: build.Design, phase) -> Step | TooLarge:
+    """In a process of its own: libtpu overflows its stack on some programs, and would take this one with it."""
+    slice_name = topology.of(list(design.mesh.devices.flat)).name
+    arguments = config, slice_name, phase, design.vocabulary
+    try:
+        return unpack(apart.call(compile_here, *arguments))
+    except apart.Crashed as error:
+        raise Failed(f"the TPU compiler: {error} on phase {phase.name}") from None
+
+
+def compile_here(config, slice_name: str, phase, vocabulary) -> dict:
+    """What is kept of a step on a slice."""
+    mesh = build.make_mesh(config, [phase], topology.devices(topology.find(slice_name)))
+    design = build.design(config, mesh, vocabulary)
+    return pack(compile_lowered(lower(config, design, phase), mesh))
 
 
 def compile_lowered(lowered, mesh) -> Step | TooLarge:
@@ -110,7 +135,7 @@ def explain(error: jax.errors.JaxRuntimeError) -> Exception:
         if found := pattern.search(str(error)):
             used, there = (float(found[i]) * UNITS[found[i + 1]] for i in (1, 3))
             return TooLarge(used, there)
-    return Unfinished(f"the TPU compiler: {one_line(error)}")
+    return Failed(f"the TPU compiler: {one_line(error)}")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from bert_jax import build, sharding
 from bert_jax.errors import BadInput
 from bert_jax.planning.changes import changed, options
-from bert_jax.planning.compiled import Step, TooLarge, attempt
+from bert_jax.planning.compiled import Failed, Step, TooLarge, attempt
 
 TRIES = 3  # compiles for the number of rows, a setting of the rest
 
@@ -40,6 +40,8 @@ def find(
             found = fewer_rows(config, changes, devices, phase, vocabulary, failed, tell)
         except BadInput:  # such a mesh does not fit the devices, the model, or the rows
             continue
+        except Failed as error:
+            found = f"{options(changes)} ({error})".strip()
         if isinstance(found, Found):
             return found
         if found:

@@ -10,6 +10,7 @@ from bert_jax import build, sharding, topology
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
+from bert_jax.planning.compiled import Failed
 from bert_jax.planning.estimate import Fill, Parts, estimate, total
 from bert_jax.planning.sketch import SPARE, Stacks, between, compile_stacks, extrapolate
 
@@ -52,7 +53,7 @@ def rank(
             price = prices.get(kind, prices.get(""))
             try:
                 slices.append(row(config, one, mesh, phases, lines, vocabulary, fills, price))
-            except BadInput as error:
+            except (BadInput, Failed) as error:
                 left_out[one.name] = str(error)
     if not slices:
         raise BadInput(
@@ -75,11 +76,11 @@ def measured(config, phase, mesh) -> int:
     return 1 if sharding.micro_batches(mesh, phase.batch, config.train) == 1 else LOOP
 
 
-def attempt(config, slices: list, phase, count: int, vocabulary, tell) -> Measured | BadInput:
+def attempt(config, slices: list, phase, count: int, vocabulary, tell) -> Measured | Exception:
     """Why it could not be measured is the matter of those slices alone that go by it."""
     try:
         return measure(config, slices, phase, count, vocabulary, tell)
-    except BadInput as error:
+    except (BadInput, Failed) as error:
         return error
 
 
@@ -102,13 +103,13 @@ def measure(
 
 
 def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) -> dict:
-    """The numbers of a slice. Raises BadInput where what they go by could not be measured."""
+    """The numbers of a slice. Raises why, where what they go by could not be measured."""
     numbers = {}
     for phase, line in zip(phases, lines, strict=True):
         count = sharding.micro_batches(mesh, phase.batch, config.train)
         rows = phase.batch // sharding.axis_size(mesh, sharding.ROWS) // count
         loop = measured(config, phase, mesh)
-        if isinstance(line[loop], BadInput):
+        if isinstance(line[loop], Exception):
             raise line[loop]
         small, (few, many), stacks = line[loop]
         a, b = (extrapolate(small, stack.with_trips(loop, count)) for stack in stacks)

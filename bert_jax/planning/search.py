@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
-from bert_jax.planning.compiled import TooLarge
+from bert_jax.planning.compiled import Failed, TooLarge
 from bert_jax.planning.estimate import Fill, estimate
 from bert_jax.planning.sketch import SPARE, sketch
 from bert_jax.sharding import make_mesh
@@ -78,7 +78,7 @@ def try_one(config, one, devices, phase, vocabulary, fill, settings: dict, tell)
     except TooLarge as error:
         held = round(error.used * one.chip.devices)
         return {"settings": settings, "fits": False, "bytes_per_chip": held, "reason": str(error)}
-    except BadInput as error:
+    except (BadInput, Failed) as error:
         return {"settings": settings, "fits": False, "reason": str(error)}
     flops = step_flops(config, vocabulary.size, phase)
     mesh = make_mesh(trial.mesh, devices)

@@ -1,0 +1,86 @@
+"""Calls in a process of their own: what they answer, how they end, and that none is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_jax.errors import BadInput
+from bert_jax.planning import apart
+
+# Calls something that takes long, and says the number of the process that does.
+STARTED = """
+import sys
+sys.path.insert(0, {here!r})
+import test_apart
+from bert_jax.planning import apart
+apart.call(test_apart.tell_and_wait, {told!r})
+"""
+
+
+def crash(number):
+    os.kill(os.getpid(), number)
+
+
+def refuse(text):
+    raise BadInput(text)
+
+
+def talk():
+    os.write(1, b"a library\n")
+    print("another")
+    return 7
+
+
+def tell_and_wait(path):
+    with open(path, "w") as file:
+        file.write(f"{os.getpid()}\n")
+    time.sleep(60)
+
+
+def test_what_it_returns_and_raises():
+    assert apart.call(max, 3, 5) == 5
+    assert apart.call(os.getpid) != os.getpid()
+    with pytest.raises(BadInput, match="^a key$"):
+        apart.call(refuse, "a key")
+
+
+def test_what_libraries_print_is_not_the_answer(capfd):
+    assert apart.call(talk) == 7
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_crash_is_told():
+    with pytest.raises(apart.Crashed, match=r"^it crashed \(SIGSEGV\)$"):
+        apart.call(crash, signal.SIGSEGV)
+    with pytest.raises(apart.Crashed, match="^it ended with 3$"):
+        apart.call(os._exit, 3)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_with_the_one_that_started_it(tmp_path, number):
+    """At once, by whatever that is ended."""
+    told = tmp_path / "told"
+    script = STARTED.format(here=str(Path(__file__).parent), told=str(told))
+    started = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    try:
+        assert holds_within(60, lambda: told.exists() and told.read_text().endswith("\n"))
+        child = Path(f"/proc/{int(told.read_text())}/cmdline")
+        os.kill(started.pid, number)
+        assert started.wait(20) == -number
+        # Of one that is dead, and that nobody has asked for, the line is empty.
+        assert holds_within(20, lambda: not child.exists() or not child.read_bytes())
+    finally:
+        started.kill()
+        started.wait()
+
+
+def holds_within(seconds, condition):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
