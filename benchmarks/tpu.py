@@ -20,7 +20,7 @@ os.environ["JAX_PLATFORMS"] = (
 from bert_jax import benchmark, build, config, facts, plan, topology  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.planning.compiled import TooLarge, compile_step  # noqa: E402
-from bert_jax.planning.estimate import LEAST, MOST, estimate, parts  # noqa: E402
+from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN, estimate, parts  # noqa: E402
 
 
 class Case(NamedTuple):
@@ -131,14 +131,19 @@ def row(case: Case, values: dict | TooLarge) -> str:
     return (
         f"| {what} | {case.target} | **{values['by_cycles']:.3f}** by cycles{counted}"
         f" ({values['seconds_computing']:.4f} s); as scheduled {values['utilization']:.3f}, nothing hidden"
-        f" {values[f'utilization{MOST}']:.3f}; {values['bytes_per_chip'] / topology.GIB:.1f} GiB | {case.others} |"
+        f" {values[f'utilization{NONE_HIDDEN}']:.3f}; {values['bytes_per_chip'] / topology.GIB:.1f} GiB"
+        f" | {case.others} |"
     )
 
 
 def growth(few: dict, many: dict) -> str:
     """Of seconds a step with all that is sent hidden, as it is scheduled, and with nothing hidden."""
     parts = []
-    for end, name in ((LEAST, "all hidden"), ("", "as scheduled"), (MOST, "nothing hidden")):
+    for end, name in (
+        (ALL_HIDDEN, "all hidden"),
+        ("", "as scheduled"),
+        (NONE_HIDDEN, "nothing hidden"),
+    ):
         a, b = (values[f"seconds_per_step{end}"] for values in (few, many))
         parts.append(f"{name} {a:.4f} -> {b:.4f} s (**{100 * (b / a - 1):+.1f} %**)")
     what = f"{CASES[GROWTH[0]].what}, {CASES[GROWTH[0]].rows} rows a chip, seconds a step"

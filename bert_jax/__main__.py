@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 
-from bert_jax import memory, streams
+from bert_jax import libtpu, memory, streams
 from bert_jax.main import main
 
 
@@ -13,6 +13,7 @@ def run() -> None:
     streams.open_closed()
     if memory.computes_here(sys.argv[1:]):
         memory.restart()
+    libtpu.hush()
     try:
         code = main()
     except SystemExit:

@@ -70,11 +70,11 @@ def benchmark(
         with Traces(traced, profile and profile / one.name, tell) as traces:
             times = measure(trainer, one, rows[one.name], steps, traces)
         numbers = summarize(config, vocabulary, trainer, one, times)
-        values["phases"][one.name] = {"compile_seconds": seconds, **numbers}
+        trace = {"trace": str(traces.directory) if traces.written else None}
+        values["phases"][one.name] = {"compile_seconds": seconds, **numbers, **trace}
         del trainer  # and its programs, before the next ones
     return values | {
         "batches": batches,
-        "profile": profile and str(profile),
         "dtype": config.dtype,
         "devices": [device.device_kind for device in mesh.devices.flatten()],
         "mesh": dict(mesh.shape),
@@ -204,6 +204,6 @@ def describe(values: dict) -> str:
             f" {phase['peak_bytes'] / 2**30:,.3f} GiB a device ({phase['peak_bytes_from']}),"
             f" compiled in {phase['compile_seconds']:.1f} s"
         )
-    if values["profile"]:
-        lines.append(f"traces, whose making takes time as well: {values['profile']}")
+    if traces := [phase["trace"] for phase in values["phases"].values() if phase["trace"]]:
+        lines.append(f"traces, whose making takes time as well: {' '.join(traces)}")
     return "\n".join(lines)

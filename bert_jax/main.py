@@ -199,11 +199,12 @@ def prices(text: str) -> dict[str, float]:
     found = {}
     for part in text.split(","):
         kind, _, number = part.rpartition("=")
+        twice = kind in found
         try:
             found[kind] = float(number)
         except ValueError:
             found[kind] = math.nan
-        if not 0 <= found[kind] < math.inf:
+        if twice or not 0 <= found[kind] < math.inf:
             raise argparse.ArgumentTypeError(
                 f"{text}: expected a number from 0, or v5e=1.2,v6e=2.7"
             )

@@ -7,11 +7,11 @@ the kernel each time costs up to a third of a step.
 import contextlib
 import os
 import sys
-from pathlib import Path
+
+from bert_jax.libtpu import DEVICES, TPUS
 
 COMPUTING = {"pretrain", "benchmark", "evaluate"}
-DEVICES = Path("/dev")
-ACCELERATORS = ("accel[0-9]*", "vfio/[0-9]*", "nvidia[0-9]*", "kfd", "dxg")  # there
+ACCELERATORS = (*TPUS, "nvidia[0-9]*", "kfd", "dxg")  # there
 # One heap for all threads, of huge pages, which keeps what is given back to it. Threads that compute ask it for large
 # blocks only; many small ones, as when a vocabulary is trained, wait for each other.
 LASTING = (

@@ -33,6 +33,9 @@ def plan(
     compiling before that.
     """
     one = topology.find(name)
+    price = prices.get(one.kind, prices.get(""))
+    if prices and price is None:
+        raise BadInput(f"--price: of {', '.join(prices)}, none of {one.kind}")
     config, chosen, vocabulary, fills = prepare(config, phase, tell)
     mesh = build.make_mesh(config, chosen, topology.devices(one))
     design = build.design(config, mesh, vocabulary)
@@ -61,7 +64,7 @@ def plan(
         "memory_per_chip": one.chip.memory,
         "phases": phases,
         "versions": versions(),
-        **total(one, list(phases.values()), prices.get(one.kind, prices.get(""))),
+        **total(one, list(phases.values()), price),
     }
 
 

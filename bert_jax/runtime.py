@@ -27,6 +27,8 @@ def start(config: ConfigDict) -> ConfigDict:
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         keep_programs(config.compilation_cache)
     keeps = jax.config.jax_compilation_cache_dir
+    if keeps:
+        replace_damaged()
     if keeps and jax.default_backend() == "cpu" and jax.process_count() > 1:
         share_programs()
     return config
@@ -61,6 +63,22 @@ def programs(name: str) -> tuple[Path, str]:
     if reason and name != "auto":
         raise BadInput(f"config.compilation_cache={name}: {directory}: {reason}")
     return directory, reason
+
+
+def replace_damaged() -> None:
+    """Has JAX write what it has compiled also where an entry is that it could not read: a process that is killed while
+    it writes one leaves such, and JAX would compile at every start to come."""
+    from jax._src.lru_cache import _CACHE_SUFFIX, LRUCache  # no setting does it
+
+    put = LRUCache.put
+    if put.__module__ == __name__:
+        return
+
+    def replace(self, key: str, value: bytes) -> None:
+        (self.path / f"{key}{_CACHE_SUFFIX}").unlink(missing_ok=True)
+        put(self, key, value)
+
+    LRUCache.put = replace
 
 
 def share_programs() -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax import libtpu
 from bert_jax.errors import BadInput
 
 GIB = 1 << 30
@@ -124,13 +125,9 @@ def devices(one: Slice) -> list:
     """Devices of JAX to compile for, none of which is there. Raises BadInput without libtpu."""
     if importlib.util.find_spec("libtpu") is None:
         raise BadInput("libtpu: not installed, it compiles for TPUs; pip install 'bert_jax[plan]'")
-    # Or libtpu asks a server of Google's cloud what machine this is, warns that none answers, and wants to be alone.
-    os.environ |= {
-        "TPU_SKIP_MDS_QUERY": "1",
+    os.environ |= libtpu.ABSENT | {
         "TPU_ACCELERATOR_TYPE": one.accelerator_type,
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "TPU_MIN_LOG_LEVEL": "3",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it wants to be alone
     }
     from jax.experimental import topologies
 

@@ -20,6 +20,7 @@ class Traces:
         self.steps = range(*steps) if steps else range(0)
         self.directory, self.tell = directory, tell
         self.running, self.first = False, 0
+        self.written = False
 
     def __enter__(self):
         return self
@@ -50,7 +51,8 @@ class Traces:
     def stop(self) -> bool:
         """Whether the trace was written."""
         self.running = False
-        return self.attempt(jax.profiler.stop_trace)
+        self.written = self.attempt(jax.profiler.stop_trace)
+        return self.written
 
     def attempt(self, function) -> bool:
         try:

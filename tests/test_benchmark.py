@@ -118,7 +118,8 @@ def test_timed_steps_are_traced(world, tmp_path, capsys):
     """Those that are timed, each phase in a directory of its own, and nothing else is written."""
     place = tmp_path / "new/traces"
     assert main(["benchmark", *world.arguments("--steps", 3, "--profile", place)]) == 0
-    assert f"traces, whose making takes time as well: {place}" in capsys.readouterr().out
+    traces = f"{place / 'short'} {place / 'long'}"
+    assert f"traces, whose making takes time as well: {traces}" in capsys.readouterr().out
     assert sorted(path.name for path in place.iterdir()) == ["long", "short"]
     first, last = benchmark.WARM_UP, benchmark.WARM_UP + 3
     for phase in place.iterdir():

@@ -42,7 +42,9 @@ def test_a_plan_from_outside(tmp_path):
     assert phase["sent_per_chip"]["all-reduce"] == pytest.approx(1.5 * gradients, rel=0.1)
     # Parameters and two moments, on every chip, and rows.
     assert phase["bytes_of_arguments"] > 3 * gradients
-    assert phase["bytes_per_chip"] > phase["bytes_of_arguments"] + phase["bytes_of_temporaries"]
+    # The rest are results that lie elsewhere than the state that they replace: numbers of the log.
+    held = sum(phase[f"bytes_of_{part}"] for part in ("arguments", "temporaries", "program"))
+    assert held <= phase["bytes_per_chip"] < held + 1e5
     assert values["hours"] == pytest.approx(20 * phase["seconds_per_step"] / 3600)
     assert values["cost"] == pytest.approx(2 * 4 * values["hours"])
     text = describe.describe(values)
@@ -82,14 +84,17 @@ def test_the_arithmetic():
     assert values["seconds_sending_by_kind"] == pytest.approx(by_kind)
     more = {"attention": "xla", "seconds_planning": 0.0}
     text = "\n".join(describe.describe_phase("main", values | more, CHIP.memory))
-    assert "(all-gather 50.0 MB 0.0010 s, all-reduce 200.0 MB 0.0020 s)" in text
+    assert "(all-gather 50 MB 0.001 s, all-reduce 200 MB 0.002 s)" in text
     assert values["seconds_hidden"] == pytest.approx(0.001)
     assert values["seconds_per_step"] == pytest.approx(0.005)
-    assert values["seconds_per_step_least"] == pytest.approx(0.003)
-    assert values["seconds_per_step_most"] == pytest.approx(0.006)
+    assert values["seconds_per_step_all_hidden"] == pytest.approx(0.003)
+    assert values["seconds_per_step_none_hidden"] == pytest.approx(0.006)
     assert values["rows_per_second"] == pytest.approx(16 / 0.005)
-    assert values["tokens_per_second_least"] == pytest.approx(16 * 32 / 0.003)
-    assert values["utilization_most"] == pytest.approx(1e12 / 0.006 / 16 / 197e12)
+    assert values["tokens_per_second_all_hidden"] == pytest.approx(16 * 32 / 0.003)
+    assert values["utilization_none_hidden"] == pytest.approx(1e12 / 0.006 / 16 / 197e12)
+    # A range is from the smaller to the larger, also where it is the better one.
+    assert "0.005 (0.003 to 0.006) s a step, 3,200 (2,667 to 5,333) rows/s" in text
+    assert "2.78e-05 (1.67e-05 to 3.33e-05) hours for 20 steps" in text
     assert values["hours"] == pytest.approx(20 * 0.005 / 3600)
     assert values["bytes_per_chip"] == 10 + 9 - 8 + 7 + 6
     both = estimate.total(one, [values, values], price=1.5)
@@ -248,6 +253,9 @@ def test_a_compiler_that_crashes_ends_in_one_line(tmp_path, monkeypatch, capsys)
         (["--price", "free"], "--price: free: expected a number from 0, or v5e=1.2"),
         (["--price", "-1"], "--price: -1: expected a number from 0"),
         (["--price", "v9=1"], "--price v9: no chip; they are v2, v3,"),
+        (["--price", "1,2"], "--price: 1,2: expected a number from 0, or v5e=1.2"),
+        (["--price", "v5e=1,v5e=2"], "--price: v5e=1,v5e=2: expected a number"),
+        (["--price", "v4=1,v6e=2.7"], "--price: of v4, v6e, none of v5e"),
         (["--price", "1", "--search"], "--price: not of --search"),
         ({"topology": "v5e", "mesh.data": 3}, "v5e:1x1: config.mesh: data=3 fsdp=1 tensor=1 does"),
     ],

@@ -11,7 +11,7 @@ from bert_jax import build, plan, program, topology
 from bert_jax.main import main
 from bert_jax.planning import compiled, describe, estimate, rank, search, sketch, timeline
 
-PARTS = estimate.Parts(100, 60, 40, 1000, 500, 0.25, {("all-reduce", ("data",)): 75})
+PARTS = estimate.Parts(100, 60, 40, 5, 1000, 500, 0.25, {("all-reduce", ("data",)): 75})
 
 
 def silent(line):
@@ -20,7 +20,7 @@ def silent(line):
 
 def test_on_a_line():
     b = estimate.Parts(
-        140, 70, 60, 2000, 500, 0.0, {("all-reduce", ("data",)): 75, ("x", ("fsdp",)): 8}
+        140, 70, 60, 5, 2000, 500, 0.0, {("all-reduce", ("data",)): 75, ("x", ("fsdp",)): 8}
     )
     assert sketch.between(PARTS, b, 0) == PARTS._replace(sent=PARTS.sent | {("x", ("fsdp",)): 0})
     assert sketch.between(PARTS, b, 1) == b

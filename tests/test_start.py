@@ -56,6 +56,32 @@ def test_a_place_that_cannot_be_made(unset, tmp_path, monkeypatch, capsys):
     assert "file/bert_jax: Not a directory: what is compiled is not kept" in capsys.readouterr().err
 
 
+def test_a_program_that_is_damaged_is_written_again(unset, tmp_path):
+    """By a process that has compiled it; the next one reads it. The place is that of JAX's own variable."""
+    script = (
+        "import jax; from bert_jax import config, runtime; runtime.start(config.base());"
+        "print(jax.jit(lambda x: x + 1)(jax.numpy.arange(3)))"
+    )
+    given = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PLATFORMS": "cpu",
+    }
+
+    def start() -> str:
+        command = [sys.executable, "-c", script]
+        return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stderr
+
+    start()
+    entries = {path: path.read_bytes() for path in tmp_path.glob("*-cache")}
+    assert entries
+    for path, content in entries.items():
+        path.write_bytes(content[: len(content) // 2])
+    assert "Error reading persistent compilation cache entry" in start()
+    assert all(len(path.read_bytes()) > len(content) / 2 for path, content in entries.items())
+    assert not start()
+
+
 def test_a_state_that_was_begun_is_the_same():
     config = runtime.start(small_config())
     mesh = build.make_mesh(config, configs.phases(config))

@@ -57,6 +57,7 @@ def test_a_trace_that_cannot_be_written_is_not_told_as_made(tmp_path, monkeypatc
     monkeypatch.setattr(jax.profiler, "stop_trace", full)
     told = []
     traces = Traces((2, 4), tmp_path, told.append)
+    assert not traces.written
     for step in (2, 4):
         traces.change(step)
     assert told == [f"{tmp_path}: no trace (OSError: no space left)"]

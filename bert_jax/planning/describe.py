@@ -2,14 +2,14 @@
 
 from bert_jax import topology
 from bert_jax.planning.changes import options
-from bert_jax.planning.estimate import FULL, LEAST, MOST
+from bert_jax.planning.estimate import ALL_HIDDEN, FULL, NONE_HIDDEN
 
 SOURCES = (
     "bytes held, seconds of computing and the order of what is sent and computed are the compiler's; seconds of sending"
     " are arithmetic, bytes by the published bandwidth, and so are those of attention kernels, their instructions;"
     " gathers, scatters, sorts and copies have no cycles and are not counted"
 )
-BRACKETS = "; in brackets: were all that is sent hidden, and nothing"
+BRACKETS = "; in brackets: between hiding nothing of what is sent, and all"
 EXTRAPOLATED = "extrapolated from stacks of 1 and 3 layers; a plan of one slice compiles the whole step, and is nearer"
 
 
@@ -22,9 +22,9 @@ def describe(values: dict) -> str:
     ]
     for name, phase in values["phases"].items():
         lines += describe_phase(name, phase, values["memory_per_chip"])
-    cost = f", cost {between(values, 'cost', ',.2f')}" if values["cost"] is not None else ""
+    cost = f", cost {between(values, 'cost')}" if values["cost"] is not None else ""
     return "\n".join(
-        [*lines, f"together: {between(values, 'hours', ',.1f')} hours{cost}", SOURCES + BRACKETS]
+        [*lines, f"together: {between(values, 'hours')} hours{cost}", SOURCES + BRACKETS]
     )
 
 
@@ -35,7 +35,7 @@ def shape(mesh: dict) -> str:
 def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
     seconds = phase["seconds_sending_by_kind"]
     sent = [
-        f"{kind} {count / 1e6:,.1f} MB {seconds[kind]:.4f} s"
+        f"{kind} {digits(count / 1e6)} MB {digits(seconds[kind])} s"
         for kind, count in phase["sent_per_chip"].items()
     ]
     kernels = phase["seconds_of_kernels"]
@@ -43,13 +43,16 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
     return [
         f"{name}: {fits}, {gib(phase['bytes_per_chip'])} of {gib(memory)} GiB a chip"
         f" ({gib(phase['bytes_of_arguments'])} state and rows, {gib(phase['bytes_of_temporaries'])}"
-        " temporaries)",
-        f"  computing {phase['seconds_computing']:.4f} s, sending {phase['seconds_sending']:.4f} s"
-        f" ({', '.join(sent) or 'nothing'}), of which hidden {phase['seconds_hidden']:.4f} s",
-        *([f"  attention by {phase['attention']}: {kernels:.4f} s of computing"] * bool(kernels)),
-        f"  {between(phase, 'seconds_per_step', '.4f')} s a step, {between(phase, 'rows_per_second', ',.0f')} rows/s",
-        f"  {between(phase, 'tokens_per_second', ',.0f')} tokens/s: {filled(phase)}",
-        f"  utilization {between(phase, 'utilization', '.3f')}; {between(phase, 'hours', ',.1f')} hours for"
+        f" temporaries, {gib(phase['bytes_of_program'])} program)",
+        f"  computing {digits(phase['seconds_computing'])} s, sending {digits(phase['seconds_sending'])} s"
+        f" ({', '.join(sent) or 'nothing'}), of which hidden {digits(phase['seconds_hidden'])} s",
+        *(
+            [f"  attention by {phase['attention']}: {digits(kernels)} s of computing"]
+            * bool(kernels)
+        ),
+        f"  {between(phase, 'seconds_per_step')} s a step, {between(phase, 'rows_per_second')} rows/s",
+        f"  {between(phase, 'tokens_per_second')} tokens/s: {filled(phase)}",
+        f"  utilization {between(phase, 'utilization')}; {between(phase, 'hours')} hours for"
         f" {phase['steps']:,} steps; planned in {phase['seconds_planning']:.1f} s",
     ]
 
@@ -65,19 +68,26 @@ def filled(phase: dict) -> str:
     return f"rows {phase['fill']:.0%} full, as in {phase['fill_from']}"
 
 
-def between(values: dict, key: str, form: str) -> str:
-    number, *ends = (format(values[f"{key}{end}"], form) for end in ("", LEAST, MOST))
-    return number if ends[0] == ends[1] else f"{number} ({ends[0]} to {ends[1]})"
+def digits(number: float) -> str:
+    """Three that count, or all before the point: plans are of seconds and of years, of a demo and of large models."""
+    return f"{number:,.0f}" if number >= 100 else f"{float(f'{number:.3g}'):,g}"
+
+
+def between(values: dict, key: str) -> str:
+    """A number, and the range in which it is."""
+    ends = sorted(values[f"{key}{end}"] for end in (ALL_HIDDEN, NONE_HIDDEN))
+    number, least, most = map(digits, (values[key], *ends))
+    return number if least == most else f"{number} ({least} to {most})"
 
 
 def describe_all(values: dict) -> str:
     lines = ["topology    accelerator     chips     hours  chip-hours        cost  GiB a chip"]
     for one in values["slices"]:
-        cost = "-" if one["cost"] is None else f"{one['cost']:,.0f}"
+        cost = "-" if one["cost"] is None else digits(one["cost"])
         full = "" if one["fits"] else "  may not fit"
         lines.append(
-            f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6} {one['hours']:>9,.1f}"
-            f" {one['chip_hours']:>11,.0f} {cost:>11}  {gib(one['bytes_per_chip'])} of"
+            f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6} {digits(one['hours']):>9}"
+            f" {digits(one['chip_hours']):>11} {cost:>11}  {gib(one['bytes_per_chip'])} of"
             f" {gib(one['memory_per_chip'])}{full}"
         )
     fitting = [one for one in values["slices"] if one["fits"]]
@@ -106,5 +116,5 @@ def describe_row(row: dict) -> str:
     if "reason" in row:
         return f"  {options(row['settings'])}: {row['reason']}"
     held = f"{gib(row['bytes_per_chip']):>5}" + ("" if row["fits"] else ", may not fit")
-    seconds = between(row, "seconds_per_step", ".4f")
-    return f"  {seconds}  {row['utilization']:.3f}  {held}  {options(row['settings'])}"
+    seconds = between(row, "seconds_per_step")
+    return f"  {seconds}  {digits(row['utilization'])}  {held}  {options(row['settings'])}"

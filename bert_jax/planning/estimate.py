@@ -12,7 +12,7 @@ from bert_jax.planning.compiled import Step
 
 HOUR = 3600  # seconds
 # What ends the keys of a step that hides all it sends, and of one that hides nothing.
-LEAST, MOST = "_least", "_most"
+ALL_HIDDEN, NONE_HIDDEN = "_all_hidden", "_none_hidden"
 
 
 class Fill(NamedTuple):
@@ -31,6 +31,7 @@ class Parts(NamedTuple):
     bytes: float
     arguments: float
     temporaries: float
+    program: float
     cycles: float
     kernels: float  # of the cycles
     hidden: float  # seconds of sending
@@ -53,6 +54,7 @@ def parts(one: topology.Slice, mesh, step: Step) -> Parts:
         devices * step.memory.total,
         devices * step.memory.arguments,
         devices * step.memory.temporaries,
+        devices * step.memory.code,
         cycles,
         timeline.cycles(step.events, ("kernel",)),
         max(0.0, alone - timeline.seconds(step.events, chip.hertz, send)),
@@ -79,6 +81,7 @@ def estimate(
         "bytes_per_chip": round(found.bytes),
         "bytes_of_arguments": round(found.arguments),
         "bytes_of_temporaries": round(found.temporaries),
+        "bytes_of_program": round(found.program),
         "fits": spare * found.bytes <= one.chip.memory,
         "cycles": round(found.cycles),
         "sent_per_chip": bytes_by_kind,
@@ -92,7 +95,7 @@ def estimate(
         "fill_from": fill.source,
         **times(one, phase, flops, fill.share, computing + sending - hidden),
     }
-    for end, seconds in ((LEAST, max(computing, sending)), (MOST, computing + sending)):
+    for end, seconds in ((ALL_HIDDEN, max(computing, sending)), (NONE_HIDDEN, computing + sending)):
         numbers = times(one, phase, flops, fill.share, seconds)
         values |= {f"{key}{end}": value for key, value in numbers.items()}
     return values
@@ -120,7 +123,7 @@ def times(one: topology.Slice, phase, flops: float, fill: float, seconds: float)
 def total(one: topology.Slice, phases: list[dict], price: float | None) -> dict:
     """Of all phases; cost in the currency of the price of a chip for an hour."""
     values = {}
-    for end in ("", LEAST, MOST):
+    for end in ("", ALL_HIDDEN, NONE_HIDDEN):
         hours = sum(phase[f"hours{end}"] for phase in phases)
         values[f"hours{end}"] = hours
         values[f"cost{end}"] = None if price is None else price * one.chips * hours
