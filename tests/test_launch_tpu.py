@@ -1,5 +1,8 @@
 """launch/tpu.sh against stand-ins that keep slices, workers and their shells on this machine."""
 
+import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -215,6 +218,33 @@ def test_a_dry_run_calls_nothing_and_can_be_pasted(cloud):
     assert here.words() == [
         ["worker-0", "pretrain", "--config", "demo", *words, "--workdir", "gs://b/runs/slice"]
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("gcloud"), reason="gcloud is not installed")
+def test_gcloud_itself_knows_the_commands(cloud, tmp_path):
+    """By its own check of a command's words, which runs nothing and needs neither account nor network."""
+    here = cloud()
+    # With a project, since that check takes a quoted word after --quiet for the value of --quiet.
+    more = ["--project", "p", "--spot", "--delete", "--option=--service-account=a@b", "--dry-run"]
+    _, said = here.run("tpu.sh", *RUN, *more, *PRETRAIN, "it's")
+    lines = [line for line in said.splitlines() if line.startswith("gcloud ")]
+    lines.append(
+        "gcloud compute tpus tpu-vm describe slice --zone=us-west4-a '--format=value(state)'"
+    )
+    settings = {"CLOUDSDK_CONFIG": str(tmp_path / "config"), "CLOUDSDK_CORE_DISABLE_PROMPTS": "1"}
+    settings |= {"CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "1"}
+    settings |= {"CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1"}
+    answers = {}
+    for line in [*dict.fromkeys(lines), "gcloud compute tpus queued-resources create a --unknown"]:
+        command = ["gcloud", "meta", "lint-gcloud-commands", f"--command-string={line}"]
+        told = subprocess.run(command, env=os.environ | settings, capture_output=True, check=True)
+        answers[line] = json.loads(told.stdout)[0]
+    assert not answers.pop(line)["success"]
+    assert len(answers) == 8
+    assert {
+        line: found["error_message"] for line, found in answers.items() if not found["success"]
+    } == {}
 
 
 WRONG = {
