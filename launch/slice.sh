@@ -5,7 +5,7 @@
 
 state= # of the queued resource; ABSENT where there is none, UNKNOWN where that cannot be asked
 seen= # has there been a slice since this script began?
-reached= # has it been reached by ssh?
+reached= # has one been reached by ssh?
 
 find_state() {
   local code=0 format='--format=value(state.state)'
@@ -104,7 +104,6 @@ have_slice() { # 1 where another try may help
       ;;
   esac
   seen=yes
-  reached=
   wait_for_slice
 }
 

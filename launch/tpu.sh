@@ -23,7 +23,7 @@ Started again, this script goes on watching what it finds.
   --option=OPTION    another one of `gcloud compute tpus queued-resources create`, such as --option=--reserved
   --retries N        starts after the first, at most; 20 where it is left out. The waits between them double, from 30
                      seconds to 10 minutes; they begin again after half an hour of work
-  --delete           deletes the slice at the end, however the run has ended
+  --delete           deletes the slice at the end, however that comes, but for a signal
   --dry-run          prints the commands, and runs none
 
   status   the slice's state, every worker's, and the end of the log
@@ -31,6 +31,7 @@ Started again, this script goes on watching what it finds.
   stop     has the run save and end on all workers; the slice stays
   delete   deletes the slice with all that is on its disks
 
+Files in the command are those of this checkout, by their path from its root, as in --config configs/mine.py.
 Ctrl-C ends the watching, not the run. Whenever this script ends it says what still exists, and what removes it.
 Exit code: that of the run (launch/again.sh says which are started again); 1 where it cannot go on; 2 bad input.
 The flags of TPUs are in launch/flags.sh. gcloud has to be installed and logged in: docs/cloud.md begins before that.
@@ -96,11 +97,15 @@ fail() { # REASON
 }
 
 farewell() { # at every end: what still exists?
-  local code=$?
+  local code=$? was_told=$told
   trap - INT TERM EXIT
   told=
   if [ -n "$watching" ]; then
     find_state
+    # Not after a signal: it ends the watching, and the run goes on.
+    if [ -n "$delete" ] && [ -z "$was_told" ] && [ "$state" != ABSENT ] && [ "$state" != UNKNOWN ]; then
+      delete_slice || true
+    fi
     case "$state" in
       ABSENT) say "no slice is left" ;;
       UNKNOWN) say "slice $name in $zone MAY STILL EXIST and cost money (it cannot be asked). It is removed by" ;;
@@ -220,12 +225,12 @@ finish() { # CODE
   if [ "$1" -ne 0 ]; then
     ssh_slice call 0 "$(remote log -n 30)" || true
   fi
-  [ -z "$delete" ] || delete_slice || say "$name: cannot be deleted"
   say "the run has ended with exit code $1"
   exit "$1"
 }
 
 dry_launch() { # COMMAND...: as it goes where nothing happens
+  echo "mkdir -p $scratch"
   echo "git ls-files -z --cached --others --exclude-standard -- . ':!tests' | tar --null -czf $scratch/bert_jax.tar.gz -T -"
   create_slice
   call gcloud compute tpus queued-resources describe "$name" "${place[@]}" '--format=value(state.state)'

@@ -148,6 +148,12 @@ def test_workers_that_never_could_be_reached_are_not(cloud):
     assert said.endswith(REMOVAL)
 
 
+def test_a_slice_that_cannot_be_set_up_is_deleted_where_that_was_asked_for(cloud):
+    here = cloud(failing=list(range(1, 100)))
+    code, said = here.run("tpu.sh", *RUN, "--delete", *PRETRAIN, ENDS="0")
+    assert code == 1 and states(here) == [] and said.endswith("no slice is left\n")
+
+
 def test_where_the_cloud_cannot_be_asked_nothing_is_deleted(cloud):
     here = cloud(unknown=list(range(1, 100)))
     code, said = here.run("tpu.sh", *RUN, *PRETRAIN, ENDS="0")
