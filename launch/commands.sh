@@ -98,9 +98,9 @@ argument() { # WORD ARGUMENT...: what follows it, or nothing
   done
 }
 
-sources() { # the files of this checkout, as they are now, but for the tests; each ends with a zero byte
+sources() { # [PATTERN...]: the files of this checkout, as they are now, but for the tests; each ends with a zero byte
   local file
-  git ls-files -z --cached --others --exclude-standard -- . ':!tests' | while IFS= read -r -d '' file; do
+  git ls-files -z --cached --others --exclude-standard -- . ':!tests' "$@" | while IFS= read -r -d '' file; do
     [ ! -e "$file" ] || printf '%s\0' "$file"
   done
 }

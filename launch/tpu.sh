@@ -126,7 +126,7 @@ set_up() {
   case "$wheel" in
     *.whl)
       persist copy_to_slice "$wheel" "$(basename "$wheel")" || return
-      unpack+=" && mv $(quoted "$(basename "$wheel")") bert_jax/"
+      unpack+=" && cp $(quoted "$(basename "$wheel")") bert_jax/"
       given=./$(basename "$wheel")
       ;;
   esac
@@ -231,7 +231,7 @@ finish() { # CODE
 
 dry_launch() { # COMMAND...: as it goes where nothing happens
   echo "mkdir -p $scratch"
-  echo "git ls-files -z --cached --others --exclude-standard -- . ':!tests' | tar --null -czf $scratch/bert_jax.tar.gz -T -"
+  echo "git ls-files -z --cached --others --exclude-standard -- $(quoted . ':!tests' ${leave_out:+"$leave_out"}) | tar --null -czf $scratch/bert_jax.tar.gz -T -"
   create_slice
   call gcloud compute tpus queued-resources describe "$name" "${place[@]}" '--format=value(state.state)'
   set_up
@@ -241,6 +241,8 @@ dry_launch() { # COMMAND...: as it goes where nothing happens
 }
 
 watching='' found=''
+# Or Python would find the checkout's package before that of the wheel.
+leave_out=${wheel:+:!bert_jax}
 if [ "$action" = launch ]; then
   if [ "${1:-}" = pretrain ] && [ -n "$bucket" ] && ! has --workdir "$@"; then
     set -- "$@" --workdir "$bucket/$name"
@@ -263,7 +265,7 @@ case "$action" in
       dry_launch "$@"
       exit
     fi
-    sources | tar --null -czf "$scratch/bert_jax.tar.gz" -T -
+    sources ${leave_out:+"$leave_out"} | tar --null -czf "$scratch/bert_jax.tar.gz" -T -
     watching=yes
     launch "$@"
     ;;

@@ -38,11 +38,14 @@ exec {sys.executable} "$@"
 class Cloud:
     """The place of the stand-ins, and what they have been told."""
 
-    def __init__(self, place: Path, scenario: dict, program: str = BERT_JAX, root: Path = ROOT):
+    def __init__(
+        self, place: Path, scenario: dict, program: str | None = BERT_JAX, root: Path = ROOT
+    ):
         self.place, self.root = place, root
         place.mkdir()
         (place / "scenario.json").write_text(json.dumps(scenario))
-        make_image(place, program)
+        if program:  # or there are no workers that could run it
+            make_image(place, program)
 
     def environment(self, **variables) -> dict:
         path = f"{STANDINS}:{os.environ['PATH']}"

@@ -14,7 +14,7 @@ PRETRAIN = ["pretrain", "--config", "bert_base", "--workdir", "gs://b/run"]
 def here(tmp_path, monkeypatch):
     for name in ("LIBTPU_INIT_ARGS", "TPU_MIN_LOG_LEVEL"):
         monkeypatch.delenv(name, raising=False)
-    return Cloud(tmp_path / "cloud", {})
+    return Cloud(tmp_path / "cloud", {}, program=None)
 
 
 def kubectl(here) -> list[list[str]]:

@@ -19,7 +19,7 @@ def here(tmp_path, monkeypatch):
     make_checkout(tmp_path / "check out", TOLD)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/worker-0")
-    return Cloud(tmp_path / "cloud", {}, root=tmp_path / "check out")
+    return Cloud(tmp_path / "cloud", {}, program=None, root=tmp_path / "check out")
 
 
 def test_a_machine_with_gpus(here):

@@ -268,8 +268,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("word", WRONG)
-def test_what_is_wrong_is_said_in_a_line_before_anything_is_done(cloud, word):
-    here = cloud()
+def test_what_is_wrong_is_said_in_a_line_before_anything_is_done(tmp_path, word):
+    here = Cloud(tmp_path / "cloud", {}, program=None)
     code, said = here.run("tpu.sh", *WRONG[word])
     assert code == 2 and said.count("\n") == 1 and word in said
     assert not here.calls()
