@@ -4,6 +4,7 @@
 # shellcheck source=launch/run.sh
 source "$(dirname "${BASH_SOURCE[0]}")/run.sh"
 
+leave_out=(':!tests') # of what is copied elsewhere
 dry= # with --dry-run commands are printed, ready to be pasted, and none is run
 
 wrong() { # REASON: the user's, before anything is done
@@ -98,9 +99,9 @@ argument() { # WORD ARGUMENT...: what follows it, or nothing
   done
 }
 
-sources() { # [PATTERN...]: the files of this checkout, as they are now, but for the tests; each ends with a zero byte
+sources() { # the files of this checkout, as they are now, but for those left out; each ends with a zero byte
   local file
-  git ls-files -z --cached --others --exclude-standard -- . ':!tests' "$@" | while IFS= read -r -d '' file; do
+  git ls-files -z --cached --others --exclude-standard -- . "${leave_out[@]}" | while IFS= read -r -d '' file; do
     [ ! -e "$file" ] || printf '%s\0' "$file"
   done
 }

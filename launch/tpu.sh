@@ -231,7 +231,7 @@ finish() { # CODE
 
 dry_launch() { # COMMAND...: as it goes where nothing happens
   echo "mkdir -p $scratch"
-  echo "git ls-files -z --cached --others --exclude-standard -- $(quoted . ':!tests' ${leave_out:+"$leave_out"}) | tar --null -czf $scratch/bert_jax.tar.gz -T -"
+  echo "git ls-files -z --cached --others --exclude-standard -- $(quoted . "${leave_out[@]}") | tar --null -czf $scratch/bert_jax.tar.gz -T -"
   create_slice
   call gcloud compute tpus queued-resources describe "$name" "${place[@]}" '--format=value(state.state)'
   set_up
@@ -242,7 +242,7 @@ dry_launch() { # COMMAND...: as it goes where nothing happens
 
 watching='' found=''
 # Or Python would find the checkout's package before that of the wheel.
-leave_out=${wheel:+:!bert_jax}
+[ -z "$wheel" ] || leave_out+=(':!bert_jax')
 if [ "$action" = launch ]; then
   if [ "${1:-}" = pretrain ] && [ -n "$bucket" ] && ! has --workdir "$@"; then
     set -- "$@" --workdir "$bucket/$name"
@@ -265,7 +265,7 @@ case "$action" in
       dry_launch "$@"
       exit
     fi
-    sources ${leave_out:+"$leave_out"} | tar --null -czf "$scratch/bert_jax.tar.gz" -T -
+    sources | tar --null -czf "$scratch/bert_jax.tar.gz" -T -
     watching=yes
     launch "$@"
     ;;
