@@ -117,6 +117,14 @@ def test_a_slice_that_is_taken_is_made_again_a_bounded_number_of_times(cloud, tm
     assert said.endswith("no slice is left\n")
 
 
+def test_a_slice_that_is_taken_while_it_is_set_up_is_made_again(cloud, tmp_path):
+    copied = tmp_path / "cloud/slices/slice/worker-0/bert_jax.tar.gz"
+    here = cloud(slices=[{"taken_at": [str(copied)]}, {}])
+    code, said = here.run("tpu.sh", *RUN, *PRETRAIN, ENDS="0")
+    assert code == 0, said
+    assert len(here.calls("create")) == 2 and len(here.words()) == 1
+
+
 def test_states_that_end_a_request_are_tried_again(cloud):
     lives = [["ACCEPTED", "FAILED"], ["WAITING_FOR_RESOURCES", "SUSPENDING"], ["ACTIVE"]]
     here = cloud(slices=[{"states": states} for states in lives])
@@ -193,6 +201,16 @@ def test_a_signal_ends_the_watching_and_not_the_run(cloud, number):
     assert code == 0 and "host-worker-0: stopped" in stopped
     assert process.returncode == 75, said
     assert len(here.words()) == 1
+
+
+def test_a_signal_while_it_waits_for_a_slice_ends_it(cloud):
+    here = cloud(slices=[{"states": ["WAITING_FOR_RESOURCES"]}])
+    process = here.start("tpu.sh", *RUN, *PRETRAIN, ENDS="0")
+    assert any("slice: WAITING" in line for line in iter(process.stdout.readline, ""))
+    process.terminate()
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, said
+    assert "STILL EXISTS (WAITING_FOR_RESOURCES)" in said and said.endswith(REMOVAL)
 
 
 def test_status_and_logs(cloud):

@@ -233,6 +233,31 @@ def test_a_dry_run_prints_commands_and_runs_none(place, script):
     assert not lines("starts") and not (place / ".venv").exists()
 
 
+def documented() -> list[str]:
+    """Every command of the documentation that starts a script of launch/, as one line."""
+    texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))]
+    commands = re.findall(r"^    (bash launch/.*)$", "\n".join(texts).replace("\\\n", ""), re.M)
+    return [shlex.join(shlex.split(command, comments=True)) for command in commands]
+
+
+def test_the_scripts_take_the_commands_of_the_documentation():
+    commands = documented()
+    found = {re.search("launch/([a-z]+).sh", command)[1] for command in commands}
+    assert found >= {"again", "gke", "gpu", "local", "slurm", "test", "tpu"}
+    for command in commands:
+        command = command.replace("mine.py", "demo").removesuffix(" ...")
+        if " -- " in command:
+            command = command.replace(" -- ", " --dry-run -- ").replace(
+                "bert_base", "bert_base --workdir gs://b/w"
+            )
+        elif re.search("(tpu|gke|slurm).sh", command):
+            command += " --dry-run"
+        else:
+            command = command.replace(".sh", ".sh --dry-run")
+        told = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+        assert told.returncode == 0, (command, told.stderr)
+
+
 @pytest.mark.parametrize("script", sorted(path.name for path in ROOT.glob("launch/*.sh")))
 def test_every_script_says_what_it_is_for(script):
     text = (ROOT / "launch" / script).read_text()
