@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_jax.data.preparing import near, shards
+from bert_jax.data.preparing import near, shards, stages
 
 
 def documents_of(number: int, words: int, seed: int = 0) -> list[list[int]]:
@@ -38,8 +38,9 @@ def similar(tmp_path, parts: list[list], threshold: float, alive=None) -> list[i
         path = tmp_path / f"{number}.shard"
         shards.write(path, {"signatures": signatures(documents)}, {})
         found.append(path, 0, {"kept": len(documents), "counts": {}, "problems": {}})
-    alive = np.ones(found.documents, bool) if alive is None else alive
-    return np.flatnonzero(near.similar(found, alive, threshold, tmp_path)).tolist()
+    steps = stages.Stages(map, found.groups(), tmp_path)
+    alive = steps.leave(np.ones(found.documents, bool) if alive is None else alive)
+    return sorted(near.similar(steps, alive, threshold, found.documents).tolist())
 
 
 def test_signatures_estimate_jaccard():

@@ -20,7 +20,7 @@ from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
 from bert_jax.data import report as reports
 from bert_jax.data import store as stores
-from bert_jax.data.preparing import partitions, shards
+from bert_jax.data.preparing import cut, partitions, shards
 from bert_jax.data.sources import files as sources
 from bert_jax.errors import BadInput, Unfinished
 
@@ -35,7 +35,10 @@ def make(tmp_path):
 def small_parts(monkeypatch):
     """Many blocks, shards and partitions of a small corpus."""
     monkeypatch.setattr(corpus, "BLOCK", 1000)
+    monkeypatch.setattr(cut, "PART", 1000)
     monkeypatch.setattr(shards, "BLOCKS", 3)
+    monkeypatch.setattr(shards, "GROUP", 4)
+    monkeypatch.setattr(partitions, "RECORDS", 200)
 
 
 def test_the_store_is_the_corpus(make):
@@ -143,7 +146,8 @@ def test_blocks_shards_and_partitions_leave_no_trace(make, tmp_path, monkeypatch
     one = files(prepare(make(texts)).path)
     monkeypatch.setattr(corpus, "BLOCK", 500)
     monkeypatch.setattr(shards, "BLOCKS", 2)
-    monkeypatch.setattr(partitions, "BITS", 2)
+    monkeypatch.setattr(shards, "GROUP", 3)
+    monkeypatch.setattr(partitions, "RECORDS", 30)
     assert files(prepare(make(texts, f"store={tmp_path / 'two'}")).path) == one
 
 
@@ -370,7 +374,13 @@ def test_a_machine_that_cannot_read_loses_nothing(make, tmp_path, monkeypatch, s
 def test_stages_are_told(make):
     lines = []
     prepare(make(make_text(50)), lines.append)
-    stages = "text is read", "50 documents are compared", "splits are written", "report is made"
+    stages = (
+        "text is read",
+        "sample of the text",
+        "50 documents are compared",
+        "splits are written",
+        "report is made",
+    )
     assert all(any(stage in line for line in lines) for stage in stages), lines
 
 

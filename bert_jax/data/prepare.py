@@ -1,9 +1,11 @@
 """Documents -> token store, once, in parallel, in bounded memory; what is killed continues from whole shards.
 
-    sources -> blocks -> (process pool) ids and hashes -> shards -> filters, held-out -> splits -> store
+    sources -> where blocks lie -> shards of ids and hashes -> filters, held-out -> splits -> store
 
-Blocks, shards and their order do not depend on the number of workers or on interruptions, so neither does a bit of the
-store. Memory holds a few blocks in flight, one shard, and a few bytes a document.
+What stands before the splits is done by functions of small tasks, on files in one directory, which a pool of processes
+or Apache Beam maps. Blocks, shards and their order depend on neither, on no number of workers and no interruptions, so
+neither does a bit of the store. Memory holds a shard and a few bytes a document; a worker's, a few blocks, or a group
+of shards.
 """
 
 import contextlib
@@ -23,7 +25,7 @@ from bert_jax import remote, staged
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus, report
 from bert_jax.data import store as stores
-from bert_jax.data.preparing import filters, shards, splits
+from bert_jax.data.preparing import cut, filters, shards, splits
 from bert_jax.data.preparing.encode import Vocabulary, encode
 from bert_jax.data.preparing.pool import workers
 from bert_jax.data.preparing.sample import sample
@@ -177,14 +179,17 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
     start = time.monotonic()
     sources = materialized(sources, directory / "text", run, log)
     follow(plan(config, sources), directory, log)
-    vocabulary, tokenizer = saved_vocabulary(config, sources, directory, log)
+    log("prepare: the text is read and cut into blocks")
+    texts, problems = cut.cut_all(sources, directory / "text", run)
+    vocabulary, tokenizer = saved_vocabulary(config, texts, directory, log)
     signatures = config.filter.near_duplicates > 0
-    encoded = encode(sources, vocabulary, signatures, directory / "shards", run, log)
+    encoded = encode(texts, vocabulary, signatures, directory / "shards", run, log)
+    encoded.problems.update(problems)
     scratch, store = directory / "scratch", directory / "store"
     scratch.mkdir()
     store.mkdir()
     log(f"prepare: {encoded.documents:,} documents are compared and held out")
-    chosen = filters.choose(encoded, config.filter, config.corpus.heldout, scratch)
+    chosen = filters.choose(encoded, config.filter, config.corpus.heldout, scratch, run)
     log("prepare: the splits are written")
     written = splits.write(encoded, chosen, len(sources), store, tokenizer.size)
     log("prepare: the report is made")
@@ -229,14 +234,14 @@ def plan(config, sources: list[corpus.Source]) -> dict:
 
 
 def saved_vocabulary(
-    config, sources: list, directory: Path, log: Callable
+    config, texts: list[cut.Texts], directory: Path, log: Callable
 ) -> tuple[Vocabulary, Tokenizer]:
     """The vocabulary that is given or trained, saved in a directory that its fingerprint names."""
     tokenizer = None
     for path in directory.glob("vocabulary-*"):
         tokenizer = load(path)
     if not tokenizer:
-        tokenizer = make_tokenizer(config, sources, log)
+        tokenizer = make_tokenizer(config, texts, log)
         temporary = directory / "vocabulary.writing"
         tokenizer.save(temporary)
         rename(temporary, directory / f"vocabulary-{tokenizer.fingerprint}")
@@ -254,15 +259,15 @@ def load(path: Path) -> Tokenizer | None:
     return None
 
 
-def make_tokenizer(config, sources: list, log: Callable) -> Tokenizer:
+def make_tokenizer(config, texts: list[cut.Texts], log: Callable) -> Tokenizer:
     if config.tokenizer.path:
         return given_vocabulary(config)
     start = time.monotonic()
-    log("vocabulary: text is read for a sample")
-    texts = sample(sources, config.tokenizer.sample * 1_000_000)
+    log("vocabulary: a sample of the text is read")
+    chosen = sample(texts, config.tokenizer.sample * 1_000_000)
     settings = config.tokenizer
-    tokenizer = tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
-    megabytes = sum(map(len, texts)) / 1e6
+    tokenizer = tokenizers.train(settings.kind, chosen, settings.size, settings.lowercase)
+    megabytes = sum(map(len, chosen)) / 1e6
     log(
         f"vocabulary: {tokenizer.size} pieces from {megabytes:.1f} M characters in {time.monotonic() - start:.1f} s"
     )

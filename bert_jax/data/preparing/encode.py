@@ -14,7 +14,7 @@ import numpy as np
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus
 from bert_jax.data import store as stores
-from bert_jax.data.preparing import hashes, near, shards
+from bert_jax.data.preparing import cut, hashes, near, shards
 from bert_jax.errors import BadInput
 
 LOG_EVERY = 10.0  # seconds
@@ -35,18 +35,26 @@ class Task(NamedTuple):
     """What a worker gets."""
 
     place: Place
+    source: str  # its name
     reading: corpus.Reading
-    block: corpus.Block
+    blocks: list[cut.Block]
 
 
 class Encoded(NamedTuple):
     """What a worker makes of one block. Of its documents, sentences and pieces none is empty."""
 
-    place: Place
     text: int  # CRC-32 of the block
     arrays: dict[str, np.ndarray]  # as in a shard
-    counts: Counter  # bytes, documents, empty
+    counts: Counter  # bytes, documents, sentences, empty
     problems: Counter  # lines and documents dropped, by reason
+
+
+class Done(NamedTuple):
+    """What a worker tells of a shard that is on the disk."""
+
+    header: dict
+    made: int  # bytes of text that it was made of; 0 if it was there
+    damage: str  # of the file that was there
 
 
 class Vocabulary(NamedTuple):
@@ -63,10 +71,39 @@ def table(vocabulary: Vocabulary):
     return tokenizer.table(), stores.token_type(tokenizer.size)
 
 
-def encode_block(vocabulary: Vocabulary, signatures: bool, task: Task) -> Encoded:
-    """Runs in a worker: the documents of a block as ids."""
+def encode_shard(directory: Path, vocabulary: Vocabulary, signatures: bool, task: Task) -> Done:
+    """Runs in a worker: sees to it that the shard is in the directory, and is of this text."""
+    path = directory / task.place.name
+    kept, damage = finished(path, vocabulary)
+    texts = map(cut.read, task.blocks)
+    if kept is None:
+        blocks = [encode_block(vocabulary, signatures, task.reading, text) for text in texts]
+        header = write(path, vocabulary, blocks)
+        return Done(header, header["counts"]["bytes"], damage)
+    if kept["texts"] != [text_crc(text) for text in texts]:
+        raise BadInput(
+            f"{task.source}: the text has changed since prepare was killed; start it again"
+        )
+    return Done(kept, 0, damage)
+
+
+def finished(path: Path, vocabulary: Vocabulary) -> tuple[dict | None, str]:
+    """(the header of a whole shard of this vocabulary, what is wrong with the file that is there)."""
+    try:
+        _, header = shards.read(path)
+    except FileNotFoundError:
+        return None, ""
+    except shards.Damaged as error:
+        return None, str(error)
+    return (header if header["vocabulary"] == vocabulary.fingerprint else None), ""
+
+
+def encode_block(
+    vocabulary: Vocabulary, signatures: bool, reading: corpus.Reading, block: corpus.Block
+) -> Encoded:
+    """The documents of a block as ids."""
     problems = Counter()
-    parsed = corpus.documents(task.block, task.reading, problems)
+    parsed = corpus.documents(block, reading, problems)
     words, kind = table(vocabulary)
     tokens, ends = words.encode([sentence for document in parsed for sentence in document])
     tokens = tokens.astype(kind)
@@ -88,17 +125,36 @@ def encode_block(vocabulary: Vocabulary, signatures: bool, task: Task) -> Encode
     if signatures:
         arrays["signatures"] = near.signatures(tokens, stops)
     counts = Counter(
-        bytes=sum(map(len, task.block)), documents=len(parsed), empty=int((sentences == 0).sum())
+        bytes=sum(map(len, block)),
+        documents=len(parsed),
+        sentences=len(lengths),
+        empty=int((sentences == 0).sum()),
     )
-    return Encoded(task.place, text_crc(task.block), arrays, counts, problems)
+    return Encoded(text_crc(block), arrays, counts, problems)
 
 
 def text_crc(block: corpus.Block) -> int:
     return functools.reduce(lambda crc, text: zlib.crc32(text, crc), block, 0)
 
 
+def write(path: Path, vocabulary: Vocabulary, blocks: list[Encoded]) -> dict:
+    """Writes a shard; returns its header."""
+    arrays = {
+        name: np.concatenate([block.arrays[name] for block in blocks]) for name in blocks[0].arrays
+    }
+    header = {
+        "vocabulary": vocabulary.fingerprint,
+        "texts": [block.text for block in blocks],
+        "kept": len(arrays["documents"]),
+        "counts": sum((block.counts for block in blocks), Counter()),
+        "problems": sum((block.problems for block in blocks), Counter()),
+    }
+    shards.write(path, arrays, header)
+    return header
+
+
 def encode(
-    sources: list[corpus.Source],
+    texts: list[cut.Texts],
     vocabulary: Vocabulary,
     signatures: bool,
     directory: Path,
@@ -115,71 +171,23 @@ def encode(
     kept = len(list(directory.iterdir()))
     if kept:
         log(f"continues after {kept} shards")
-    places, problems = [], Counter()
-    tasks = unfinished(sources, vocabulary, directory, places, problems, log)
-    function = functools.partial(encode_block, vocabulary, signatures)
-    progress = Progress(log)
-    results = map(progress.see, run(function, tasks))
-    for place, blocks in itertools.groupby(results, key=lambda encoded: encoded.place):
-        write(directory / place.name, vocabulary, list(blocks))
-    found = shards.Shards()
-    found.problems.update(problems)
-    for place in places:
-        found.append(directory / place.name, place.source, header_of(directory / place.name))
+    places, found, progress = [], shards.Shards(), Progress(log)
+    function = functools.partial(encode_shard, directory, vocabulary, signatures)
+    for number, done in enumerate(run(function, tasks(texts, places))):
+        if done.damage:
+            log(f"{done.damage}: made again")
+        progress.see(done.made)
+        found.append(directory / places[number].name, places[number].source, done.header)
     return found
 
 
-def unfinished(
-    sources: list[corpus.Source],
-    vocabulary: Vocabulary,
-    directory: Path,
-    places: list[Place],
-    problems: Counter,
-    log: Callable,
-) -> Iterator[Task]:
-    """The blocks of shards that are not there; `places` gets those of all shards."""
-    for number, source in enumerate(sources):
-        blocks = enumerate(source.blocks(problems))
-        for part, group in itertools.groupby(blocks, key=lambda pair: pair[0] // shards.BLOCKS):
-            place = Place(number, part)
-            places.append(place)
-            texts = finished(directory / place.name, vocabulary, log)
-            if texts is None:
-                yield from (Task(place, source.reading, block) for _, block in group)
-            elif texts != [text_crc(block) for _, block in group]:
-                raise BadInput(
-                    f"{source.name}: the text has changed since prepare was killed; start it again"
-                )
-
-
-def finished(path: Path, vocabulary: Vocabulary, log: Callable) -> list[int] | None:
-    """CRCs of the blocks that a whole shard of this vocabulary was made of."""
-    try:
-        _, header = shards.read(path)
-    except FileNotFoundError:
-        return None
-    except shards.Damaged as error:
-        log(f"{error}: made again")
-        return None
-    return header["texts"] if header["vocabulary"] == vocabulary.fingerprint else None
-
-
-def header_of(path: Path) -> dict:
-    return shards.read(path, [])[1]
-
-
-def write(path: Path, vocabulary: Vocabulary, blocks: list[Encoded]) -> None:
-    arrays = {
-        name: np.concatenate([block.arrays[name] for block in blocks]) for name in blocks[0].arrays
-    }
-    header = {
-        "vocabulary": vocabulary.fingerprint,
-        "texts": [block.text for block in blocks],
-        "kept": len(arrays["documents"]),
-        "counts": sum((block.counts for block in blocks), Counter()),
-        "problems": sum((block.problems for block in blocks), Counter()),
-    }
-    shards.write(path, arrays, header)
+def tasks(texts: list[cut.Texts], places: list[Place]) -> Iterator[Task]:
+    """`places` gets that of each."""
+    for number, (source, blocks) in enumerate((one.source, one.blocks()) for one in texts):
+        groups = itertools.groupby(enumerate(blocks), key=lambda pair: pair[0] // shards.BLOCKS)
+        for part, group in groups:
+            places.append(Place(number, part))
+            yield Task(places[-1], source.name, source.reading, [block for _, block in group])
 
 
 class Progress:
@@ -189,8 +197,9 @@ class Progress:
         self.log, self.bytes = log, 0
         self.start = self.reported = time.monotonic()
 
-    def see(self, encoded: Encoded) -> Encoded:
-        self.bytes += encoded.counts["bytes"]
+    def see(self, size: int) -> None:
+        """So many bytes more."""
+        self.bytes += size
         now = time.monotonic()
         if now - self.reported > LOG_EVERY:
             self.reported = now
@@ -198,4 +207,3 @@ class Progress:
             self.log(
                 f"prepare: {megabytes:,.0f} MB of text, {megabytes / (now - self.start):.1f} MB/s"
             )
-        return encoded

@@ -3,19 +3,20 @@
 equal documents -> near duplicates -> repeated sentences -> equal documents again -> held out by smallest hashes
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.data.preparing import duplicates, hashes, near, repeats
-from bert_jax.data.preparing.shards import Shards
+from bert_jax.data.preparing.partitions import Partitions
+from bert_jax.data.preparing.shards import Group, Shards
+from bert_jax.data.preparing.stages import Stages, read_alive
 from bert_jax.errors import BadInput
 
 TRAIN, HELDOUT, DUPLICATE, NEAR, EMPTIED = range(5)  # the first two are the splits, as numbers
-
-Hashed = Iterator[tuple[np.ndarray, np.ndarray]]  # int64[N] documents, uint64[N, 2] of their ids
 
 
 class Chosen(NamedTuple):
@@ -23,46 +24,62 @@ class Chosen(NamedTuple):
     repeats: repeats.Repeats
 
 
-def choose(shards: Shards, filters, share: float, scratch: Path) -> Chosen:
+def choose(shards: Shards, filters, share: float, scratch: Path, run: Callable) -> Chosen:
     """Where each document goes, by `config.filter` and `config.corpus.heldout`; raises BadInput if too few are left.
 
     Held out are the documents with the smallest hashes: a function of content, not of order. Documents that are equal,
-    once the repeated sentences are out, fall into the same split.
+    once the repeated sentences are out, fall into the same split. `run` maps a function over tasks, in order.
     """
+    stages = Stages(run, shards.groups(), scratch)
     state = np.full(shards.documents, TRAIN, np.uint8)
     if filters.duplicates:
-        for group in duplicates.groups(stored(shards, state), scratch):
+        stored = functools.partial(spread_stored, stages.leave(state == TRAIN))
+        made, _ = stages.spread(stored, "hashes", 3, shards.documents)
+        for group in duplicates.groups(stages, made):
             state[group.documents[~group.first]] = DUPLICATE
     if filters.near_duplicates:
-        found = near.similar(shards, state == TRAIN, filters.near_duplicates, scratch)
-        state[found] = NEAR
-    repeated = repeats.count(shards, state == TRAIN, filters.repeats, scratch)
-    short = shortened(shards, state, repeated.dropped)
-    hashed = short if len(repeated.dropped) else stored(shards, state)
-    hold_out(duplicates.groups(hashed, scratch), state, share, filters.duplicates, shards.problems)
+        alive = stages.leave(state == TRAIN)
+        state[near.similar(stages, alive, filters.near_duplicates, shards.documents)] = NEAR
+    alive = stages.leave(state == TRAIN)
+    repeated = repeats.count(stages, alive, filters.repeats, shards.counts["sentences"])
+    if len(repeated.dropped):
+        np.save(scratch / "dropped.npy", repeated.dropped)
+        spread = functools.partial(spread_shortened, alive, scratch / "dropped.npy")
+    else:
+        spread = functools.partial(spread_stored, alive)
+    made, emptied = stages.spread(spread, "left", 3, shards.documents)
+    for documents in emptied:
+        state[documents] = EMPTIED
+    hold_out(duplicates.groups(stages, made), state, share, filters.duplicates, shards.problems)
     return Chosen(state, repeated)
 
 
-def stored(shards: Shards, state: np.ndarray) -> Hashed:
-    """Of the documents that are not left out yet."""
-    for shard in shards:
-        kept = state[shard.documents] == TRAIN
-        (values,) = shard.read("hashes")
-        yield shard.documents.start + np.flatnonzero(kept), values[kept]
+def spread_stored(alive: Path, made: Partitions, group: Group) -> np.ndarray:
+    """Runs in a worker: writes the hashes of the documents that are not left out yet; returns those of no sentences."""
+    numbers, values = [], []
+    for shard, kept in zip(group.shards, read_alive(alive, group), strict=True):
+        (stored,) = shard.read("hashes")
+        numbers.append(shard.documents.start + np.flatnonzero(kept))
+        values.append(stored[kept])
+    duplicates.write(made, group.number, np.concatenate(numbers), np.concatenate(values))
+    return np.zeros(0, np.int64)
 
 
-def shortened(shards: Shards, state: np.ndarray, dropped: np.ndarray) -> Hashed:
-    """The same, of what is left of them without the sentences `dropped`; those of which nothing is left are EMPTIED."""
-    for shard in shards:
+def spread_shortened(alive: Path, dropped: Path, made: Partitions, group: Group) -> np.ndarray:
+    """The same, of what is left of them without the sentences whose hashes are in the file `dropped`."""
+    gone, numbers, values, emptied = np.load(dropped), [], [], []
+    for shard, there in zip(group.shards, read_alive(alive, group), strict=True):
         tokens, sentences, documents, of_sentences = shard.read(
             "tokens", "sentences", "documents", "sentence_hashes"
         )
-        part = state[shard.documents]  # a view
-        kept = ~repeats.among(of_sentences, dropped) & np.repeat(part == TRAIN, documents)
+        kept = ~repeats.among(of_sentences, gone) & np.repeat(there, documents)
         tokens, sentences, documents = select(tokens, sentences, documents, kept)
-        part[(part == TRAIN) & (documents == 0)] = EMPTIED
+        emptied.append(shard.documents.start + np.flatnonzero(there & (documents == 0)))
         stops = np.cumsum(sentences, dtype=np.int64)[np.cumsum(documents[documents > 0]) - 1]
-        yield shard.documents.start + np.flatnonzero(documents), hashes.documents(tokens, stops)
+        numbers.append(shard.documents.start + np.flatnonzero(documents))
+        values.append(hashes.documents(tokens, stops))
+    duplicates.write(made, group.number, np.concatenate(numbers), np.concatenate(values))
+    return np.concatenate(emptied)
 
 
 def select(

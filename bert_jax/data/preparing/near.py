@@ -6,14 +6,18 @@ they are equal in a band (Leskovec, Rajaraman and Ullman, Mining of Massive Data
 """
 
 import functools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.preparing import hashes
+from bert_jax.data.preparing import hashes, partitions
 from bert_jax.data.preparing.partitions import Partitions
-from bert_jax.data.preparing.shards import Shards
+from bert_jax.data.preparing.shards import Group
+from bert_jax.data.preparing.stages import Stages, read_alive
+from bert_jax.data.preparing.workplace import whole_file
 
 PERMUTATIONS = 128
 SHINGLE = 5  # tokens
@@ -57,35 +61,80 @@ def banding(threshold: float) -> tuple[int, int]:
     return PERMUTATIONS, 1
 
 
-def similar(shards: Shards, alive: np.ndarray, threshold: float, scratch: Path) -> np.ndarray:
-    """bool[documents]: those of `alive` (bool[documents]) that are as similar to an earlier one of them, found or not.
+def similar(stages: Stages, alive: Path, threshold: float, documents: int) -> np.ndarray:
+    """int64[N]: the documents of `alive` that are as similar to an earlier one of them, found or not.
 
-    Memory holds one byte a document, one shard and one partition.
+    `documents` is how many there are in all. Memory holds, of each worker, one group of shards or one part.
     """
-    found = np.zeros(len(alive), bool)
-    path = scratch / "signatures"
-    with Partitions(scratch / "bands", 2) as buckets, open(path, "wb") as file:
-        for shard in shards:
+    bands, _ = banding(threshold)
+    directory = stages.scratch / "signatures"
+    directory.mkdir()
+    spread = functools.partial(spread_bands, alive, directory, threshold)
+    buckets, _ = stages.spread(spread, "bands", 2, documents * bands)
+    # Pairs lie in the order of their later document, so that parts hold neighbours in the files.
+    shift = 64 - max(1, (documents - 1).bit_length())
+    pairs = partitions.make(stages.scratch / "pairs", 2, documents * bands)
+    for _ in stages.take(functools.partial(spread_pairs, pairs, shift), buckets):
+        pass
+    kept = Signatures([(group.start, directory / f"{group.number:06d}") for group in stages.groups])
+    compare = functools.partial(compare_pairs, kept, shift, threshold)
+    found = [np.zeros(0, np.int64), *stages.take(compare, pairs)]
+    shutil.rmtree(directory)
+    return np.concatenate(found)
+
+
+def spread_bands(
+    alive: Path, directory: Path, threshold: float, made: Partitions, group: Group
+) -> None:
+    """Runs in a worker: writes the signatures of all documents, and the bands of those that are alive."""
+    keys, numbers = [], []
+    with whole_file(directory / f"{group.number:06d}") as file:
+        for shard, kept in zip(group.shards, read_alive(alive, group), strict=True):
             (values,) = shard.read("signatures")
             file.write(values)
-            kept = alive[shard.documents]
-            numbers = np.arange(shard.documents.start, shard.documents.stop, dtype=np.uint64)
-            for keys in band_keys(values[kept], threshold):
-                buckets.add(keys, numbers[kept])
-    # Pairs lie in the order of their later document, so that partitions hold neighbours in the file.
-    shift = np.uint64(64 - max(1, (len(alive) - 1).bit_length()))
-    with Partitions(scratch / "pairs", 2) as pairs:
-        for records in buckets:
-            later, earlier = candidates(records)
-            pairs.add(later << shift, earlier)
-    for records in pairs:
-        later, earlier = np.unique(records, axis=0).T
-        for start in range(0, len(later), PAIRS):
-            chosen = slice(start, start + PAIRS)
-            pair = (later[chosen] >> shift).astype(np.int64), earlier[chosen].astype(np.int64)
-            found[pair[0][similarity(path, *pair) >= threshold]] = True
-    path.unlink()
-    return found
+            documents = np.arange(shard.documents.start, shard.documents.stop, dtype=np.uint64)
+            for of_band in band_keys(values[kept], threshold):
+                keys.append(of_band)
+                numbers.append(documents[kept])
+    made.write(group.number, [np.concatenate(keys), np.concatenate(numbers)])
+
+
+def spread_pairs(pairs: Partitions, shift: int, buckets: Partitions, part: int) -> None:
+    """Runs in a worker: of documents that are equal in a band, writes which are to be compared."""
+    later, earlier = candidates(buckets.read(part))
+    pairs.write(part, [later << np.uint64(shift), earlier])
+
+
+def compare_pairs(
+    kept: "Signatures", shift: int, threshold: float, pairs: Partitions, part: int
+) -> np.ndarray:
+    """Runs in a worker: int64[N], the later ones of pairs that are as similar."""
+    later, earlier = np.unique(pairs.read(part), axis=0).T
+    later, earlier = (later >> np.uint64(shift)).astype(np.int64), earlier.astype(np.int64)
+    found = [np.zeros(0, np.int64)]
+    for start in range(0, len(later), PAIRS):
+        some = later[start : start + PAIRS], earlier[start : start + PAIRS]
+        equal = (kept.read(some[0]) == kept.read(some[1])).mean(axis=1)
+        found.append(some[0][equal >= threshold])
+    return np.unique(np.concatenate(found))
+
+
+class Signatures(NamedTuple):
+    """Those of all documents: for each group of shards its first document and its file."""
+
+    files: list[tuple[int, Path]]
+
+    def read(self, documents: np.ndarray) -> np.ndarray:
+        """uint32[N, 128] of documents int64[N]."""
+        starts = np.array([start for start, _ in self.files])
+        owners = np.searchsorted(starts, documents, side="right") - 1
+        values = np.zeros((len(documents), PERMUTATIONS), np.uint32)
+        for owner in np.unique(owners):
+            start, path = self.files[owner]
+            # Mapped anew, so that pages are let go.
+            mapped = np.memmap(path, np.uint32, "r").reshape(-1, PERMUTATIONS)
+            values[owners == owner] = mapped[documents[owners == owner] - start]
+        return values
 
 
 def band_keys(values: np.ndarray, threshold: float) -> Iterator[np.ndarray]:
@@ -109,11 +158,3 @@ def candidates(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         pairs.append(np.stack([numbers[back:], numbers[:-back]])[:, same])
     later, earlier = np.concatenate(pairs, axis=1)
     return later, earlier
-
-
-def similarity(path: Path, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-    """float64[N]: the estimated similarity of pairs of documents by the file of signatures."""
-    values = np.memmap(path, np.uint32, "r").reshape(
-        -1, PERMUTATIONS
-    )  # mapped anew: pages are let go
-    return (values[later] == values[earlier]).mean(axis=1)

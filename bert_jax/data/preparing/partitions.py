@@ -1,52 +1,64 @@
-"""Records on disk, spread over files by their first bits, so that a part of them can be sorted in memory at a time."""
+"""Records on disk, spread by their first bits, so that a part of them can be sorted in memory at a time.
 
-import contextlib
-import shutil
-from collections.abc import Iterator
+Each of several writers, anywhere, makes one file: where its parts end, and its records in the order of their parts.
+A reader of a part reads its place in every file.
+"""
+
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-# 128 files are few enough to be open at the same time, and 30 GB of text are sorted in under 100 MB where most keys
-# differ. Equal keys are in one file: a sentence that stands 100 million times takes 800 MB for itself.
-BITS = 7
+from bert_jax.data.preparing.workplace import whole_file
+
+# Records of a part, about, where most keys differ: tens of megabytes. Equal keys are in one part: a sentence that
+# stands 100 million times takes 800 MB for itself.
+RECORDS = 1 << 20
+BITS = 10  # at most: a thousand places to read in every file
 
 
-class Partitions:
-    """Rows of `columns` 64-bit unsigned integers. Used as a context while they are added; then read, once.
+class Partitions(NamedTuple):
+    """Rows of `columns` 64-bit unsigned integers, of which the first decides the part by its first `bits`."""
 
-    The first column decides the file; all files in order hold it in the order of its first bits.
-    """
+    directory: Path
+    columns: int
+    bits: int
 
-    def __init__(self, directory: Path, columns: int):
-        self.directory, self.columns = directory, columns
-        self.paths = [directory / f"{number:03d}" for number in range(1 << BITS)]
+    @property
+    def parts(self) -> range:
+        """In order they hold the first column in the order of its first bits."""
+        return range(1 << self.bits)
 
-    def __enter__(self):
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir(parents=True)
-        with contextlib.ExitStack() as stack:
-            self.files = [stack.enter_context(open(path, "wb")) for path in self.paths]
-            self.close = stack.pop_all().close
-        return self
-
-    def __exit__(self, *error):
-        self.close()
-
-    def add(self, *columns: np.ndarray) -> None:
-        """Appends uint64[N] columns."""
-        part = (columns[0] >> np.uint64(64 - BITS)).astype(np.uint8)
-        order = np.argsort(part, kind="stable")  # of bytes: a radix sort
+    def write(self, writer: int, columns: list[np.ndarray]) -> None:
+        """All records of one writer, as uint64[N] columns; what it wrote before is replaced."""
+        # By shifts of less than 64 bits, which NumPy defines.
+        part = (columns[0] >> np.uint64(1) >> np.uint64(63 - self.bits)).astype(np.uint16)
+        order = np.argsort(part, kind="stable")
+        ends = np.cumsum(np.bincount(part, minlength=len(self.parts)), dtype=np.int64)
         records = np.stack(columns, axis=1).astype(np.uint64, copy=False)[order]
-        ends = np.cumsum(np.bincount(part, minlength=1 << BITS))
-        for number in np.unique(part):
-            start = ends[number - 1] if number else 0
-            self.files[number].write(records[start : ends[number]])
+        path = self.directory / f"{writer:06d}"
+        with whole_file(path) as file:
+            file.write(ends)
+            file.write(records)
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        """uint64[N, columns] of each file in turn, which is removed with it."""
-        for path in self.paths:
-            records = np.fromfile(path, np.uint64).reshape(-1, self.columns)
-            path.unlink()
-            yield records
-        self.directory.rmdir()
+    def read(self, part: int) -> np.ndarray:
+        """uint64[N, columns]: the part's records, those of an earlier writer first."""
+        found = [np.zeros((0, self.columns), np.uint64)]
+        head = 8 * len(self.parts)
+        for path in sorted(path for path in self.directory.iterdir() if not path.suffix):
+            ends = np.fromfile(path, np.int64, len(self.parts))
+            start = int(ends[part - 1]) if part else 0
+            count, offset = (
+                (int(ends[part]) - start) * self.columns,
+                head + start * 8 * self.columns,
+            )
+            values = np.fromfile(path, np.uint64, count, offset=offset)
+            found.append(values.reshape(-1, self.columns))
+        return np.concatenate(found)
+
+
+def make(directory: Path, columns: int, records: int) -> Partitions:
+    """An empty directory for about so many records."""
+    directory.mkdir(parents=True)
+    bits = min(BITS, max(0, -(-records // RECORDS) - 1).bit_length())
+    return Partitions(directory, columns, bits)

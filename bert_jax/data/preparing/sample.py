@@ -1,34 +1,35 @@
 """The text that a vocabulary is trained on: whole blocks, evenly spread over all sources."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from bert_jax.data import corpus
+from bert_jax.data.preparing import cut
 
 
-def sample(sources: list[corpus.Source], limit: int) -> list[str]:
-    """Documents, a sentence a line, of at most `limit` bytes (but one block at least), in the order of the corpus.
-
-    Reads all of the text once; memory holds the blocks that are kept.
-    """
+def choose(lengths: Iterable[int], limit: int) -> list[int]:
+    """Which of blocks of these lengths: of at most `limit` bytes together, but one at least."""
     kept, size, stride = [], 0, 1
-    for number, (reading, block) in enumerate(blocks(sources)):
+    for number, length in enumerate(lengths):
         if number % stride:
             continue
-        kept.append((reading, block))
-        size += length(block)
+        kept.append((number, length))
+        size += length
         while size > limit and len(kept) > 1:  # every second one has to go, and stay away
             stride *= 2
             kept = kept[::2]
-            size = sum(length(block) for _, block in kept)
-    parsed = (corpus.documents(block, reading, Counter()) for reading, block in kept)
+            size = sum(length for _, length in kept)
+    return [number for number, _ in kept]
+
+
+def sample(texts: list[cut.Texts], limit: int) -> list[str]:
+    """Documents, a sentence a line, of at most `limit` bytes (but one block at least), in the order of the corpus.
+
+    Reads nothing else; memory holds the blocks that are kept.
+    """
+    lengths = (cut.length(block) for of_source in texts for block in of_source.blocks())
+    chosen = set(choose(lengths, limit))
+    every = ((one.source.reading, block) for one in texts for block in one.blocks())
+    kept = (pair for number, pair in enumerate(every) if number in chosen)
+    parsed = (corpus.documents(cut.read(block), reading, Counter()) for reading, block in kept)
     return ["\n".join(document) for documents in parsed for document in documents]
-
-
-def blocks(sources: list[corpus.Source]):
-    for source in sources:
-        for block in source.blocks(Counter()):
-            yield source.reading, block
-
-
-def length(block: corpus.Block) -> int:
-    return sum(map(len, block))

@@ -22,7 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-BLOCKS = 32  # blocks in a shard: about 32 MB of text
+from bert_jax.data.preparing.workplace import whole_file
+
+BLOCKS = 4  # blocks in a shard, about 4 MB of text: what a worker does at a time
+GROUP = 64  # shards that are filtered together, at least: about 256 MB of text
+GROUPS = 1024  # at most, so that what is sorted is not in too many parts
 
 
 class Damaged(Exception):
@@ -36,14 +40,10 @@ def write(path: Path, arrays: dict[str, np.ndarray], header: dict) -> None:
         name: [array.dtype.str, array.shape, zlib.crc32(array)] for name, array in arrays.items()
     }
     line = json.dumps(header | {"arrays": table}).encode()
-    temporary = path.with_suffix(".writing")
-    with open(temporary, "wb") as file:
+    with whole_file(path, is_kept=True) as file:
         file.write(b"%08x %b\n" % (zlib.crc32(line), line))
         for array in arrays.values():
             file.write(array)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
 
 
 def read(path: Path, names: list[str] | None = None) -> tuple[dict[str, np.ndarray], dict]:
@@ -83,6 +83,22 @@ class Shard(NamedTuple):
         return [arrays[name] for name in names]
 
 
+class Group(NamedTuple):
+    """Some consecutive shards, which a worker filters."""
+
+    number: int
+    shards: tuple[Shard, ...]
+
+    @property
+    def start(self) -> int:
+        """The number of its first document in the corpus."""
+        return self.shards[0].documents.start
+
+    @property
+    def stop(self) -> int:
+        return self.shards[-1].documents.stop
+
+
 class Shards:
     """All shards of a corpus, in order, and what was counted on the way."""
 
@@ -93,6 +109,12 @@ class Shards:
 
     def __iter__(self) -> Iterator[Shard]:
         return iter(self.shards)
+
+    def groups(self) -> list[Group]:
+        size = max(GROUP, -(-len(self.shards) // GROUPS))
+        starts = range(0, len(self.shards), size)
+        parts = (tuple(self.shards[start : start + size]) for start in starts)
+        return [Group(number, part) for number, part in enumerate(parts)]
 
     def append(self, path: Path, source: int, header: dict) -> None:
         end = self.documents + header["kept"]

@@ -1,10 +1,11 @@
 """The hidden directory beside a store in which it is made: locked, kept when prepare is killed, gone after bad input.
 
 plan.json      what the rest belongs to: config, text files, versions
-text/          the text of sources that come without files
+text/          the text of sources that come without files, and of compressed files, as it is read
 vocabulary-*/  the trained vocabulary, by its fingerprint
 shards/        encoded text
 scratch/       files that are sorted
+tasks/         what a stage hands to the workers of Apache Beam, and gets from them
 store/         the store, renamed when it is whole and on the disk
 """
 
@@ -13,6 +14,7 @@ import fcntl
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -116,6 +118,24 @@ def rename(old: Path, new: Path) -> None:
         sync(path)
     old.rename(new)
     sync(new.parent)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, is_kept: bool = False) -> Iterator:
+    """A file to write, which takes its name when it is whole, and on the disk where it `is_kept` after a kill.
+
+    Engines may do a task twice, at the same time too; what the last one has written stays.
+    """
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.writing")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            if is_kept:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
@@ -164,3 +164,17 @@ def last_boundary(text: bytes, form: str) -> int:
         for match in BLANK_LINE.finditer(text):
             end = match.end()
     return end
+
+
+def read_texts(path: Path, offset: int, sizes: Iterable[int]) -> Iterator[bytes]:
+    """Texts that lie one after the other in a plain file; BadInput where it has become shorter."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            for size in sizes:
+                text = file.read(int(size))
+                if len(text) < size:
+                    raise BadInput(f"{path}: the text has changed while it was read")
+                yield text
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
