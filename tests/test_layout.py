@@ -22,7 +22,7 @@ DATA += ("bert_jax.errors", "bert_jax.regular", "bert_jax.whole")
 DATA += ("bert_jax.remote", "bert_jax.staged")
 DATA += ("bert_jax.config", "datasketch", "absl")
 TOKENIZERS = ("numpy", "tokenizers", "sentencepiece", "bert_jax.errors", "bert_jax.regular")
-TOKENIZERS += ("bert_jax.tokenizers",)
+TOKENIZERS += ("bert_jax.tokenizers", "google.protobuf")
 CONFIG = ("ml_collections", "bert_jax.errors", "bert_jax.regular", "bert_jax.remote")
 WIRING = ("jax", "flax", "numpy", "optax", "orbax", "ml_collections", "tensorboardX", "tqdm")
 WIRING += ("tensorstore",)
@@ -34,9 +34,10 @@ ALLOWED = {
     "bert_jax/models/*": MODEL,
     "bert_jax/objectives/*": (*MODEL, "bert_jax.objectives"),
     "bert_jax/tasks/*": (*MODEL, "bert_jax.objectives", "bert_jax.tasks", "bert_jax.tokenizer"),
+    "bert_jax/data/preparing/beam.py": (*DATA, "apache_beam"),
     "bert_jax/data/*": DATA,
     "bert_jax/convert/google.py": (*WIRING, "tensorflow"),
-    "bert_jax/convert/sentencepiece.py": ("sentencepiece", "bert_jax.errors"),
+    "bert_jax/convert/sentencepiece.py": ("bert_jax.errors", "bert_jax.tokenizers"),
     # These receive the objective, the optimizer and the mesh, and know no model, config or data.
     "bert_jax/step.py": STEP,
     "bert_jax/metrics.py": STEP,

@@ -1,6 +1,9 @@
 """Ids equal those of the sentencepiece library; models of others keep theirs and get what they lack."""
 
 import io
+import os
+import subprocess
+import sys
 from itertools import accumulate
 
 import pytest
@@ -150,3 +153,35 @@ def test_lowercase_folds_case_and_keeps_accents():
     assert folded.encode(["THE Élan"]) == folded.encode(["the élan"])
     assert folded.encode(["elan"]) != folded.encode(["élan"])
     assert kept.encode(["The Élan"]) != kept.encode(["the élan"])
+
+
+ORACLE = """
+import pathlib, sys
+from sentencepiece import sentencepiece_model_pb2 as full
+from bert_jax.tokenizers import model_proto as ours
+
+model = pathlib.Path(sys.argv[1]).read_bytes()
+theirs, read = full.ModelProto.FromString(model), ours.Model.FromString(model)
+specs = {"trainer_spec": "Trainer", "normalizer_spec": "Normalizer"}
+for part, message in specs.items():
+    for name, *_ in ours.MESSAGES[message]:
+        assert getattr(getattr(theirs, part), name) == getattr(getattr(read, part), name), name
+        default = getattr(type(getattr(theirs, part))(), name)
+        assert default == getattr(type(getattr(read, part))(), name), name
+pieces = [[(p.piece, p.score, p.type) for p in model.pieces] for model in (theirs, read)]
+assert pieces[0] == pieces[1] and len(pieces[0]) > 40
+some = ours.Pieces.FromString(model)
+for proto in (theirs, some):
+    for piece in proto.pieces:
+        piece.score = round(piece.score)
+assert theirs.SerializeToString(deterministic=True) == some.SerializeToString(deterministic=True)
+"""
+
+
+def test_a_model_file_is_read_as_its_own_library_does(tmp_path):
+    """By the module that comes with it, which refuses an older protobuf unless it is told not to look."""
+    (tmp_path / "some.model").write_bytes(make_model())
+    environment = os.environ | {"TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK": "true"}
+    command = [sys.executable, "-c", ORACLE, str(tmp_path / "some.model")]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr

@@ -6,13 +6,14 @@ is set right here, by steps before and after that table.
 
 import base64
 
-from sentencepiece import sentencepiece_model_pb2
-
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import model_proto
 
 SPACE = "▁"
-PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
-KINDS = {1: "Unigram", 2: "BPE"}  # as TrainerSpec numbers them; there are WORD and CHAR, too
+KINDS = {
+    model_proto.UNIGRAM: "Unigram",
+    model_proto.BPE: "BPE",
+}  # as TrainerSpec numbers them; there are WORD and CHAR, too
 
 # The library applies the table to whole grapheme clusters of up to five bytes, and then by the shortest rule that fits
 # (a letter without its accent), where sentencepiece takes the longest that fits from any character on. A control
@@ -24,7 +25,7 @@ PARTER = "\x01"
 
 def document(model: bytes, special: dict[str, int], appended: list[str]) -> dict:
     """tokenizer.json, parsed, of a serialized model and the pieces that were appended to it."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    proto = model_proto.Model.FromString(model)
     check(proto)
     pieces = [piece.piece for piece in proto.pieces]
     normal = proto.normalizer_spec
@@ -47,7 +48,9 @@ def document(model: bytes, special: dict[str, int], appended: list[str]) -> dict
         "pre_tokenizer": metaspace,
         "post_processor": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": unigram(proto) if proto.trainer_spec.model_type == 1 else bpe(proto),
+        "model": unigram(proto)
+        if proto.trainer_spec.model_type == model_proto.UNIGRAM
+        else bpe(proto),
     }
 
 
@@ -59,7 +62,7 @@ def check(proto) -> None:
         problem = "neither unigram nor bpe"
     elif trainer.treat_whitespace_as_suffix:
         problem = "words end with a space"
-    elif any(piece.type == PIECE.UNUSED for piece in proto.pieces):
+    elif any(piece.type == model_proto.UNUSED for piece in proto.pieces):
         problem = "pieces marked as unused"
     if problem:
         raise BadInput(f"sentencepiece.model: {problem}; no tokenizer.json does the same")
@@ -89,11 +92,11 @@ def replace(pattern: dict, content: str) -> dict:
 
 def added_tokens(proto, pieces: list[str], special: dict[str, int]) -> list[dict]:
     """Special pieces, control symbols and, for BPE, the user's symbols, which are not merged with anything."""
-    control = {i for i, piece in enumerate(proto.pieces) if piece.type == PIECE.CONTROL}
+    control = {i for i, piece in enumerate(proto.pieces) if piece.type == model_proto.CONTROL}
     special_ids = control | set(special.values())
     ids = special_ids | set(range(len(proto.pieces), len(pieces)))
-    if proto.trainer_spec.model_type == 2:
-        ids |= {i for i, piece in enumerate(proto.pieces) if piece.type == PIECE.USER_DEFINED}
+    if proto.trainer_spec.model_type == model_proto.BPE:
+        ids |= {i for i, piece in enumerate(proto.pieces) if piece.type == model_proto.USER_DEFINED}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [
         {"id": number, "content": pieces[number], **flags, "special": number in special_ids}
@@ -103,10 +106,10 @@ def added_tokens(proto, pieces: list[str], special: dict[str, int]) -> list[dict
 
 def unigram(proto) -> dict:
     """The pieces and their scores; the user's symbols get those that sentencepiece computes with."""
-    highest = max(piece.score for piece in proto.pieces if piece.type == PIECE.NORMAL)
+    highest = max(piece.score for piece in proto.pieces if piece.type == model_proto.NORMAL)
     scores = [
         len(piece.piece.encode()) * highest - 0.1
-        if piece.type == PIECE.USER_DEFINED
+        if piece.type == model_proto.USER_DEFINED
         else piece.score
         for piece in proto.pieces
     ]
@@ -121,7 +124,9 @@ def unigram(proto) -> dict:
 def bpe(proto) -> dict:
     """The pieces, and as merges all pairs of pieces that make a piece, by its score."""
     numbers = {piece.piece: number for number, piece in enumerate(proto.pieces)}
-    scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == PIECE.NORMAL}
+    scores = {
+        piece.piece: piece.score for piece in proto.pieces if piece.type == model_proto.NORMAL
+    }
     merges = [
         (piece[:cut], piece[cut:])
         for piece in sorted(scores, key=scores.get, reverse=True)
@@ -143,4 +148,4 @@ def bpe(proto) -> dict:
 
 
 def unknown(proto) -> int:
-    return next(i for i, piece in enumerate(proto.pieces) if piece.type == PIECE.UNKNOWN)
+    return next(i for i, piece in enumerate(proto.pieces) if piece.type == model_proto.UNKNOWN)

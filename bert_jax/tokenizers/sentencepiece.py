@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
 
 from bert_jax import regular
 from bert_jax.errors import BadInput
-from bert_jax.tokenizers import table
+from bert_jax.tokenizers import model_proto, table
 from bert_jax.tokenizers.sample import COVERAGE, lines
 from bert_jax.tokenizers.special import SPECIAL, Ban, check, find
 
@@ -70,7 +69,7 @@ class SentencePiece:
     @functools.cached_property
     def inside(self) -> sentencepiece.SentencePieceProcessor:
         """The model without the space that it puts before a text."""
-        proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
+        proto = model_proto.Model.FromString(self.model)
         proto.normalizer_spec.add_dummy_prefix = False
         return open_processor(proto.SerializeToString())
 
@@ -167,7 +166,7 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
 
 def rounded(model: bytes) -> bytes:
     """A serialized model with its scores on the grid."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    proto = model_proto.Pieces.FromString(model)
     for piece in proto.pieces:
         piece.score = round(piece.score * GRID) / GRID
     return proto.SerializeToString(deterministic=True)
