@@ -92,6 +92,12 @@ TABLES = {
             f"bash benchmarks/prepare.sh {{data}}/vocab/albert_spiece_30k.model {ENGLISH}",
         ),
     ),
+    "beam": Table(
+        "prepare on Apache Beam's DirectRunner (extra `beam`) beside the pool, two workers, 63 MB, WordPiece",
+        "1.6 x the pool's time; stores equal",
+        2,
+        (f"python benchmarks/beam.py {ENGLISH} --vocabulary {VOCABULARY}",),
+    ),
     "verify": Table(
         "verify of a store; damages named",
         "-; 50 of 50",

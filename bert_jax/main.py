@@ -15,6 +15,8 @@ DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT o
 
 Any key of a config can be set with --config.KEY=VALUE, for example --config.train.micro_batches=4.
 """
+# Of Apache Beam.
+RUNNERS = ("DirectRunner", "FlinkRunner", "DataflowRunner", "SparkRunner")
 EXIT_CODES = """exit codes:
     0  done
     1  failed: something has to be mended first
@@ -166,7 +168,9 @@ def parser() -> argparse.ArgumentParser:
     pair = [
         (name, needed | dict(type=address, help="directory of a model")) for name in ("--a", "--b")
     ]
-    add(prepare_command, config, as_json)
+    runner = "--runner", dict(choices=RUNNERS, help="of Apache Beam; default: processes here")
+    of_runner = "options", dict(nargs="*", metavar="OPTION", help="of the runner, after --")
+    add(prepare_command, config, runner, of_runner, as_json)
     add(pretrain_command, config, run)
     add(config_command, config, as_json)
     add(inspect_command, config, step, rows, steps, save, as_json)
@@ -226,10 +230,16 @@ def refuse(overrides) -> None:
 
 def prepare_command(options, overrides) -> int:
     """Turn raw text into a token store, once."""
+    if options.options and not options.runner:
+        raise BadInput(
+            f"prepare: {options.options[0]}: without --runner there are no options of it"
+        )
     config = load(options, overrides)
     from bert_jax.data import prepare, report
+    from bert_jax.data.preparing import beam
 
-    values = prepare.prepare(config, answers.tell)
+    runner = beam.open_runner(options.runner, options.options) if options.runner else None
+    values = prepare.prepare(config, answers.tell, runner)
     lines = report.describe(values, config.store, config.tokenizer.path)
     if "seconds" in values:
         lines.append(f"{values['seconds']:.1f} s, {values['megabytes_per_second']:.1f} MB/s")

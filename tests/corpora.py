@@ -1,5 +1,6 @@
 """Small corpora as text, their stores, and what stands in them."""
 
+import json
 import random
 import signal
 import subprocess
@@ -55,6 +56,25 @@ def prepare(config, log=lambda line: None) -> stores.Store:
     return stores.open_store(config.store, hashes=True)
 
 
+def report_of(store) -> dict:
+    return json.loads((store.path / "report.json").read_text())
+
+
+def halves() -> tuple[list[str], list[str]]:
+    """Documents of two sources: ten stand in both, and of those in the first some are like one in the second."""
+    texts = [text + "\nit was not" * (not n % 30) for n, text in enumerate(make_text(300))]
+    similar = [f"{text} tree" for text in texts[:150] if len(text) > 150]
+    return texts[190:] + texts[:10] + similar, texts[:200]
+
+
+def two_sources(make, tmp_path: Path, *overrides):
+    """make(documents, key=value...) -> a config; of `halves`."""
+    first, second = halves()
+    write(tmp_path / "other.txt", first)
+    source = f"corpus.source={tmp_path}/other.txt,{tmp_path}/corpus.txt"
+    return make(second, source, "corpus.format=lines,lines", *overrides)
+
+
 def read(split: stores.Split) -> list[list[tuple]]:
     """Documents of sentences of ids."""
     sentences = np.split(split.tokens, split.sentence_ends[:-1])
@@ -92,15 +112,15 @@ from bert_jax.data.preparing import shards
 corpus.BLOCK, shards.BLOCKS = 20_000, 3
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background has it ignored
 {before}
-sys.exit(main.main(["prepare", "--config", {path!r}]))
+sys.exit(main.main(["prepare", "--config", {path!r}, *{options!r}]))
 """
 
 
-def start(config, directory: Path, before: str = "") -> subprocess.Popen:
-    """A process, in a session of its own, that prepares; `before` is code that it runs first."""
+def start(config, directory: Path, before: str = "", options=()) -> subprocess.Popen:
+    """A process, in a session of its own, that prepares with these options; `before` is code that it runs first."""
     path = directory / "config.json"
     configs.save(config, path)
-    code = PROGRAM.format(path=str(path), before=before)
+    code = PROGRAM.format(path=str(path), before=before, options=options)
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return subprocess.Popen([sys.executable, "-c", code], start_new_session=True, **pipes)
 

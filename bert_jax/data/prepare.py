@@ -45,8 +45,14 @@ from bert_jax.whole import terminable
 DECIDING = ("numpy", "tokenizers", "sentencepiece", "datasketch", "tensorflow-datasets")
 
 
-def prepare(config, log: Callable[[str], None] = print) -> dict:
+def prepare(
+    config,
+    log: Callable[[str], None] = print,
+    runner: Callable[[Path], Callable] | None = None,
+) -> dict:
     """Makes the store that `config` asks for, or keeps the one that is there; returns the report.
+
+    `runner` (beam.open_runner) does the work in place of a pool of processes on this machine.
 
     Nothing lies at `config.store` until the store is whole. Whatever stops this, the next start continues from the
     shards that were whole. Raises BadInput, and leaves nothing, for unusable text, files or vocabulary, and where the
@@ -68,10 +74,11 @@ def prepare(config, log: Callable[[str], None] = print) -> dict:
         with (
             terminable(),
             workplace(path) as directory,
-            workers(config.corpus.workers) as run,
+            workers(config.corpus.workers) as here,
         ):
-            return build(config, path, sources, directory, run, log)
-    except (OSError, BrokenProcessPool, shards.Damaged) as error:
+            run = runner(directory / "tasks") if runner else here
+            return build(config, path, sources, directory, here, run, log)
+    except (OSError, BrokenProcessPool, shards.Damaged, Unfinished) as error:
         raise Unfinished(
             f"config.store={config.store!r}: not finished ({error}); {hidden(path)} stays, the next start continues"
         ) from error
@@ -174,10 +181,21 @@ def describe_files(known: dict) -> str:
     return ", ".join(f"{what} {value}" for what, value in known.items() if what != "sha256")
 
 
-def build(config, path: Path, sources: list, directory: Path, run: Callable, log: Callable) -> dict:
-    """Fills `directory`, and renames what has become the store to `path`; returns its report and how long it took."""
+def build(
+    config,
+    path: Path,
+    sources: list,
+    directory: Path,
+    here: Callable,
+    run: Callable,
+    log: Callable,
+) -> dict:
+    """Fills `directory`, and renames what has become the store to `path`; returns its report and how long it took.
+
+    `here` and `run` map a function over tasks; the first on this machine, whose files sources without files read.
+    """
     start = time.monotonic()
-    sources = materialized(sources, directory / "text", run, log)
+    sources = materialized(sources, directory / "text", here, log)
     follow(plan(config, sources), directory, log)
     log("prepare: the text is read and cut into blocks")
     texts, problems = cut.cut_all(sources, directory / "text", run)

@@ -195,12 +195,13 @@ class Progress:
 
     def __init__(self, log: Callable):
         self.log, self.bytes = log, 0
-        self.start = self.reported = time.monotonic()
+        self.start, self.reported = time.monotonic(), None
 
     def see(self, size: int) -> None:
         """So many bytes more."""
         self.bytes += size
         now = time.monotonic()
+        self.reported = self.reported or now  # Apache Beam's answers come all at once
         if now - self.reported > LOG_EVERY:
             self.reported = now
             megabytes = self.bytes / 1e6
