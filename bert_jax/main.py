@@ -15,8 +15,6 @@ DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT o
 
 Any key of a config can be set with --config.KEY=VALUE, for example --config.train.micro_batches=4.
 """
-# Of Apache Beam.
-RUNNERS = ("DirectRunner", "FlinkRunner", "DataflowRunner", "SparkRunner")
 EXIT_CODES = """exit codes:
     0  done
     1  failed: something has to be mended first
@@ -168,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
     pair = [
         (name, needed | dict(type=address, help="directory of a model")) for name in ("--a", "--b")
     ]
-    runner = "--runner", dict(choices=RUNNERS, help="of Apache Beam; default: processes here")
+    runner = "--runner", dict(default="", help="of Apache Beam; default: processes here")
     of_runner = "options", dict(nargs="*", metavar="OPTION", help="of the runner, after --")
     add(prepare_command, config, runner, of_runner, as_json)
     add(pretrain_command, config, run)
@@ -230,16 +228,12 @@ def refuse(overrides) -> None:
 
 def prepare_command(options, overrides) -> int:
     """Turn raw text into a token store, once."""
-    if options.options and not options.runner:
-        raise BadInput(
-            f"prepare: {options.options[0]}: without --runner there are no options of it"
-        )
     config = load(options, overrides)
     from bert_jax.data import prepare, report
     from bert_jax.data.preparing import beam
 
-    runner = beam.open_runner(options.runner, options.options) if options.runner else None
-    values = prepare.prepare(config, answers.tell, runner)
+    engine = beam.open_runner(options.runner, options.options)
+    values = prepare.prepare(config, answers.tell, engine)
     lines = report.describe(values, config.store, config.tokenizer.path)
     if "seconds" in values:
         lines.append(f"{values['seconds']:.1f} s, {values['megabytes_per_second']:.1f} MB/s")
@@ -354,7 +348,6 @@ def evaluate_command(options, overrides) -> int:
         raise BadInput("evaluate: expected --workdir, or --model and --config")
     if bool(options.model) != bool(options.config):
         raise BadInput("evaluate: --model and --config, which names the text, go together")
-
     if options.model:
         config = load(options, overrides)
         from bert_jax import evaluate_models

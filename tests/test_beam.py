@@ -181,7 +181,7 @@ def test_bad_options_are_a_line(tmp_path, capsys, monkeypatch, runner, options, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--runner=Unknown"], "--runner: invalid choice: 'Unknown'"),
+        (["--runner=Unknown"], "--runner=Unknown: expected one of DirectRunner, "),
         (["--", "--direct_num_workers=2"], "--direct_num_workers=2: without --runner"),
     ],
 )

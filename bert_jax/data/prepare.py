@@ -60,7 +60,7 @@ def prepare(
     SystemExit here, once the workers have ended.
     """
     if remote.is_address(config.store):
-        return prepare_there(config, log)
+        return prepare_there(config, log, runner)
     path = locate(config.store)
     if (path / "manifest.json").exists():
         kept = keep(config)
@@ -84,7 +84,7 @@ def prepare(
         ) from error
 
 
-def prepare_there(config, log: Callable[[str], None]) -> dict:
+def prepare_there(config, log: Callable[[str], None], runner: Callable | None) -> dict:
     """The same for a store at an address: it is made on this host and copied there, the manifest last."""
     if staged.is_there(config.store):
         kept = keep(config)
@@ -96,7 +96,7 @@ def prepare_there(config, log: Callable[[str], None]) -> dict:
     made = config.copy_and_resolve_references()
     with made.unlocked():
         made.store = str(staged.making(config.store, made_from(config)))
-    result = prepare(made, log)
+    result = prepare(made, log, runner)
     log(f"prepare: the store is copied to {config.store}")
     staged.upload(Path(made.store), config.store)
     return result

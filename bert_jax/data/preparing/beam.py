@@ -20,47 +20,55 @@ from pathlib import Path
 from bert_jax.data.preparing.workplace import whole_file
 from bert_jax.errors import BadInput, Unfinished, one_line
 
+RUNNERS = ("DirectRunner", "FlinkRunner", "DataflowRunner", "SparkRunner")
 # Of workers on this machine: one thread each cuts words, and what lies in the current directory is not imported.
 ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "PYTHONSAFEPATH": "1"}
 
 
-def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable]:
-    """directory -> run(function, tasks) on a runner of Beam, with its own options as --name=value.
+def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable] | None:
+    """directory -> run(function, tasks) on one of RUNNERS, with its own options as --name=value; None for ''.
 
     BadInput, before anything is written, without Beam, and for options that it does not know or lacks.
     """
+    if not runner:
+        if arguments:
+            raise BadInput(f"{arguments[0]}: without --runner there are no options of it")
+        return None
+    if runner not in RUNNERS:
+        raise BadInput(f"--runner={runner}: expected one of {', '.join(RUNNERS)}")
     with quiet():
-        try:
-            from apache_beam import Pipeline
-            from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
-        except ImportError as error:
-            raise BadInput(
-                f"--runner={runner}: needs apache-beam, the extra `beam` ({one_line(error)})"
-            ) from None
-        for argument in arguments:
-            if not argument.startswith("--"):
-                raise BadInput(f"--runner={runner}: {argument}: expected --OPTION=VALUE after --")
-        options = PipelineOptions([*arguments, f"--runner={runner}"])
-        told = io.StringIO()
-        try:
-            with contextlib.redirect_stderr(told):
-                known = options.get_all_options()
-                asked = options.get_all_options(retain_unknown_options=True)
-                if unknown := asked.keys() - known.keys():
-                    raise BadInput(f"--runner={runner}: --{min(unknown)}: no option of Apache Beam")
-                workers = options.view_as(WorkerOptions)
-                workers.default_sdk_harness_log_level = (
-                    workers.default_sdk_harness_log_level or "ERROR"
-                )
-                Pipeline(options=options)
-        except SystemExit:  # of argparse
-            line = told.getvalue().strip().rpartition("error: ")[2]
-            raise BadInput(f"--runner={runner}: {line}") from None
-        except BadInput:
-            raise
-        except Exception as error:  # each runner checks its options in its own way
-            raise BadInput(f"--runner={runner}: {one_line(error)}") from None
+        options = checked(runner, arguments)
     return lambda directory: functools.partial(run, options, directory)
+
+
+def checked(runner: str, arguments: list[str]):
+    """Beam's PipelineOptions. A Pipeline is made of them, and not run, because that has the runner look at them."""
+    try:
+        from apache_beam import Pipeline
+        from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
+    except ImportError as error:
+        raise BadInput(
+            f"--runner={runner}: needs apache-beam, the extra `beam` ({one_line(error)})"
+        ) from None
+    for argument in arguments:
+        if not argument.startswith("--"):
+            raise BadInput(f"--runner={runner}: {argument}: expected --OPTION=VALUE after --")
+    options, told = PipelineOptions([*arguments, f"--runner={runner}"]), io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            asked = options.get_all_options(retain_unknown_options=True)
+            unknown = sorted(asked.keys() - options.get_all_options().keys())
+            workers = options.view_as(WorkerOptions)
+            workers.default_sdk_harness_log_level = workers.default_sdk_harness_log_level or "ERROR"
+            Pipeline(options=options)
+    except SystemExit:  # of argparse
+        line = told.getvalue().strip().rpartition("error: ")[2]
+        raise BadInput(f"--runner={runner}: {line}") from None
+    except Exception as error:  # each runner checks its options in its own way
+        raise BadInput(f"--runner={runner}: {one_line(error)}") from None
+    if unknown:
+        raise BadInput(f"--runner={runner}: --{unknown[0]}: no option of Apache Beam")
+    return options
 
 
 @contextlib.contextmanager
