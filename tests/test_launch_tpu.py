@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -330,11 +331,23 @@ def test_a_slice_taken_five_times_ends_with_the_same_parameters(tmp_path):
     events = [f"{disturbed}/checkpoints/{step}" for step in range(20, 200, 20)]
     life = {"states": ["PROVISIONING", "ACTIVE"], "taken_at": events}
     here = Cloud(tmp_path / "cloud", {"slices": [*[life] * 5, {}]}, REAL)
-    start = [*TPU, "--spot", "--delete", "--", *words, "--workdir", str(disturbed)]
+    start = [
+        *TPU,
+        "--bucket",
+        "gs://b",
+        "--spot",
+        "--delete",
+        "--",
+        *words,
+        "--workdir",
+        str(disturbed),
+    ]
     try:
         code, said = here.run("tpu.sh", *start, **processes.environment(1, FASTER="50"))
     finally:
         here.end_processes()
     assert code == 0, said
     assert len(here.calls("create")) == 6 and states(here) == []
+    log = (here.place / "bucket/b/slice/logs/host-worker-0.log").read_text()
+    assert int(re.search("resumed from step ([0-9]+)", log)[1]) >= 100  # not from the beginning
     running.assert_same_bits(running.params(calm), running.params(disturbed))
