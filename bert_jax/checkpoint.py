@@ -117,7 +117,7 @@ def remove_unfinished(directory: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         return
     for path in directory.glob("*"):
-        if stored.STEP.fullmatch(path.name) and stored.is_unfinished(path):
+        if stored.STEP.fullmatch(path.name) and not stored.is_committed(path):
             path.rmtree(missing_ok=True)
 
 

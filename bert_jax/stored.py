@@ -4,6 +4,7 @@ Beside Orbax's items a checkpoint has `fingerprints/metadata`, JSON: the step an
 of every array (fingerprint.py), and the SHA-256 of all that.
 """
 
+import contextlib
 import errno
 import functools
 import json
@@ -53,26 +54,31 @@ class Found(NamedTuple):
 
 def is_whole(place: Path) -> bool:
     """Whether Orbax finished a step's directory, by its names alone."""
-    return (place / WHOLE).is_file() and not is_unfinished(place)
+    return is_committed(place) if remote.is_address(place) else (place / WHOLE).is_file()
 
 
-def is_unfinished(place: Path) -> bool:
-    """Whether a save to an address was cut off. There nothing is renamed at the end: Orbax writes COMMITTED last. What
-    was copied there from a disk has only the time, in its metadata."""
-    if not remote.is_address(place) or (place / COMMITTED).exists():
-        return False
-    try:
-        known = json.loads((place / WHOLE).read_text())
-        return not known["commit_timestamp_nsecs"]
-    except (FileNotFoundError, KeyError, TypeError, ValueError):
+def is_committed(place: Path) -> bool:
+    """The same at an address, where nothing is renamed at the end: Orbax writes COMMITTED last. What was copied there
+    from a disk may have only the time, in its metadata."""
+    if (place / COMMITTED).exists():
         return True
+    try:
+        text = (place / WHOLE).read_bytes()
+    except FileNotFoundError:
+        return False
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        return bool(json.loads(text)["commit_timestamp_nsecs"])
+    return True  # damaged, which is no reason to delete it
 
 
 def steps(directory: Path) -> list[int]:
-    """The steps of which something was saved, whole or not, newest first."""
+    """The steps of which something was saved, whole or not, newest first. At an address only whole ones: what a save
+    that was cut off has left there has no other name."""
     named = [path for path in directory.glob("*") if STEP.fullmatch(path.name)]
-    there = [path for path in named if any((path / name).exists() for name in (WHOLE, *ITEMS))]
-    there = [path for path in there if not is_unfinished(path)]
+    if remote.is_address(directory):
+        there = [path for path in named if is_committed(path)]
+    else:
+        there = [path for path in named if any((path / name).exists() for name in (WHOLE, *ITEMS))]
     return sorted((int(path.name) for path in there), reverse=True)
 
 

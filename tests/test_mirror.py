@@ -12,7 +12,7 @@ import pytest
 from etils import epath
 from runs import make_run, save
 
-from bert_jax import checkpoint, config, main, mirror, stored, trained, workdir
+from bert_jax import checkpoint, config, main, mirror, remote, stored, trained, workdir
 from bert_jax.errors import BadInput, Unfinished
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
@@ -181,6 +181,7 @@ def test_who_has_lost_the_lock_writes_nothing_more(there):
 
 
 def checkpoints():
+    remote.Place(RUN)  # as a copy of the rest is made before
     return epath.Path(RUN) / "checkpoints"
 
 
@@ -189,8 +190,20 @@ def test_checkpoints_that_were_copied_there_are_checkpoints(there, run):
     place = checkpoints()
     assert stored.newest_sound(place, "") == stored.Found(7, {})
     del there.objects[f"runs/one/checkpoints/7/{stored.COMMITTED}"]
-    checkpoint.remove_unfinished(place)
-    assert stored.newest_sound(place, "") == stored.Found(7, {})
+    for text in (None, b"{}", b"\xff"):
+        if text:  # damage is no reason to delete
+            there.put(f"runs/one/checkpoints/7/{stored.WHOLE}", text, {})
+        checkpoint.remove_unfinished(place)
+        assert stored.newest_sound(place, "") == stored.Found(7, {})
+
+
+def test_what_others_write_is_seen(there, run):
+    """Another host, or TensorStore: nothing remembers what was there before."""
+    assert [path.name for path in checkpoints().iterdir()] == ["7"]
+    for name in there.names("runs/one/checkpoints/7/"):
+        there.put(name.replace("/7/", "/9/"), there.objects[name].data, {})
+    assert sorted(path.name for path in checkpoints().iterdir()) == ["7", "9"]
+    assert stored.steps(checkpoints()) == [9, 7]
 
 
 def test_a_save_that_was_cut_off_is_no_checkpoint(there, run):
@@ -230,6 +243,7 @@ def test_a_checkpoint_out_of_reach_is_not_damaged(there, run):
 def test_a_run_is_read_like_any_other(there, run, tmp_path, capsys):
     """What the parameters are, what is exported of them, bit for bit; and what is told names the address."""
     with mirror.copied(RUN) as copy:
+        assert not any("/checkpoints/" in name for _, name in there.asked)  # read where they lie
         models = trained.open_run(copy), trained.open_run(run)
         for a, b in zip(*(leaves(model.params) for model in models), strict=True):
             np.testing.assert_array_equal(a, b)
