@@ -4,12 +4,12 @@ python benchmarks/scaling.py [--config bert_tiny] [--phase short] [--rows 16] [-
     [--meshes 1,1 4,1 1,2] [--config.KEY=VALUE ...]
 
 Compiles the step of the config in bfloat16 with --rows rows for every device of `data` and `fsdp`, on every slice, for
-every mesh of --meshes: FSDP,TENSOR, where `data` takes the rest. Prints a line of JSON for each; bytes are those of one
-device in one step, `sent` by a ring. Needs libtpu.
+every mesh of --meshes: FSDP,TENSOR, where `data` takes the rest. Prints a Markdown row for each; megabytes are those of
+one device in one step, sent by a ring. The last column is arithmetic: a sum of P float32 gradients over `data`. Needs
+libtpu.
 """
 
 import argparse
-import json
 import math
 import os
 from collections import Counter
@@ -23,6 +23,10 @@ from jax.experimental import topologies  # noqa: E402
 from bert_jax import axes, build, config, program, sharding  # noqa: E402
 from bert_jax.objectives.base import Vocabulary  # noqa: E402
 
+HEAD = (
+    "| slice | devices, hosts | `data x fsdp x tensor` | state and rows | temporaries | largest array | cycles"
+    " | rows, bytes of a row that a host reads | sent | gradients over `data`: 2 (D - 1) / D x 4 P / (fsdp x tensor) |"
+)
 VOCABULARY = Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103)
 
 
@@ -35,14 +39,14 @@ def main():
     options.add_argument("--meshes", nargs="+", default=["1,1", "4,1", "1,2"])
     options, more = options.parse_known_args()
     more = [key.removeprefix("--config.") for key in more]
+    print(f"{HEAD}\n{'| --- ' * (HEAD.count('|') - 1)}|")
     for shape in options.meshes:
         fsdp, tensor = shape.split(",")
         mesh = [f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}"]
         for name in options.slices:
             slice_ = topologies.get_topology_desc(platform="tpu", topology_name=name)
-            line = {"slice": name, "fsdp": int(fsdp), "tensor": int(tensor)}
-            line |= measure(options, [*more, *mesh], list(slice_.devices))
-            print(json.dumps(line), flush=True)
+            found = measure(options, [*more, *mesh], list(slice_.devices))
+            print(row(name, int(fsdp), int(tensor), found), flush=True)
 
 
 def measure(options, overrides: list[str], devices: list) -> dict:
@@ -68,7 +72,6 @@ def measure(options, overrides: list[str], devices: list) -> dict:
     return {
         "data": mesh.shape["data"],
         "hosts": hosts,
-        "rows of all": batch,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(made.shapes.params)),
         "state and rows": sizes.arguments,
         "temporaries": sizes.temporaries,
@@ -76,9 +79,24 @@ def measure(options, overrides: list[str], devices: list) -> dict:
         "cycles": program.cycles(text),
         "rows of a host": len(sharding.host_rows(mesh, batch, 0)),
         "bytes of a row": read // batch,
-        "sent": sum(sent.values()),
-        **dict(sorted(sent.items())),
+        "sent": dict(sorted(sent.items())),
     }
+
+
+def row(name: str, fsdp: int, tensor: int, found: dict) -> str:
+    data, megabytes = found["data"], lambda count: f"{count / 1e6:.2f} MB"
+    gradients = 2 * (data - 1) / data * 4 * found["parameters"] / (fsdp * tensor)
+    cells = [
+        name,
+        f"{data * fsdp * tensor}, {found['hosts']}",
+        f"{data} x {fsdp} x {tensor}",
+        *(megabytes(found[key]) for key in ("state and rows", "temporaries", "largest array")),
+        f"{found['cycles']:,}",
+        f"{found['rows of a host']}, {found['bytes of a row']:,}",
+        "; ".join(f"{megabytes(count)} {what}" for what, count in found["sent"].items()),
+        megabytes(gradients),
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

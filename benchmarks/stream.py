@@ -5,14 +5,16 @@ python benchmarks/stream.py [--store DIR | --tokens 100e6 --under /tmp] [--secon
 
 Without --store it makes a store of random tokens in a new directory under --under and deletes it
 afterwards: sentences of about 25 tokens, documents of about 600; 7e9 tokens take 16 GB, and each
-index 2 GB. Cold: no index is cached (files may be in the page cache); cached: a second start. Every
-line is a process of its own, and its peak is what /usr/bin/time calls the maximum resident set size;
-"files" are pages of mapped files and libraries at its end, "own" is the rest.
+index 2 GB. Cold: no index is cached (files may be in the page cache); cached: a second start. Prints
+Markdown rows. Every row is a process of its own, and its peak is what /usr/bin/time calls the maximum
+resident set size; "files" are pages of mapped files and libraries at its end, "own" is the rest. Where
+transformers and PyTorch are installed (extra `parity`), their DataCollatorForLanguageModeling stands
+beside it: masks alone, of rows that lie ready.
 """
 
 import argparse
+import importlib.util
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -45,14 +47,40 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
     made = stream.train_batches(opened, word_starts, spec, offset, offset + (steps or 10**9))
     next_batch = next(made)
     first, tokens, now = time.perf_counter() - begin, 0, time.perf_counter()
-    started = now
+    started, processors = now, time.process_time()
     for next_batch in made:
         tokens += int((next_batch["sequence_ids"] > 0).sum())
         now = time.perf_counter()
         if not steps and now - started > seconds:
             break
-    rate = tokens / max(now - started, 1e-9)
-    print(json.dumps(dict(first=first, rate=rate, digest=batches.digest(next_batch), **memory())))
+    rates = dict(
+        rate=tokens / max(now - started, 1e-9),
+        processor_rate=tokens / max(time.process_time() - processors, 1e-9),
+    )
+    print(json.dumps(dict(first=first, digest=batches.digest(next_batch), **rates, **memory())))
+
+
+def collate(seconds: float, length: int = 128, batch: int = 256, predictions: int = 0) -> None:
+    """Prints what the collator of transformers does with full rows for so many seconds."""
+    import torch
+    from transformers import BertTokenizer, DataCollatorForLanguageModeling
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*special, *(f"piece{number}" for number in range(30522 - len(special)))]
+    known = BertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)})
+    collator = DataCollatorForLanguageModeling(known, mlm_probability=0.15)
+    rows = torch.randint(len(special), len(pieces), (64 * batch, length))
+    rows[:, 0], rows[:, -1] = known.cls_token_id, known.sep_token_id
+    tokens, now = 0, time.perf_counter()
+    started, processors = now, time.process_time()
+    while now - started < seconds:
+        first = torch.randint(len(rows) - batch, ()).item()
+        tokens += collator([{"input_ids": row} for row in rows[first : first + batch]])[
+            "labels"
+        ].numel()
+        now = time.perf_counter()
+    rates = dict(rate=tokens / (now - started))
+    print(json.dumps(rates | dict(processor_rate=tokens / (time.process_time() - processors))))
 
 
 def memory() -> dict[str, float]:
@@ -65,28 +93,35 @@ def memory() -> dict[str, float]:
 
 def run(directory, epoch=0, offset=0, steps=0, seconds=0.0, **changes) -> dict:
     """`measure` in a new process; adds its `seconds` with imports."""
-    arguments = str(directory), epoch, offset, steps, seconds, changes
-    code = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; from benchmarks import stream; stream.measure(*{arguments})"
     begin = time.perf_counter()
-    command = [sys.executable, "-c", code]
-    result = subprocess.run(command, capture_output=True, text=True)
+    said = call(f"measure{(str(directory), epoch, offset, steps, seconds, changes)}")
+    return said | {"seconds": time.perf_counter() - begin}
+
+
+def call(what: str) -> dict:
+    """What a function of this file prints in a new process."""
+    code = (
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}]; from benchmarks import stream; stream.{what}"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if result.returncode:
         sys.exit(result.stderr)
-    return json.loads(result.stdout) | {"seconds": time.perf_counter() - begin}
+    return json.loads(result.stdout)
 
 
-def show(name: str, value: str, measured: dict) -> None:
+def show(name: str, target: str, value: str, measured: dict, beside: str = "") -> None:
     peak, own, files = (measured[key] for key in ("peak", "own", "files"))
-    print(f"{name}: {value}; peak {peak:.2f} GB (own {own:.2f}, files {files:.2f})", flush=True)
+    reached = f"{value}; peak {peak:.2f} GB (own {own:.2f}, files {files:.2f})"
+    print(f"| stream, {name} | {target} | {reached} | {beside} |", flush=True)
 
 
 def time_first(directory) -> None:
     for epoch in (0, 1):
         forget(directory)
-        for state in ("cold", "cached"):
+        for state, target in (("cold", "2 minutes"), ("cached", "10 s")):
             measured = run(directory, epoch, steps=1)
             value = f"{measured['first']:.2f} s, with imports {measured['seconds']:.2f} s"
-            show(f"first batch, epoch {epoch}, {state}", value, measured)
+            show(f"first batch, epoch {epoch}, {state}", target, value, measured)
 
 
 def throughput(directory, seconds: float) -> None:
@@ -94,12 +129,25 @@ def throughput(directory, seconds: float) -> None:
     if (Path(directory) / "train" / "tokens.npy").stat().st_size > 2e9:
         kinds = kinds[:2]  # each of the others would build an index of its own for a minute
     for length, shape in ((128, {}), (512, LONGER)):
+        beside = collated(seconds, shape)
         for pairs, masking in kinds:
             run(directory, steps=1, pairs=pairs, **shape)  # its index
             measured = run(directory, seconds=seconds, pairs=pairs, masking=masking, **shape)
-            name = f"length {length}, pairs {pairs}, masking {masking}"
-            show(name, f"{measured['rate'] / 1e6:.1f}M tokens/s", measured)
+            name = f"length {length}, pairs {pairs}, masking {masking}, real tokens"
+            show(name, "10M a second", rates(measured), measured, beside)
+            beside = ""
         forget(directory)  # or large stores would fill the disk
+
+
+def collated(seconds: float, shape: dict) -> str:
+    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
+        return ""
+    return f"{rates(call(f'collate({seconds}, **{shape})'))} (masks alone, DataCollatorForLanguageModeling)"
+
+
+def rates(measured: dict) -> str:
+    clock, processors = (measured[key] / 1e6 for key in ("rate", "processor_rate"))
+    return f"{clock:.1f}M a second by the clock, {processors:.1f}M by one of processors"
 
 
 def same_from_anywhere(directory) -> None:
@@ -108,10 +156,9 @@ def same_from_anywhere(directory) -> None:
         come_by = run(directory, epoch, offset, steps)
         started = run(directory, epoch, offset + steps - 1, 1)
         same = come_by["digest"] == started["digest"]
-        value = f"{'the same' if same else 'DIFFERENT'}, SHA-256 {started['digest'][:16]}"
-        show(
-            f"step {offset + steps - 1} of the {name} epoch, come by and started at", value, come_by
-        )
+        what = f"step {offset + steps - 1} of the {name} epoch, come by"
+        value = f"{'equal' if same else 'DIFFERENT'}, SHA-256 {come_by['digest'][:16]}"
+        show(what, "equal", value, come_by, f"{started['digest'][:16]}, started there")
         if not same:
             sys.exit(1)
 
@@ -122,7 +169,6 @@ def forget(directory) -> None:
 
 
 def report(directory, seconds: float) -> None:
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
     time_first(directory)
     same_from_anywhere(directory)
     throughput(directory, seconds)

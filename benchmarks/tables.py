@@ -40,7 +40,12 @@ SIMPLE_STORE = (
     "bert-jax prepare --config bert_base --config.store=stores/simplewiki --config.tokenizer.size=16384"
     f" --config.corpus.source={SIMPLE} --config.corpus.format=wiki"
 )
-PYTEST = "python -m pytest -rP"
+PYTEST = "python -m pytest -rpP"  # with the names of the tests that passed, and what they print
+UNDER = "0.4 nats under the entropy in 10 minutes"
+
+
+def learnt(name: str, target: str) -> str:
+    return f"python benchmarks/learnt.py --workdir runs/{name} --target '{target}'"
 
 
 def demo_on(name: str, source: str, *keys: str) -> tuple[str, ...]:
@@ -50,6 +55,7 @@ def demo_on(name: str, source: str, *keys: str) -> tuple[str, ...]:
         f"bert-jax prepare --config demo {keys}",
         f"bert-jax pretrain --config demo --workdir runs/{name} {keys}",
         f"bert-jax evaluate --workdir runs/{name}",
+        learnt(name, UNDER),
     )
 
 
@@ -58,23 +64,23 @@ TABLES = {
         "the demo in a fresh clone: seconds, held-out loss at [MASK] under the unigram entropy",
         "6 minutes without the installation; 2.0 nats in 5 minutes of training",
         7,
-        ("bash launch/local.sh",),
+        ("bash launch/local.sh", learnt("demo", "2.0 nats under the entropy in 5 minutes")),
     ),
     "demo-simplewiki": Table(
         "the demo on Simple Wikipedia",
-        "0.4 nats under the entropy in 10 minutes",
+        UNDER,
         10,
         demo_on("demo_simplewiki", SIMPLE, "phases.main.steps=4500"),
     ),
     "demo-unigram": Table(
         "the demo on Simple Wikipedia, SentencePiece unigram vocabulary",
-        "0.4 nats under the entropy in 10 minutes",
+        UNDER,
         10,
         demo_on("demo_unigram", SIMPLE, "tokenizer.kind=unigram", "tokenizer.sample=20"),
     ),
     "demo-zhwiki": Table(
         "the demo on Chinese Wikipedia, published vocabulary",
-        "0.4 nats under the entropy in 10 minutes",
+        UNDER,
         15,
         demo_on(
             "demo_zhwiki",
@@ -84,12 +90,12 @@ TABLES = {
         ),
     ),
     "prepare": Table(
-        "prepare, 63 MB of text to a store: WordPiece, then SentencePiece",
+        "prepare, 63 MB of text to a store, and its ids beside those of other libraries: WordPiece, then SentencePiece",
         "5 MB/s; 15 MB/s",
         1,
         (
-            f"bash benchmarks/prepare.sh {VOCABULARY} {ENGLISH}",
-            f"bash benchmarks/prepare.sh {{data}}/vocab/albert_spiece_30k.model {ENGLISH}",
+            f"python benchmarks/prepare.py {VOCABULARY} {ENGLISH}",
+            f"python benchmarks/prepare.py {{data}}/vocab/albert_spiece_30k.model {ENGLISH}",
         ),
     ),
     "beam": Table(
@@ -99,12 +105,12 @@ TABLES = {
         (f"python benchmarks/beam.py {ENGLISH} --vocabulary {VOCABULARY}",),
     ),
     "verify": Table(
-        "verify of a store; damages named",
+        "verify of a store beside sha256sum of its files; damages named",
         "-; 50 of 50",
         2,
         (
             SIMPLE_STORE,
-            "bash -c 'time bert-jax verify --store stores/simplewiki'",
+            "python benchmarks/verify.py --store stores/simplewiki",
             f"{PYTEST} tests/test_verify.py",
         ),
     ),
@@ -117,9 +123,15 @@ TABLES = {
             f"python benchmarks/sentences.py {CHINESE} --other sentencex --language zh",
         ),
     ),
-    "near": Table("near duplicates found", "-", 1, (f"{PYTEST} tests/test_near.py",)),
+    "near": Table(
+        "near duplicates that the filter finds, beside Jaccard's similarity itself",
+        "-",
+        1,
+        (f"python benchmarks/near.py {VOCABULARY} {ENGLISH}",),
+    ),
     "stream": Table(
-        "stream, 100 million random tokens: first batch, tokens a second, memory, the same batch by another way",
+        "stream, 100 million random tokens, beside the masking of transformers (extra `parity`): first batch, tokens a"
+        " second, memory, the same batch by another way",
         "-; 10 million; -; equal",
         3,
         ("python benchmarks/stream.py",),
@@ -155,7 +167,7 @@ TABLES = {
         ),
     ),
     "tpu": Table(
-        "step on TPU v5e by the compiler's cycles (extra `plan`)",
+        "step on TPU v5e by the compiler's cycles, beside a plain one of Flax Linen (extra `plan`)",
         "-",
         60,
         ("python benchmarks/tpu.py",),
@@ -183,7 +195,7 @@ TABLES = {
         (f"{PYTEST} tests/test_export.py tests/test_google.py tests/test_import_model.py",),
     ),
     "finetune": Table(
-        "the demo, exported and fine-tuned in transformers on SST-2 (extra `parity`)",
+        "the demo, exported and fine-tuned in transformers on SST-2, beside random weights (extra `parity`)",
         "-",
         12,
         (

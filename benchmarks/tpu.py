@@ -1,25 +1,37 @@
 """The step on slices of TPU v5e by the compiler's own cycles, beside what was aimed at; no TPU is needed, libtpu is.
 
-    python benchmarks/tpu.py [--only NAME ...] [--config.KEY=VALUE ...]
+    python benchmarks/tpu.py [--only NAME ...] [--alone] [--config.KEY=VALUE ...]
 
 Each case is compiled as `bert-jax plan` does it, which takes minutes, and kept as plan keeps it, so that a second run
-takes seconds. Utilization is that of the matrix units, useful FLOPs by the published peak: by the compiler's cycles
-alone (of custom kernels, which carry none, by arithmetic); then with what is sent, as it is scheduled, and were nothing
-of it hidden. Prints a Markdown row for each case.
+takes seconds. Beside some stands the step of benchmarks/plain.py, of the same rows, compiled for the same chips and
+counted in the same way. Utilization is that of the matrix units, useful FLOPs by the published peak: by the compiler's
+cycles alone (of custom kernels, which carry none, by arithmetic); then with what is sent, as it is scheduled, and were
+nothing of it hidden. Prints a Markdown row for each case.
 """
 
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 os.environ["JAX_PLATFORMS"] = (
     "cpu"  # before JAX is imported: libtpu is here to compile, and has no devices
 )
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import plain  # noqa: E402
 from bert_jax import benchmark, build, config, facts, plan, topology  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
-from bert_jax.planning.compiled import TooLarge, compile_step  # noqa: E402
+from bert_jax.planning.compiled import (  # noqa: E402
+    Step,
+    TooLarge,
+    compile_lowered,
+    compile_step,
+    read_or_compile,
+)
 from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN, estimate, parts  # noqa: E402
 
 
@@ -31,22 +43,33 @@ class Case(NamedTuple):
     rows: int  # a chip
     keys: tuple[str, ...] = ()
     target: str = "-"
-    others: str = ""
+    plain: tuple[str, ...] = ()  # of plain.FORMS
+    others: str = ""  # as published
+
+
+class Opened(NamedTuple):
+    """A case, ready to be compiled."""
+
+    settings: object
+    slice: topology.Slice
+    mesh: object
+    phase: object
+    vocabulary: object
 
 
 UNDROPPED = "model.attention_dropout=0.0"
 PACKED = ("phases.long.sequences=8", "phases.long.predictions=80", "mesh.fsdp=4")
 
 
-def undropped(rows: int, others: str = "") -> Case:
+def undropped(rows: int, *forms: str) -> Case:
     what = "BERT-base, length 128, without attention dropout"
-    return Case(what, "bert_base", "short", "v5e:2x2", rows, (UNDROPPED,), "0.54", others)
+    return Case(what, "bert_base", "short", "v5e:2x2", rows, (UNDROPPED,), "0.54", forms)
 
 
 def packed(what: str, *keys: str) -> Case:
     others = "decoders on TPU v3 and v4: 0.35 to 0.57"
     what = f"BERT-large, length 512, packed, mesh.fsdp=4, {what}"
-    return Case(what, "bert_large", "long", "v5e:2x2", 8, PACKED + keys, "0.55", others)
+    return Case(what, "bert_large", "long", "v5e:2x2", 8, PACKED + keys, "0.55", others=others)
 
 
 def large(slice_: str) -> Case:
@@ -61,12 +84,12 @@ CASES = {
         "v5e:2x2",
         64,
         target="0.48",
-        others="plain Linen, scanned 0.28; unrolled 0.40",
+        plain=plain.FORMS,
     ),
     "base-undropped-32": undropped(32),
-    "base-undropped-64": undropped(64, "unrolled 0.45"),
+    "base-undropped-64": undropped(64, "unrolled"),
     "base-undropped-128": undropped(128),
-    "base-undropped-256": undropped(256, "0.34"),
+    "base-undropped-256": undropped(256, "unrolled"),
     "large-packed": packed("dropout as published"),
     "large-packed-undropped": packed("without attention dropout", UNDROPPED),
     "large-packed-splash": packed("the same by splash", UNDROPPED, "model.attention=splash"),
@@ -81,12 +104,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
     parser.epilog = f"names: {', '.join(CASES)}; of {' and '.join(GROWTH)} the growth, too"
+    parser.add_argument("--alone", action="store_true", help="without the plain steps")
     options, overrides = parser.parse_known_args(arguments)
     found = {}
     try:
         for name in options.only:
-            found[name] = measure(CASES[name], overrides)
-            print(row(CASES[name], found[name]), flush=True)
+            case = CASES[name]
+            opened = open_case(case, overrides)
+            forms = () if options.alone else case.plain
+            found[name] = measure(opened)
+            others = {form: measure_plain(opened, form) for form in forms}
+            print(row(case, found[name], others), flush=True)
     except BadInput as error:
         print(f"tpu.py: {error}", file=sys.stderr)
         return 2
@@ -95,8 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def measure(case: Case, overrides: list[str]) -> dict | TooLarge:
-    """What `plan` says of the phase, but without a search for what fits; a step that does not."""
+def open_case(case: Case, overrides: list[str]) -> Opened:
     unknown = [key for key in overrides if not key.startswith("--config.")]
     if unknown:
         raise BadInput(f"{unknown[0]}: unknown; see --help")
@@ -107,9 +134,28 @@ def measure(case: Case, overrides: list[str]) -> dict | TooLarge:
     (phase,) = benchmark.choose_phases(settings, case.phase)
     mesh = build.make_mesh(settings, [phase], topology.devices(one))
     vocabulary = benchmark.likely_vocabulary(settings, tell)
+    return Opened(settings, one, mesh, phase, vocabulary)
+
+
+def measure(opened: Opened) -> dict | TooLarge:
+    """What `plan` says of the phase, but without a search for what fits; a step that does not."""
+    settings, _, mesh, phase, vocabulary = opened
     design = build.design(settings, mesh, vocabulary)
+    return numbers(opened, lambda: compile_step(settings, design, phase, tell))
+
+
+def measure_plain(opened: Opened, form: str) -> dict | TooLarge:
+    """The same of the plain step."""
+    settings, _, mesh, phase, vocabulary = opened
+    lowered = plain.lower(settings, mesh, phase, vocabulary.size, form)
+    given = settings, lowered.as_text(), mesh, f"the plain step, {form},", tell
+    return numbers(opened, lambda: read_or_compile(*given, lambda: compile_lowered(lowered, mesh)))
+
+
+def numbers(opened: Opened, compiled: Callable[[], Step]) -> dict | TooLarge:
+    settings, one, mesh, phase, vocabulary = opened
     try:
-        step = compile_step(settings, design, phase, tell)
+        step = compiled()
     except TooLarge as error:
         return error
     flops = facts.step_flops(settings, vocabulary.size, phase)
@@ -122,17 +168,28 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def row(case: Case, values: dict | TooLarge) -> str:
+def row(case: Case, values: dict | TooLarge, others: dict[str, dict | TooLarge]) -> str:
+    """others: of the plain step, by its form."""
     what = f"{case.slice}, {case.what}, {case.rows} rows a chip"
+    plain_ones = [f"plain Linen, {form}: {brief(others[form])}" for form in others]
+    beside = "; ".join(filter(None, [*plain_ones, case.others]))
     if isinstance(values, TooLarge):
-        return f"| {what} | {case.target} | does not fit: {values} | {case.others} |"
+        return f"| {what} | {case.target} | does not fit: {values} | {beside} |"
     kernels = values["seconds_of_kernels"]
     counted = f" and arithmetic for kernels ({kernels:.4f} s)" if kernels else ""
     return (
         f"| {what} | {case.target} | **{values['by_cycles']:.3f}** by cycles{counted}"
         f" ({values['seconds_computing']:.4f} s); as scheduled {values['utilization']:.3f}, nothing hidden"
-        f" {values[f'utilization{NONE_HIDDEN}']:.3f}; {values['bytes_per_chip'] / topology.GIB:.1f} GiB"
-        f" | {case.others} |"
+        f" {values[f'utilization{NONE_HIDDEN}']:.3f}; {values['bytes_per_chip'] / topology.GIB:.1f} GiB | {beside} |"
+    )
+
+
+def brief(values: dict | TooLarge) -> str:
+    if isinstance(values, TooLarge):
+        return f"does not fit, {values}"
+    return (
+        f"**{values['by_cycles']:.3f}** by cycles ({values['seconds_computing']:.4f} s), as scheduled"
+        f" {values['utilization']:.3f}; {values['bytes_per_chip'] / topology.GIB:.1f} GiB"
     )
 
 

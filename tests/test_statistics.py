@@ -1,5 +1,6 @@
 """A million rows: every share within 0.2 percentage points of the recipe's (FACTS, "BERT, exactly"), and chi-square
-tests of everything that is to be uniform. Seeds are fixed, so what passes passes every time."""
+tests of everything that is to be uniform. Seeds are fixed, so what passes passes every time. Each prints what it found
+beside what is expected (pytest -rP)."""
 
 import numpy as np
 import pytest
@@ -25,6 +26,14 @@ def store(tmp_path_factory):
 
 def near(share, expected):
     return abs(share - expected) < 0.002
+
+
+def show(what, expected, found):
+    print(f"| {what} | {expected} | {found} |")
+
+
+def percent(*shares):
+    return ", ".join(f"{100 * share:.2f} %" for share in shares)
 
 
 def p_uniform(counts, expected=None):
@@ -115,14 +124,17 @@ def measured(request, store):
 
 
 def test_masked_random_and_kept(measured):
-    _, kinds, random_ids, *_ = measured
+    masking, kinds, random_ids, *_ = measured
     shares = kinds / kinds.sum()
     expected = 0.8 + 0.1 / V, 0.1 - 0.2 / V, 0.1 + 0.1 / V
+    show(f"{masking}: [MASK], random, kept", percent(*expected), percent(*shares))
     assert kinds.sum() > 15e6 and all(map(near, shares, expected)), shares
     # The three are a multinomial; 0.2 points are far more than its error of 0.01.
     assert p_uniform(kinds, np.array(expected) * kinds.sum()) > LEAST
     assert random_ids[SPECIAL["mask"]] == 0 and random_ids[SPECIAL["pad"]] > 0
-    assert p_uniform(np.delete(random_ids, SPECIAL["mask"])) > LEAST
+    p = p_uniform(np.delete(random_ids, SPECIAL["mask"]))
+    show(f"{masking}: pieces drawn at random", "uniform", f"p = {p:.2f}")
+    assert p > LEAST
 
 
 def test_places_are_chosen_evenly(measured):
@@ -130,6 +142,7 @@ def test_places_are_chosen_evenly(measured):
     larger ones may not fit."""
     masking, _, _, lengths, _, ranks, _ = measured
     assert lengths.sum() >= ROWS
+    show(f"{masking}: places of those chosen", "uniform", f"p = {ranks.p():.2f}")
     assert ranks.p() > LEAST
     assert ranks.p(LENGTH - 3 if masking == "token" else 40) > LEAST
 
@@ -145,11 +158,14 @@ def test_number_of_predictions(measured):
     share = (numbers / np.maximum(lengths, 1) / np.maximum(np.arange(LENGTH + 1), 1))[full]
     recipe = [wanted(length) / length for length in np.flatnonzero(full)]
     if masking == "token":
+        worst = np.argmax(np.abs(share - recipe))
+        show("token: share chosen, the worst length", percent(recipe[worst]), percent(share[worst]))
         assert all(map(near, share, recipe))
     else:
         # Words that no longer fit are passed over: the original's own loop on some of the rows.
         theirs = np.mean([len(original(*row)) / row[2] for row in sampled(sample)])
         ours = numbers.sum() / (lengths * np.arange(LENGTH + 1)).sum()
+        show("whole_word: share chosen, by the original's loop", percent(theirs), percent(ours))
         assert abs(theirs - ours) < 0.002 and theirs < 0.15
 
 
@@ -194,6 +210,7 @@ def test_random_pairs_and_the_parting_of_chunks(chunks):
         for name in ("size", "a_size", "random")
     )
     assert len(size) > ROWS and random[size == 1].all()
+    show("random second sentences", percent(0.5), percent(random[size > 1].mean()))
     assert near(random[size > 1].mean(), 0.5)
     assert p_uniform(np.bincount(random[size > 1])) > LEAST
     for number in (2, 3, 5, 8):
@@ -212,7 +229,9 @@ def test_random_b_comes_from_everywhere(chunks):
     ends = split.sentence_ends[split.document_ends - 1]
     document = np.searchsorted(ends, np.concatenate(starts), side="right")
     assert len(document) > ROWS / 2
-    assert p_uniform(np.bincount(document, minlength=len(ends))) > LEAST
+    p = p_uniform(np.bincount(document, minlength=len(ends)))
+    show("documents of random second sentences", "uniform", f"p = {p:.2f}")
+    assert p > LEAST
 
 
 def test_short_targets(store):
@@ -227,7 +246,9 @@ def test_short_targets(store):
     )
     assert len(targets) > 950_000
     short = np.bincount(targets, minlength=room + 1)[2:-1]
-    assert near(short.sum() / len(targets), 0.1 * (room - 2) / (room - 1))
+    share, expected = short.sum() / len(targets), 0.1 * (room - 2) / (room - 1)
+    show("short rows", percent(expected), percent(share))
+    assert near(share, expected)
     assert p_uniform(short) > LEAST
 
 

@@ -50,13 +50,29 @@ def compile_step(
 ) -> Step:
     """Raises TooLarge where it does not get into a device's memory, and Failed where the compiler itself fails. What
     was compiled before is read, and not told."""
+    text = lower(config, design, phase).as_text()
+    what = f"phase {phase.name}"
+    return read_or_compile(
+        config, text, design.mesh, what, tell, lambda: compile_apart(config, design, phase)
+    )
+
+
+def read_or_compile(
+    config,
+    text: str,
+    mesh,
+    what: str,
+    tell: Callable[[str], None],
+    compile_it: Callable[[], Step | TooLarge],
+) -> Step:
+    """What the compiler makes of a lowered program of this text, from `config.compilation_cache` where that has it."""
     name = config.compilation_cache
     directory = name and runtime.programs(name)[0]
-    key = kept.digest(lower(config, design, phase).as_text(), *circumstances(design.mesh))
+    key = kept.digest(text, *circumstances(mesh))
     found = kept.read(directory, key, unpack)
     if found is None:
-        tell(f"compiling phase {phase.name} for {design.mesh.size} x {kind(design.mesh)}")
-        found = compile_apart(config, design, phase)
+        tell(f"compiling {what} for {mesh.size} x {kind(mesh)}")
+        found = compile_it()
         kept.write(directory, key, pack(found))
     if isinstance(found, TooLarge):
         raise found

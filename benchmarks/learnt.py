@@ -1,0 +1,56 @@
+"""What a finished run has learnt, beside the yardstick of knowing no more than how often each piece is used.
+
+    python benchmarks/learnt.py --workdir DIR [--target TEXT]
+
+Prints a Markdown row: the loss at [MASK] positions of held-out text, how far it is under the unigram entropy of the
+training text, and the same on the way, with the seconds of training until then.
+"""
+
+import sys
+from pathlib import Path
+
+from bert_jax import history
+from bert_jax.errors import BadInput
+from bert_jax.main import Parser
+from bert_jax.workdir import read_json
+
+LOSS = "mlm_loss_masked"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workdir", type=Path, required=True)
+    parser.add_argument("--target", default="-", help="is printed beside it")
+    try:
+        options = parser.parse_args(arguments)
+        summary = read_json(options.workdir / "summary.json")
+        print(row(options.workdir, summary, options.target))
+    except BadInput as error:
+        print(f"learnt.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def row(workdir: Path, summary: dict, target: str) -> str:
+    """summary: as in summary.json."""
+    lines, entropy = history.lines(workdir / "metrics.jsonl"), summary["unigram_entropy"]
+    seconds, under = 0.0, []
+    for line in lines:
+        if line["split"] == "train":
+            seconds += line["seconds"]
+        elif LOSS in line:
+            under.append(f"{entropy - line[LOSS]:.2f} at step {line['step']:,} ({seconds:.0f} s)")
+    if not under:
+        raise BadInput(f"{workdir}: metrics.jsonl has no held-out {LOSS}")
+    last = summary["heldout"]
+    pairs = f"; next sentence {last['nsp_accuracy']:.2f}" if "nsp_accuracy" in last else ""
+    rate = summary["train"]["tokens_per_second"]
+    return (
+        f"| {workdir.name}: held-out loss at [MASK], nats | {target} | {last[LOSS]:.2f}, **{entropy - last[LOSS]:.2f}**"
+        f" under frequencies alone, after {summary['seconds']:.0f} s of training, at last {rate:,.0f} tokens a second"
+        f"{pairs}; on the way under them by {'; '.join(under)} | {entropy:.2f}, the unigram entropy |"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""BERT's training step as Flax and Optax have it to offer, plain: what benchmarks/tpu.py puts ours beside.
+
+The same model, rows, objective and kinds of numbers (float32 parameters, bfloat16 products), by what a user of Flax
+Linen would take: nn.MultiHeadDotProductAttention, nn.Dropout with JAX's own generator, nn.LayerNorm, optax.adamw, rows
+split over all devices and the state whole on each. Nothing of the models and the step of bert_jax is in it.
+"""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from flax.training.train_state import TrainState
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from bert_jax import batch as batches
+from bert_jax import config as configs
+from bert_jax.axes import ROWS
+
+FORMS = ("unrolled", "scanned")  # layers one after the other in the program, or one in a loop
+EPSILON = 1e-12
+first = nn.initializers.truncated_normal(0.02)
+
+
+class Block(nn.Module):
+    """model: as config.model; x[B, L, D], mask[B, 1, L, L]."""
+
+    model: object
+    dtype: object
+
+    @nn.compact
+    def __call__(self, x, mask):
+        model, kinds = self.model, dict(dtype=self.dtype, kernel_init=first)
+
+        def add_and_norm(x, y):
+            y = nn.Dropout(model.dropout, deterministic=False)(y)
+            return nn.LayerNorm(EPSILON, dtype=self.dtype)(x + y)
+
+        attention = nn.MultiHeadDotProductAttention(
+            model.heads,
+            dropout_rate=model.attention_dropout,
+            broadcast_dropout=False,  # a draw for each row, as published
+            deterministic=False,
+            **kinds,
+        )
+        x = add_and_norm(x, attention(x, mask=mask))
+        y = nn.gelu(nn.Dense(model.feed_forward or 4 * model.width, **kinds)(x))
+        return add_and_norm(x, nn.Dense(model.width, **kinds)(y)), None
+
+
+class Bert(nn.Module):
+    """A batch of bert_jax/batch.py -> the sum of both losses."""
+
+    model: object
+    vocabulary: int
+    dtype: object
+    form: str  # of FORMS
+
+    @nn.compact
+    def __call__(self, batch):
+        model, kinds = self.model, dict(dtype=self.dtype)
+
+        def embed(size):
+            return nn.Embed(size, model.width, embedding_init=first, **kinds)
+
+        def dense(size):
+            return nn.Dense(size, kernel_init=first, **kinds)
+
+        words = embed(self.vocabulary)
+        x = words(batch["tokens"]) + embed(model.positions)(batch["positions"])
+        x = nn.LayerNorm(EPSILON, **kinds)(x + embed(2)(batch["segments"]))
+        x = nn.Dropout(model.dropout, deterministic=False)(x)
+        ids = batch["sequence_ids"]
+        mask = nn.make_attention_mask(ids, ids, jnp.equal)
+        if self.form == "scanned":
+            apart = dict(params=True, dropout=True)
+            layers = nn.scan(
+                Block, {"params": 0}, split_rngs=apart, in_axes=nn.broadcast, length=model.layers
+            )
+            x, _ = layers(model, self.dtype)(x, mask)
+        else:
+            for _ in range(model.layers):
+                x, _ = Block(model, self.dtype)(x, mask)
+
+        def at(positions):
+            return jnp.take_along_axis(x, positions[..., None], axis=1)
+
+        masked = nn.gelu(dense(model.width)(at(batch["masked_positions"])))
+        bias = self.param("bias", nn.initializers.zeros, (self.vocabulary,))
+        logits = words.attend(nn.LayerNorm(EPSILON, **kinds)(masked)) + bias
+        pairs = dense(2)(nn.tanh(dense(model.width)(at(batch["cls_positions"]))))
+        return mean(logits, batch["masked_targets"], batch["masked_weights"]) + mean(
+            pairs, batch["pair_labels"], batch["pair_weights"]
+        )
+
+
+def mean(logits, labels, weights):
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels)
+    return (losses * weights).sum() / weights.sum()
+
+
+def make(config, vocabulary: int, form: str):
+    """() -> TrainState, and (TrainState, batch) -> (TrainState, loss)."""
+    given, steps = config.optimizer, configs.total_steps(config)
+    rate = optax.warmup_cosine_decay_schedule(
+        0.0, given.learning_rate, config.schedule.warmup, steps
+    )
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(given.clip),
+        optax.adamw(rate, weight_decay=given.weight_decay),
+    )
+    bert = Bert(config.model, vocabulary, jnp.dtype(config.dtype), form)
+
+    def initialize():
+        a, b = jax.random.split(jax.random.key(config.seed))
+        params = bert.init(dict(params=a, dropout=b), batches.synthetic(1, 8, 1, vocabulary))
+        return TrainState.create(apply_fn=bert.apply, params=params["params"], tx=optimizer)
+
+    def step(state, batch):
+        def loss(params):
+            key = jax.random.fold_in(jax.random.key(config.seed), state.step)
+            return state.apply_fn({"params": params}, batch, rngs={"dropout": key})
+
+        value, gradients = jax.value_and_grad(loss)(state.params)
+        return state.apply_gradients(grads=gradients), value
+
+    return initialize, step
+
+
+def lower(config, mesh, phase, vocabulary: int, form: str):
+    """The step for the devices of `mesh`, to be compiled."""
+    initialize, step = make(config, vocabulary, form)
+
+    def placed(shapes, *axes):
+        place = functools.partial(jax.ShapeDtypeStruct, sharding=NamedSharding(mesh, P(*axes)))
+        return jax.tree.map(lambda leaf: place(leaf.shape, leaf.dtype), shapes)
+
+    rows = batches.shapes(phase.batch, phase.length, phase.predictions, phase.sequences)
+    state = placed(jax.eval_shape(initialize))
+    return jax.jit(step, donate_argnums=0).lower(state, placed(rows, ROWS))
