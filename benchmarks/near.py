@@ -5,7 +5,7 @@
 FILE is WikiExtractor's (plain or .xz). For each share a copy is made of every document, in which as many of its words
 are replaced by words from anywhere. Prints a Markdown row for each threshold: the share of copies that the filter
 drops, and of those whose similarity is over the threshold by the sets of their shingles, compared one by one; of the
-documents themselves, which are different articles, the number dropped.
+documents themselves the number dropped.
 """
 
 import random
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def articles(file: str, number: int) -> list[list[str]]:
-    """The words of the longest lines of FILE, of so many documents, each of WORDS words and different from the rest."""
+    """The words of the longest lines of FILE, of so many documents, each of WORDS words and no two equal."""
     lines = dict.fromkeys(line for line in read(file, 64) if len(line.split()) >= WORDS)
     chosen = [line.split()[:WORDS] for line in lines][:number]
     if len(chosen) < number:
@@ -106,7 +106,7 @@ def row(threshold: float, found: list[tuple[float, float, int]], options) -> str
     wrong = max(values[2] for values in found)
     return (
         f"| near duplicates, {shares} of the words changed, threshold {threshold:g} | - | {dropped} found; of"
-        f" {options.documents:,} different articles {wrong} dropped | {over} are that similar |"
+        f" {options.documents:,} articles as they are {wrong} dropped | {over} are that similar |"
     )
 
 

@@ -92,7 +92,7 @@ TABLES = {
     "prepare": Table(
         "prepare, 63 MB of text to a store, and its ids beside those of other libraries: WordPiece, then SentencePiece",
         "5 MB/s; 15 MB/s",
-        1,
+        2,
         (
             f"python benchmarks/prepare.py {VOCABULARY} {ENGLISH}",
             f"python benchmarks/prepare.py {{data}}/vocab/albert_spiece_30k.model {ENGLISH}",
@@ -121,6 +121,15 @@ TABLES = {
         (
             f"python benchmarks/sentences.py {ENGLISH} --other sentencex",
             f"python benchmarks/sentences.py {CHINESE} --other sentencex --language zh",
+        ),
+    ),
+    "ids": Table(
+        "ids of 20,000 lines, and of exported tokenizers, against transformers and sentencepiece",
+        "all equal",
+        2,
+        (
+            f"{PYTEST} -mslow tests/test_wordpiece.py tests/test_sentencepiece.py tests/test_library.py"
+            " tests/test_tokenizer_files.py",
         ),
     ),
     "near": Table(
@@ -154,8 +163,11 @@ TABLES = {
     "step": Table(
         "step on the CPU, tokens a second, in turns with PyTorch (extra `parity`)",
         "-",
-        5,
-        ("python benchmarks/step.py",),
+        8,
+        (
+            "python benchmarks/step.py",
+            "python benchmarks/step.py --same-memory --shapes bert_base:8",
+        ),
     ),
     "accelerator": Table(
         "step on the GPU or TPU that is here, rows a second: BERT-base and BERT-large at 128 and 512",
@@ -169,7 +181,7 @@ TABLES = {
     "tpu": Table(
         "step on TPU v5e by the compiler's cycles, beside a plain one of Flax Linen (extra `plan`)",
         "-",
-        60,
+        75,
         ("python benchmarks/tpu.py",),
     ),
     "plan": Table(
@@ -197,7 +209,7 @@ TABLES = {
     "finetune": Table(
         "the demo, exported and fine-tuned in transformers on SST-2, beside random weights (extra `parity`)",
         "-",
-        12,
+        17,
         (
             "bash launch/local.sh",
             "bert-jax export --workdir runs/demo --output {scratch}/exported",

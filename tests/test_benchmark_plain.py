@@ -106,7 +106,7 @@ def test_dropout_is_drawn_anew_at_every_step(key):
 
 
 def test_it_learns_a_batch():
-    initialize, step, _ = made("unrolled", *UNDROPPED)
+    initialize, step, _ = made("unrolled", *UNDROPPED, "optimizer.learning_rate=0.02")
     step, state, rows = jax.jit(step), jax.jit(initialize)(), small_batch()
     losses = []
     for _ in range(10):

@@ -64,7 +64,7 @@ def test_near_duplicates_beside_jaccard(tmp_path, vocabulary, capsys):
         found, similar = numbers(cells[2]), numbers(cells[3])
         assert found[0] == similar[0] == 1 and found[2] == similar[2] == 0
         assert abs(found[1] - similar[1]) < 0.15
-        assert "of 30 different articles 0 dropped" in cells[2]
+        assert "of 30 articles as they are 0 dropped" in cells[2]
     assert numbers(loose[3])[1] == 1 > numbers(strict[3])[1]
     assert near.main([*command, "--documents", "50"]) == 2
     assert "40 lines of 200 words, 50 asked for" in capsys.readouterr().err
