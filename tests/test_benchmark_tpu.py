@@ -6,7 +6,7 @@ import jax
 import pytest
 from slices import needs_libtpu
 
-from benchmarks import tpu
+from benchmarks import plain, tpu
 from bert_jax import build, metrics, program, topology
 from bert_jax.planning import compiled
 
@@ -17,17 +17,22 @@ LINK = 50_000_000_000  # bytes a second; both directions of a ring or two axes m
 
 
 def answer(monkeypatch, compute=SECOND // 10, sent=LINK // 100, result=None):
-    """A compiler for which every step computes, and then sends and waits; -> what it was asked."""
+    """A compiler for which every step computes, twice as long where it is plain, and then sends and waits; -> what it
+    was asked."""
     asked = []
+
+    def step(times):
+        if result:
+            raise result
+        events = [["compute", times * compute], ["send", [["all-reduce", ["data"], sent]]]]
+        return compiled.Step(MEMORY, events)
 
     def compile_step(settings, design, phase, tell):
         asked.append((settings, design.mesh.size, phase))
-        if result:
-            raise result
-        events = [["compute", compute], ["send", [["all-reduce", ["data"], sent]]]]
-        return compiled.Step(MEMORY, events)
+        return step(1)
 
     monkeypatch.setattr(tpu, "compile_step", compile_step)
+    monkeypatch.setattr(tpu, "read_or_compile", lambda *_: step(2))
     return asked
 
 
@@ -43,7 +48,13 @@ def test_a_row(monkeypatch, capsys):
     line = capsys.readouterr().out.strip()
     assert line.startswith("| v5e:2x2, BERT-base, length 128, dropout as published, 64 rows a chip")
     assert f"| 0.48 | **{use:.3f}** by cycles (0.1000 s); as scheduled" in line
-    assert "; 3.0 GiB | plain Linen" in line and line.count("|") == 5
+    own, beside = line.removesuffix(" |").rsplit(" | ", 1)
+    assert own.endswith("; 3.0 GiB") and line.count("|") == 5
+    unrolled, scanned = beside.split("; plain Linen, ")
+    assert unrolled.startswith(f"plain Linen, unrolled: **{use / 2:.3f}** by cycles (0.2000 s)")
+    assert scanned.startswith(f"scanned: **{use / 2:.3f}** by cycles")
+    assert tpu.main(["--only", "base", "--alone", "--config.model.layers=3"]) == 0
+    assert capsys.readouterr().out.strip() == f"{own} |  |"
 
 
 @needs_libtpu
@@ -87,11 +98,16 @@ def test_every_case_is_a_program_that_can_be_made(name, monkeypatch):
         return compiled.Step(MEMORY, [["compute", SECOND]])
 
     monkeypatch.setattr(tpu, "compile_step", lower)
-    tpu.measure(case, ["--config.model.layers=1"])
+    opened = tpu.open_case(case, ["--config.model.layers=1"])
+    tpu.measure(opened)
     (text,) = texts
     rows = case.rows * topology.find(case.slice).chips
     length, chosen = (512, 80) if "packed" in name else (128, 20)
     assert f"tensor<{rows}x{length}xi32>" in text and f"tensor<{rows}x{chosen}xi32>" in text
+    for form in case.plain:
+        lowered = plain.lower(opened.settings, opened.mesh, opened.phase, 30522, form).as_text()
+        assert f"tensor<{rows}x{length}xi32>" in lowered
+        assert f"tensor<{rows}x{chosen}xi32>" in lowered
     kernels = set(re.findall(r'kernel_name = "(\w+(?:forward|fwd)\w*)"', text))
     assert kernels == ({KERNELS[name]} if name in KERNELS else set())
 
