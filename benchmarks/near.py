@@ -20,7 +20,7 @@ sys.path.append(str(ROOT))
 
 from benchmarks.sentences import read  # noqa: E402
 from bert_jax import tokenizer  # noqa: E402
-from bert_jax.data.preparing import near, shards  # noqa: E402
+from bert_jax.data.preparing import near, shards, stages  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.main import Parser, positive  # noqa: E402
 
@@ -96,8 +96,10 @@ def filtered(parts: list[list[list[int]]], threshold: float) -> np.ndarray:
             path = Path(scratch) / f"{number}.shard"
             shards.write(path, {"signatures": signatures}, {})
             written.append(path, 0, {"kept": len(documents), "counts": {}, "problems": {}})
-        alive = np.ones(written.documents, bool)
-        return near.similar(written, alive, threshold, Path(scratch))
+        steps = stages.Stages(map, written.groups(), Path(scratch))
+        dropped = np.zeros(written.documents, bool)
+        dropped[near.similar(steps, steps.leave(~dropped), threshold, written.documents)] = True
+    return dropped
 
 
 def row(threshold: float, found: list[tuple[float, float, int]], options) -> str:
