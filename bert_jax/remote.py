@@ -5,6 +5,7 @@ method of Place meets it raises as its library does; within `reached` that is to
 """
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -41,6 +42,8 @@ def settle() -> None:
     TensorFlow, and buckets of all kinds (zonal, hierarchical) by the same API."""
     os.environ.setdefault("EPATH_USE_TF", "false")
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    # What it raises is told in a line; it would add the stacks of all its tries.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 
 def is_address(name: str | Path) -> bool:

@@ -15,9 +15,10 @@ from worlds import make_store, random_documents
 from bert_jax import main, remote, staged
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, Missing
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
+HttpError = pytest.importorskip("gcsfs.retry").HttpError
 STORE = "gs://bucket/stores/one"
 TOKENS = "stores/one/train/tokens.npy"
 
@@ -171,6 +172,17 @@ def test_a_bad_address_is_told_in_a_line(there, store, capsys, name, status, sai
     assert errors.startswith("bert-jax: ") and errors.count("\n") == 1
     with pytest.raises(BadInput, match=said):
         staged.local(name)
+
+
+def test_out_of_reach_is_not_refused():
+    """The next start may reach it; what has nothing to do with an address is let through."""
+    for code, kind in ((503, Missing), (429, Missing), (401, BadInput)):
+        for context in (remote.reached, remote.told):
+            with pytest.raises(kind, match=f"^here: HttpError: late, {code}"), context("here"):
+                raise HttpError({"code": code, "message": "late"})
+    for error in (KeyError("x"), FileNotFoundError("x"), ValueError("x")):
+        with pytest.raises(type(error)), remote.told("here"):
+            raise error
 
 
 def test_a_missing_extra_is_named():
