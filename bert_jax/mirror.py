@@ -1,8 +1,9 @@
 """Workdirs at an address, as gs://bucket/run. Checkpoints lie there alone: Orbax writes and reads them there. The small
 files lie in a copy on this host while a command runs, and are what they are in any workdir; the process that trains
-keeps those at the address as the copy changes, each written whole.
+keeps those at the address as the copy changes, each written whole. That a file is not in the copy says nothing: who
+deletes one says so (`remove`).
 
-    $XDG_CACHE_HOME/bert_jax/runs/ID/address    whose copy NAME is
+    $XDG_CACHE_HOME/bert_jax/runs/ID/address    whose copy NAME is; held by the process that has made it
     $XDG_CACHE_HOME/bert_jax/runs/ID/NAME/      the copy; gone when the command ends
 
 At the address there is `.lock` instead of a file that is held: who has it, and when that was last said. A holder that
@@ -10,7 +11,9 @@ is gone from this host, or has said nothing for SILENCE, has lost it.
 """
 
 import contextlib
+import fcntl
 import json
+import math
 import os
 import shutil
 import threading
@@ -21,14 +24,15 @@ from pathlib import Path
 
 from bert_jax import remote, staged, status, workdir
 from bert_jax.data.store import inside
-from bert_jax.errors import BadInput, Unfinished
-from bert_jax.whole import STALE
+from bert_jax.errors import BadInput, Missing, Unfinished
 
 LOCK = ".lock"
 PERIOD = 10.0  # seconds between two looks at what has changed, and two signs of life
 SILENCE = 60.0  # seconds of a lock that says nothing, after which it is taken
 RATE = 1e5  # bytes a second that a file which grows is worth: a large one is written less often
-ELSEWHERE = (workdir.CHECKPOINTS, "traces")  # large, and not needed here
+TRACES = "traces"
+ELSEWHERE = (workdir.CHECKPOINTS, TRACES, "logs")  # large, or of others, and not needed here
+DECIDING = ("config.json", "run.json", "summary.json")  # what a start goes by
 
 
 @contextlib.contextmanager
@@ -62,27 +66,36 @@ def mirrored(name: str | Path, *only: str) -> Iterator["Mirror"]:
         yield Mirror(Path(name), None)
         return
     place = remote.Place(str(name))
-    home = staged.directory(workdir.COPIES)
-    remove_stale(home)
-    directory = home / uuid.uuid4().hex / place.root.rpartition("/")[2]
-    try:
-        directory.mkdir(parents=True)
-        (directory.parent / workdir.ADDRESS).write_text(place.address)
+    with made(place) as directory:
         with remote.naming(directory, place.address), remote.told(place.address):
             mirror = Mirror(directory, place)
             mirror.fetch(only)
             yield mirror
-    finally:
-        shutil.rmtree(directory.parent, ignore_errors=True)
 
 
-def remove_stale(home: Path) -> None:
-    """Deletes the copies that killed processes have left."""
+@contextlib.contextmanager
+def made(place: remote.Place) -> Iterator[Path]:
+    """A directory for the copy, until the end."""
+    home = staged.directory(workdir.COPIES)
+    directory = home / uuid.uuid4().hex / place.root.rpartition("/")[2]
+    with contextlib.ExitStack() as held:
+        with staged.alone(home):  # or another command might find it before it is held
+            remove_left(home)
+            directory.mkdir(parents=True)
+            held.callback(shutil.rmtree, directory.parent, ignore_errors=True)
+            file = held.enter_context(open(directory.parent / workdir.ADDRESS, "w"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(place.address)
+            file.flush()
+        yield directory
+
+
+def remove_left(home: Path) -> None:
+    """Deletes the copies of processes that are gone: nobody holds them."""
     for path in home.iterdir():
-        with contextlib.suppress(OSError):
-            newest = max(found.stat().st_mtime for found in (path, *path.iterdir()))
-            if time.time() - newest > STALE:
-                shutil.rmtree(path)
+        with contextlib.suppress(OSError), open(path / workdir.ADDRESS, "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
 
 
 class Mirror:
@@ -96,14 +109,17 @@ class Mirror:
         self.lease = ""  # what our .lock says of us
         self.lost = False
 
-    def fetch(self, only: tuple) -> None:
-        """Copies from the address."""
+    def fetch(self, only: tuple = ()) -> None:
+        """Copies from the address, all or `only` these. What is known and no longer there goes here, too."""
         with remote.reached(self.place.address):
             names = list(only)
             if not only:
                 for name, is_directory in self.place.names().items():
                     if name not in ELSEWHERE:
                         names += self.place.tree(name) if is_directory else [name]
+            for name in self.known.keys() - set(names):
+                (self.directory / name).unlink(missing_ok=True)
+                del self.known[name]
             for name in names:
                 path = self.directory / name
                 hidden = name.startswith(".")
@@ -115,6 +131,18 @@ class Mirror:
                     path.write_bytes(data)
                     self.known[name] = stamp(path)
 
+    def refresh(self) -> None:
+        """Copies again, once the address is ours. Raises Missing where another process has changed meanwhile what this
+        start goes by."""
+        before = self.deciding()
+        self.fetch()
+        if self.deciding() != before:
+            raise Missing(f"{self.place.address}: another process has trained in it just now")
+
+    def deciding(self) -> list:
+        paths = [self.directory / name for name in DECIDING]
+        return [path.read_bytes() if path.is_file() else None for path in paths]
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Holds the address for this process, and keeps it up to date."""
@@ -124,13 +152,15 @@ class Mirror:
         self.take()
         ended = threading.Event()
         beats = threading.Thread(target=self.beat, args=(ended,), daemon=True)
-        beats.start()
         try:
+            self.refresh()
+            beats.start()
             with self.flushed():
                 yield
         finally:
             ended.set()
-            beats.join()
+            if beats.ident:
+                beats.join()
             with contextlib.suppress(Exception):
                 self.release()
 
@@ -141,15 +171,15 @@ class Mirror:
             yield
         except BaseException:
             with contextlib.suppress(Exception):  # what went wrong is told
-                self.flush()
+                self.flush(traces=True)
             raise
-        self.flush()
+        self.flush(traces=True)
 
-    def flush(self) -> None:
-        """Brings everything to the address. Raises Unfinished where that cannot be done."""
+    def flush(self, *, traces: bool = False) -> None:
+        """Brings everything to the address, `traces` in the end alone. Raises Unfinished where that cannot be done."""
         if self.place:
             with remote.reached(self.place.address):
-                self.bring(lambda name, size: True)
+                self.bring(lambda name, size: traces or not is_trace(name))
             if self.lost:
                 raise Unfinished(f"{self.place.address}: another process trains in it")
 
@@ -159,6 +189,7 @@ class Mirror:
         def told(*what) -> None:
             tell(*what)
             self.flush()
+            self.flush(traces=True)
             with self.lock:
                 self.lost = True  # or the thread would say that it is held still
                 if self.lease:
@@ -166,21 +197,33 @@ class Mirror:
 
         return told
 
+    def remove(self, name: str) -> None:
+        """Deletes a file, here and at the address."""
+        (self.directory / name).unlink(missing_ok=True)
+        if self.place:
+            with self.lock, remote.reached(self.place.address):
+                self.known.pop(name, None)
+                self.place.remove(name)
+
     def bring(self, is_due: Callable) -> None:
-        """Writes the files that have changed, if is_due(name, bytes), and removes those that are gone."""
+        """Writes the files that have changed, if is_due(name, bytes); who does not hold the address, its traces alone.
+        Raises Unfinished where some have gone, which is never meant."""
         with self.lock:
             if self.lost:
                 return
             there = dict(self.changing())
+            gone = sorted(name for name in self.known if not (self.directory / name).exists())
+            if gone or not workdir.address(self.directory) or not self.directory.is_dir():
+                raise Unfinished(
+                    f"{self.place.address}: its copy {self.directory.parent} was deleted meanwhile, in whole or in part"
+                )
             for name, found in there.items():
                 path = self.directory / name
-                if found != self.known.get(name) and is_due(name, found[0]):
+                ours = self.lease or is_trace(name)
+                if ours and found != self.known.get(name) and is_due(name, found[0]):
                     with contextlib.suppress(FileNotFoundError):  # replaced, or gone since
                         self.write(name, path)
                         self.known[name], self.written[name] = found, time.monotonic()
-            for name in self.known.keys() - there.keys():
-                self.place.remove(name)
-                del self.known[name]
 
     def write(self, name: str, path: Path) -> None:
         if path.stat().st_size > remote.PART:
@@ -203,8 +246,8 @@ class Mirror:
                 self.bring(self.is_due)
 
     def is_due(self, name: str, size: int) -> bool:
-        passed = time.monotonic() - self.written.get(name, -STALE)
-        return passed >= size / RATE
+        passed = time.monotonic() - self.written.get(name, -math.inf)
+        return passed >= size / RATE and not is_trace(name)
 
     # --- The lock -----------------------------------------------------------------------------
 
@@ -257,6 +300,10 @@ class Mirror:
         found = self.holder()
         if found and found["lease"] == self.lease:
             self.place.remove(LOCK)
+
+
+def is_trace(name: str) -> bool:
+    return name.startswith(f"{TRACES}/")
 
 
 def stamp(path: Path) -> tuple:

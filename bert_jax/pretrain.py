@@ -29,7 +29,7 @@ from bert_jax import (
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.cluster import Cluster
-from bert_jax.errors import LOST, BadInput
+from bert_jax.errors import LOST, BadInput, Missing
 from bert_jax.feed import open_feed
 from bert_jax.guardian import Guardian
 from bert_jax.loop import Data, Loop
@@ -95,7 +95,7 @@ def pretrain_together(
             else:
                 held.enter_context(workdir.locked(directory))
                 held.enter_context(mirror.held())
-                prepare_workdir(config, directory, data, trainer, found)
+                prepare_workdir(config, mirror, data, trainer, found)
                 mirror.flush()
                 bands = config.bands
                 reporter = report.Reporter(directory, newest or 0, total, bands, mirror.flush)
@@ -157,12 +157,13 @@ def run_id(directory: Path) -> str:
     return ""
 
 
-def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, found: stored.Found):
+def prepare_workdir(config, mirror: Mirror, data: Data, trainer: Trainer, found: stored.Found):
     """All that is refused or written once the workdir is ours, up to the first step."""
+    directory = mirror.directory
     place = workdir.checkpoints(directory)
     known = [*found.skipped, *([] if found.step is None else [found.step])]
     if stored.steps(place)[:1] != sorted(known, reverse=True)[:1]:
-        raise BadInput(f"--workdir {directory}: another process has trained in it just now")
+        raise Missing(f"--workdir {directory}: another process has trained in it just now")
     checkpoint.remove_unfinished(place)
     print(*stored.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
     for path in checkpoint.set_aside(place, found.skipped):
@@ -174,6 +175,7 @@ def prepare_workdir(config, directory: Path, data: Data, trainer: Trainer, found
         lines += data.preflight()
     print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
     write_run(config, directory, data, trainer)
+    mirror.remove("summary.json")  # of a run that was done
 
 
 def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding.Mesh:
@@ -222,5 +224,4 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
             key: before[key] for key in ("run", "imported", "fresh", "starts") if key in before
         }
     workdir.write_json(directory / "run.json", values)
-    (directory / "summary.json").unlink(missing_ok=True)
     print(facts.describe(config, values), flush=True)

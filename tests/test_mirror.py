@@ -3,6 +3,7 @@ Google's JSON API on this machine (bucket.py)."""
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from etils import epath
 from runs import make_run, save
 
 from bert_jax import checkpoint, config, main, mirror, remote, stored, trained, workdir
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import BadInput, Missing, Unfinished
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 RUN = "gs://bucket/runs/one"
@@ -73,7 +74,8 @@ def test_what_changes_is_kept(there):
         with open(place / "metrics.jsonl", "a") as file:
             file.write("2\n")
         wait(lambda: kept(there)["metrics.jsonl"] == "1\n2\n")  # nobody asks for it
-        (place / "tokenizer/vocab.txt").unlink()
+        found.remove("tokenizer/vocab.txt")
+        assert not (place / "tokenizer/vocab.txt").exists()
         (place / "status.json").write_text("{}")
     assert kept(there) == {"metrics.jsonl": "1\n2\n", "status.json": "{}"}
     with mirror.mirrored(RUN) as found:
@@ -100,6 +102,78 @@ def test_what_cannot_be_kept_stops_the_run(there):
             (found.directory / "status.json").write_text("{}")
             time.sleep(0.2)
             found.flush()
+
+
+@pytest.mark.parametrize("gone", ["copy", "file", "address"])
+def test_a_copy_that_goes_takes_nothing_with_it(there, gone):
+    """As a cleaner of caches takes it, in whole or in part: the run stops, and what is in the bucket stays."""
+    with mirror.mirrored(RUN) as found:
+        with pytest.raises(Unfinished, match=f"^{RUN}: its copy .* was deleted"), found.held():
+            (found.directory / "run.json").write_text("{}")
+            found.flush()
+            if gone == "copy":
+                shutil.rmtree(found.directory.parent)
+            else:
+                place = found.directory.parent / "address"
+                (place if gone == "address" else found.directory / "run.json").unlink()
+            time.sleep(0.2)  # in which its thread looks
+            found.flush()
+    assert kept(there) == {"run.json": "{}"}
+
+
+def test_copies_of_other_commands(there, tmp_path):
+    """One that is in use stays, however old it is; one whose process is gone does not, however young."""
+    home = tmp_path / "cache/bert_jax/runs"
+    left = home / "0123/one"
+    left.mkdir(parents=True)
+    (left.parent / "address").write_text(RUN)
+    with mirror.mirrored(RUN) as one:
+        assert not left.parent.exists()
+        for path in (one.directory.parent / "address", one.directory, one.directory.parent):
+            os.utime(path, (0, 0))
+        with mirror.mirrored(f"{RUN}/other"):
+            assert one.directory.is_dir() and (one.directory.parent / "address").is_file()
+
+
+def test_who_does_not_hold_it_brings_traces_alone(there):
+    """And traces come at the end alone."""
+    with mirror.mirrored(RUN) as found:
+        with found.flushed():
+            (found.directory / "run.json").write_text("{}")
+            (found.directory / "traces/1").mkdir(parents=True)
+            (found.directory / "traces/1/a").write_text("1")
+            found.flush()
+            assert not kept(there)
+        assert kept(there) == {"traces/1/a": "1"}
+
+
+def test_what_is_read_before_the_lock_is_read_again(there):
+    """Of a run that goes on elsewhere until then: its last lines stay. Where it is another run by then: refused."""
+    with mirror.mirrored(RUN) as one, mirror.mirrored(RUN) as other:
+        with one.held():
+            (one.directory / "metrics.jsonl").write_text("1\n")
+            (one.directory / "tensorboard").mkdir()
+            (one.directory / "tensorboard/a").write_text("1")
+        with mirror.mirrored(RUN) as late:
+            with one.held():
+                (one.directory / "metrics.jsonl").write_text("1\n2\n")
+                one.remove("tensorboard/a")
+            with late.held():
+                assert (late.directory / "metrics.jsonl").read_text() == "1\n2\n"
+                (late.directory / "status.json").write_text("{}")
+            assert kept(there) == {"metrics.jsonl": "1\n2\n", "status.json": "{}"}
+        with one.held():
+            (one.directory / "run.json").write_text("{}")
+        with pytest.raises(Missing, match=f"^{RUN}: another process has trained in it just now"):
+            with other.held():
+                pass
+    assert "run.json" in kept(there) and ".lock" not in kept(there)
+
+
+def test_logs_of_a_launcher_are_not_copied(there):
+    there.put("runs/one/logs/worker0.log", b"", {})
+    with mirror.mirrored(RUN) as found:
+        assert not list(found.directory.iterdir())
 
 
 # --- The lock -----------------------------------------------------------------------------------
