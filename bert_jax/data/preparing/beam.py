@@ -21,6 +21,7 @@ from bert_jax.data.preparing.workplace import whole_file
 from bert_jax.errors import BadInput, Unfinished, one_line
 
 RUNNERS = ("DirectRunner", "FlinkRunner", "DataflowRunner", "SparkRunner")
+FAILED = "failed"  # the file of what a task has raised
 # Of workers on this machine: one thread each cuts words, and what lies in the current directory is not imported.
 ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "PYTHONSAFEPATH": "1"}
 
@@ -97,8 +98,8 @@ def run(options, directory: Path, function: Callable, tasks: Iterable) -> Iterat
         work(directory, (0, places[0]))
     else:
         in_pipeline(options, functools.partial(work, directory), list(enumerate(places)))
-    for path in sorted(directory.glob("*.failed")):
-        raise pickle.loads(path.read_bytes())
+    if (directory / FAILED).exists():
+        raise pickle.loads((directory / FAILED).read_bytes())
     for number in range(len(places)):
         with open(directory / f"{number:08d}", "rb") as file:
             result = pickle.load(file)
@@ -164,15 +165,16 @@ def ending_with_workers() -> Iterator[None]:
             raise
         raise RuntimeError(f"a worker is lost ({one_line(found[0])})") from None
     finally:
-        if not found:  # else other threads end like it, later
+        # Once a thread has ended like this, others do, later, and have nothing to add.
+        if not found:
             threading.excepthook = hook
-        signal.signal(signal.SIGUSR1, handler)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN if found else handler)
 
 
 def work(directory: Path, item: tuple[int, int]) -> None:
     """Runs in a worker: does a task, given its number and its place; once one has failed, no others are begun."""
     number, place = item
-    if any(directory.glob("*.failed")):
+    if (directory / FAILED).exists():
         return
     with open(directory / "tasks", "rb") as file:
         function = pickle.load(file)
@@ -181,9 +183,9 @@ def work(directory: Path, item: tuple[int, int]) -> None:
     try:
         result, name = function(task), f"{number:08d}"
     except (BadInput, OSError) as error:
-        result, name = error, f"{number:08d}.failed"
+        result, name = error, FAILED
     except Exception as error:
         error.add_note(traceback.format_exc())
-        result, name = error, f"{number:08d}.failed"
+        result, name = error, FAILED
     with whole_file(directory / name) as file:
         pickle.dump(result, file)
