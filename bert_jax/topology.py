@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import libtpu
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, one_line
 
 GIB = 1 << 30
 FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
@@ -122,7 +122,7 @@ def of(places) -> Slice:
 
 
 def devices(one: Slice) -> list:
-    """Devices of JAX to compile for, none of which is there. Raises BadInput without libtpu."""
+    """Devices of JAX to compile for, none of which is there. Raises BadInput without a libtpu that can be loaded."""
     if importlib.util.find_spec("libtpu") is None:
         raise BadInput("libtpu: not installed, it compiles for TPUs; pip install 'bert_jax[plan]'")
     os.environ |= libtpu.ABSENT | {
@@ -136,7 +136,13 @@ def devices(one: Slice) -> list:
         options["chips_per_host_bounds"] = (1, 1, 1)
     if one.kind == "v4":
         options["chip_config_name"] = "megacore"  # both cores as one device, as on a real one
-    described = topologies.get_topology_desc(platform="tpu", topology_name=one.name, **options)
+    try:
+        described = topologies.get_topology_desc(platform="tpu", topology_name=one.name, **options)
+    except RuntimeError as error:
+        reason = one_line(error)
+        raise BadInput(
+            f"libtpu: cannot be loaded, pip install 'bert_jax[plan]': {reason}"
+        ) from None
     if threading.current_thread() is threading.main_thread():
         # Or libtpu writes pages of addresses when this process is told to end.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)

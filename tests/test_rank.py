@@ -211,6 +211,13 @@ def test_a_compiler_that_fails_leaves_out_what_it_fails_on(monkeypatch, tmp_path
     assert {one["topology"] for one in values["slices"]} >= {"v5e:2x2", "v5p:2x2x1"}
 
 
+@needs_libtpu
+def test_a_search_of_which_nothing_can_be_compiled(tmp_path, capsys):
+    assert main(arguments(tmp_path, "--search", **{"phases.main.batch": 7, "model.heads": 1})) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "batch=7: does not divide over 4 devices" in error
+
+
 def test_shapes_of_a_mesh():
     assert list(search.meshes(1)) == [{"mesh.data": -1, "mesh.fsdp": 1, "mesh.tensor": 1}]
     shapes = {(one["mesh.fsdp"], one["mesh.tensor"]) for one in search.meshes(8)}

@@ -1,6 +1,9 @@
 """Slices by name, against those that libtpu knows, and chips against what its compiler says of them."""
 
 import math
+import os
+import subprocess
+import sys
 from collections import Counter
 
 import jax
@@ -55,6 +58,19 @@ def test_without_libtpu_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(topology.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"libtpu: .*bert_jax\[plan\]"):
         topology.devices(topology.find("v5e:2x2"))
+
+
+@needs_libtpu
+def test_a_libtpu_that_is_damaged(tmp_path):
+    """In a process of its own: this one has loaded it."""
+    library = tmp_path / "libtpu.so"
+    library.write_bytes(b"\x7fELF, once")
+    given = os.environ | {"TPU_LIBRARY_PATH": str(library)}
+    command = [sys.executable, "-m", "bert_jax", "plan", "--config", "demo", "--topology", "v5e"]
+    ended = subprocess.run(command, env=given, capture_output=True, text=True)
+    assert ended.returncode == 2 and ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("bert-jax: libtpu: cannot be loaded, pip install ")
+    assert str(library) in ended.stderr
 
 
 @needs_libtpu

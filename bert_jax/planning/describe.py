@@ -14,9 +14,11 @@ EXTRAPOLATED = "extrapolated from stacks of 1 and 3 layers; a plan of one slice 
 
 
 def describe(values: dict) -> str:
-    hosts = f"{values['hosts']} host{'s' if values['hosts'] > 1 else ''}"
+    chips, hosts = (
+        f"{values[name]} {name if values[name] > 1 else name[:-1]}" for name in ("chips", "hosts")
+    )
     lines = [
-        f"{values['topology']} ({values['accelerator_type']}): {values['chips']} chips, {hosts}, mesh"
+        f"{values['topology']} ({values['accelerator_type']}): {chips}, {hosts}, mesh"
         f" {shape(values['mesh'])}; {values['parameters']:,} parameters,"
         f" {values['encoder_parameters']:,} of the encoder; {values['dtype']}"
     ]

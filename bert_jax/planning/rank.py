@@ -38,8 +38,9 @@ def rank(
     for kind in kinds:
         mine, meshes = [one for one in topology.known() if one.kind == kind], {}
         for one in mine:
+            places = topology.devices(one)
             try:
-                meshes[one] = build.make_mesh(config, phases, topology.devices(one))
+                meshes[one] = build.make_mesh(config, phases, places)
             except BadInput as error:
                 left_out[one.name] = str(error)
         lines = [

@@ -21,7 +21,7 @@ def search(
 ) -> list[dict]:
     """Rows of a table, the fastest that fits first: mesh shapes, then ways to train on the best of them.
 
-    Where no shape fits, the best is the one that needs the fewest bytes.
+    Where no shape fits, the best is the one that needs the fewest bytes. Raises BadInput where none can be compiled.
     """
     table = []
 
@@ -37,6 +37,8 @@ def search(
     best = {key: value for key, value in table[0]["settings"].items() if key.startswith("mesh.")}
     for way in ways():
         attempt(best | way)
+    if not any("bytes_per_chip" in row for row in table):
+        raise BadInput(table[0]["reason"])  # of the shape of the config, or another as good
     return table
 
 
