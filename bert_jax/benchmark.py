@@ -3,17 +3,30 @@
 import itertools
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax import batch, facts, metrics, program, runtime, saved, sharding, staged, tokenizer
+from bert_jax import (
+    batch,
+    build,
+    exhausted,
+    facts,
+    metrics,
+    program,
+    runtime,
+    saved,
+    sharding,
+    staged,
+    tokenizer,
+)
 from bert_jax import config as configs
-from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.cluster import Cluster
 from bert_jax.errors import BadInput
 from bert_jax.feed import SavedFeed, open_feed
@@ -23,7 +36,19 @@ from bert_jax.tokenizers.special import SPECIAL
 from bert_jax.traces import Traces
 
 WARM_UP = 2  # steps of a phase that are not timed
+CACHE_HIT = "/jax/compilation_cache/cache_hits"  # JAX's event
 SYNTHETIC = "synthetic"  # full rows of random tokens, in place of a directory of saved batches
+
+
+class Programs(NamedTuple):
+    """Of one phase."""
+
+    mesh: Any
+    shapes: Any  # of a state
+    initialize: Any  # () -> state
+    train: Any  # (state, batch) -> (state, metrics, verdict)
+    compile_seconds: float  # of `train` alone, from what was lowered on
+    is_from_cache: bool  # JAX's, of what it has compiled before
 
 
 class Times(NamedTuple):
@@ -54,7 +79,7 @@ def benchmark(
     processes.agree(config)
     processes.compare({"--phase": phase, "--steps": steps})
     chosen = choose_phases(config, phase)
-    mesh = make_mesh(config, chosen)
+    mesh = build.make_mesh(config, chosen)
     feed = open_feed(config) if config.batches else None
     vocabulary = feed.vocabulary if feed else likely_vocabulary(config, tell)
     # Of the store on each host, if there is one.
@@ -64,15 +89,15 @@ def benchmark(
     values = {"phases": {}}
     for one in chosen:
         tell(f"benchmark: phase {one.name} is compiled")
-        trainer, seconds = compile_phase(config, one.name, mesh, vocabulary)
-        values |= metrics.parameters(trainer.shapes.params, vocabulary.size)
+        made = compile_phase(config, one, mesh, vocabulary)
+        values |= metrics.parameters(made.shapes.params, vocabulary.size)
         traced = (WARM_UP, WARM_UP + steps) if profile else ()
         with Traces(traced, profile and profile / one.name, tell) as traces:
-            times = measure(trainer, one, rows[one.name], steps, traces)
-        numbers = summarize(config, vocabulary, trainer, one, times)
+            times = measure(made, one, rows[one.name], steps, traces)
+        numbers = summarize(config, vocabulary, made, one, times)
         trace = {"trace": str(traces.directory) if traces.written else None}
-        values["phases"][one.name] = {"compile_seconds": seconds, **numbers, **trace}
-        del trainer  # and its programs, before the next ones
+        values["phases"][one.name] = {**numbers, **trace}
+        del made  # and its programs, before the next ones
     return values | {
         "batches": batches,
         "dtype": config.dtype,
@@ -121,13 +146,33 @@ def make_rows(feed: SavedFeed | None, vocabulary: Vocabulary, phase, mesh) -> It
     return itertools.chain.from_iterable(rounds)
 
 
-def compile_phase(config, name: str, mesh, vocabulary: Vocabulary) -> tuple[Trainer, float]:
-    """The programs of one phase, training and evaluation, and the seconds until they were there."""
-    config = config.copy_and_resolve_references()
-    with config.unlocked():
-        config.phase_order, config.phases = (name,), ConfigDict({name: config.phases[name]})
-    start = time.perf_counter()
-    return build(config, mesh, vocabulary), time.perf_counter() - start
+def compile_phase(config, phase, mesh, vocabulary: Vocabulary) -> Programs:
+    """Raises BadInput where a device has no room for them."""
+    made = build.design(config, mesh, vocabulary)
+    with jax.set_mesh(mesh):
+        initialize = build.compile_program(build.lower_initialize(made), "the first state")
+        lowered = build.lower_train(config, made, phase)
+        with cache_hits() as hits:
+            start = time.perf_counter()
+            train = build.compile_program(lowered, f"phase {phase.name}, a step")
+            seconds = time.perf_counter() - start
+    return Programs(mesh, made.shapes, initialize, train, seconds, bool(hits))
+
+
+@contextmanager
+def cache_hits() -> Iterator[list[str]]:
+    """A list, which gets JAX's event of every program that this thread finds in JAX's cache within it."""
+    hits, here = [], threading.get_ident()
+
+    def listen(event: str, **_) -> None:
+        if event == CACHE_HIT and threading.get_ident() == here:
+            hits.append(event)
+
+    jax.monitoring.register_event_listener(listen)
+    try:
+        yield hits
+    finally:
+        jax.monitoring.unregister_event_listener(listen)
 
 
 def check_profile(directory: Path | None) -> None:
@@ -139,21 +184,23 @@ def check_profile(directory: Path | None) -> None:
         raise BadInput(f"--profile {directory}: cannot be written")
 
 
-def measure(trainer: Trainer, phase, rows: Iterator[dict], steps: int, traces: Traces) -> Times:
+def measure(made: Programs, phase, rows: Iterator[dict], steps: int, traces: Traces) -> Times:
     """Times steps one by one, each until its results are there; its batch is on the devices before it begins."""
-    mesh, train = trainer.mesh, trainer.train[phase.name]
+    mesh, train = made.mesh, made.train
     positions = sharding.host_rows(mesh, phase.batch)
     seconds, tokens = [], 0.0
     before = metrics.peak_bytes(mesh.local_devices)
     with jax.set_mesh(mesh):
-        state = trainer.initialize()
+        with exhausted.told("the first state"):
+            state = made.initialize()
         for step in range(WARM_UP + steps):
             arrays = sharding.to_devices(mesh, next(rows), positions, phase.batch)
             jax.block_until_ready((state, arrays))
             if traces.changes(step):
                 traces.change(step)
             start = time.perf_counter()
-            with traces.named(step):
+            room = nullcontext() if step else exhausted.told(f"phase {phase.name}, a step")
+            with traces.named(step), room:
                 state, values, _ = jax.block_until_ready(train(state, arrays))
             seconds.append(time.perf_counter() - start)
             if len(seconds) > WARM_UP:
@@ -162,7 +209,7 @@ def measure(trainer: Trainer, phase, rows: Iterator[dict], steps: int, traces: T
     return Times(seconds[WARM_UP:], tokens, None if peak == before else peak)
 
 
-def summarize(config, vocabulary: Vocabulary, trainer: Trainer, phase, times: Times) -> dict:
+def summarize(config, vocabulary: Vocabulary, made: Programs, phase, times: Times) -> dict:
     """The numbers of a phase.
 
     `peak_bytes` are what a device says it used, or else what the compiler planned: devices tell the most since their
@@ -170,10 +217,12 @@ def summarize(config, vocabulary: Vocabulary, trainer: Trainer, phase, times: Ti
     """
     median = statistics.median(times.seconds)
     flops = facts.step_flops(config, vocabulary.size, phase)
-    devices = trainer.mesh.devices.flatten()
-    planned = program.memory(trainer.train[phase.name]).total
+    devices = made.mesh.devices.flatten()
+    planned = program.memory(made.train).total
     return {
-        "attention": attention.resolve(config, phase, trainer.mesh),
+        "compile_seconds": made.compile_seconds,
+        "compiled_before": made.is_from_cache,
+        "attention": attention.resolve(config, phase, made.mesh),
         "steps": len(times.seconds),
         "step_seconds": median,
         "slowest_seconds": max(times.seconds),
@@ -196,13 +245,14 @@ def describe(values: dict) -> str:
     for name, phase in values["phases"].items():
         share = phase["utilization"]
         use = f"utilization {share:.3f}" if share is not None else f"no known peak of {kinds}"
+        origin = "from the cache" if phase["compiled_before"] else "compiled"
         lines.append(
             f"{name}: {phase['step_seconds']:.4g} s a step"
             f" (slowest of {phase['steps']}: {phase['slowest_seconds']:.4g}),"
             f" {phase['tokens_per_second']:,.0f} tokens/s, {phase['rows_per_second']:,.1f} rows/s,"
             f" {phase['flops_per_step']:.3g} FLOPs a step, {use}, attention by {phase['attention']},"
             f" {phase['peak_bytes'] / 2**30:,.3f} GiB a device ({phase['peak_bytes_from']}),"
-            f" compiled in {phase['compile_seconds']:.1f} s"
+            f" {origin} in {phase['compile_seconds']:.1f} s"
         )
     if traces := [phase["trace"] for phase in values["phases"].values() if phase["trace"]]:
         lines.append(f"traces, whose making takes time as well: {' '.join(traces)}")

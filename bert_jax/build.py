@@ -11,6 +11,7 @@ import numpy as np
 from bert_jax import (
     batch,
     evaluate,
+    exhausted,
     fingerprint,
     guard,
     optimizer,
@@ -82,22 +83,36 @@ def design(config, mesh, vocabulary: base.Vocabulary) -> Design:
 def build(config, mesh, vocabulary: base.Vocabulary, begin: bool = False) -> Trainer:
     """Compiles every phase before the first step, so that nothing can fail to compile days later.
 
-    begin: the first state is computed meanwhile, so that `initialize` has it, once.
+    begin: the first state is computed meanwhile, so that `initialize` has it, once. Raises BadInput where a device has
+    no room for a program.
     """
     began = time.monotonic()
     made = design(config, mesh, vocabulary)
     shapes, places = made.shapes, made.places
     with jax.set_mesh(mesh), ThreadPoolExecutor(COMPILERS) as compilers:
         # Python lowers a program while the one before is compiled, or read from the cache, without Python's lock.
-        def compiled(lowered):
-            return compilers.submit(lowered.compile)
+        def compiled(lowered, what: str):
+            return compilers.submit(compile_program, lowered, what)
+
+        def initialized():
+            with exhausted.told("the first state"):
+                return first.result()()
 
         phases = configs.phases(config)
-        first = compiled(jax.jit(made.initialize, out_shardings=places).lower())
-        begun = compilers.submit(lambda: first.result()()) if begin else None
-        train = {phase.name: compiled(lower_train(config, made, phase)) for phase in phases}
-        prints = compiled(fingerprint.lower(mesh, stored.items(shapes), stored.items(places)))
-        evaluators = {phase.name: compiled(lower_evaluate(config, made, phase)) for phase in phases}
+        first = compiled(lower_initialize(made), "the first state")
+        begun = compilers.submit(initialized) if begin else None
+        train = {
+            phase.name: compiled(lower_train(config, made, phase), f"phase {phase.name}, a step")
+            for phase in phases
+        }
+        prints = fingerprint.lower(mesh, stored.items(shapes), stored.items(places))
+        prints = compiled(prints, "fingerprints of the state")
+        evaluators = {
+            phase.name: compiled(
+                lower_evaluate(config, made, phase), f"phase {phase.name}, held-out rows"
+            )
+            for phase in phases
+        }
     if begin:
         begun.result()  # what is wrong with it is told before anything is written
     return Trainer(
@@ -111,6 +126,17 @@ def build(config, mesh, vocabulary: base.Vocabulary, begin: bool = False) -> Tra
         prints.result(),
         time.monotonic() - began,
     )
+
+
+def compile_program(lowered, what: str):
+    """Raises BadInput, about `what`, where a device has no room for it."""
+    with exhausted.told(what):
+        return lowered.compile()
+
+
+def lower_initialize(made: Design):
+    """() -> state, to be compiled, within its mesh."""
+    return jax.jit(made.initialize, out_shardings=made.places).lower()
 
 
 def lower_train(config, made: Design, phase):

@@ -14,6 +14,7 @@ from bert_jax import (
     checkpoint,
     clock,
     evaluate,
+    exhausted,
     facts,
     fingerprint,
     guard,
@@ -128,13 +129,14 @@ class Loop:
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; verdicts and reports are fetched one dispatch late."""
         train, stopped = self.trainer.train[phase.name], False
-        sums, due, before = None, None, None
+        sums, due, before, start = None, None, None, step
         self.clock.start()
         self.guardian.arm("compile")  # the first step, which may have to wait for an index of rows
         for rows in self.batches(phase, step):
             self.trace(step, state)
             with self.clock.waiting(clock.DEVICES), self.traces.named(step):
-                state, values, verdict = train(state, rows)
+                call = train if step > start else self.first_step(phase)
+                state, values, verdict = call(state, rows)
             step += 1
             if before is not None:
                 # At most two steps in flight: a signal is answered soon, and batches do not pile up.
@@ -173,6 +175,15 @@ class Loop:
         if self.traces.running:
             self.trace(step, state)
         return step, state, stopped
+
+    def first_step(self, phase):
+        """That of a phase, which is waited for: devices may say late that they have no room, which is BadInput."""
+
+        def call(state, rows):
+            with exhausted.told(f"phase {phase.name}, a step"):
+                return jax.block_until_ready(self.trainer.train[phase.name](state, rows))
+
+        return call
 
     def batches(self, phase, step: int) -> Iterator[dict]:
         """Global batches of a phase from `step` on, made from this host's rows."""

@@ -2,12 +2,15 @@
 
 import json
 
+import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from saved_world import World
-from small import SMALL, overrides, small_config, write_corpus
+from small import SMALL, VOCABULARY, overrides, small_config, write_corpus
 from test_traces import traced_steps
 
-from bert_jax import benchmark, build, metrics, sharding, tokenizer
+from bert_jax import benchmark, build, metrics, runtime, sharding, tokenizer
+from bert_jax import config as configs
 from bert_jax.errors import BadInput
 from bert_jax.main import main
 
@@ -81,11 +84,11 @@ def test_a_known_device_has_a_utilization(config, measured, monkeypatch):
 def test_steps_are_timed_one_by_one_and_warm(config, monkeypatch):
     """A clock that only moves when a step is called: of four calls the first two do not count."""
     calls, now = [], [0.0]
-    build_it = build.build
+    compile_it = benchmark.compile_phase
 
     def slow(*arguments):
-        trainer = build_it(*arguments)
-        program = trainer.train["main"]
+        made = compile_it(*arguments)
+        program = made.train
 
         class Slow:
             memory_analysis = program.memory_analysis
@@ -95,13 +98,37 @@ def test_steps_are_timed_one_by_one_and_warm(config, monkeypatch):
                 now[0] += (100, 50, 3, 1, 2)[len(calls) - 1]
                 return program(*inputs)
 
-        return trainer._replace(train={"main": Slow()})
+        return made._replace(train=Slow())
 
-    monkeypatch.setattr(benchmark, "build", slow)
+    monkeypatch.setattr(benchmark, "compile_phase", slow)
     monkeypatch.setattr(benchmark.time, "perf_counter", lambda: now[0])
     numbers = time(config, steps=3)["phases"]["main"]
     assert len(calls) == 5 and numbers["steps"] == 3
     assert numbers["step_seconds"] == 2 and numbers["slowest_seconds"] == 3
+
+
+def test_a_program_from_the_cache_is_told_as_that(measured, tmp_path):
+    """That of training: others, which are found as well, do not count."""
+    place = jax.config.jax_compilation_cache_dir
+    config = runtime.start(small_config("model.layers=1", "model.width=8", "model.heads=2"))
+    (phase,) = configs.phases(config)
+    mesh = build.make_mesh(config, [phase], jax.devices()[:1])
+    found = []
+    try:
+        compilation_cache.reset_cache()
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+        for _ in range(3):
+            found.append(benchmark.compile_phase(config, phase, mesh, VOCABULARY))
+            if len(found) == 1:
+                (path,) = tmp_path.glob("jit_train*-cache")
+                path.unlink()
+    finally:
+        compilation_cache.reset_cache()
+        jax.config.update("jax_compilation_cache_dir", place)
+    assert [made.is_from_cache for made in found] == [False, False, True]
+    for before, words in ((False, ", compiled in "), (True, ", from the cache in ")):
+        numbers = measured["phases"]["main"] | {"compiled_before": before}
+        assert words in benchmark.describe(measured | {"phases": {"main": numbers}})
 
 
 @pytest.mark.slow
@@ -168,7 +195,7 @@ def test_the_vocabulary_is_the_one_that_will_be(tmp_path):
 )
 def test_what_cannot_be_timed(world, tmp_path, monkeypatch, capsys, options, words):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(benchmark, "build", None)  # refused before anything is compiled
+    monkeypatch.setattr(benchmark, "compile_phase", None)  # refused before anything is compiled
     options = [str(world.saved) if option == "SAVED" else option for option in options]
     assert main(["benchmark", *world.arguments(*options)]) == 2
     error = capsys.readouterr().err.strip()

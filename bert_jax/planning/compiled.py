@@ -1,7 +1,6 @@
 """A training step as the TPU compiler makes it for devices that are not here: its own estimates, nothing computed."""
 
 import os
-import re
 from collections.abc import Callable
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -11,16 +10,10 @@ from typing import NamedTuple
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from bert_jax import build, program, runtime, topology
-from bert_jax.errors import BadInput, Unfinished, one_line
+from bert_jax import build, exhausted, program, runtime, topology
+from bert_jax.errors import Unfinished, one_line
+from bert_jax.exhausted import TooLarge
 from bert_jax.planning import apart, kept, kernels, timeline
-
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-# "... Used 20.50G of 15.75G hbm ...", and "... temporaries (20.50G) exceeds available HBM (15.75G)."
-TOO_LARGE = (
-    re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm"),
-    re.compile(r"\(([\d.]+)([KMGT]?)\) exceeds available HBM \(([\d.]+)([KMGT]?)\)"),
-)
 
 
 class Step(NamedTuple):
@@ -32,17 +25,6 @@ class Step(NamedTuple):
 
 class Failed(Unfinished):
     """The compiler has crashed, or given up: of this program, not of others."""
-
-
-class TooLarge(BadInput):
-    """A step that does not fit: `used` bytes of the `there` that a device has."""
-
-    def __init__(self, used: float, there: float):
-        super().__init__(
-            f"needs {used / UNITS['G']:.2f} GiB of the {there / UNITS['G']:.2f} GiB of a device,"
-            f" {(used - there) / UNITS['G']:.2f} too many"
-        )
-        self.used, self.there = used, there
 
 
 def compile_step(
@@ -147,11 +129,7 @@ def unpack(values: dict) -> Step | TooLarge:
 
 
 def explain(error: jax.errors.JaxRuntimeError) -> Exception:
-    for pattern in TOO_LARGE:
-        if found := pattern.search(str(error)):
-            used, there = (float(found[i]) * UNITS[found[i + 1]] for i in (1, 3))
-            return TooLarge(used, there)
-    return Failed(f"the TPU compiler: {one_line(error)}")
+    return exhausted.too_large(error) or Failed(f"the TPU compiler: {one_line(error)}")
 
 
 @contextmanager

@@ -1,0 +1,70 @@
+"""A device's memory that is too small for a program: told in one line, with the numbers, and with what helps."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jax
+
+from bert_jax.errors import BadInput, one_line
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+NUMBER = r"(\d[\d.]*)\s?([KMGT]?)"
+# "... Used 20.50G of 15.75G hbm ...", and "... temporaries (20.50G) exceeds available HBM (15.75G)."
+TOO_LARGE = (
+    re.compile(rf"Used {NUMBER} of {NUMBER} hbm"),
+    re.compile(rf"\({NUMBER}\) exceeds available HBM \({NUMBER}\)"),
+)
+# "Out of memory while trying to allocate 4831838208 bytes.", or "... 4.50GiB." (GPU); "Out of memory allocating 64
+# bytes." (CPU); "Attempting to reserve 9.90G at the bottom of memory. ... There are 8.72G free, ..." (TPU)
+ASKED = re.compile(rf"(?:allocat(?:e|ing)|reserve) {NUMBER}")
+FREE = re.compile(rf"There are {NUMBER}(?:iB)? free")
+HELP = "a smaller config.train.rows_per_chip needs less, and so does config.train.remat"
+
+
+class TooLarge(BadInput):
+    """A step that does not fit: `used` bytes of the `there` that a device has."""
+
+    def __init__(self, used: float, there: float):
+        super().__init__(
+            f"needs {gib(used)} of the {gib(there)} of a device, {(used - there) / UNITS['G']:.2f} too many"
+        )
+        self.used, self.there = used, there
+
+
+def too_large(error: Exception) -> TooLarge | None:
+    """What the TPU compiler says of a program and a device's memory, if it is that."""
+    for pattern in TOO_LARGE:
+        if found := pattern.search(str(error)):
+            return TooLarge(size(found[1], found[2]), size(found[3], found[4]))
+    return None
+
+
+def shortage(error: Exception) -> str:
+    """What was short of memory and by how much, as far as the message has it."""
+    if found := too_large(error):
+        return str(found)
+    asked, free = ASKED.search(str(error)), FREE.search(str(error))
+    if not asked:
+        return one_line(error)
+    left = f" where {gib(size(*free.groups()))} are free" if free else ""
+    return f"asks a device for {gib(size(*asked.groups()))} more{left}, and there is no room"
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Within it, devices without room for `what` raise BadInput."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise BadInput(f"{what}: out of memory: {shortage(error)}; {HELP}") from error
+
+
+def size(number: str, unit: str) -> float:
+    return float(number.rstrip(".")) * UNITS[unit]
+
+
+def gib(count: float) -> str:
+    return f"{count / UNITS['G']:.2f} GiB"
