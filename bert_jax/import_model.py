@@ -63,7 +63,8 @@ def import_model(
         progress = {"step": 0, "steps": configs.total_steps(settings), "last_checkpoint": 0}
         workdir.write_status(temporary, "imported", **progress)
         checkpoint.save_params(temporary / "checkpoints", model.params, values["run"])
-    return {"workdir": str(directory), "config": str(directory / "config.json")} | values
+    # `config` of run.json is a digest; here it is the file to go on with.
+    return values | {"workdir": str(directory), "config": str(directory / "config.json")}
 
 
 def run_config(settings: ConfigDict, words: Tokenizer, directory: Path, own_store: bool):

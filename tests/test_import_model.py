@@ -95,7 +95,10 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
     run, given = trained.open_run(workdir), trained.open_model(source)
     assert_same_bits(run.params, given.params)
     assert status.describe(status.status(workdir)).startswith("imported, step 0 of 1000")
-    assert "wordpiece, lower-cased" in import_model.describe(values)
+    told = import_model.describe(values)
+    assert "wordpiece, lower-cased" in told
+    go_on = f"bert-jax pretrain --config {workdir / 'config.json'} --workdir {workdir}"
+    assert told.splitlines()[-1] == f"to go on: {go_on}"
     assert run.step == 0 and run.tokenizer.fingerprint == given.tokenizer.fingerprint
     assert values["fresh"] == [] and values["imported"]["format"] == "huggingface"
     saved = config.load(str(workdir / "config.json"))
