@@ -1,0 +1,22 @@
+"""BERT-base on English Wikipedia and your own text together, yours read more often.
+
+For text of a few hundred megabytes or more that Wikipedia alone would not prepare for, and that is too little to train
+on alone. `corpus.weights` says how often each source is read in an epoch; a random next sentence comes from the same
+source. docs/recipes/wikipedia_and_own.md has the commands in their order and how to choose the weights.
+
+    bert-jax prepare  --config wikipedia_and_own --config.corpus.source='tfds:wikipedia/20230601.en,text/*.txt'
+    bert-jax pretrain --config wikipedia_and_own --config.corpus.source='tfds:wikipedia/20230601.en,text/*.txt' \
+        --workdir runs/wikipedia_and_own
+"""
+
+from bert_jax.configs import wikipedia
+
+
+def get_config():
+    config = wikipedia.get_config()
+    config.store = "stores/wikipedia_and_own"
+    config.corpus.source = "tfds:wikipedia/20230601.en,text"
+    config.corpus.sentences = "rules"  # lines of yours are paragraphs, as Wikipedia's are
+    config.corpus.weights = (1.0, 4.0)
+    config.filter.near_duplicates = 0.8  # your text may quote Wikipedia, or itself
+    return config

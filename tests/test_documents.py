@@ -1,0 +1,51 @@
+"""What the documents tell people to type is understood, and what they point at is there."""
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bert_jax import config, main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")])
+CONFIGS = sorted(path for path in ROOT.glob("configs/*.py") if path.stem != "__init__")
+COMMAND = re.compile(r"(?:^|\s)bert-jax +(.*)")
+
+
+def commands(path: Path) -> list[str]:
+    """The arguments of bert-jax in the indented lines of a page or a docstring; lines that end in \\ go on."""
+    text = re.sub(r"\\\n\s*", " ", path.read_text(encoding="utf-8"))
+    found = (COMMAND.search(line) for line in text.splitlines() if line.startswith("    "))
+    return [match[1] for match in found if match]
+
+
+def understood(text: str) -> argparse.Namespace:
+    words = shlex.split(text.replace("[", "").replace("]", ""), comments=True)
+    arguments, overrides = main.split_overrides(words)
+    options = main.parser().parse_args(arguments)
+    if getattr(options, "config", None):
+        is_shipped = (ROOT / "configs" / f"{Path(options.config).stem}.py").exists()
+        config.load(options.config if is_shipped else "my_corpus", overrides)
+    return options
+
+
+EVERY = [(path, text) for path in PAGES + CONFIGS for text in commands(path)]
+
+
+@pytest.mark.parametrize("path, text", EVERY, ids=[f"{path.stem}-{text}" for path, text in EVERY])
+def test_commands_are_understood(path, text):
+    assert understood(text).command
+
+
+def test_commands_are_found():
+    assert {path for path, _ in EVERY} >= {ROOT / "README.md", *ROOT.glob("docs/recipes/*.md")}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
+    lost = [to for to in links if "://" not in to and not (path.parent / to).exists()]
+    assert not lost
