@@ -4,7 +4,8 @@
 steps and half of the peak rate of BERT-base: what is there is to be moved, not learnt again. Not trained here to its
 end. docs/recipes/domain.md has the commands in their order, and when to train from nothing instead.
 
-    bert-jax import   --source bert-base-uncased --workdir runs/domain --config domain --config.corpus.source='text/*.txt'
+    bert-jax import   --source bert-base-uncased --workdir runs/domain --config domain \
+        --config.corpus.source='text/*.txt'
     bert-jax pretrain --config runs/domain/config.json --workdir runs/domain
 """
 
