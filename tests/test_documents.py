@@ -18,12 +18,13 @@ COMMAND = re.compile(r"(?:^|\s)bert-jax +(.*)")
 def commands(path: Path) -> list[str]:
     """The arguments of bert-jax in the indented lines of a page or a docstring; lines that end in \\ go on."""
     text = re.sub(r"\\\n\s*", " ", path.read_text(encoding="utf-8"))
-    found = (COMMAND.search(line) for line in text.splitlines() if line.startswith("    "))
+    lines = (line.partition(" #")[0] for line in text.splitlines() if line.startswith("    "))
+    found = map(COMMAND.search, lines)
     return [match[1] for match in found if match]
 
 
 def understood(text: str) -> argparse.Namespace:
-    words = shlex.split(text.replace("[", "").replace("]", ""), comments=True)
+    words = shlex.split(re.sub(r"[][]", "", text).replace("PRICE", "1.2"))
     arguments, overrides = main.split_overrides(words)
     options = main.parser().parse_args(arguments)
     if getattr(options, "config", None):
