@@ -39,13 +39,27 @@ def test_micro_batches_are_as_the_compiler_makes_them():
 
 
 @needs_libtpu
-def test_a_longer_ring():
-    small, large = (
-        build.make_mesh(small_config(), [], devices(name)) for name in ("v5e:2x2", "v5e:4x4")
+def test_on_a_longer_ring_with_other_links():
+    """A ring's share grows, one permutation's does not; what is hidden is by the seconds of the links there."""
+    small, large, alone = map(topology.find, ("v5e:2x2", "v5e:16x16", "v5e:1x1"))
+    slices = small, large, alone
+    meshes = [build.make_mesh(small_config(), [], topology.devices(one)) for one in slices]
+    sends = [["all-reduce", ["data"], 3e8], ["collective-permute", ["data"], 1e8]]
+    events = [["loop", 2, [["start", "a", sends], ["compute", 1.5e9], ["done", "a"]]]]
+    step = compiled.Step(program.Memory(1, 0, 0, 0, 0), events)
+    stacks = sketch.Stacks(meshes[0], [step], 0.0)
+    found, there, nowhere = (
+        sketch.extrapolate(one, stacks.elsewhere(mesh))
+        for one, mesh in zip(slices, meshes, strict=True)
     )
-    assert rank.elsewhere(PARTS, small, large).sent["all-reduce", ("data",)] == pytest.approx(
-        75 / (3 / 4) * (15 / 16)
-    )
+    ring, once = ("all-reduce", ("data",)), ("collective-permute", ("data",))
+    assert found.sent == {ring: 6e8, once: 2e8} and nowhere.sent == {}
+    assert there.sent[ring] == pytest.approx(6e8 / (3 / 4) * (255 / 256))
+    assert there.sent[once] == 2e8
+    for one, mesh, parts in zip(slices, meshes, (found, there), strict=False):
+        seconds = sum(n / topology.bandwidth(one, mesh, *key) for key, n in parts.sent.items())
+        assert parts.hidden == pytest.approx(seconds)
+    assert nowhere.hidden == 0
 
 
 @needs_libtpu

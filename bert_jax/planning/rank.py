@@ -1,6 +1,5 @@
 """The slices that a config divides over, by hours: sketched from short stacks of layers for each kind of chip."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
 from bert_jax.planning.compiled import Failed
-from bert_jax.planning.estimate import Fill, Parts, estimate, total
+from bert_jax.planning.estimate import Fill, estimate, total
 from bert_jax.planning.sketch import SPARE, Stacks, between, compile_stacks, extrapolate
 
 LONGEST = 1000  # characters of reasons
@@ -67,7 +66,6 @@ def rank(
 class Measured(NamedTuple):
     """Steps of a small slice, with few rows at once and with many."""
 
-    slice: topology.Slice
     rows: tuple[int, int]
     stacks: tuple[Stacks, Stacks]
 
@@ -100,7 +98,7 @@ def measure(
     for at_once in rows:
         some = phase._replace(batch=at_once * count * devices_of_rows)
         stacks.append(compile_stacks(trial, devices, some, vocabulary, tell))
-    return Measured(one, rows, tuple(stacks))
+    return Measured(rows, tuple(stacks))
 
 
 def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) -> dict:
@@ -112,10 +110,9 @@ def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) 
         loop = measured(config, phase, mesh)
         if isinstance(line[loop], Exception):
             raise line[loop]
-        small, (few, many), stacks = line[loop]
-        a, b = (extrapolate(small, stack.with_trips(loop, count)) for stack in stacks)
+        (few, many), stacks = line[loop]
+        a, b = (extrapolate(one, stack.with_trips(loop, count).elsewhere(mesh)) for stack in stacks)
         found = between(a, b, (rows - few) / (many - few))
-        found = elsewhere(found, stacks[0].mesh, mesh)
         flops = step_flops(config, vocabulary.size, phase)
         fill = fills[phase.name]
         numbers[phase.name] = estimate(one, mesh, phase, found, flops, fill, SPARE)
@@ -132,17 +129,3 @@ def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) 
         **values,
         "phases": numbers,
     }
-
-
-def elsewhere(found: Parts, measured, mesh) -> Parts:
-    """On another mesh, around whose longer rings a chip sends a larger share."""
-
-    def share(where, axes) -> float:
-        group = math.prod(where.shape[axis] for axis in axes)
-        return (group - 1) / group
-
-    sent = {
-        (kind, axes): count * share(mesh, axes) / share(measured, axes)
-        for (kind, axes), count in found.sent.items()
-    }
-    return found._replace(sent=sent)

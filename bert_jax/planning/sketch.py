@@ -4,6 +4,7 @@ Every layer computes, holds and sends what the next one does. What the compiler 
 not seen, so a sketch of a step that nearly fills a chip is too low: one with less than SPARE is told not to fit.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,11 +29,28 @@ class Stacks(NamedTuple):
 
     def with_trips(self, before: int, after: int) -> "Stacks":
         """With a loop over so many micro-batches of as many rows instead of `before`."""
+        return self.with_events(lambda events: timeline.with_trips(events, before, after))
+
+    def elsewhere(self, mesh) -> "Stacks":
+        """On another mesh, around whose longer rings a chip sends a larger share; a permutation is from one to one."""
+
+        def share(where, axes) -> float:
+            group = math.prod(where.shape[axis] for axis in axes)
+            return (group - 1) / group
+
+        def scale(kind: str, axes: tuple[str, ...]) -> float:
+            there = share(mesh, axes)
+            return (
+                float(there > 0) if kind == "collective-permute" else there / share(self.mesh, axes)
+            )
+
+        return self.with_events(lambda events: timeline.with_bytes(events, scale))._replace(
+            mesh=mesh
+        )
+
+    def with_events(self, change: Callable[[list], list]) -> "Stacks":
         return self._replace(
-            steps=[
-                step._replace(events=timeline.with_trips(step.events, before, after))
-                for step in self.steps
-            ]
+            steps=[step._replace(events=change(step.events)) for step in self.steps]
         )
 
 

@@ -125,6 +125,24 @@ def with_trips(found: list, before: int, after: int) -> list:
     ]
 
 
+def with_bytes(found: list, scale: Callable[[str, tuple[str, ...]], float]) -> list:
+    """With so many times the bytes sent, by kind and axes; what is then nothing is not sent."""
+
+    def scaled(sends: list) -> list:
+        sends = [[kind, axes, count * scale(kind, tuple(axes))] for kind, axes, count in sends]
+        return [one for one in sends if one[-1]]
+
+    changed = []
+    for event in found:
+        if event[0] == "loop":
+            changed.append([*event[:2], with_bytes(event[2], scale)])
+        elif event[0] in ("send", "start"):
+            changed.append([*event[:-1], scaled(event[-1])])
+        else:
+            changed.append(event)
+    return changed
+
+
 def cycles(found: list, kinds: tuple[str, ...] = COMPUTING) -> int:
     return sum(event[1] * times for event, times in walk(found) if event[0] in kinds)
 
