@@ -80,6 +80,8 @@ def plan_search(config, name: str, phase: str | None, tell) -> dict:
     one = topology.find(name)
     config, chosen, vocabulary, fills = prepare(config, phase, tell)
     devices = topology.devices(one)
+    for part in chosen:
+        search.check(config, devices, part)
     tables = {
         part.name: search.search(config, one, devices, part, vocabulary, fills[part.name], tell)
         for part in chosen

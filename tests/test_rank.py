@@ -226,10 +226,68 @@ def test_a_compiler_that_fails_leaves_out_what_it_fails_on(monkeypatch, tmp_path
 
 
 @needs_libtpu
-def test_a_search_of_which_nothing_can_be_compiled(tmp_path, capsys):
-    assert main(arguments(tmp_path, "--search", **{"phases.main.batch": 7, "model.heads": 1})) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "batch=7: does not divide over 4 devices" in error
+@pytest.mark.parametrize("options", [{"topology": "v2"}, ["--search"]])
+def test_a_compiler_that_fails_on_all_is_not_bad_input(monkeypatch, tmp_path, capsys, options):
+    """Nor is it where some slices were refused before."""
+
+    def compile_step(config, design, phase, tell):
+        raise compiled.Failed("the TPU compiler: it crashed (SIGSEGV) on phase main")
+
+    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    changes, more = (options, []) if isinstance(options, dict) else ({}, options)
+    assert main(arguments(tmp_path, *more, **{"phases.main.batch": 8}, **changes)) == 1
+    assert capsys.readouterr().err.splitlines()[-1].count("crashed") == 1
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (
+            {"model.attention": "splash"},
+            "config.model.attention=splash: cannot do",
+        ),
+        (
+            {"model.heads": 1, "phases.main.batch": 7},
+            "phases.main.batch=7: does not divide over 4 devices",
+        ),
+    ],
+)
+def test_a_search_in_which_nothing_can_be_computed(monkeypatch, tmp_path, capsys, changes, words):
+    """One line, before anything is compiled."""
+    monkeypatch.setattr(search, "sketch", None)
+    assert main(arguments(tmp_path, "--search", **changes)) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.count(words) == 1 and "\n" not in error
+
+
+@needs_libtpu
+def test_slices_beyond_what_was_measured_are_not_the_cheapest(monkeypatch, tmp_path, capsys):
+    """A compiler whose cycles bend: four times as many a token beyond 8,192 a chip, which a line does not see."""
+
+    def compile_step(config, design, phase, tell):
+        tokens = phase.batch // design.mesh.size * phase.length
+        cycles = 10**7 + 10**5 * (tokens + 3 * max(0, tokens - 8192))
+        return compiled.Step(program.Memory(10, 0, 0, 0, 0), [["compute", cycles]])
+
+    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    rows = {"phases.main.batch": 4 * 256}
+    options = arguments(tmp_path, "--price", "1", "--json", "-", topology="v5e", **rows)
+    assert main(options) == 0
+    values = json.loads(capsys.readouterr().out)
+    first, last = values["slices"][0], values["slices"][-1]
+    assert [one["topology"] for one in values["slices"] if one["beyond_measured"]] == ["v5e:1x1"]
+    assert last["topology"] == "v5e:1x1" and first["topology"] == "v5e:16x16"
+    # On a line it would be.
+    assert last["chip_hours"] == min(one["chip_hours"] for one in values["slices"])
+    for one in values["slices"][:-1]:
+        seconds = (10**7 + 10**5 * 1024 // one["chips"] * 32) / 1.5e9
+        assert one["phases"]["main"]["seconds_per_step"] == pytest.approx(seconds)
+    lines = describe.describe_all(values).splitlines()
+    assert "fewest chip-hours: v5e:2x2" in lines and "cheapest: v5e:2x2" in lines
+    assert [line.split()[0] for line in lines if line.endswith("beyond what was measured")] == [
+        "v5e:1x1"
+    ]
 
 
 def test_shapes_of_a_mesh():

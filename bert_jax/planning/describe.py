@@ -86,17 +86,18 @@ def describe_all(values: dict) -> str:
     lines = ["topology    accelerator     chips     hours  chip-hours        cost  GiB a chip"]
     for one in values["slices"]:
         cost = "-" if one["cost"] is None else digits(one["cost"])
-        full = "" if one["fits"] else "  may not fit"
+        doubts = "" if one["fits"] else "  may not fit"
+        doubts += "  beyond what was measured" * one["beyond_measured"]
         lines.append(
             f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6} {digits(one['hours']):>9}"
             f" {digits(one['chip_hours']):>11} {cost:>11}  {gib(one['bytes_per_chip'])} of"
-            f" {gib(one['memory_per_chip'])}{full}"
+            f" {gib(one['memory_per_chip'])}{doubts}"
         )
-    fitting = [one for one in values["slices"] if one["fits"]]
-    if fitting:
-        fewest = min(fitting, key=lambda one: one["chip_hours"])
+    sure = [one for one in values["slices"] if one["fits"] and not one["beyond_measured"]]
+    if sure:
+        fewest = min(sure, key=lambda one: one["chip_hours"])
         lines.append(f"fewest chip-hours: {fewest['topology']}")
-    priced = [one for one in fitting if one["cost"] is not None]
+    priced = [one for one in sure if one["cost"] is not None]
     if priced:
         lines.append(f"cheapest: {min(priced, key=lambda one: one['cost'])['topology']}")
     reasons = {}

@@ -31,6 +31,9 @@ def rank(
 ) -> dict:
     """`slices` of these kinds, the fastest first, and `left_out`: over which the config does not divide, and why.
 
+    Last are those that do not fit, before them those with more rows at once than were measured: a step takes longer
+    than on a line through fewer rows, so these are told too fast.
+
     fills: by the name of a phase.
     """
     slices, left_out = [], {}
@@ -41,7 +44,7 @@ def rank(
             try:
                 meshes[one] = build.make_mesh(config, phases, places)
             except BadInput as error:
-                left_out[one.name] = str(error)
+                left_out[one.name] = error
         lines = [
             {
                 count: attempt(config, mine, phase, count, vocabulary, tell)
@@ -54,13 +57,14 @@ def rank(
             try:
                 slices.append(row(config, one, mesh, phases, lines, vocabulary, fills, price))
             except (BadInput, Failed) as error:
-                left_out[one.name] = str(error)
+                left_out[one.name] = error
+    reasons = {name: str(error) for name, error in left_out.items()}
     if not slices:
-        raise BadInput(
-            "; ".join(f"{name}: {reason}" for name, reason in left_out.items())[:LONGEST]
-        )
-    slices.sort(key=lambda values: (not values["fits"], values["hours"]))
-    return {"slices": slices, "left_out": left_out}
+        has_failed = any(isinstance(error, Failed) for error in left_out.values())
+        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise (Failed if has_failed else BadInput)(told[:LONGEST])
+    slices.sort(key=lambda values: (not values["fits"], values["beyond_measured"], values["hours"]))
+    return {"slices": slices, "left_out": reasons}
 
 
 class Measured(NamedTuple):
@@ -115,7 +119,10 @@ def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) 
         found = between(a, b, (rows - few) / (many - few))
         flops = step_flops(config, vocabulary.size, phase)
         fill = fills[phase.name]
-        numbers[phase.name] = estimate(one, mesh, phase, found, flops, fill, SPARE)
+        numbers[phase.name] = {
+            **estimate(one, mesh, phase, found, flops, fill, SPARE),
+            "beyond_measured": rows > many,
+        }
     values = total(one, list(numbers.values()), price)
     return {
         "topology": one.name,
@@ -124,6 +131,7 @@ def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) 
         "mesh": dict(mesh.shape),
         "memory_per_chip": one.chip.memory,
         "fits": all(phase["fits"] for phase in numbers.values()),
+        "beyond_measured": any(phase["beyond_measured"] for phase in numbers.values()),
         "bytes_per_chip": max(phase["bytes_per_chip"] for phase in numbers.values()),
         "chip_hours": one.chips * values["hours"],
         **values,

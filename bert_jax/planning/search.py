@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from ml_collections import ConfigDict
 
+from bert_jax import build
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
@@ -14,6 +15,7 @@ from bert_jax.sharding import make_mesh
 
 MICRO_BATCHES = 1, 2, 4, 8
 REMATS = "none", "attention", "full"
+LONGEST = 1000  # characters of reasons
 
 
 def search(
@@ -21,7 +23,7 @@ def search(
 ) -> list[dict]:
     """Rows of a table, the fastest that fits first: mesh shapes, then ways to train on the best of them.
 
-    Where no shape fits, the best is the one that needs the fewest bytes. Raises BadInput where none can be compiled.
+    Where no shape fits, the best is the one that needs the fewest bytes. Raises Failed where the compiler fails on all.
     """
     table = []
 
@@ -38,8 +40,22 @@ def search(
     for way in ways():
         attempt(best | way)
     if not any("bytes_per_chip" in row for row in table):
-        raise BadInput(table[0]["reason"])  # of the shape of the config, or another as good
+        reasons = dict.fromkeys(row["reason"] for row in table)
+        raise Failed(f"config.phases.{phase.name}: {'; '.join(reasons)}"[:LONGEST])
     return table
+
+
+def check(config: ConfigDict, devices: list, phase) -> None:
+    """Raises BadInput where the config, as it trains, cannot be computed on a mesh of any shape: why not."""
+    reasons = {}
+    for shape in meshes(len(devices)):
+        try:
+            build.make_mesh(changed(config, shape), [phase], devices)
+        except BadInput as error:
+            reasons[str(error)] = None
+        else:
+            return
+    raise BadInput("; ".join(reasons)[:LONGEST])
 
 
 def order(row: dict) -> tuple:
