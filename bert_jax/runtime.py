@@ -2,9 +2,10 @@
 
 import os
 import platform
+import secrets
 import signal
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import jax
@@ -67,16 +68,29 @@ def programs(name: str) -> tuple[Path, str]:
 
 def replace_damaged() -> None:
     """Has JAX write what it has compiled also where an entry is that it could not read: a process that is killed while
-    it writes one leaves such, and JAX would compile at every start to come."""
-    from jax._src.lru_cache import _CACHE_SUFFIX, LRUCache  # no setting does it
+    it writes one leaves such, and JAX would compile at every start to come. An entry appears when it is whole: who
+    reads it meanwhile, or is killed, finds the one before."""
+    try:
+        from jax._src.lru_cache import _ATIME_SUFFIX, _CACHE_SUFFIX, LRUCache  # no setting does it
 
-    put = LRUCache.put
+        put = LRUCache.put
+    except (ImportError, AttributeError):
+        return  # a JAX that has other names for them: it keeps programs as it does
     if put.__module__ == __name__:
         return
 
     def replace(self, key: str, value: bytes) -> None:
-        (self.path / f"{key}{_CACHE_SUFFIX}").unlink(missing_ok=True)
-        put(self, key, value)
+        new = f"{key}.{secrets.token_hex(4)}"
+        names = (_ATIME_SUFFIX, _CACHE_SUFFIX)  # who removes old entries looks for the time of each
+        with getattr(self, "lock", None) or nullcontext():  # which only a cache of limited size has
+            try:
+                put(self, new, value)
+                for name in names:
+                    if (made := self.path / f"{new}{name}").exists():
+                        made.replace(self.path / f"{key}{name}")
+            finally:
+                for name in names:
+                    (self.path / f"{new}{name}").unlink(missing_ok=True)
 
     LRUCache.put = replace
 
@@ -87,7 +101,10 @@ def share_programs() -> None:
     Only process 0 writes them, and on a CPU JAX's key of a program has the process in it: the others would compile at
     every start. Here it has the processor instead, for whose features the program is made.
     """
-    from jax._src import cache_key  # no setting does it
+    try:
+        from jax._src import cache_key  # no setting does it
+    except ImportError:
+        return
 
     kinds = ("model name", "flags", "Features")
     lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else ()

@@ -4,9 +4,11 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import pytest
+from jax._src import lru_cache
 from running import assert_same_bits
 from small import VOCABULARY, small_config
 
@@ -80,6 +82,36 @@ def test_a_program_that_is_damaged_is_written_again(unset, tmp_path):
     assert "Error reading persistent compilation cache entry" in start()
     assert all(len(path.read_bytes()) > len(content) / 2 for path, content in entries.items())
     assert not start()
+
+
+@pytest.mark.parametrize("most", [-1, 1000])
+def test_an_entry_is_there_until_the_next_is_whole(tmp_path, monkeypatch, most):
+    """Also of a cache of limited size, where each has a time beside it."""
+    runtime.replace_damaged()
+    cache, seen = lru_cache.LRUCache(str(tmp_path), max_size=most), []
+    cache.put("a", b"sound")
+
+    def write_half(path, value):
+        Path(path).write_bytes(value[: len(value) // 2])
+        seen.append((tmp_path / "a-cache").read_bytes())
+        raise OSError("full")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
+        patched.setattr(type(cache.path), "write_bytes", write_half)
+        cache.put("a", b"another")
+    assert seen == [b"sound"] and cache.get("a") == b"sound"
+    cache.put("a", b"another")
+    assert cache.get("a") == b"another"
+    cache.put("b", b"x" * 999)  # and "a" has to go, where there is no room for both
+    assert cache.get("a") == (None if most > 0 else b"another")
+    names = {path.name for path in tmp_path.iterdir()} - {".lockfile"}
+    assert names == ({"b-cache", "b-atime"} if most > 0 else {"a-cache", "b-cache"})
+
+
+@pytest.mark.parametrize("name", ["_CACHE_SUFFIX", "LRUCache"])
+def test_other_names_in_jax_break_nothing(monkeypatch, name):
+    monkeypatch.delattr(lru_cache, name)
+    runtime.replace_damaged()
 
 
 def test_a_state_that_was_begun_is_the_same():
