@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -30,6 +31,25 @@ def refuse(text):
     raise BadInput(text)
 
 
+class Short(Exception):
+    """Made of what it does not keep."""
+
+    def __init__(self, used, there):
+        super().__init__(f"{used} of {there}")
+
+
+class Held(Exception):
+    """Holds what cannot be pickled."""
+
+    def __init__(self, text):
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+def fail(kind, *words):
+    raise kind(*words)
+
+
 def talk():
     os.write(1, b"a library\n")
     print("another")
@@ -45,8 +65,29 @@ def tell_and_wait(path):
 def test_what_it_returns_and_raises():
     assert apart.call(max, 3, 5) == 5
     assert apart.call(os.getpid) != os.getpid()
-    with pytest.raises(BadInput, match="^a key$"):
+    with pytest.raises(BadInput) as caught:
         apart.call(refuse, "a key")
+    assert str(caught.value) == "a key"
+
+
+@pytest.mark.parametrize(
+    "arguments, kind, words",
+    [
+        ((KeyError, "key"), KeyError, "'key'"),
+        ((Short, 3, 2), RuntimeError, "Short: 3 of 2"),
+        ((Held, "tight"), RuntimeError, "Held: tight"),
+    ],
+)
+def test_errors_arrive_with_where_they_happened(arguments, kind, words):
+    with pytest.raises(Exception) as caught:
+        apart.call(fail, *arguments)
+    assert type(caught.value) is kind and str(caught.value) == words
+    assert ", in fail\n" in caught.value.__notes__[-1]
+
+
+def test_an_answer_that_cannot_be_sent():
+    with pytest.raises(TypeError, match="pickle '_thread.lock' object"):
+        apart.call(threading.Lock)
 
 
 def test_what_libraries_print_is_not_the_answer(capfd):

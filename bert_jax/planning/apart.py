@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -22,7 +23,8 @@ class Crashed(Exception):
 
 
 def call(function: Callable, *arguments):
-    """What a function of a module returns; raises what it raises, and Crashed. Both, and arguments, are pickled.
+    """What a function of a module returns; raises what it raises, and Crashed. Both, and arguments, are pickled; of an
+    error that cannot be, RuntimeError has the words. A note of the error says where it happened.
 
     What the process says on its streams is dropped, but for the last line where it ends by itself.
     """
@@ -67,11 +69,23 @@ def answer() -> NoReturn:
         function, arguments = pickle.load(sys.stdin.buffer)
         threading.Thread(target=end_with_parent, daemon=True).start()
         try:
-            result = True, function(*arguments)
+            text = pickle.dumps((True, function(*arguments)))
         except Exception as error:
-            result = False, error
-        file.write(pickle.dumps(result))
+            text = pickle.dumps((False, sendable(error)))
+        file.write(text)
     os._exit(0)  # without waiting for threads of a library
+
+
+def sendable(error: Exception) -> Exception:
+    """With a note of where it happened; one of its words alone where it cannot be pickled, or not be read again."""
+    error.add_note(f"In a process of its own:\n{traceback.format_exc()}")
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        plain = RuntimeError(f"{type(error).__name__}: {error}")
+        plain.add_note(error.__notes__[-1])
+        return plain
+    return error
 
 
 def end_with_parent() -> NoReturn:
