@@ -24,7 +24,7 @@ the run was preempted or killed, the JobSet starts all of them again; where it h
 
   status   the JobSet and its pods
   logs     200 lines of one host (--worker N; 0)
-  stop     suspends it: the pods are told to save, and end
+  stop     suspends it: the pods are told to save, and end; the command that began it lets it go on
   delete   deletes it; the node pool stays, and costs what it costs
 Files of this machine are not there: --config names an installed config, --workdir is in a bucket. The flags of TPUs are
 those of launch/flags.sh.
@@ -37,6 +37,7 @@ source launch/commands.sh
 source launch/flags.sh
 
 action=launch name='' type='' topology='' image='' chips_per_host='' service_account='' spot='' retries=20 worker=0
+where='' # --namespace and --context, as words of a line
 kubectl=(kubectl)
 case "${1:-}" in status | logs | stop | delete) action=$1; shift ;; esac
 while [ $# -gt 0 ]; do
@@ -47,7 +48,7 @@ while [ $# -gt 0 ]; do
       printf -v "${key//-/_}" %s "$2"
       shift 2
       ;;
-    --namespace | --context) value "$@"; kubectl+=("$1=$2"); shift 2 ;;
+    --namespace | --context) value "$@"; kubectl+=("$1=$2") where+=" $(quoted "$1" "$2")"; shift 2 ;;
     --spot) spot=yes; shift ;;
     --dry-run) dry=yes; shift ;;
     -h | --help) usage; exit ;;
@@ -57,6 +58,7 @@ while [ $# -gt 0 ]; do
 done
 # The names of pods, which are longer, have at most 63 characters.
 [[ $name =~ ^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$ ]] || wrong "--name '$name': expected up to 40 small letters, digits, hyphens"
+removal="bash launch/gke.sh delete --name $name$where"
 
 check_launch() { # COMMAND...: sets selector, chips, hosts
   case "$type" in
@@ -103,6 +105,8 @@ metadata:
     # One slice is one node pool: no pod of it lands in another.
     alpha.jobset.sigs.k8s.io/exclusive-topology: cloud.google.com/gke-nodepool
 spec:
+  # Or what was suspended would stay so.
+  suspend: false
   failurePolicy:
     maxRestarts: $retries
     rules:
@@ -156,6 +160,21 @@ EOT
 EOT
 }
 
+refuse_ended() { # an applied manifest changes nothing in a JobSet that has ended
+  local found condition
+  found=$("${kubectl[@]}" get jobset "$name" --ignore-not-found \
+    --output='jsonpath={.status.conditions[?(@.status=="True")].type}')
+  for condition in $found; do
+    case "$condition" in
+      Completed | Failed)
+        say "JobSet $name is there already and has ended ($condition). Before another start:"
+        echo "    $removal" >&2
+        exit 1
+        ;;
+    esac
+  done
+}
+
 case "$action" in
   launch)
     check_launch "$@"
@@ -167,9 +186,10 @@ case "$action" in
       exit
     fi
     command -v kubectl >/dev/null || wrong "kubectl: not installed (https://kubernetes.io/docs/tasks/tools)"
+    refuse_ended
     echo "+ $(quoted "${kubectl[@]}") apply -f -" >&2
     manifest "$@" | "${kubectl[@]}" apply -f -
-    say "JobSet $name runs until it is done, or deleted: bash launch/gke.sh delete --name $name"
+    say "JobSet $name runs until it is done, or deleted: $removal"
     say "its node pool costs money also when nothing runs there; it is the cluster's, and not touched here"
     ;;
   status)
@@ -182,7 +202,7 @@ case "$action" in
     ;;
   stop)
     call "${kubectl[@]}" patch jobset "$name" --type=merge --patch='{"spec": {"suspend": true}}'
-    say "goes on with suspend: false; is removed by: bash launch/gke.sh delete --name $name"
+    say "goes on with the command that began it; is removed by: $removal"
     ;;
   delete) call "${kubectl[@]}" delete jobset "$name" --ignore-not-found ;;
 esac

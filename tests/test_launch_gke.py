@@ -27,7 +27,7 @@ def kubectl(here) -> list[list[str]]:
 def applied(here, *arguments, **variables) -> tuple[dict, dict]:
     """(JobSet, its one Job's specification)"""
     code, said = here.run("gke.sh", *arguments, **variables)
-    assert code == 0 and said.count("bash launch/gke.sh delete --name bert\n") == 1, said
+    assert code == 0 and said.count("bash launch/gke.sh delete --name bert") == 1, said
     found = yaml.safe_load((here.place / "manifest").read_text())
     (job,) = found["spec"]["replicatedJobs"]
     return found, job["template"]["spec"]
@@ -68,7 +68,9 @@ def test_spot_nodes_other_hosts_and_an_account(here):
     assert pod["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
     assert pod["tolerations"][0]["key"] == "cloud.google.com/gke-spot"
     assert pod["serviceAccountName"] == "trainer"
-    assert kubectl(here) == [["--namespace=n", "apply", "-f", "-"]]
+    asked, started = kubectl(here)
+    assert asked[:4] == ["--namespace=n", "get", "jobset", "bert"]
+    assert started == ["--namespace=n", "apply", "-f", "-"]
 
 
 @pytest.mark.parametrize(
@@ -140,6 +142,27 @@ def test_it_is_watched_stopped_and_deleted(here):
         ["patch", "jobset", "bert", "--type=merge", '--patch={"spec": {"suspend": true}}'],
         ["delete", "jobset", "bert", "--ignore-not-found"],
     ]
+
+
+@pytest.mark.parametrize("condition", ["Failed", "Completed"])
+def test_what_has_ended_is_not_said_to_run(here, condition):
+    applied(here, *JOB, "--", *PRETRAIN)
+    (here.place / "conditions").write_text(f"{condition}\n")
+    before = len(kubectl(here))
+    code, said = here.run("gke.sh", *JOB, "--namespace", "n", "--", *PRETRAIN)
+    assert code == 1 and f"has ended ({condition})" in said and "until it is done" not in said
+    assert said.endswith("    bash launch/gke.sh delete --name bert --namespace n\n")
+    assert not any("apply" in call for call in kubectl(here)[before:])
+    assert here.run("gke.sh", "delete", "--name", "bert", "--namespace", "n")[0] == 0
+    applied(here, *JOB, "--", *PRETRAIN)
+
+
+def test_what_was_stopped_goes_on(here):
+    applied(here, *JOB, "--", *PRETRAIN)
+    assert here.run("gke.sh", "stop", "--name", "bert")[0] == 0
+    assert (here.place / "conditions").read_text() == "Suspended\n"
+    found, _ = applied(here, *JOB, "--", *PRETRAIN)
+    assert found["spec"]["suspend"] is False and not (here.place / "conditions").read_text()
 
 
 def test_what_kubectl_refuses_is_an_error(here):
