@@ -6,15 +6,12 @@ deletes one says so (`remove`).
     $XDG_CACHE_HOME/bert_jax/runs/ID/address    whose copy NAME is; held by the process that has made it
     $XDG_CACHE_HOME/bert_jax/runs/ID/NAME/      the copy; gone when the command ends
 
-At the address there is `.lock` instead of a file that is held: who has it, and when that was last said. A holder that
-is gone from this host, or has said nothing for SILENCE, has lost it.
+At the address there is `.lock` instead of a file that is held (lease.py).
 """
 
 import contextlib
 import fcntl
-import json
 import math
-import os
 import shutil
 import threading
 import time
@@ -22,13 +19,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bert_jax import remote, staged, status, workdir
+from bert_jax import remote, staged, workdir
 from bert_jax.data.store import inside
-from bert_jax.errors import BadInput, Missing, Unfinished
+from bert_jax.errors import Missing, Unfinished
+from bert_jax.lease import SILENCE, Lease
 
-LOCK = ".lock"
-PERIOD = 10.0  # seconds between two looks at what has changed, and two signs of life
-SILENCE = 60.0  # seconds of a lock that says nothing, after which it is taken
+PERIOD = 10.0  # seconds between two looks at what has changed
 RATE = 1e5  # bytes a second that a file which grows is worth: a large one is written less often
 TRACES = "traces"
 ELSEWHERE = (workdir.CHECKPOINTS, TRACES, "logs")  # large, or of others, and not needed here
@@ -106,8 +102,7 @@ class Mirror:
         self.known = {}  # {name: stamp} of what lies at the address as it does here
         self.written = {}  # {name: when}, by time.monotonic
         self.lock = threading.RLock()  # of the above
-        self.lease = ""  # what our .lock says of us
-        self.lost = False
+        self.lease = None  # of the address, where this process holds it
 
     def fetch(self, only: tuple = ()) -> None:
         """Copies from the address, all or `only` these. What is known and no longer there goes here, too."""
@@ -149,20 +144,17 @@ class Mirror:
         if not self.place:
             yield
             return
-        self.take()
-        ended = threading.Event()
+        ended, self.lease = threading.Event(), Lease(self.place)
         beats = threading.Thread(target=self.beat, args=(ended,), daemon=True)
-        try:
+        with self.lease.held():
             self.refresh()
             beats.start()
-            with self.flushed():
-                yield
-        finally:
-            ended.set()
-            if beats.ident:
+            try:
+                with self.flushed():
+                    yield
+            finally:
+                ended.set()
                 beats.join()
-            with contextlib.suppress(Exception):
-                self.release()
 
     @contextlib.contextmanager
     def flushed(self) -> Iterator[None]:
@@ -176,24 +168,26 @@ class Mirror:
         self.flush(traces=True)
 
     def flush(self, *, traces: bool = False) -> None:
-        """Brings everything to the address, `traces` in the end alone. Raises Unfinished where that cannot be done."""
+        """Brings everything to the address, `traces` in the end alone. Raises Unfinished where that cannot be done; who
+        holds the address holds it still when this returns."""
         if self.place:
             with remote.reached(self.place.address):
+                if self.lease:
+                    self.lease.confirm()
                 self.bring(lambda name, size: traces or not is_trace(name))
-            if self.lost:
-                raise Unfinished(f"{self.place.address}: another process trains in it")
+                if self.lease:
+                    self.lease.confirm()
 
     def after(self, tell: Callable) -> Callable:
         """`tell`, whose last words of a process that ends at once come to the address, too; and the lock goes."""
 
         def told(*what) -> None:
             tell(*what)
-            self.flush()
-            self.flush(traces=True)
             with self.lock:
-                self.lost = True  # or the thread would say that it is held still
+                self.flush()
+                self.flush(traces=True)
                 if self.lease:
-                    self.release()
+                    self.lease.release()
 
         return told
 
@@ -202,6 +196,7 @@ class Mirror:
         (self.directory / name).unlink(missing_ok=True)
         if self.place:
             with self.lock, remote.reached(self.place.address):
+                self.lease.confirm()
                 self.known.pop(name, None)
                 self.place.remove(name)
 
@@ -209,8 +204,6 @@ class Mirror:
         """Writes the files that have changed, if is_due(name, bytes); who does not hold the address, its traces alone.
         Raises Unfinished where some have gone, which is never meant."""
         with self.lock:
-            if self.lost:
-                return
             there = dict(self.changing())
             gone = sorted(name for name in self.known if not (self.directory / name).exists())
             if gone or not workdir.address(self.directory) or not self.directory.is_dir():
@@ -222,6 +215,8 @@ class Mirror:
                 ours = self.lease or is_trace(name)
                 if ours and found != self.known.get(name) and is_due(name, found[0]):
                     with contextlib.suppress(FileNotFoundError):  # replaced, or gone since
+                        if self.lease:
+                            self.lease.confirm(SILENCE / 2)  # many large ones take time
                         self.write(name, path)
                         self.known[name], self.written[name] = found, time.monotonic()
 
@@ -242,64 +237,11 @@ class Mirror:
         """In a thread. What cannot be written now is at the next time; a checkpoint waits for it."""
         while not ended.wait(PERIOD):
             with contextlib.suppress(Exception):
-                self.renew()
                 self.bring(self.is_due)
 
     def is_due(self, name: str, size: int) -> bool:
         passed = time.monotonic() - self.written.get(name, -math.inf)
         return passed >= size / RATE and not is_trace(name)
-
-    # --- The lock -----------------------------------------------------------------------------
-
-    def take(self) -> None:
-        """Raises BadInput where another process has the address, and goes on to say so."""
-        self.lease, seen, since = uuid.uuid4().hex, None, 0.0
-        with remote.reached(self.place.address):
-            while not self.place.create(LOCK, self.claim()):
-                found = self.holder()
-                if found != seen:
-                    if seen and found and found["lease"] == seen["lease"]:
-                        raise BadInput(self.taken(found))
-                    seen, since = found, time.monotonic()
-                if found and found["host"] == os.uname().nodename:
-                    if status.alive(found["pid"], found["born"]):
-                        raise BadInput(self.taken(found))
-                    self.place.remove(LOCK)
-                elif found is None or time.monotonic() - since > SILENCE:
-                    self.place.remove(LOCK)
-                else:
-                    time.sleep(1)
-
-    def taken(self, found: dict) -> str:
-        who = f"process {found['pid']} of {found['host']}"
-        return f"--workdir {self.place.address}: another process is training in it ({who})"
-
-    def claim(self) -> bytes:
-        pid = os.getpid()
-        process = {"pid": pid, "born": workdir.born(pid), "host": os.uname().nodename}
-        return json.dumps({"lease": self.lease, **process, "time": time.time()}).encode()
-
-    def holder(self) -> dict | None:
-        """Who has the lock; None where that cannot be known."""
-        with contextlib.suppress(FileNotFoundError, TypeError, ValueError):
-            found = json.loads(self.place.read(LOCK))
-            kinds = {"lease": str, "pid": int, "born": int, "host": str}
-            if all(type(dict(found).get(key)) is kind for key, kind in kinds.items()):
-                return found
-        return None
-
-    def renew(self) -> None:
-        """Says that this process has the lock still; it may have been taken while the address was out of reach."""
-        with self.lock:
-            found = self.holder()
-            self.lost |= found is not None and found["lease"] != self.lease
-            if not self.lost:
-                self.place.write(LOCK, self.claim())
-
-    def release(self) -> None:
-        found = self.holder()
-        if found and found["lease"] == self.lease:
-            self.place.remove(LOCK)
 
 
 def is_trace(name: str) -> bool:

@@ -17,6 +17,7 @@ from bert_jax.errors import BadInput, Missing, Unfinished, one_line
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 LONGEST = 300  # characters of what a library says
 PART = 1 << 25  # bytes of an object that are read at a time
+TIMEOUT = 120.0  # seconds of a request, or it is one that no one answers
 TOGETHER = 8  # parts, and small objects
 # The modules of errors that are of an address and its servers.
 LIBRARIES = (
@@ -74,12 +75,16 @@ class Place:
             # Other processes write here too, and TensorStore: what was listed once is not what is there. Of this kind
             # in all of this process, as Orbax has file systems of its own.
             for protocol in {kind, *ALIASES.get(kind, ())}:
-                fsspec.config.conf.setdefault(protocol, {})["use_listings_cache"] = False
+                settings = fsspec.config.conf.setdefault(protocol, {})
+                settings["use_listings_cache"] = False
+                if kind in ALIASES:
+                    settings["requests_timeout"] = TIMEOUT
             found = fsspec.core.url_to_fs(self.address)
         except (ImportError, ValueError) as error:
             hint = EXTRAS.get(kind, one_line(error, LONGEST))
             raise BadInput(f"{address}: addresses {kind}:// cannot be read here: {hint}") from None
         self.files, self.root = found
+        self.is_google = kind in ALIASES
 
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
@@ -90,17 +95,42 @@ class Place:
     def write(self, name: str, data: bytes) -> None:
         self.files.pipe_file(self.path(name), data)
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Whether it was not there, and now is: of several processes that try, one is told so."""
-        try:
-            self.files.pipe_file(self.path(name), data, mode="create")
-        except FileExistsError:
-            return False
-        return True
+    def look(self, name: str) -> tuple[bytes, str]:
+        """What an object is, and its version: its generation in Cloud Storage, the same bytes again elsewhere."""
+        if not self.is_google:
+            data = self.read(name)
+            return data, data.decode(errors="replace")
+        headers, data = self.files.call("GET", self.files.url(self.path(name)))
+        return data, headers["x-goog-generation"]
 
-    def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self.files.rm_file(self.path(name))
+    def replace(self, name: str, data: bytes, version: str) -> str:
+        """Writes an object that is of this version, or not there where that is empty: of several processes that try, one
+        is told the new version, and the others an empty one. Elsewhere than in Cloud Storage only what is not there is
+        written in one go with the look at it."""
+        try:
+            if self.is_google:
+                bucket, key, _ = self.files.split_path(self.path(name))
+                place = f"{self.files._location}/upload/storage/v1/b/{bucket}/o"
+                asked = {"name": key, "uploadType": "media", "ifGenerationMatch": version or "0"}
+                return self.files.call("POST", place, data=data, json_out=True, **asked)[
+                    "generation"
+                ]
+            if version and self.look(name)[1] != version:
+                return ""
+            how = {} if version else {"mode": "create"}
+            self.files.pipe_file(self.path(name), data, **how)
+        except (FileExistsError, FileNotFoundError):
+            return ""
+        return data.decode()
+
+    def remove(self, name: str, version: str = "") -> None:
+        """Where a version is given, only an object that is of it."""
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            if version and self.is_google:
+                bucket, key, _ = self.files.split_path(self.path(name))
+                self.files.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=version)
+            elif not version or self.look(name)[1] == version:
+                self.files.rm_file(self.path(name))
 
     def exists(self, name: str) -> bool:
         return self.files.exists(self.path(name))
@@ -178,7 +208,7 @@ def is_refused(error: Exception) -> bool:
 def is_out_of_reach(error: Exception) -> bool:
     """Whether it may be otherwise soon: the network, a server."""
     known = type(error).__module__.startswith(LIBRARIES) and not is_refused(error)
-    return known or type(error) is TimeoutError or str(error).startswith(UNREACHABLE)
+    return known or isinstance(error, TimeoutError) or str(error).startswith(UNREACHABLE)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ import tensorstore
 
 from bert_jax import batch, fingerprint, regular, remote
 from bert_jax.data import store as stores
-from bert_jax.errors import BadInput, Unfinished, one_line
+from bert_jax.errors import BadInput, Missing, Unfinished, one_line
 from bert_jax.fingerprint import Leaf
 from bert_jax.sharding import path_name
 
@@ -138,7 +138,9 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
         return fingerprint.differences(kept, read_fingerprints(place, kept))
     except Exception as error:  # what reads the files of a checkpoint raises what it likes
         if is_of_machine(error):
-            raise Unfinished(f"{place}: cannot be read now ({error})"[:LONGEST]) from None
+            away = remote.is_address(place) and remote.is_out_of_reach(error)
+            kind = Missing if away else Unfinished
+            raise kind(f"{place}: cannot be read now ({one_line(error)})"[:LONGEST]) from None
         return f"cannot be read ({one_line(error)})"
 
 

@@ -53,6 +53,7 @@ ALLOWED = {
     "bert_jax/regular.py": (),
     "bert_jax/remote.py": ("fsspec", "bert_jax.errors"),
     "bert_jax/mirror.py": ("bert_jax",),
+    "bert_jax/lease.py": ("bert_jax",),
     "bert_jax/workdir.py": ("bert_jax.errors", "bert_jax.regular", "bert_jax.staged", "etils"),
     "bert_jax/staged.py": ("bert_jax.remote", "bert_jax.data.store", "bert_jax.errors"),
     "bert_jax/config.py": (*CONFIG, "bert_jax.config_checks", "bert_jax.configs"),

@@ -4,6 +4,7 @@ Google's JSON API on this machine (bucket.py)."""
 import json
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -94,6 +95,44 @@ def test_a_large_file_is_written_less_often_and_always_in_the_end(there, monkeyp
     assert kept(there)["metrics.jsonl"] == "1\n2\n"
 
 
+def test_the_last_words_of_a_process_that_ends_at_once(there):
+    with mirror.mirrored(RUN) as found:
+        with pytest.raises(Unfinished), found.held():
+            tell = found.after((found.directory / "status.json").write_text)
+            tell("failed")
+            time.sleep(0.2)  # in which the lock would be confirmed
+            assert kept(there) == {"status.json": "failed"}
+            found.flush()
+
+
+def test_who_has_lost_the_lock_writes_nothing_more(there):
+    with mirror.mirrored(RUN) as found:
+        with pytest.raises(Unfinished, match=f"^{RUN}: another process trains in it"):
+            with found.held():
+                time.sleep(1.1)  # or nobody can have taken it
+                there.put("runs/one/.lock", b"of another", {})
+                (found.directory / "status.json").write_text("{}")
+                found.flush()
+    assert kept(there) == {".lock": "of another"}
+
+
+def test_a_lock_taken_while_files_are_written_is_noticed(there):
+    """Before a checkpoint is written, that is."""
+    with mirror.mirrored(RUN) as found:
+        with pytest.raises(Unfinished, match=f"^{RUN}: another process trains in it"):
+            with found.held():
+
+                def take(method, name):
+                    if method == "POST" and not name:  # all but locks have their names within
+                        time.sleep(1.1)
+                        there.put("runs/one/.lock", b"of another", {})
+                    return 0
+
+                there.fault = take
+                (found.directory / "status.json").write_text("{}")
+                found.flush()
+
+
 def test_what_cannot_be_kept_stops_the_run(there):
     """But not before a checkpoint is to be saved: until then it's tried again."""
     with mirror.mirrored(RUN) as found:
@@ -102,6 +141,18 @@ def test_what_cannot_be_kept_stops_the_run(there):
             (found.directory / "status.json").write_text("{}")
             time.sleep(0.2)
             found.flush()
+
+
+def test_a_request_that_no_one_answers(there, run, monkeypatch):
+    """Ends, and is the bucket's fault: the next start may read the checkpoint."""
+    monkeypatch.setattr(remote, "TIMEOUT", 0.3)
+    place, over = checkpoints(), threading.Event()
+    there.fault = lambda method, name: 0 if name.endswith("lock") else over.wait(20) and 0
+    with pytest.raises(Missing, match=f"^{RUN}: .*TimeoutError"), remote.reached(RUN):
+        remote.Place(RUN).read("run.json")
+    with pytest.raises(Missing, match="7: cannot be read now"):
+        stored.problem(place / "7", "")
+    over.set()
 
 
 @pytest.mark.parametrize("gone", ["copy", "file", "address"])
@@ -174,81 +225,6 @@ def test_logs_of_a_launcher_are_not_copied(there):
     there.put("runs/one/logs/worker0.log", b"", {})
     with mirror.mirrored(RUN) as found:
         assert not list(found.directory.iterdir())
-
-
-# --- The lock -----------------------------------------------------------------------------------
-
-
-def put_lock(there, **changes) -> None:
-    holder = {"lease": "x", "pid": 1 << 30, "born": 1, "host": os.uname().nodename, "time": 0.0}
-    there.put("runs/one/.lock", json.dumps(holder | changes).encode(), {})
-
-
-def test_two_do_not_hold_it(there):
-    with mirror.mirrored(RUN) as one, mirror.mirrored(RUN) as other, one.held():
-        with pytest.raises(BadInput, match=f"^--workdir {RUN}: another process is training in it"):
-            with other.held():
-                pass
-    assert not there.names()
-
-
-def test_the_lock_of_a_process_that_is_gone_is_taken(there):
-    put_lock(there)
-    with mirror.mirrored(RUN) as found, found.held():
-        assert json.loads(kept(there)[".lock"])["pid"] == os.getpid()
-
-
-@pytest.mark.parametrize("text", [b"", b"[1]", b'{"lease": 1}'])
-def test_a_damaged_lock_is_taken(there, text):
-    there.put("runs/one/.lock", text, {})
-    with mirror.mirrored(RUN) as found, found.held():
-        assert json.loads(kept(there)[".lock"])["pid"] == os.getpid()
-
-
-def test_the_lock_of_another_host_is_taken_once_it_is_silent(there, monkeypatch):
-    monkeypatch.setattr(mirror, "SILENCE", 1.5)
-    put_lock(there, host="other")
-    start = time.monotonic()
-    with mirror.mirrored(RUN) as found, found.held():
-        assert time.monotonic() - start > 1.5
-
-
-def test_the_lock_of_another_host_that_speaks_is_respected(there):
-    put_lock(there, host="other")
-    asked = []
-
-    def speak(method, name):
-        if name.endswith(".lock") and method == "READ":
-            asked.append(name)
-            put_lock(there, host="other", time=float(len(asked)))
-        return 0
-
-    there.fault = speak
-    with mirror.mirrored(RUN) as found:
-        with pytest.raises(BadInput, match=r"another process is training in it \(.* of other\)"):
-            with found.held():
-                pass
-
-
-def test_the_last_words_of_a_process_that_ends_at_once(there):
-    with mirror.mirrored(RUN) as found:
-        with pytest.raises(Unfinished), found.held():
-            tell = found.after((found.directory / "status.json").write_text)
-            tell("failed")
-            time.sleep(0.2)  # in which the lock would be confirmed
-            assert kept(there) == {"status.json": "failed"}
-            found.flush()
-
-
-def test_who_has_lost_the_lock_writes_nothing_more(there):
-    with mirror.mirrored(RUN) as found:
-        with pytest.raises(Unfinished, match=f"^{RUN}: another process trains in it"):
-            with found.held():
-                put_lock(there, host="other")
-                wait(lambda: found.lost)
-                (found.directory / "status.json").write_text("{}")
-                found.flush()
-    assert list(kept(there)) == [".lock"]
 
 
 # --- Checkpoints --------------------------------------------------------------------------------
