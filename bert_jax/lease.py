@@ -1,5 +1,5 @@
-"""The lock of a directory at an address, where no file can be held: an object that says who has it, and is written again
-every few seconds. It is written and removed only as it was last seen, so of two processes one has it. A holder that is
+"""The lock of a directory at an address, where no file can be held: an object that says who has it, written again every
+few seconds. It is written and removed only as it was last seen, so of two processes one has it. A holder that is
 gone from this machine, or has said nothing for SILENCE, has lost it.
 """
 

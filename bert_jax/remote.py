@@ -104,8 +104,8 @@ class Place:
         return data, headers["x-goog-generation"]
 
     def replace(self, name: str, data: bytes, version: str) -> str:
-        """Writes an object that is of this version, or not there where that is empty: of several processes that try, one
-        is told the new version, and the others an empty one. Elsewhere than in Cloud Storage only what is not there is
+        """Writes an object that is of this version, or not there where that is empty: of several that try, one is
+        told the new version, and the others an empty one. Elsewhere than in Cloud Storage only what is not there is
         written in one go with the look at it."""
         try:
             if self.is_google:

@@ -22,6 +22,7 @@ from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 
 MANIFEST = "manifest.json"
+PROBE = ".writable"  # written and removed
 TRIES = 2  # to copy a file
 
 
@@ -70,6 +71,7 @@ def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.rea
             if stores.check_file(place, file, files[file], hashes)
         }
         if wrong:
+            remove_parts(place)
             size = sum(known["bytes"] for known in wrong.values())
             check_room(place, size)
             line = f"{name}: {len(wrong)} files of {size / 1e6:,.1f} MB are copied to {place}"
@@ -128,6 +130,12 @@ def alone(place: Path) -> Iterator[None]:
         yield
 
 
+def remove_parts(place: Path) -> None:
+    """Deletes what a process that was killed has begun: the room is needed."""
+    for path in place.rglob(".*.part"):
+        path.unlink()
+
+
 def check_room(place: Path, size: int) -> None:
     free = shutil.disk_usage(place).free
     if size > free:
@@ -154,17 +162,19 @@ def write(path: Path, parts, expected: str = "") -> bool:
     """Writes a file under another name, and renames it once it is on the disk; not where its SHA-256 is not that."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, found = path.with_name(f".{path.name}.part"), hashlib.sha256()
-    with open(temporary, "wb") as file:
-        for part in parts:
-            file.write(part)
-            found.update(part)
-        file.flush()
-        os.fsync(file.fileno())
-    if expected and found.hexdigest() != expected:
-        temporary.unlink()
-        return False
-    os.replace(temporary, path)
-    return True
+    try:
+        with open(temporary, "wb") as file:
+            for part in parts:
+                file.write(part)
+                found.update(part)
+            file.flush()
+            os.fsync(file.fileno())
+        if expected and found.hexdigest() != expected:
+            return False
+        os.replace(temporary, path)
+        return True
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -175,10 +185,10 @@ def check_free(name: str) -> None:
     target = remote.Place(name)
     ours = {MANIFEST, "tokenizer", "report.json", "report.txt", "unigrams.npy", *stores.SPLITS}
     with remote.reached(f"config.store={name}"):
-        others = set(target.names()) - ours
+        others = set(target.names()) - ours - {PROBE}
         if not others:
-            target.write(".writable", b"")
-            target.remove(".writable")
+            target.write(PROBE, b"")
+            target.remove(PROBE)
     if others:
         raise BadInput(f"config.store={name}: no token store, but {min(others)} is there")
 

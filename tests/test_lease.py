@@ -114,7 +114,7 @@ def test_an_answer_that_is_lost(there, monkeypatch, when):
 
 
 def test_a_late_taker_takes_nothing(there):
-    """Two have seen that it is silent: the holder speaks again before one of them removes it; or the other one is first."""
+    """Two have seen that it is silent: the holder speaks again before one removes it; or the other is first."""
     holder, taker, late = one(), one(), one()
     holder.take()
     _, seen = late.holder()

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import config_of, make_text
+from fsspec.exceptions import FSTimeoutError
 from worlds import make_store, random_documents
 
 from bert_jax import main, remote, staged
@@ -148,6 +149,36 @@ def test_a_copy_that_was_killed_goes_on(there, store):
     assert read(there) == [last] and contents(place) == contents(store.path)
 
 
+def test_what_was_begun_takes_no_room(there, store, monkeypatch):
+    """Neither what a kill has left, when the room is counted, nor what could not be read to its end."""
+    place = staged.local(STORE)
+    (place / "train/tokens.npy").unlink()
+    left = place / "train/.tokens.npy.part"
+    left.write_text("")
+    right = staged.check_room
+
+    def check(place, size):
+        assert not left.exists()
+        right(place, size)
+
+    monkeypatch.setattr(staged, "check_room", check)
+    there.fault = lambda method, name: 403 * (method == "READ" and name == TOKENS)
+    with pytest.raises(BadInput, match="Forbidden"):
+        staged.local(STORE)
+    assert not list(place.rglob("*.part"))
+    there.fault = lambda method, name: 0
+    assert contents(staged.local(STORE)) == contents(store.path)
+
+
+def test_what_a_kill_has_left_where_a_store_is_to_be_made(there):
+    there.put("stores/one/.writable", b"", {})
+    staged.check_free(STORE)
+    assert not there.names()
+    there.put("stores/one/notes", b"", {})
+    with pytest.raises(BadInput, match="no token store, but notes is there"):
+        staged.check_free(STORE)
+
+
 def test_a_bucket_that_stumbles_is_asked_again(there, store):
     tokens = "READ", TOKENS
     there.fault = lambda *what: 503 if what == tokens and there.asked.count(tokens) == 1 else 0
@@ -180,6 +211,9 @@ def test_out_of_reach_is_not_refused():
         for context in (remote.reached, remote.told):
             with pytest.raises(kind, match=f"^here: HttpError: late, {code}"), context("here"):
                 raise HttpError({"code": code, "message": "late"})
+    for context in (remote.reached, remote.told):
+        with pytest.raises(Missing), context("here"):
+            raise FSTimeoutError
     for error in (KeyError("x"), FileNotFoundError("x"), ValueError("x")):
         with pytest.raises(type(error)), remote.told("here"):
             raise error
