@@ -102,6 +102,18 @@ def test_the_arithmetic():
     assert estimate.total(one, [values], price=None)["cost"] is None
 
 
+@needs_libtpu
+def test_what_is_waited_for_is_not_hidden():
+    """Not even the last bit of a sum of seconds in another order."""
+    mesh = sharding.make_mesh(small_config().mesh, devices("v5e:4x4"))
+    one, found = topology.find("v5e:4x4"), []
+    for bytes_sent in range(1000, 1010):
+        sent = ["send", [["all-reduce", ["data"], bytes_sent]]]
+        events = [["compute", 777], sent] * 9
+        found.append(estimate.parts(one, mesh, compiled.Step(MEMORY, events)).hidden)
+    assert found == [0.0] * 10
+
+
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     """(a directory with a store, the fill of its first batch)."""
