@@ -1,11 +1,22 @@
 # shellcheck shell=bash
 # Sourced by launch/tpu.sh: a Cloud TPU slice as a queued resource: asked for, waited for, reached, deleted.
-# Reads name, place (the options --zone, --project and --quiet), type, version, spot, options and scratch; sets state.
+# Reads name, zone, place (the options --zone, --project and --quiet), type, version, spot, options and scratch; sets
+# state, and perhaps.
 # shellcheck disable=SC2154
 
 state= # of the queued resource; ABSENT where there is none, UNKNOWN where that cannot be asked
 seen= # has there been a slice since this script began?
 reached= # has one been reached by ssh?
+perhaps= # may a run be going there, as far as is known?
+failed= # the exit code of what was reached by ssh, and failed there
+
+is_absent() { # KIND: is it what gcloud has not found? It says the same of a zone, a project, an account.
+  grep -q "NOT_FOUND: Resource '[^']*/locations/$zone/$1/$name'" "$scratch/errors"
+}
+
+is_over() { # is the queued resource, as far as state says?
+  case "$state" in ABSENT | FAILED | SUSPENDING | SUSPENDED | DELETING) ;; *) return 1 ;; esac
+}
 
 find_state() {
   local code=0 format='--format=value(state.state)'
@@ -14,23 +25,25 @@ find_state() {
   heed "$code"
   if [ "$code" -eq 0 ]; then
     state=$(tr -d '[:space:]' <"$scratch/state")
-  elif grep -qi 'not.found' "$scratch/errors"; then
+    state=${state:-STATE_UNSPECIFIED} # as its interface calls none
+  elif is_absent queuedResources; then
     state=ABSENT
   else
     state=UNKNOWN
   fi
 }
 
-is_taken() { # the slice, or its machines? What cannot be asked is not.
+is_taken() { # the slice, or its machines? What cannot be asked, or is yet to come, is not.
   local code=0
   find_state
-  case "$state" in ACTIVE) ;; UNKNOWN) return 1 ;; *) return 0 ;; esac
+  ! is_over || return 0
+  [ "$state" = ACTIVE ] || return 1
   # The queued resource may still be ACTIVE when its machines are not.
   run gcloud compute tpus tpu-vm describe "$name" "${place[@]}" '--format=value(state)' \
     >"$scratch/node" 2>"$scratch/errors" </dev/null || code=$?
   heed "$code"
   if [ "$code" -ne 0 ]; then
-    grep -qi 'not.found' "$scratch/errors"
+    is_absent nodes
     return
   fi
   grep -Eq 'PREEMPTED|TERMINATED|STOP|DELETING' "$scratch/node"
@@ -50,7 +63,10 @@ delete_slice() { # and waits until it is gone
     call gcloud compute tpus queued-resources delete "$name" "${place[@]}" --force || true
     [ -z "$dry" ] || return 0
     find_state
-    [ "$state" != ABSENT ] || return 0
+    if [ "$state" = ABSENT ]; then
+      perhaps=
+      return
+    fi
     say "$name: $state; not deleted yet"
     nap "$pause"
     pause=$(longer "$pause" 300) tries=$((tries + 1))
@@ -67,13 +83,12 @@ wait_for_slice() { # through the states; 1 where it has failed or is taken
       pause=10
     fi
     before=$state
+    if [ "$state" = FAILED ]; then
+      quietly gcloud compute tpus queued-resources describe "$name" "${place[@]}" '--format=yaml(state)' >&2 || true
+    fi
+    ! is_over || return 1
     case "$state" in
       ACTIVE) return ;;
-      FAILED)
-        quietly gcloud compute tpus queued-resources describe "$name" "${place[@]}" '--format=yaml(state)' >&2 || true
-        return 1
-        ;;
-      ABSENT | SUSPENDING | SUSPENDED | DELETING) return 1 ;;
       UNKNOWN)
         cat "$scratch/errors" >&2
         unknown=$((unknown + 1))
@@ -89,18 +104,24 @@ wait_for_slice() { # through the states; 1 where it has failed or is taken
 have_slice() { # 1 where another try may help
   find_state
   case "$state" in
-    ACTIVE | ACCEPTED | CREATING | PROVISIONING | WAITING_FOR_RESOURCES) say "$name: there already" ;;
     UNKNOWN)
       cat "$scratch/errors" >&2
-      [ -n "$seen" ] || fail "$name: cannot ask for its state"
+      if [ -z "$seen" ]; then
+        perhaps=yes
+        fail "$name: cannot ask for its state"
+      fi
       return 1
       ;;
-    *)
+    ABSENT | FAILED | SUSPENDING | SUSPENDED | DELETING)
       [ "$state" = ABSENT ] || delete_slice || return
       if ! create_slice; then
         [ -n "$seen" ] || fail "$name: could not be asked for"
         return 1
       fi
+      ;;
+    *)
+      say "$name: there already"
+      perhaps=yes
       ;;
   esac
   seen=yes
@@ -117,10 +138,26 @@ copy_to_slice() { # FILE NAME: to all workers
   call gcloud compute tpus tpu-vm scp "$1" "$name:$2" "${place[@]}" --worker=all
 }
 
+order() { # LINE: on all workers; 1 where they cannot be reached, or it fails there, which sets failed
+  local code=0
+  # Its own exit code comes back on stdout, alone there: that of gcloud may be of a connection.
+  local line="{ $1; } >&2 || { code=\$?; echo \"worker: failed \$code\"; exit \$code; }"
+  failed=
+  if [ -n "$dry" ]; then
+    ssh_slice call all "$line"
+    return
+  fi
+  ssh_slice call all "$line" >"$scratch/said" || code=$?
+  failed=$(sed -n 's/^.*worker: failed //p' "$scratch/said" | head -n 1)
+  return "$code"
+}
+
 persist() { # COMMAND...: until it works; 1 where the slice is taken meanwhile, or cannot be reached any more
   local pause=10 tries=1
   until "$@"; do
     ! is_taken || return 1
+    # Twice more, as for a network that was not there; or its reason is there to stay.
+    [ -z "$failed" ] || [ "$tries" -lt 3 ] || fail "$name: fails on a worker, with exit code $failed: see above"
     if [ "$tries" -eq 5 ]; then
       [ -n "$reached" ] || fail "$name: is $state, but this has failed $tries times: see above (does a firewall let ssh in?)"
       return 1

@@ -15,15 +15,16 @@ Started again, this script goes on watching what it finds.
   --name NAME        of the slice; also of the run in the bucket
   --type TYPE        such as v5litepod-16, v6e-8, v5p-8, v4-32
   --zone ZONE        such as us-west4-a
-  --project PROJECT  that of gcloud's configuration where it is left out
+  --project PROJECT  that of gcloud's configuration, as it is now, where it is left out
   --spot             cheaper, and taken at any time
   --bucket gs://B    where the workers' logs are kept (B/NAME/logs); WORKDIR is B/NAME where --workdir is not given
   --version RUNTIME  of the image on the machines; that of TYPE where it is left out
   --wheel SPEC       installs this instead of the checkout: a .whl file in the checkout, or as in 'bert_jax[tpu,gcs]==1.0'
   --option=OPTION    another one of `gcloud compute tpus queued-resources create`, such as --option=--reserved
   --retries N        starts after the first, at most; 20 where it is left out. The waits between them double, from 30
-                     seconds to 10 minutes; they begin again after half an hour of work
-  --delete           deletes the slice at the end, however that comes, but for a signal
+                     seconds to 10 minutes. After half an hour of work both begin again
+  --delete           deletes the slice at the end, however that comes, but for a signal, and not where a run may be going
+                     on that cannot be reached
   --dry-run          prints the commands, and runs none
 
   status   the slice's state, every worker's, and the end of the log
@@ -64,9 +65,16 @@ while [ $# -gt 0 ]; do
 done
 [[ $name =~ ^[a-z]([-a-z0-9]{0,60}[a-z0-9])?$ ]] || wrong "--name '$name': expected small letters, digits and hyphens"
 [ -n "$zone" ] || wrong "--zone: missing"
-place=(--zone="$zone" --quiet) # it asks nothing: nobody may be there
-[ -z "$project" ] || place+=(--project="$project")
-removal="bash launch/tpu.sh delete --name $name --zone $zone${project:+ --project $project}"
+
+settle() { # sets place and called: for good, since gcloud's configuration may change meanwhile
+  if [ -z "$project" ] && [ -z "$dry" ]; then
+    project=$(gcloud config get-value project 2>/dev/null) || true
+    [ -n "$project" ] || wrong "--project: missing, and gcloud's configuration has none"
+  fi
+  place=(--zone="$zone" --quiet) # it asks nothing: nobody may be there
+  [ -z "$project" ] || place+=(--project="$project")
+  called="--name $name --zone $zone${project:+ --project $project}"
+}
 
 check_launch() { # COMMAND...: what can be known to be wrong before anything is paid for
   case "$type" in
@@ -104,14 +112,18 @@ farewell() { # at every end: what still exists?
     find_state
     # Not after a signal: it ends the watching, and the run goes on.
     if [ -n "$delete" ] && [ -z "$was_told" ] && [ "$state" != ABSENT ] && [ "$state" != UNKNOWN ]; then
-      delete_slice || true
+      if [ -n "$perhaps" ]; then
+        say "a run may be going on there: not deleted"
+      else
+        delete_slice || true
+      fi
     fi
     case "$state" in
-      ABSENT) say "no slice is left" ;;
+      ABSENT) if [ -n "$seen" ]; then say "no slice is left"; else say "no slice $name in $zone of $project"; fi ;;
       UNKNOWN) say "slice $name in $zone MAY STILL EXIST and cost money (it cannot be asked). It is removed by" ;;
       *) say "slice $name in $zone STILL EXISTS ($state) and may cost money. It is removed by" ;;
     esac
-    [ "$state" = ABSENT ] || echo "    $removal" >&2
+    [ "$state" = ABSENT ] || echo "    bash launch/tpu.sh delete $called" >&2
   fi
   rm -rf "$scratch"
   exit "$code"
@@ -131,10 +143,10 @@ set_up() {
       ;;
   esac
   persist copy_to_slice "$scratch/bert_jax.tar.gz" bert_jax.tar.gz || return
-  persist ssh_slice call all "$unpack && $(remote install ${given:+"$given"})"
+  persist order "$unpack && $(remote install ${given:+"$given"})"
 }
 
-ask() { # sets found: running, stopped, new, or the exit code of the run; 1 where not all workers answer
+ask() { # sets found: running, stopped, new, or the exit code of the run, and perhaps; 1 where not all workers answer
   local line='if [ -e bert_jax/launch/worker.sh ]; then bash bert_jax/launch/worker.sh state; else echo worker: new; fi'
   local code=0 word
   ssh_slice run all "$line" >"$scratch/answers" 2>"$scratch/errors" </dev/null || code=$?
@@ -143,12 +155,13 @@ ask() { # sets found: running, stopped, new, or the exit code of the run; 1 wher
     tail -n 5 "$scratch/errors" >&2
     return 1
   fi
-  reached=yes
+  reached=yes perhaps=
   sed -n 's/^worker.*: //p' "$scratch/answers" >"$scratch/found"
   found=new
   for word in running new stopped; do
     if grep -qx "$word" "$scratch/found"; then
       found=$word
+      [ "$word" != running ] || perhaps=yes
       return
     fi
   done
@@ -163,42 +176,48 @@ ask() { # sets found: running, stopped, new, or the exit code of the run; 1 wher
   found=${found:-new}
 }
 
-watch() { # until the run has ended: sets found; 1 where the slice is taken, or cannot be reached any more
-  local failed=0 pause=15
+watch() { # until the run has ended: sets found; 1 where the slice is taken
+  local pause=15 most=120 since=''
   while true; do
     nap "$pause"
-    pause=$(longer "$pause" 120)
+    pause=$(longer "$pause" "$most")
     if ask; then
-      failed=0
+      since='' most=120
       [ "$found" = running ] || return 0
       continue
     fi
     ! is_taken || return 1
-    [ "$state" = ACTIVE ] || continue # this machine has no network, perhaps; the run has
-    failed=$((failed + 1))
-    [ "$failed" -lt 5 ] || return 1
-    pause=15
+    # It is this machine that has no network, perhaps, or none for ssh: the run has, and nobody takes it from there.
+    [ -n "$since" ] || { since=$(date) pause=15 most=600; }
+    case "$state" in
+      UNKNOWN)
+        cat "$scratch/errors" >&2
+        say "$name: cannot be asked since $since: it may be finished, and billed"
+        ;;
+      *) say "$name: $state, but not reached by ssh since $since: its run may go on, or be finished, and is billed" ;;
+    esac
   done
 }
 
-attempt() { # COMMAND...: sets found; 1 where another try may help
-  found=
+attempt() { # COMMAND...: sets found, and began where it runs; 1 where another try may help
+  found='' began=''
   have_slice || return
   persist ask || return
   if [ "$found" = running ]; then
     say "a run is there already; watching it (\`stop\` ends it)"
   else
     set_up || return
-    persist ssh_slice call all "$(remote start "${bucket:+$bucket/$name/logs}" "$@")" || return
+    perhaps=yes
+    persist order "$(remote start "${bucket:+$bucket/$name/logs}" "$@")" || return
   fi
-  say "running: watched from here, and by: bash launch/tpu.sh status|logs|stop --name $name --zone $zone"
+  say "running: watched from here, and by: bash launch/tpu.sh status|logs|stop $called"
+  began=$(date +%s)
   watch
 }
 
 launch() { # COMMAND...
-  local tries=0 pause=30 since
+  local tries=0 pause=30
   while true; do
-    since=$SECONDS
     if attempt "$@"; then
       case "$found" in
         new) say "a worker has nothing of the run any more" ;; # it is another machine
@@ -206,15 +225,18 @@ launch() { # COMMAND...
         *) stopped "$found" || finish "$found" ;;
       esac
       say "the run has ended: $found"
+    elif is_taken; then
+      say "$name: is taken: $state"
+      # Whatever is left of it costs money and is in the way.
+      [ "$state" = ABSENT ] || delete_slice || fail "$name: cannot be deleted"
     else
-      say "$name: is taken, or cannot be reached: $state"
-      find_state
-      # Whatever is left of it costs money and is in the way. What cannot be asked is left alone.
-      [ "$state" = ABSENT ] || [ "$state" = UNKNOWN ] || delete_slice || fail "$name: cannot be deleted"
+      say "$name: $state, and cannot be reached, or not be had: left as it is"
+    fi
+    if [ -n "$began" ] && [ "$(($(date +%s) - began))" -ge 1800 ]; then
+      tries=0 pause=30
     fi
     [ "$tries" -lt "$retries" ] || fail "given up after $tries more starts (--retries)"
     tries=$((tries + 1))
-    [ "$((SECONDS - since))" -lt 1800 ] || pause=30
     say "start $tries of $retries more in $pause seconds"
     nap "$pause"
     pause=$(longer "$pause" 600)
@@ -235,12 +257,12 @@ dry_launch() { # COMMAND...: as it goes where nothing happens
   create_slice
   call gcloud compute tpus queued-resources describe "$name" "${place[@]}" '--format=value(state.state)'
   set_up
-  ssh_slice call all "$(remote start "${bucket:+$bucket/$name/logs}" "$@")"
+  order "$(remote start "${bucket:+$bucket/$name/logs}" "$@")"
   ssh_slice call all "$(remote state)"
   [ -z "$delete" ] || delete_slice
 }
 
-watching='' found=''
+watching='' found='' began=''
 # Or Python would find the checkout's package before that of the wheel.
 [ -z "$wheel" ] || leave_out+=(':!bert_jax')
 if [ "$action" = launch ]; then
@@ -253,11 +275,14 @@ else
 fi
 if [ -n "$dry" ]; then
   scratch=/tmp/bert_jax_launch
+  settle
 else
   command -v gcloud >/dev/null || wrong "gcloud: not installed (https://cloud.google.com/sdk/docs/install)"
+  settle
   scratch=$(mktemp -d)
   trap farewell EXIT
 fi
+[ -n "$dry" ] || [ "$action" = launch ] || watching=yes
 
 case "$action" in
   launch)
@@ -275,6 +300,11 @@ case "$action" in
     ssh_slice call 0 "$(remote log -n 5)"
     ;;
   logs) ssh_slice call "${worker:-0}" "$(remote log -n 200)" ;;
-  stop) watching=yes; ssh_slice call all "$(remote stop)" ;;
-  delete) watching=yes; delete_slice ;;
+  stop) ssh_slice call all "$(remote stop)" ;;
+  delete)
+    [ -n "$dry" ] || find_state
+    [ "$state" != ABSENT ] || exit 1
+    seen=yes
+    delete_slice
+    ;;
 esac

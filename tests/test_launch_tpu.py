@@ -20,7 +20,7 @@ from bert_jax import inspect
 TPU = ("--name", "slice", "--type", "v5litepod-16", "--zone", "us-west4-a")
 RUN = (*TPU, "--bucket", "gs://b/runs")
 PRETRAIN = ("--", "pretrain", "--config", "demo")
-REMOVAL = "bash launch/tpu.sh delete --name slice --zone us-west4-a\n"
+REMOVAL = "bash launch/tpu.sh delete --name slice --zone us-west4-a --project there\n"
 
 
 @pytest.fixture
@@ -142,13 +142,6 @@ def test_ssh_that_fails_now_and_then_is_tried_again(cloud):
     assert len(here.words()) == 1 and len(here.calls("create")) == 1
 
 
-def test_workers_that_cannot_be_reached_any_more_are_replaced(cloud):
-    here = cloud(failing=list(range(5, 10)))
-    code, said = here.run("tpu.sh", *RUN, *PRETRAIN, ENDS="wait 0")
-    assert code == 75 or code == 0, said
-    assert len(here.calls("create")) == 2 and len(here.calls("delete")) == 1
-
-
 def test_workers_that_never_could_be_reached_are_not(cloud):
     here = cloud(failing=list(range(1, 100)))
     code, said = here.run("tpu.sh", *RUN, *PRETRAIN, ENDS="0")
@@ -175,7 +168,8 @@ def test_a_refusal_of_the_first_request_ends_it(cloud):
         refused="RESOURCE_EXHAUSTED: Quota limit 'TPUV5sLitepodPerProject' has been exceeded"
     )
     code, said = here.run("tpu.sh", *RUN, *PRETRAIN, ENDS="0")
-    assert code == 1 and "Quota limit" in said and said.endswith("no slice is left\n")
+    assert code == 1 and "Quota limit" in said
+    assert said.endswith("no slice slice in us-west4-a of there\n")
 
 
 def wait_for(path):
@@ -221,7 +215,7 @@ def test_status_and_logs(cloud):
     assert code == 0 and "\nACTIVE\n" in said
     assert "worker host-worker-0: ended 0" in said and "worker host-worker-1: ended 0" in said
     code, said = here.run("tpu.sh", "logs", *TPU[:2], *TPU[4:], "--worker", "1")
-    assert code == 0 and said.endswith("this run says 0\n")
+    assert code == 0 and "\nthis run says 0\n" in said
 
 
 def test_a_dry_run_calls_nothing_and_can_be_pasted(cloud):
