@@ -330,7 +330,9 @@ def plan_command(options, overrides) -> int:
         values = plan.plan_search(config, options.topology, options.phase, answers.tell)
         return answers.show(options, values, describe.describe_search(values))
     values = plan.plan(config, options.topology, options.price, options.phase, answers.tell)
-    return answers.show(options, values, describe.describe(values))
+    code = answers.show(options, values, describe.describe(values))
+    plan.check_fits(values)
+    return code
 
 
 def status_command(options, overrides) -> int:

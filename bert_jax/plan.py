@@ -29,8 +29,9 @@ def plan(
 ) -> dict:
     """What DESIGN promises of `plan --json`: of every phase, or of one, on the slice of this name.
 
-    prices: of a chip for an hour, by the kind of chip; of all others under "". Raises BadInput, what is known before
-    compiling before that.
+    prices: of a chip for an hour, by the kind of chip; of all others under "". Of a phase that does not fit: `fits`,
+    false, `bytes_per_chip`, `reason` and `advice`; then nothing is there of hours and cost. Raises BadInput before
+    anything is compiled.
     """
     one = topology.find(name)
     price = prices.get(one.kind, prices.get(""))
@@ -45,14 +46,20 @@ def plan(
         try:
             step = compile_step(config, design, part, tell)
         except TooLarge as error:
-            advice = advise(config, one, part, vocabulary, error, tell)
-            raise BadInput(f"config.phases.{part.name} on {one.name}: {error}; {advice}") from None
+            phases[part.name] = {
+                "fits": False,
+                "bytes_per_chip": round(error.used * one.chip.devices),
+                "reason": str(error),
+                "advice": advise(config, one, part, vocabulary, error, tell),
+            }
+            continue
         flops = step_flops(config, vocabulary.size, part)
         phases[part.name] = {
             **estimate(one, mesh, part, parts(one, mesh, step), flops, fills[part.name]),
             "attention": attention.resolve(config, part, mesh),
             "seconds_planning": time.monotonic() - started,
         }
+    is_whole = not any("reason" in values for values in phases.values())
     return {
         "topology": one.name,
         "accelerator_type": one.accelerator_type,
@@ -62,10 +69,22 @@ def plan(
         "dtype": config.dtype,
         **metrics.parameters(design.shapes.params, vocabulary.size),
         "memory_per_chip": one.chip.memory,
+        "fits": all(values["fits"] for values in phases.values()),
         "phases": phases,
         "versions": versions(),
-        **total(one, list(phases.values()), price),
+        **(total(one, list(phases.values()), price) if is_whole else {}),
     }
+
+
+def check_fits(values: dict) -> None:
+    """Raises BadInput where a phase of a plan does not fit."""
+    reasons = [
+        f"config.phases.{name} on {values['topology']}: {phase['reason']}; {phase['advice']}"
+        for name, phase in values["phases"].items()
+        if "reason" in phase
+    ]
+    if reasons:
+        raise BadInput("; ".join(reasons))
 
 
 def plan_all(config, name: str, prices: dict[str, float], phase: str | None, tell) -> dict:

@@ -309,6 +309,7 @@ class Memory:
     def __init__(self, monkeypatch, needs):
         self.tried = []
         monkeypatch.setattr(compiled, "compile_step", self.compile)
+        monkeypatch.setattr(plan, "compile_step", self.compile)
         self.needs = needs
 
     def compile(self, config, design, phase, tell):
@@ -317,7 +318,7 @@ class Memory:
         self.tried.append((rows, config.train.remat, design.mesh.shape["fsdp"]))
         if (used := self.needs(*self.tried[-1])) > 2**30:
             raise compiled.TooLarge(used, 2**30)
-        return compiled.Step(MEMORY, [])
+        return compile_nothing()
 
 
 @needs_libtpu
@@ -349,7 +350,6 @@ def test_what_makes_it_fit_is_tried_in_order(monkeypatch, needs, changes, most):
 def test_where_nothing_makes_it_fit_what_was_tried_is_told(monkeypatch, tmp_path, capsys):
     """The memory of a device is always full: of each kind of setting the last try."""
     compiler = Memory(monkeypatch, lambda *_: 2**31)
-    monkeypatch.setattr(plan, "compile_step", compiler.compile)
     changes = {
         "phases.main.batch": 4 * 6,
         "model.width": 30,
@@ -362,6 +362,26 @@ def test_where_nothing_makes_it_fit_what_was_tried_is_told(monkeypatch, tmp_path
     rows = "--config.train.rows_per_chip=1"
     mesh = "--config.mesh.fsdp=2 --config.mesh.data=-1"  # four do not divide the width
     assert error.endswith(f"; nothing that was tried makes it fit: {rows}; {mesh} {rows}")
+
+
+@needs_libtpu
+def test_a_phase_that_does_not_fit_is_told_beside_one_that_does(monkeypatch, tmp_path, capsys):
+    """As JSON and as text, then one line and exit code 2: of 32 rows of a device, twenty fit."""
+    Memory(monkeypatch, lambda rows, *_: 2**30 * rows / 20)
+    config, path = small_config("dtype=auto").to_dict(), tmp_path / "config.json"
+    few = config["phases"].pop("main")
+    config["phases"], config["phase_order"] = {"a": few, "b": few | {"batch": 128}}, ["a", "b"]
+    path.write_text(json.dumps(config))
+    assert main(["plan", "--config", str(path), "--topology", "v5e:2x2", "--json", "-"]) == 2
+    out, err = capsys.readouterr()
+    values = json.loads(out)
+    few, many = values["phases"].values()
+    assert few["fits"] and not many["fits"] and not values["fits"] and "hours" not in values
+    assert many["bytes_per_chip"] == pytest.approx(1.6 * 2**30)
+    assert many["advice"].startswith("--config.train.rows_per_chip=16 fits: ")
+    told = f"{many['reason']}; {many['advice']}"
+    assert err.splitlines()[-1] == f"bert-jax: config.phases.b on v5e:2x2: {told}"
+    assert f"\nb: does not fit, {told}\n" in describe.describe(values)
 
 
 @needs_libtpu

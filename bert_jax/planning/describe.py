@@ -24,10 +24,10 @@ def describe(values: dict) -> str:
     ]
     for name, phase in values["phases"].items():
         lines += describe_phase(name, phase, values["memory_per_chip"])
-    cost = f", cost {between(values, 'cost')}" if values["cost"] is not None else ""
-    return "\n".join(
-        [*lines, f"together: {between(values, 'hours')} hours{cost}", SOURCES + BRACKETS]
-    )
+    if "hours" in values:  # all phases fit
+        cost = f", cost {between(values, 'cost')}" if values["cost"] is not None else ""
+        lines.append(f"together: {between(values, 'hours')} hours{cost}")
+    return "\n".join([*lines, SOURCES + BRACKETS])
 
 
 def shape(mesh: dict) -> str:
@@ -35,6 +35,8 @@ def shape(mesh: dict) -> str:
 
 
 def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
+    if "reason" in phase:
+        return [f"{name}: does not fit, {phase['reason']}; {phase['advice']}"]
     seconds = phase["seconds_sending_by_kind"]
     sent = [
         f"{kind} {digits(count / 1e6)} MB {digits(seconds[kind])} s"
