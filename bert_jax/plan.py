@@ -12,7 +12,7 @@ from bert_jax.data import store
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops, versions
 from bert_jax.models import attention
-from bert_jax.planning import fit, rank, search
+from bert_jax.planning import fit, rank, search, sketch
 from bert_jax.planning.changes import options
 from bert_jax.planning.compiled import TooLarge, compile_step
 from bert_jax.planning.estimate import FULL, Fill, estimate, parts, total
@@ -105,7 +105,12 @@ def plan_search(config, name: str, phase: str | None, tell) -> dict:
         part.name: search.search(config, one, devices, part, vocabulary, fills[part.name], tell)
         for part in chosen
     }
-    return {"topology": one.name, "memory_per_chip": one.chip.memory, "phases": tables}
+    return {
+        "topology": one.name,
+        "memory_per_chip": one.chip.memory,
+        "is_whole": sketch.is_whole(config),
+        "phases": tables,
+    }
 
 
 def prepare(config: ConfigDict, phase: str | None, tell) -> tuple:

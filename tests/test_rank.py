@@ -290,6 +290,30 @@ def test_slices_beyond_what_was_measured_are_not_the_cheapest(monkeypatch, tmp_p
     ]
 
 
+@needs_libtpu
+@pytest.mark.parametrize("layers", [3, 4])
+def test_what_is_compiled_whole_is_not_extrapolated(monkeypatch, tmp_path, capsys, layers):
+    """A step of 0.9 of a chip fits where the compiler said so of all its layers, and needs some to spare where not."""
+    held = round(0.9 * topology.CHIPS["v5e"].memory)
+
+    def compile_step(config, design, phase, tell):
+        return compiled.Step(program.Memory(held, 0, 0, 0, 0), [["compute", 9]])
+
+    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    one = {"topology": "v5e:1x1", "model.layers": layers}
+    assert main(arguments(tmp_path, "--search", "--json", "-", **one)) == 0
+    values = json.loads(capsys.readouterr().out)
+    text = describe.describe_search(values)
+    assert values["is_whole"] == (layers == 3)
+    assert all(row["fits"] == (layers == 3) for row in values["phases"]["main"])
+    assert ("stacks of 1 and 3 layers" in text) == (layers == 4)
+    assert ("are the compiler's" in text) == (layers == 3)
+    ranking = {"slices": [], "left_out": {}, "is_whole": values["is_whole"]}
+    text = describe.describe_all(ranking)
+    assert ("stacks of 1 and 3 layers" in text) == (layers == 4)
+    assert "are the compiler's" not in text and "few rows" in text
+
+
 def test_shapes_of_a_mesh():
     assert list(search.meshes(1)) == [{"mesh.data": -1, "mesh.fsdp": 1, "mesh.tensor": 1}]
     shapes = {(one["mesh.fsdp"], one["mesh.tensor"]) for one in search.meshes(8)}

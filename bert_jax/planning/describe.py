@@ -4,13 +4,22 @@ from bert_jax import topology
 from bert_jax.planning.changes import options
 from bert_jax.planning.estimate import ALL_HIDDEN, FULL, NONE_HIDDEN
 
-SOURCES = (
-    "bytes held, seconds of computing and the order of what is sent and computed are the compiler's; seconds of sending"
-    " are arithmetic, bytes by the published bandwidth, and so are those of attention kernels, their instructions;"
-    " gathers, scatters, sorts and copies have no cycles and are not counted"
+HELD = "bytes held, seconds of computing and the order of what is sent and computed"
+ARITHMETIC = (
+    "; seconds of sending are arithmetic, bytes by the published bandwidth, and so are those of attention kernels,"
+    " their instructions; gathers, scatters, sorts and copies have no cycles and are not counted"
 )
 BRACKETS = "; in brackets: between hiding nothing of what is sent, and all"
-EXTRAPOLATED = "extrapolated from stacks of 1 and 3 layers; a plan of one slice compiles the whole step, and is nearer"
+BY_LAYERS = "extrapolated from what the compiler says of stacks of 1 and 3 layers"
+BY_ROWS = "drawn between what the compiler says of few rows and of many"
+NEARER = "; a plan of one slice compiles the whole step, and is nearer"
+
+
+def sources(*extrapolations: str) -> str:
+    """What numbers come from: the compiler, where nothing is extrapolated."""
+    if not extrapolations:
+        return f"{HELD} are the compiler's{ARITHMETIC}"
+    return f"{HELD} are {', and '.join(extrapolations)}{NEARER}{ARITHMETIC}"
 
 
 def describe(values: dict) -> str:
@@ -27,7 +36,7 @@ def describe(values: dict) -> str:
     if "hours" in values:  # all phases fit
         cost = f", cost {between(values, 'cost')}" if values["cost"] is not None else ""
         lines.append(f"together: {between(values, 'hours')} hours{cost}")
-    return "\n".join([*lines, SOURCES + BRACKETS])
+    return "\n".join([*lines, sources() + BRACKETS])
 
 
 def shape(mesh: dict) -> str:
@@ -106,7 +115,8 @@ def describe_all(values: dict) -> str:
     for name, reason in values["left_out"].items():
         reasons.setdefault(reason, []).append(name)
     lines += [f"left out: {' '.join(names)}: {reason}" for reason, names in reasons.items()]
-    return "\n".join([*lines, EXTRAPOLATED, SOURCES])
+    by_layers = [] if values["is_whole"] else [BY_LAYERS]
+    return "\n".join([*lines, sources(*by_layers, BY_ROWS)])
 
 
 def describe_search(values: dict) -> str:
@@ -114,7 +124,8 @@ def describe_search(values: dict) -> str:
     for name, table in values["phases"].items():
         lines.append(f"{name} on {values['topology']}, s a step, utilization, GiB a chip:")
         lines += [describe_row(row) for row in table]
-    return "\n".join([*lines, EXTRAPOLATED, SOURCES + BRACKETS])
+    by_layers = [] if values["is_whole"] else [BY_LAYERS]
+    return "\n".join([*lines, sources(*by_layers) + BRACKETS])
 
 
 def describe_row(row: dict) -> str:

@@ -11,7 +11,7 @@ from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
 from bert_jax.planning.compiled import Failed
 from bert_jax.planning.estimate import Fill, estimate, total
-from bert_jax.planning.sketch import SPARE, Stacks, between, compile_stacks, extrapolate
+from bert_jax.planning.sketch import SPARE, Stacks, between, compile_stacks, extrapolate, is_whole
 
 LONGEST = 1000  # characters of reasons
 TOKENS = 1024, 8192  # that a device computes at once, in the two sketches of a kind of chip
@@ -64,7 +64,7 @@ def rank(
         told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise (Failed if has_failed else BadInput)(told[:LONGEST])
     slices.sort(key=lambda values: (not values["fits"], values["beyond_measured"], values["hours"]))
-    return {"slices": slices, "left_out": reasons}
+    return {"slices": slices, "left_out": reasons, "is_whole": is_whole(config)}
 
 
 class Measured(NamedTuple):

@@ -10,7 +10,7 @@ from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
 from bert_jax.planning.compiled import Failed, TooLarge
 from bert_jax.planning.estimate import Fill, estimate
-from bert_jax.planning.sketch import SPARE, sketch
+from bert_jax.planning.sketch import SPARE, is_whole, sketch
 from bert_jax.sharding import make_mesh
 
 MICRO_BATCHES = 1, 2, 4, 8
@@ -100,7 +100,8 @@ def try_one(config, one, devices, phase, vocabulary, fill, settings: dict, tell)
         return {"settings": settings, "fits": False, "reason": str(error)}
     flops = step_flops(config, vocabulary.size, phase)
     mesh = make_mesh(trial.mesh, devices)
-    return {"settings": settings, **estimate(one, mesh, phase, found, flops, fill, SPARE)}
+    spare = 1.0 if is_whole(config) else SPARE
+    return {"settings": settings, **estimate(one, mesh, phase, found, flops, fill, spare)}
 
 
 def describe(settings: dict) -> str:

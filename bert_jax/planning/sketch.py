@@ -20,6 +20,11 @@ STACKS = 1, 3  # layers
 SPARE = 1.2
 
 
+def is_whole(config) -> bool:
+    """Whether the stack is so short that it is compiled as it is."""
+    return config.model.layers <= STACKS[-1]
+
+
 class Stacks(NamedTuple):
     """Steps of short stacks, and where between them, or beyond, the whole one lies."""
 
@@ -68,7 +73,7 @@ def compile_stacks(config, devices, phase, vocabulary, tell: Callable[[str], Non
     """Raises BadInput where the mesh does not fit, TooLarge where even a short stack does not."""
     layers = config.model.layers
     mesh = build.make_mesh(config, [phase], devices)
-    if layers <= STACKS[-1]:
+    if is_whole(config):
         design = build.design(config, mesh, vocabulary)
         return Stacks(mesh, [compiled.compile_step(config, design, phase, tell)], 0.0)
     found = []
