@@ -15,7 +15,7 @@ but not with 129, 130 or 131: its user has ended it. With any other code this sc
 
 AGAIN_WAIT   seconds before it is started again, a whole number; 5 where it is not set. They double every time, up to
              300, until there is a new checkpoint in WORKDIR
-             (one in a bucket is not looked at: there every start counts as one without)
+             (`bert-jax status` is asked for that of an address, such as gs://...)
 AGAIN_TIMES  times that it is started again without a new checkpoint in WORKDIR, at most; 5 where it is not set
 --dry-run prints COMMAND, and does not run it.
 SIGTERM is passed on to COMMAND. After it, or after Ctrl-C, nothing is started again, and the exit code is COMMAND's.

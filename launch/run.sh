@@ -49,13 +49,21 @@ stopped() { # CODE: did somebody end the command that had not been told by its u
   esac
 }
 
-newest() { # COMMAND...: the newest checkpoint in the directory that follows --workdir, or -1
+newest() { # COMMAND...: the newest checkpoint in the directory or at the address that follows --workdir, or -1
   local word before='' directory='' path name step=-1
   for word; do
     [ "$before" != --workdir ] || directory=$word
     case "$word" in --workdir=*) directory=${word#*=} ;; esac
     before=$word
   done
+  case "$directory" in
+    *://*)
+      name=$(bert-jax status --workdir "$directory" --json - 2>/dev/null </dev/null |
+        sed -n 's/.*"last_checkpoint": *\([0-9][0-9]*\).*/\1/p') || true
+      echo "${name:--1}"
+      return
+      ;;
+  esac
   for path in ${directory:+"$directory"/checkpoints/*}; do
     name=${path##*/}
     case "$name" in *[!0-9]* | ???????????????????*) continue ;; esac # 19 digits are no step

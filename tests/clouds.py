@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 STANDINS = ROOT / "tests/standins"
 # As bert-jax on a worker: notes its words, and ends as the word of this start says; the last is for all others.
 BERT_JAX = """#!/usr/bin/env bash
+[ "$1" != status ] || exit 2 # no run is there
 source_of=$(basename "$HOME")
 printf '%s\\0' "$source_of" "$@" >>"$CLOUD/words"
 printf '\\n' >>"$CLOUD/words"
@@ -25,6 +26,7 @@ echo "this run says $end"
 case "$end" in
   wait) touch "$CLOUD/waiting"; trap 'exit 75' TERM; while true; do /bin/sleep 0.02; done ;;
   take*) touch "$CLOUD/$end"; /bin/sleep 60 ;;
+  long*) until [ "$(date +%s)" -gt "$(($(/bin/date +%s) + ${end#long} * number))" ]; do /bin/sleep 0.1; done; exit 75 ;;
   *) exit "$end" ;;
 esac
 """

@@ -136,3 +136,14 @@ def test_status_of_what_is_there_says_what_it_costs(cloud):
     here.run("tpu.sh", *RUN, *PRETRAIN, ENDS="0")
     for action in ("status", "logs"):
         assert "STILL EXISTS (ACTIVE)" in here.run("tpu.sh", action, *SLICE)[1]
+
+
+@pytest.mark.parametrize("hours, starts", [("long2000", 4), ("75", 2)])
+def test_half_an_hour_of_work_gives_back_the_tries(cloud, hours, starts):
+    """Of starts with one retry: three that end after more than half an hour each, and no others."""
+    here = cloud()
+    ends = {"ENDS": f"{hours} {hours} {hours} 1", "AGAIN_TIMES": "0", "FASTER": "3000"}
+    code, said = here.run("tpu.sh", *RUN, "--retries", "1", *PRETRAIN, **ends)
+    assert code == 1 and len(here.words()) == starts, said
+    assert ("given up after 1 more starts" in said) == (starts == 2)
+    assert "start 2 of" not in said
