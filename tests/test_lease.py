@@ -92,7 +92,7 @@ def test_that_of_another_machine_is_taken_once_it_is_silent(there, monkeypatch, 
 @pytest.mark.parametrize("when", ["taken", "renewed"])
 def test_an_answer_that_is_lost(there, monkeypatch, when):
     """What was written is asked for again, and refused: it is there."""
-    right, lost, holder = there.put, [], one()
+    right, lost, holder, start = there.put, [], one(), time.monotonic()
     if when == "renewed":
         holder.take()
 
@@ -109,6 +109,7 @@ def test_an_answer_that_is_lost(there, monkeypatch, when):
     holder.confirm(0.0)
     holder.confirm(0.0)
     assert lost and whose(there) == holder.lease
+    assert time.monotonic() - start < lease.SILENCE / 2  # it is not waited for as another's
     holder.release()
     assert not there.names()
 

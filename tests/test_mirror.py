@@ -130,7 +130,8 @@ def test_a_lock_taken_while_files_are_written_is_noticed(there):
 
                 there.fault = take
                 (found.directory / "status.json").write_text("{}")
-                found.flush()
+                with pytest.raises(Unfinished):
+                    found.flush()
 
 
 def test_what_cannot_be_kept_stops_the_run(there):
