@@ -12,7 +12,7 @@ from bert_jax.errors import BadInput
 class Used(NamedTuple):
     seconds: float  # by the clock
     processors: float  # seconds, of the process and of those that it has waited for
-    peak: float  # bytes, of the largest of them
+    peak: float  # bytes, of the largest of them; Linux tells no less than this process has had
 
 
 def run(command: list[str]) -> Used:

@@ -2,7 +2,7 @@
 # Sourced by launch/tpu.sh: a Cloud TPU slice as a queued resource: asked for, waited for, reached, deleted.
 # Reads name, zone, place (the options --zone, --project and --quiet), type, version, spot, options and scratch; sets
 # state, and perhaps.
-# shellcheck disable=SC2154
+# shellcheck disable=SC2154,SC2034
 
 state= # of the queued resource; ABSENT where there is none, UNKNOWN where that cannot be asked
 seen= # has there been a slice since this script began?

@@ -138,7 +138,9 @@ def test_status_of_what_is_there_says_what_it_costs(cloud):
         assert "STILL EXISTS (ACTIVE)" in here.run("tpu.sh", action, *SLICE)[1]
 
 
-@pytest.mark.parametrize("hours, starts", [("long2000", 4), ("75", 2)])
+@pytest.mark.parametrize(
+    "hours, starts", [pytest.param("long4000", 4, marks=pytest.mark.slow), ("75", 2)]
+)
 def test_half_an_hour_of_work_gives_back_the_tries(cloud, hours, starts):
     """Of starts with one retry: three that end after more than half an hour each, and no others."""
     here = cloud()
