@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -132,3 +133,19 @@ def mark(root: Path) -> str:
     return subprocess.run(
         ["bash", "-c", line], cwd=root, check=True, stdout=subprocess.PIPE, text=True
     ).stdout
+
+
+@contextlib.contextmanager
+def watched(place: Path, monkeypatch) -> Iterator[Callable[..., Cloud]]:
+    """What makes a cloud of a scenario; nothing that was started in it is left at the end."""
+    for name in ("AGAIN_WAIT", "AGAIN_TIMES", "PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    made = []
+
+    def make(**scenario) -> Cloud:
+        made.append(Cloud(place, scenario))
+        return made[0]
+
+    yield make
+    for found in made:
+        found.end_processes()

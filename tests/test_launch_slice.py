@@ -4,7 +4,7 @@ import signal
 import time
 
 import pytest
-from clouds import Cloud
+from clouds import Cloud, watched
 
 SLICE = ("--name", "slice", "--zone", "us-west4-a")
 RUN = (*SLICE, "--type", "v5litepod-16", "--bucket", "gs://b/runs")
@@ -13,17 +13,8 @@ PRETRAIN = ("--", "pretrain", "--config", "demo")
 
 @pytest.fixture
 def cloud(tmp_path, monkeypatch):
-    for name in ("AGAIN_WAIT", "AGAIN_TIMES", "PYTHON"):
-        monkeypatch.delenv(name, raising=False)
-    made = []
-
-    def make(**scenario) -> Cloud:
-        made.append(Cloud(tmp_path / "cloud", scenario))
-        return made[0]
-
-    yield make
-    for found in made:
-        found.end_processes()
+    with watched(tmp_path / "cloud", monkeypatch) as make:
+        yield make
 
 
 def slices(here: Cloud) -> list[str]:

@@ -12,7 +12,7 @@ import time
 import processes
 import pytest
 import running
-from clouds import ROOT, Cloud
+from clouds import ROOT, Cloud, watched
 from small import SMALL, overrides, write_corpus
 
 from bert_jax import inspect
@@ -25,17 +25,8 @@ REMOVAL = "bash launch/tpu.sh delete --name slice --zone us-west4-a --project th
 
 @pytest.fixture
 def cloud(tmp_path, monkeypatch):
-    for name in ("AGAIN_WAIT", "AGAIN_TIMES", "PYTHON"):
-        monkeypatch.delenv(name, raising=False)
-    made = []
-
-    def make(**scenario) -> Cloud:
-        made.append(Cloud(tmp_path / "cloud", scenario))
-        return made[0]
-
-    yield make
-    for found in made:
-        found.end_processes()
+    with watched(tmp_path / "cloud", monkeypatch) as make:
+        yield make
 
 
 def states(cloud: Cloud) -> list[str]:

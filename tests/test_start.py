@@ -110,8 +110,11 @@ def test_an_entry_is_there_until_the_next_is_whole(tmp_path, monkeypatch, most):
 
 @pytest.mark.parametrize("name", ["_CACHE_SUFFIX", "LRUCache"])
 def test_other_names_in_jax_break_nothing(monkeypatch, name):
+    cache = lru_cache.LRUCache
+    put = cache.put
     monkeypatch.delattr(lru_cache, name)
     runtime.replace_damaged()
+    assert cache.put is put
 
 
 def test_a_state_that_was_begun_is_the_same():
