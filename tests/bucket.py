@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # as remote.py has it
 import gcsfs  # noqa: E402, F401
-from etils.epath import gpath  # noqa: E402
+from etils.epath import backend, gpath  # noqa: E402
 
 NAME = "bucket"
 PAGE = 1000  # objects of a listing
@@ -296,10 +296,17 @@ def here(monkeypatch):
     # Another test may have asked before TensorFlow was told to stay out of it.
     monkeypatch.setenv("EPATH_USE_TF", "false")
     gpath._is_tf_installed.cache_clear()
+    forget()
     yield bucket
+    forget()
     bucket.fault = lambda method, name: 0
     bucket.objects.clear()
     bucket.asked.clear()
+
+
+def forget() -> None:
+    """Makes epath take a file system with the timeouts of this test, not those of another."""
+    backend.fsspec_backend._get_filesystem.cache_clear()
 
 
 @functools.cache

@@ -16,8 +16,8 @@ STANDINS = ROOT / "tests/standins"
 BERT_JAX = """#!/usr/bin/env bash
 [ "$1" != status ] || exit 2 # no run is there
 source_of=$(basename "$HOME")
-printf '%s\\0' "$source_of" "$@" >>"$CLOUD/words"
-printf '\\n' >>"$CLOUD/words"
+{ printf '%s\\0' "$source_of" "$@"; echo; } >"$CLOUD/said-$$"
+cat "$CLOUD/said-$$" >>"$CLOUD/words" # in one go: other workers say theirs at the same time
 echo start >>"$CLOUD/starts-$source_of"
 ends=($ENDS)
 number=$(wc -l <"$CLOUD/starts-$source_of")
