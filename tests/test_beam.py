@@ -7,6 +7,7 @@ import math
 import operator
 import os
 import signal
+import subprocess
 import sys
 import time
 from importlib.util import find_spec
@@ -24,6 +25,11 @@ from bert_jax.data.sources import files as sources
 from bert_jax.errors import BadInput, Unfinished
 
 needs_beam = pytest.mark.skipif(not find_spec("apache_beam"), reason="needs the extra beam")
+# Beam's own on this machine; and what Flink and Spark speak, with Beam's own job server instead of theirs.
+LOCAL = [
+    ("DirectRunner", []),
+    ("FlinkRunner", ["--job_endpoint=embed", "--environment_type=LOOPBACK"]),
+]
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
 
@@ -48,35 +54,40 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(partitions, "RECORDS", 400)
 
 
-def on_beam(config, *options: str) -> list[str]:
+def on_beam(config, *options: str, runner: str = "DirectRunner") -> list[str]:
     """Prepares; what was logged."""
     lines = []
-    preparing.prepare(config, lines.append, beam.open_runner("DirectRunner", list(options)))
+    preparing.prepare(config, lines.append, beam.open_runner(runner, list(options)))
     return lines
 
 
 @needs_beam
 @pytest.mark.parametrize(
-    "kind", [(), ("tokenizer.kind=unigram", "tokenizer.size=40", "filter.duplicates=False")]
+    "kind, runner, options",
+    [
+        ((), *LOCAL[0]),
+        (("tokenizer.kind=unigram", "tokenizer.size=40", "filter.duplicates=False"), *LOCAL[1]),
+    ],
 )
-def test_the_store_is_the_pools(make, tmp_path, small_parts, kind):
+def test_the_store_is_the_pools(make, tmp_path, small_parts, kind, runner, options):
     one, other = (make(*kind, f"store={tmp_path}/{name}") for name in ("pool", "beam"))
     found = preparing.prepare(one, lambda line: None)
     assert found["near_duplicates"] and found["repeated_dropped"]
     assert bool(found["duplicates"]) == (kind == ())
-    on_beam(other)
+    on_beam(other, *options, runner=runner)
     assert files(other.store) == files(one.store)
     assert not list(tmp_path.glob(".*"))
 
 
 @needs_beam
 @pytest.mark.slow
-def test_two_processes_make_the_pools_store(make, tmp_path, monkeypatch, small_parts):
+def test_two_processes_make_the_pools_store(make, tmp_path, monkeypatch, small_parts, capfd):
     monkeypatch.setattr(partitions, "RECORDS", 2000)
     one, other = (make(f"store={tmp_path}/{name}") for name in ("pool", "beam"))
     preparing.prepare(one, lambda line: None)
     on_beam(other, *TWO)
     assert files(other.store) == files(one.store)
+    assert not capfd.readouterr().err  # workers have much to say
 
 
 @needs_beam
@@ -94,6 +105,28 @@ def test_results_are_in_the_order_of_the_tasks(tmp_path, function, tasks, expect
     assert not list(tmp_path.iterdir())
 
 
+PROGRAM = """
+import math, sys
+from pathlib import Path
+from bert_jax.data.preparing import beam
+run = beam.open_runner(sys.argv[1], sys.argv[2:])(Path("tasks"))
+assert list(run(math.factorial, range(3))) == [1, 1, 2]
+"""
+
+
+@needs_beam
+@pytest.mark.parametrize("runner, options", LOCAL)
+def test_it_leaves_nothing_and_fetches_nothing(tmp_path, runner, options):
+    """Beam leaves temporary directories, and its DirectRunner keeps the program that it downloads in the home."""
+    places = [tmp_path / name for name in ("here", "home", "temporary")]
+    for place in places:
+        place.mkdir()
+    variables = {"HOME": str(places[1]), "TMPDIR": str(places[2])}
+    command = [sys.executable, "-c", PROGRAM, runner, *options]
+    subprocess.run(command, cwd=places[0], env=os.environ | variables, check=True)
+    assert not [path for place in places for path in place.rglob("*")]
+
+
 @needs_beam
 def test_what_a_task_raises_is_raised_here(tmp_path):
     run = beam.open_runner("DirectRunner", [])(tmp_path / "tasks")
@@ -101,6 +134,24 @@ def test_what_a_task_raises_is_raised_here(tmp_path):
         list(run(functools.partial(operator.floordiv, 6), [1, 0, 2]))
     assert "beam.py" in error.value.__notes__[0]  # where it happened
     assert list(run(math.factorial, [3, 4])) == [6, 24]
+
+
+@needs_beam
+@pytest.mark.parametrize(
+    "runner, options",
+    [
+        ("DirectRunner", []),
+        ("FlinkRunner", ["--job_endpoint=embed", "--environment_type=LOOPBACK"]),
+    ],
+)
+def test_a_worker_that_does_not_see_the_directory_is_told_by_its_cause(tmp_path, runner, options):
+    run = beam.open_runner(runner, options)(tmp_path / "tasks")
+    gone = str(tmp_path / "tasks/tasks")
+    with pytest.raises(
+        Unfinished, match=f"No such file or directory: '{gone}'.* more in (.*)"
+    ) as error:
+        list(run(os.unlink, [gone] * 3))
+    assert "Traceback" in Path(str(error.value).rpartition(" more in ")[2]).read_text()
 
 
 @needs_beam
@@ -170,6 +221,8 @@ def test_stopped_it_leaves_no_process_and_keeps_its_shards(tmp_path, number):
         ("DirectRunner", ["--nothing=3"], "--nothing: no option of Apache Beam"),
         ("DirectRunner", ["--direct_num_workers=x"], "argument --direct_num_workers: invalid int"),
         ("DirectRunner", ["stray"], "stray: expected --OPTION=VALUE after --"),
+        ("DirectRunner", ["--runner=SparkRunner"], "--runner=SparkRunner: stands before --"),
+        ("SparkRunner", ["--no_wait_until_finish"], "every stage reads what the one before it"),
         ("DataflowRunner", [], "Missing required option: project"),
     ],
 )

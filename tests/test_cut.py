@@ -43,6 +43,19 @@ def test_blocks_are_those_of_a_source_that_is_read_in_order(sources, tmp_path):
     assert len(written) == 2 and {len(found.spans) for found in texts} == {5, 1}
 
 
+def test_workers_may_be_in_another_directory(sources, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    relative = [
+        source._replace(paths=tuple(path.relative_to(tmp_path) for path in source.paths))
+        for source in sources
+    ]
+    texts, _ = cut.cut_all(relative, tmp_path, map)
+    monkeypatch.chdir("/")
+    assert [list(map(cut.read, found.blocks())) for found in texts] == [
+        list(source.blocks(Counter())) for source in sources
+    ]
+
+
 def test_a_file_that_has_become_shorter_is_bad_input(sources, tmp_path):
     texts, _ = cut.cut_all(sources, tmp_path, map)
     path = sources[0].paths[0]

@@ -4,14 +4,18 @@ Through Beam go the tasks' numbers alone. The tasks and what comes of them are f
 all workers see under the same name.
 """
 
+import atexit
 import contextlib
 import functools
 import io
 import logging
 import os
 import pickle
+import re
 import shutil
 import signal
+import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +25,16 @@ from bert_jax.data.preparing.workplace import whole_file
 from bert_jax.errors import BadInput, Unfinished, one_line
 
 RUNNERS = ("DirectRunner", "FlinkRunner", "DataflowRunner", "SparkRunner")
+# Options of Beam's that are not to be given, and why.
+REFUSED = {
+    "--runner": "stands before --",
+    "--no_wait_until_finish": "every stage reads what the one before it has written",
+}
 FAILED = "failed"  # the file of what a task has raised
+SAID = "said"  # the file of what Beam and its workers have said
+# In the words of an error that has come through several programs, each with a stack, the line of the one that it was.
+LONGEST = 200  # characters of it
+CAUSE = re.compile(r"^(?!java|org)([A-Za-z_][\w.]*(?:Error|Exception)\b.*)$", re.MULTILINE)
 # Of workers on this machine: one thread each cuts words, and what lies in the current directory is not imported.
 ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "PYTHONSAFEPATH": "1"}
 
@@ -39,29 +52,36 @@ def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable]
         raise BadInput(f"--runner={runner}: expected one of {', '.join(RUNNERS)}")
     with quiet():
         options = checked(runner, arguments)
-    return lambda directory: functools.partial(run, options, directory)
+    variables = ENVIRONMENT | {"TMPDIR": temporary()}
+    return lambda directory: functools.partial(run, options, variables, directory)
 
 
 def checked(runner: str, arguments: list[str]):
     """Beam's PipelineOptions. A Pipeline is made of them, and not run, because that has the runner look at them."""
     try:
         from apache_beam import Pipeline
-        from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
+        from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions, WorkerOptions
     except ImportError as error:
         raise BadInput(
             f"--runner={runner}: needs apache-beam, the extra `beam` ({one_line(error)})"
         ) from None
     for argument in arguments:
-        if not argument.startswith("--"):
+        name = argument.partition("=")[0]
+        if not name.startswith("--"):
             raise BadInput(f"--runner={runner}: {argument}: expected --OPTION=VALUE after --")
+        if name in REFUSED:
+            raise BadInput(f"--runner={runner}: {argument}: {REFUSED[name]}")
     options, told = PipelineOptions([*arguments, f"--runner={runner}"]), io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
             asked = options.get_all_options(retain_unknown_options=True)
             unknown = sorted(asked.keys() - options.get_all_options().keys())
+            # Where there is one trigger that is not, DirectRunner does not download another program, Prism, to run
+            # pipelines there: in one process, whatever the options say. Here are no triggers at all.
+            options.view_as(TypeOptions).allow_unsafe_triggers = True
             workers = options.view_as(WorkerOptions)
             workers.default_sdk_harness_log_level = workers.default_sdk_harness_log_level or "ERROR"
-            Pipeline(options=options)
+            shutil.rmtree(Pipeline(options=options).local_tempdir)
     except SystemExit:  # of argparse
         line = told.getvalue().strip().rpartition("error: ")[2]
         raise BadInput(f"--runner={runner}: {line}") from None
@@ -70,6 +90,14 @@ def checked(runner: str, arguments: list[str]):
     if unknown:
         raise BadInput(f"--runner={runner}: --{unknown[0]}: no option of Apache Beam")
     return options
+
+
+def temporary() -> str:
+    """A directory for what Beam leaves in that of temporary files; gone once this process ends, and the job servers
+    that Beam stops then."""
+    path = tempfile.mkdtemp(prefix="bert_jax_beam_")
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
 
 
 @contextlib.contextmanager
@@ -86,18 +114,22 @@ def quiet() -> Iterator[None]:
         root.handlers[:], root.disabled = handlers, disabled
 
 
-def run(options, directory: Path, function: Callable, tasks: Iterable) -> Iterator:
+def run(
+    options, variables: dict[str, str], directory: Path, function: Callable, tasks: Iterable
+) -> Iterator:
     """The results in the order of the tasks; what a task raises is raised here. A single task is done here, too.
 
-    Raises Unfinished where the runner fails.
+    `variables` are those of the environment of processes that the runner starts here. Raises Unfinished where it fails.
     """
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     places = leave(directory / "tasks", function, tasks)
     if len(places) == 1:
-        work(directory, (0, places[0]))
+        work((0, places[0]), directory)
     else:
-        in_pipeline(options, functools.partial(work, directory), list(enumerate(places)))
+        items = list(enumerate(places))
+        with environment(variables):
+            in_pipeline(options, directory, items)
     if (directory / FAILED).exists():
         raise pickle.loads((directory / FAILED).read_bytes())
     for number in range(len(places)):
@@ -118,27 +150,51 @@ def leave(path: Path, function: Callable, tasks: Iterable) -> list[int]:
     return places
 
 
-def in_pipeline(options, function: Callable, items: list) -> None:
+def in_pipeline(options, directory: Path, items: list[tuple[int, int]]) -> None:
     import apache_beam
 
+    said = directory / SAID
     try:
-        with quiet(), environment(), ending_with_workers():
+        with apart(said), quiet(), ending_with_workers():
             with apache_beam.Pipeline(options=options) as pipeline:
                 created = pipeline | apache_beam.Create(items)
                 # Every item may go to another worker than the one before.
-                created | apache_beam.Reshuffle() | apache_beam.Map(function)
+                created | apache_beam.Reshuffle() | "a task" >> apache_beam.Map(work, directory)
     except Exception as error:
-        raise Unfinished(f"Apache Beam: {one_line(error)}") from error
+        with open(said, "a", encoding="utf-8") as file:
+            traceback.print_exception(error, file=file)
+        found = CAUSE.findall(str(error))
+        reason = found[-1][:LONGEST] if found else one_line(error)
+        raise Unfinished(f"Apache Beam: {reason}; more in {said}") from error
 
 
 @contextlib.contextmanager
-def environment() -> Iterator[None]:
-    """ENVIRONMENT, for processes that are started within."""
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    os.environ |= ENVIRONMENT
+def apart(path: Path) -> Iterator[None]:
+    """What is said meanwhile on standard error, here and by processes that are started, goes to the end of a file:
+    notices of all workers at every start, and the stack of every try."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with open(path, "ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
+
+
+@contextlib.contextmanager
+def environment(variables: dict[str, str]) -> Iterator[None]:
+    """These variables, for processes that are started within; TMPDIR counts for this one, too."""
+    before = {name: os.environ.get(name) for name in variables}
+    place = tempfile.tempdir
+    os.environ |= variables
+    tempfile.tempdir = variables["TMPDIR"]
     try:
         yield
     finally:
+        tempfile.tempdir = place
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
@@ -171,7 +227,7 @@ def ending_with_workers() -> Iterator[None]:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN if found else handler)
 
 
-def work(directory: Path, item: tuple[int, int]) -> None:
+def work(item: tuple[int, int], directory: Path) -> None:
     """Runs in a worker: does a task, given its number and its place; once one has failed, no others are begun."""
     number, place = item
     if (directory / FAILED).exists():

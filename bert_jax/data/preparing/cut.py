@@ -16,9 +16,8 @@ from bert_jax.data import corpus
 from bert_jax.data.preparing.workplace import whole_file
 from bert_jax.data.sources import files, tfds
 
-PART = (
-    64 << 20
-)  # bytes of files that a worker reads at a time, at least; a file is read by one worker
+# Bytes of files that a worker reads at a time, at least; a file is read by one worker.
+PART = 64 << 20
 
 
 class Span(NamedTuple):
@@ -98,7 +97,7 @@ def parts_of(source: corpus.Source) -> Iterator[Part]:
         yield part
     paths, size = [], 0
     for path in source.paths:
-        paths.append(path)
+        paths.append(path.absolute())  # workers may be in other directories
         size += path.stat().st_size
         if size >= PART:
             yield part._replace(paths=tuple(paths))

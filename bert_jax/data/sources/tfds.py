@@ -13,6 +13,7 @@ import absl.logging  # noqa: F401  it makes its own kind of logger, and has to c
 
 from bert_jax.data.sources.text import parts
 from bert_jax.errors import BadInput
+from bert_jax.remote import is_address
 
 PREFIX = "tfds:"
 BATCH = 64  # examples that leave TensorFlow together: one by one is three times the work
@@ -33,6 +34,8 @@ def open_dataset(source: str, field: str, data_dir: str) -> Dataset:
     match = SOURCE.fullmatch(source)
     if not match:
         raise BadInput(f"config.corpus.source: {source}: expected tfds:NAME or tfds:NAME[SPLIT]")
+    if data_dir and not is_address(data_dir):  # workers may be in other directories, of other users
+        data_dir = os.path.abspath(os.path.expanduser(data_dir))
     dataset = Dataset(match[1], match[2] or "train", field, data_dir)
     builder = open_builder(dataset)
     check_field(dataset, builder)
@@ -43,7 +46,7 @@ def open_dataset(source: str, field: str, data_dir: str) -> Dataset:
 
 def open_builder(dataset: Dataset):
     library = load_library()
-    place = {"data_dir": os.path.expanduser(dataset.data_dir)} if dataset.data_dir else {}
+    place = {"data_dir": dataset.data_dir} if dataset.data_dir else {}
     try:
         with quiet():
             return library.builder(dataset.name, **place)
