@@ -15,7 +15,11 @@ wrong() { # REASON: the user's, before anything is done
 say() { echo "${0##*/}: $*" >&2; }
 
 value() { # OPTION [VALUE]: is there one?
-  [ $# -ge 2 ] && [ -n "$2" ] || wrong "$1: needs a value"
+  case "${2:-}" in '' | --*) wrong "$1: needs a value" ;; esac
+}
+
+needs() { # PROGRAM HINT
+  [ -n "$dry" ] || command -v "$1" >/dev/null || wrong "$1: not installed${2:+ ($2)}"
 }
 
 quoted() { # WORD...: a line that any shell reads as these words
@@ -106,11 +110,18 @@ sources() { # the files of this checkout, as they are now, but for those left ou
   done
 }
 
-check_sources() { # ARGUMENT...: can workers that have these files, and nothing else of this machine, read the config?
-  local config
+MOST=200 # MB of files that are copied, at most
+
+check_sources() { # ARGUMENT...: can workers that have these files, and nothing else of this machine, read what it names?
+  local key file size
   git rev-parse --is-inside-work-tree >/dev/null 2>&1 || wrong "$PWD: not a checkout of git, whose files are copied"
-  config=$(argument --config "$@")
-  case "$config" in *.py) ;; *) return 0 ;; esac
-  # Not grep -q, which would end what it reads from.
-  sources | grep -Fxz -- "${config#./}" >/dev/null || wrong "--config $config: not among the files of $PWD, which are what is copied"
+  for key in --config --config.tokenizer.path; do
+    file=$(argument "$key" "$@")
+    case "$key=$file" in --config=*.py | --config.tokenizer.path=?*) ;; *) continue ;; esac
+    # Not grep -q, which would end what it reads from.
+    sources | grep -Fxz -- "${file#./}" >/dev/null || wrong "$key $file: not among the files of $PWD, which are what is copied"
+  done
+  size=$(sources | xargs -0 wc -c -- | awk '$2 != "total" { size += $1 } END { print int(size / 1000000) }')
+  [ "$size" -le "$MOST" ] ||
+    wrong "$PWD: $size MB of files would be copied to every worker, $MOST at most; .gitignore names what is not"
 }

@@ -61,6 +61,7 @@ done
 removal="bash launch/gke.sh delete --name $name$where"
 
 check_launch() { # COMMAND...: sets selector, chips, hosts
+  local config
   case "$type" in
     v4) selector=tpu-v4-podslice ;;
     v5e) selector=tpu-v5-lite-podslice ;;
@@ -75,9 +76,11 @@ check_launch() { # COMMAND...: sets selector, chips, hosts
   [[ $chips_per_host =~ ^[1-9][0-9]*$ ]] || wrong "--chips-per-host $chips_per_host: expected a whole number"
   hosts=$((chips / chips_per_host))
   [ $((hosts * chips_per_host)) -eq "$chips" ] || wrong "--chips-per-host $chips_per_host: does not divide $chips chips"
-  [[ $retries =~ ^[0-9]+$ ]] || wrong "--retries $retries: expected a whole number"
+  [[ $retries =~ ^[0-9]{1,9}$ ]] || wrong "--retries $retries: expected a whole number"
   [ -n "$image" ] || wrong "--image: missing"
   case "${1:-}" in '' | -*) wrong "nothing to run: -- pretrain --config ..." ;; esac
+  config=$(argument --config "$@")
+  case "$config" in *.py) say "--config $config: has to be a file of the image; its own configs go by their names" ;; esac
   [ "$1" = pretrain ] || return 0
   case "$(argument --workdir "$@")" in gs://*) ;; *) wrong "pretrain needs --workdir gs://..." ;; esac
 }
@@ -175,9 +178,10 @@ refuse_ended() { # an applied manifest changes nothing in a JobSet that has ende
   done
 }
 
+[ "$action" != launch ] || check_launch "$@"
+needs kubectl https://kubernetes.io/docs/tasks/tools
 case "$action" in
   launch)
-    check_launch "$@"
     tpu_flags
     if [ -n "$dry" ]; then
       echo "$(quoted "${kubectl[@]}") apply -f - <<'END'"
@@ -185,7 +189,6 @@ case "$action" in
       echo END
       exit
     fi
-    command -v kubectl >/dev/null || wrong "kubectl: not installed (https://kubernetes.io/docs/tasks/tools)"
     refuse_ended
     echo "+ $(quoted "${kubectl[@]}") apply -f -" >&2
     manifest "$@" | "${kubectl[@]}" apply -f -

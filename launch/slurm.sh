@@ -48,6 +48,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 [[ $name =~ ^[A-Za-z0-9][-_.A-Za-z0-9]*$ ]] || wrong "--name '$name': expected letters, digits, hyphens and dots"
+where='this is for the login node of a SLURM cluster'
 file=runs/slurm/$name.sbatch log=runs/slurm/$name.log
 
 batch_file() { # COMMAND...
@@ -86,22 +87,23 @@ EOT
 
 check_launch() { # COMMAND...
   local key
-  for key in nodes gpus retries; do
-    [[ ${!key} =~ ^[0-9]+$ ]] || wrong "--$key '${!key}': expected a whole number"
+  for key in nodes gpus; do
+    [[ ${!key} =~ ^[1-9][0-9]*$ ]] || wrong "--$key '${!key}': expected a whole number from 1"
   done
-  [ -n "$time" ] || wrong "--time: missing"
+  [[ $retries =~ ^[0-9]{1,9}$ ]] || wrong "--retries '$retries': expected a whole number"
+  # A line of the file, which ends at a blank.
+  [[ $time =~ ^[-:A-Za-z0-9]+$ ]] || wrong "--time '$time': expected such as 8:00:00"
   case "${1:-}" in '' | -*) wrong "nothing to run: -- pretrain --config ..." ;; esac
   [ "$1" != pretrain ] || has --workdir "$@" || wrong "pretrain needs --workdir"
 }
 
+[ "$action" != launch ] || check_launch "$@"
 case "$action" in
-  status) call squeue --me --name "$name" ;;
+  status) needs squeue "$where"; call squeue --me --name "$name" ;;
   logs) call tail -n 200 "$log" ;;
-  stop) call scancel --me --name "$name" ;;
+  stop) needs scancel "$where"; call scancel --me --name "$name" ;;
   launch)
-    check_launch "$@"
-    [ -n "$dry" ] || command -v sbatch >/dev/null ||
-      wrong "sbatch: not installed; this is for the login node of a SLURM cluster"
+    needs sbatch "$where"
     prepare gpu
     call mkdir -p runs/slurm
     if [ -n "$dry" ]; then

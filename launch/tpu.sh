@@ -64,7 +64,8 @@ while [ $# -gt 0 ]; do
   esac
 done
 [[ $name =~ ^[a-z]([-a-z0-9]{0,60}[a-z0-9])?$ ]] || wrong "--name '$name': expected small letters, digits and hyphens"
-[ -n "$zone" ] || wrong "--zone: missing"
+[[ $zone =~ ^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$ ]] || wrong "--zone '$zone': expected such as us-west4-a"
+while [ "$bucket" != "${bucket%/}" ]; do bucket=${bucket%/}; done # or an object's name would have an empty part
 
 settle() { # sets place and called: for good, since gcloud's configuration may change meanwhile
   if [ -z "$project" ] && [ -z "$dry" ]; then
@@ -86,7 +87,7 @@ check_launch() { # COMMAND...: what can be known to be wrong before anything is 
     *) [ -n "$version" ] || wrong "--type $type: its image is not known here: --version, or launch/gke.sh" ;;
   esac
   case "$bucket" in '' | gs://?*) ;; *) wrong "--bucket $bucket: expected gs://..." ;; esac
-  case "$retries" in *[!0-9]*) wrong "--retries $retries: expected a whole number" ;; esac
+  [[ $retries =~ ^[0-9]{1,9}$ ]] || wrong "--retries $retries: expected a whole number"
   case "$wheel" in *.whl) [ -e "$wheel" ] || wrong "--wheel $wheel: not there" ;; esac
   [ $# -gt 0 ] || wrong "nothing to run: -- pretrain --config ..."
   case "$1" in -*) wrong "-- $1: expected a command of bert-jax first, such as pretrain" ;; esac
@@ -277,7 +278,7 @@ if [ -n "$dry" ]; then
   scratch=/tmp/bert_jax_launch
   settle
 else
-  command -v gcloud >/dev/null || wrong "gcloud: not installed (https://cloud.google.com/sdk/docs/install)"
+  needs gcloud https://cloud.google.com/sdk/docs/install
   settle
   scratch=$(mktemp -d)
   trap farewell EXIT

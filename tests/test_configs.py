@@ -45,6 +45,7 @@ def test_sizes_are_the_published_ones(size):
 def test_a_chinese_vocabulary_has_fewer_pieces():
     resolved = config.load("bert_chinese")
     assert resolved.model == config.load("bert_base").model and resolved.tokenizer.path
+    assert resolved.tokenizer.size == 21128
 
 
 @pytest.mark.parametrize("size", ["base", "large"])

@@ -1,5 +1,6 @@
 """launch/gke.sh: what it renders, read by a parser of YAML, and what it asks of kubectl."""
 
+import shutil
 import subprocess
 
 import pytest
@@ -186,6 +187,20 @@ def test_what_is_wrong_is_said_in_a_line(here, word):
     code, said = here.run("gke.sh", *WRONG[word])
     assert code == 2 and said.count("\n") == 1 and word in said
     assert not kubectl(here)
+
+
+@pytest.mark.parametrize("action", ["status", "logs", "stop", "delete"])
+def test_without_kubectl_a_line_says_so(here, tmp_path, action):
+    for name in ("bash", "dirname"):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    ended = subprocess.run(
+        ["bash", ROOT / "launch/gke.sh", action, "--name", "bert"],
+        env={"PATH": str(tmp_path / "bin")},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 2 and ended.stderr.startswith("gke.sh: kubectl: not installed (")
 
 
 def test_its_help():

@@ -112,6 +112,8 @@ def test_a_job_is_watched_and_stopped(here):
 WRONG = {
     "--gpus": ["--name", "bert", "--time", "1:00", "--", *PRETRAIN],
     "--time": ["--name", "bert", "--gpus", "1", "--", *PRETRAIN],
+    "--time '8 hours'": [*JOB[:6], "--time", "8 hours", "--", *PRETRAIN],
+    "--nodes '0'": ["--name", "bert", "--nodes", "0", *JOB[4:], "--", *PRETRAIN],
     "--name": ["--name", "a b", "--", *PRETRAIN],
     "--workdir": [*JOB, "--", "pretrain"],
     "nothing to run": JOB,

@@ -212,7 +212,8 @@ def test_status_and_logs(cloud):
 def test_a_dry_run_calls_nothing_and_can_be_pasted(cloud):
     here = cloud()
     words = ['--config.corpus.source=it\'s a "text"  *']
-    code, said = here.run("tpu.sh", *RUN, "--delete", "--dry-run", *PRETRAIN, *words)
+    bucket = ["--bucket", "gs://b/runs//"]
+    code, said = here.run("tpu.sh", *TPU, *bucket, "--delete", "--dry-run", *PRETRAIN, *words)
     assert code == 0 and not here.calls()
     (here.place.parent / "scratch").mkdir()
     pasted = said.replace("/tmp/bert_jax_launch", str(here.place.parent / "scratch"))
@@ -261,6 +262,9 @@ WRONG = {
     "--type": [*TPU[:2], *TPU[4:], "--bucket", "gs://b", *PRETRAIN],
     "--name": ["--name", "Not_a_name", *TPU[2:], *PRETRAIN],
     "--zone": [*TPU[:4], *PRETRAIN],
+    "--zone 'us west4'": [*TPU[:4], "--zone", "us west4", *PRETRAIN],
+    "--type: needs a value": [*TPU[:2], "--type", "--zone", "us-west4-a", *PRETRAIN],
+    "--config.tokenizer.path": [*RUN, *PRETRAIN, "--config.tokenizer.path=/elsewhere/vocab.txt"],
     "--bucket": [*TPU, "--bucket", "b", *PRETRAIN],
     "--retries": [*RUN, "--retries", "many", *PRETRAIN],
     "--workdir": [*TPU, *PRETRAIN],
@@ -277,6 +281,20 @@ def test_what_is_wrong_is_said_in_a_line_before_anything_is_done(tmp_path, word)
     code, said = here.run("tpu.sh", *WRONG[word])
     assert code == 2 and said.count("\n") == 1 and word in said
     assert not here.calls()
+
+
+def test_a_corpus_in_the_checkout_is_not_copied(tmp_path):
+    root = tmp_path / "checkout"
+    shutil.copytree(ROOT / "launch", root / "launch")
+    subprocess.run(["git", "init", "--quiet", root], check=True)
+    with open(root / "corpus.txt", "wb") as file:
+        file.truncate(300_000_000)
+    here = Cloud(tmp_path / "cloud", {}, program=None, root=root)
+    code, said = here.run("tpu.sh", *RUN, *PRETRAIN)
+    assert code == 2 and said.count("\n") == 1 and "300 MB of files would be copied" in said
+    assert not here.calls()
+    (root / ".gitignore").write_text("corpus.txt\n")
+    assert here.run("tpu.sh", *RUN, "--dry-run", *PRETRAIN)[0] == 0
 
 
 def test_its_help():

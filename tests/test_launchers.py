@@ -235,7 +235,7 @@ def test_a_dry_run_prints_commands_and_runs_none(place, script):
 
 def documented() -> list[str]:
     """Every command of the documentation that starts a script of launch/, as one line."""
-    texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))]
+    texts = [path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))]
     commands = re.findall(r"^    (bash launch/.*)$", "\n".join(texts).replace("\\\n", ""), re.M)
     return [shlex.join(shlex.split(command, comments=True)) for command in commands]
 
