@@ -16,4 +16,5 @@ def get_config():
     config = bert_base.get_config()
     config.store = "stores/bert_chinese"
     config.tokenizer.path = "bert_base_chinese_vocab.txt"
+    config.tokenizer.size = 21128  # what `plan` takes where that file is not
     return config

@@ -9,7 +9,7 @@ end. docs/recipes/domain.md has the commands in their order, and when to train f
     bert-jax pretrain --config runs/domain/config.json --workdir runs/domain
 """
 
-from bert_jax.configs import base, bert_base
+from bert_jax.configs import bert_base
 
 
 def get_config():
@@ -20,12 +20,8 @@ def get_config():
     config.filter.near_duplicates = 0.8  # letters and contracts repeat each other
     config.optimizer.learning_rate = 5e-5
     config.schedule.warmup = 5_000
-    config.phases = base.ConfigDict(
-        dict(
-            short=base.phase(steps=80_000, length=128, batch=256, predictions=20),
-            long=base.phase(steps=20_000, length=512, batch=256, predictions=77),
-        )
-    )
+    config.phases.short.steps = 80_000
+    config.phases.long.steps = 20_000
     config.evaluate.every = 2_000
     config.checkpoint.every = 2_000
     config.checkpoint.keep_every = 20_000

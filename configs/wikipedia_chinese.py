@@ -1,12 +1,11 @@
 """BERT-base on Chinese Wikipedia as TensorFlow Datasets has it, characters as pieces.
 
-`bert_chinese` with its text: simplified and traditional as they come. The vocabulary is the published one, a file that
-`tokenizer.path` names; with `--config.tokenizer.path=` one is trained, whose pieces are the characters that the text
-has. docs/recipes/chinese.md has the commands in their order, the sizes to expect, and slices to train on.
+`bert_chinese` with its text: simplified and traditional as they come. The vocabulary is the published one, the file
+bert_base_chinese_vocab.txt; with `--config.tokenizer.path=` one is trained, whose pieces are the characters that the
+text has. docs/recipes/chinese.md has the commands in their order, the sizes to expect, and slices to train on.
 
-    bert-jax prepare  --config wikipedia_chinese --config.tokenizer.path=bert_base_chinese_vocab.txt
-    bert-jax pretrain --config wikipedia_chinese --config.tokenizer.path=bert_base_chinese_vocab.txt \
-        --workdir runs/wikipedia_chinese
+    bert-jax prepare  --config wikipedia_chinese
+    bert-jax pretrain --config wikipedia_chinese --workdir runs/wikipedia_chinese
 """
 
 from bert_jax.configs import bert_chinese
@@ -17,7 +16,6 @@ def get_config():
     config.store = "stores/wikipedia_chinese"
     config.corpus.source = "tfds:wikipedia/20230601.zh"
     config.corpus.heldout = 0.005
-    config.tokenizer.size = 21128
     config.filter.line_stops = True
     config.filter.document_characters = 50  # a character says more than a letter
     return config
