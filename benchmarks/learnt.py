@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from bert_jax import history
+from bert_jax.arguments import Parser
 from bert_jax.errors import BadInput
-from bert_jax.main import Parser
 from bert_jax.workdir import read_json
 
 LOSS = "mlm_loss_masked"

@@ -20,9 +20,9 @@ sys.path.append(str(ROOT))
 
 from benchmarks.sentences import read  # noqa: E402
 from bert_jax import tokenizer  # noqa: E402
+from bert_jax.arguments import Parser, positive  # noqa: E402
 from bert_jax.data.preparing import near, shards, stages  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
-from bert_jax.main import Parser, positive  # noqa: E402
 
 WORDS = 200  # of a document
 

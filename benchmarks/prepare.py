@@ -31,8 +31,8 @@ sys.path.append(str(ROOT))
 from benchmarks import timed  # noqa: E402
 from benchmarks.sentences import read  # noqa: E402
 from bert_jax import config, tokenizer  # noqa: E402
+from bert_jax.arguments import Parser, positive  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
-from bert_jax.main import Parser, positive  # noqa: E402
 
 TARGETS = {".txt": "5 MB/s", ".model": "15 MB/s"}  # text to store
 OURS = "ours"

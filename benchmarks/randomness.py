@@ -7,21 +7,24 @@ compiler's cycles, temporary memory, and the largest array of random bits on a d
 that lie on it), for our dropout, for that of jax.random with either generator, and without any.
 """
 
-import argparse
 import math
 import os
+import sys
 
-os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "JAX_PLATFORMS": "cpu"}  # before libtpu is loaded
-os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
+os.environ["JAX_PLATFORMS"] = (
+    "cpu"  # before JAX is imported: libtpu is here to compile, and has no devices
+)
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
-from jax.experimental import topologies  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 from ml_collections import ConfigDict  # noqa: E402
 
-from bert_jax import axes, hash, program, sharding  # noqa: E402
+from bert_jax import axes, hash, program, sharding, topology  # noqa: E402
+from bert_jax.arguments import Parser, positive  # noqa: E402
+from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.models import layers  # noqa: E402
+from bert_jax.planning import timeline  # noqa: E402
 
 RATE = 0.1
 
@@ -46,20 +49,25 @@ KINDS = {
 }
 
 
-def main():
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: list[str] | None = None) -> int:
+    options = Parser(description=__doc__.splitlines()[0])
     options.add_argument("--slices", nargs="+", default=["v5e:2x2", "v5e:8x8", "v5e:16x16"])
     for name, default in (("rows", 64), ("length", 128), ("width", 768)):
-        options.add_argument(f"--{name}", type=int, default=default)
-    options = options.parse_args()
+        options.add_argument(f"--{name}", type=positive, default=default)
+    try:
+        options = options.parse_args(arguments)
+        slices = [topology.devices(topology.find(name)) for name in options.slices]
+    except BadInput as error:
+        print(f"randomness.py: {error}", file=sys.stderr)
+        return 2
     print(
         "| dropout | devices | cycles | temporaries, MB | random bits |\n| --- | --- | --- | --- | --- |"
     )
     for kind, drop in KINDS.items():
-        for name in options.slices:
-            slice_ = topologies.get_topology_desc(platform="tpu", topology_name=name)
+        for devices in slices:
             shape = options.rows, options.length, options.width
-            print(measure(kind, drop, list(slice_.devices), *shape), flush=True)
+            print(measure(kind, drop, devices, *shape), flush=True)
+    return 0
 
 
 def measure(kind: str, drop, devices, rows: int, length: int, width: int) -> str:
@@ -91,8 +99,9 @@ def measure(kind: str, drop, devices, rows: int, length: int, width: int) -> str
     ]
     bits = max(made, default=0) / (rows * length * width)
     megabytes = program.memory(compiled).temporaries / 1e6
-    return f"| {kind} | {mesh.size} | {program.cycles(text):,} | {megabytes:.1f} | {bits:.2f} |"
+    cycles = timeline.cycles(timeline.read(text, mesh))
+    return f"| {kind} | {mesh.size} | {cycles:,} | {megabytes:.1f} | {bits:.2f} |"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

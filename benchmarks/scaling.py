@@ -9,19 +9,33 @@ one device in one step, sent by a ring. The last column is arithmetic: a sum of 
 libtpu.
 """
 
-import argparse
 import math
 import os
+import sys
 from collections import Counter
+from typing import NamedTuple
 
-os.environ |= {"TPU_SKIP_MDS_QUERY": "1", "JAX_PLATFORMS": "cpu"}  # before libtpu is loaded
-os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
+os.environ["JAX_PLATFORMS"] = (
+    "cpu"  # before JAX is imported: libtpu is here to compile, and has no devices
+)
 
 import jax  # noqa: E402
-from jax.experimental import topologies  # noqa: E402
+from ml_collections import ConfigDict  # noqa: E402
 
-from bert_jax import axes, build, config, program, sharding  # noqa: E402
+from bert_jax import (  # noqa: E402
+    axes,
+    benchmark,
+    build,
+    config,
+    exhausted,
+    program,
+    sharding,
+    topology,
+)
+from bert_jax.arguments import Parser, positive  # noqa: E402
+from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.objectives.base import Vocabulary  # noqa: E402
+from bert_jax.planning import compiled, timeline  # noqa: E402
 
 HEAD = (
     "| slice | devices, hosts | `data x fsdp x tensor` | state and rows | temporaries | largest array | cycles"
@@ -30,61 +44,82 @@ HEAD = (
 VOCABULARY = Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103)
 
 
-def main():
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: list[str] | None = None) -> int:
+    options = Parser(description=__doc__.splitlines()[0])
     options.add_argument("--config", default="bert_tiny")
     options.add_argument("--phase", default="short")
-    options.add_argument("--rows", type=int, default=16)
+    options.add_argument("--rows", type=positive, default=16)
     options.add_argument("--slices", nargs="+", default=["v5e:2x2", "v5e:8x8", "v5e:16x16"])
     options.add_argument("--meshes", nargs="+", default=["1,1", "4,1", "1,2"])
-    options, more = options.parse_known_args()
-    more = [key.removeprefix("--config.") for key in more]
-    print(f"{HEAD}\n{'| --- ' * (HEAD.count('|') - 1)}|")
-    for shape in options.meshes:
-        fsdp, tensor = shape.split(",")
-        mesh = [f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}"]
-        for name in options.slices:
-            slice_ = topologies.get_topology_desc(platform="tpu", topology_name=name)
-            found = measure(options, [*more, *mesh], list(slice_.devices))
-            print(row(name, int(fsdp), int(tensor), found), flush=True)
+    try:
+        options, overrides = options.parse_known_args(arguments)
+        cases = [
+            open_case(options, overrides, shape, topology.find(name))
+            for shape in options.meshes
+            for name in options.slices
+        ]
+        print(f"{HEAD}\n{'| --- ' * (HEAD.count('|') - 1)}|")
+        for case in cases:
+            print(row(case.name, case.mesh, measure(*case[1:])), flush=True)
+    except BadInput as error:
+        print(f"scaling.py: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
-def measure(options, overrides: list[str], devices: list) -> dict:
-    mesh = sharding.make_mesh(config.load(options.config, overrides).mesh, devices)
-    sharding.check_model(mesh, config.load(options.config, overrides).model)
-    hosts = len({device.process_index for device in devices})
-    batch = options.rows * sharding.axis_size(mesh, axes.ROWS)
-    overrides = [*overrides, "dtype=bfloat16", f"phase_order={options.phase}"]
-    settings = config.find(options.config)
-    settings.phases = {options.phase: settings.phases[options.phase]}
-    for override in [*overrides, f"phases.{options.phase}.batch={batch}"]:
-        config.apply(settings, override)
-    config.check(settings)
-    made = build.build(settings, mesh, VOCABULARY)
-    text = made.train[options.phase].as_text()
-    sizes = program.memory(made.train[options.phase])
-    sent, rows = Counter(), build.batch_shapes(mesh, config.phases(settings)[0], batch, sequences=1)
+class Case(NamedTuple):
+    name: str  # of the slice
+    settings: ConfigDict
+    mesh: jax.sharding.Mesh
+    phase: config.Phase
+
+
+def open_case(options, overrides: list[str], shape: str, one: topology.Slice) -> Case:
+    """Raises BadInput where it cannot be compiled."""
+    if unknown := [word for word in overrides if not word.startswith("--config.")]:
+        raise BadInput(f"{unknown[0]}: unknown; see --help")
+    if shape.count(",") != 1:
+        raise BadInput(f"--meshes {shape}: expected FSDP,TENSOR")
+    fsdp, tensor = shape.split(",")
+    keys = [word.removeprefix("--config.") for word in overrides]
+    keys += [f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}", "dtype=bfloat16"]
+    settings = config.load(options.config, keys)
+    (phase,) = benchmark.choose_phases(settings, options.phase)
+    devices = topology.devices(one)
+    rows = options.rows * sharding.axis_size(sharding.make_mesh(settings.mesh, devices), axes.ROWS)
+    phase = phase._replace(batch=rows)
+    return Case(one.name, settings, build.make_mesh(settings, [phase], devices), phase)
+
+
+def measure(settings, mesh, phase) -> dict:
+    design = build.design(settings, mesh, VOCABULARY)
+    with compiled.uncached(), exhausted.told(f"phase {phase.name}, a step"):
+        train = compiled.lower(settings, design, phase).compile()
+    text, sizes = train.as_text(), program.memory(train)
+    sent, rows = Counter(), build.batch_shapes(mesh, phase, phase.batch, phase.sequences)
     for collective in program.collectives(text, mesh):
         key = f"{collective.kind} {collective.dtype} over {'+'.join(collective.axes)}"
         sent[key] += round(collective.sent)
     arrays = (a for i in program.instructions(text) for a in i.results)
     read = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in rows.values())
     return {
-        "data": mesh.shape["data"],
-        "hosts": hosts,
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(made.shapes.params)),
+        "hosts": len({device.process_index for device in mesh.devices.flat}),
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(design.shapes.params)),
         "state and rows": sizes.arguments,
         "temporaries": sizes.temporaries,
         "largest array": max(array.bytes for array in arrays),
-        "cycles": program.cycles(text),
-        "rows of a host": len(sharding.host_rows(mesh, batch, 0)),
-        "bytes of a row": read // batch,
+        "cycles": timeline.cycles(timeline.read(text, mesh)),
+        "rows of a host": len(sharding.host_rows(mesh, phase.batch, 0)),
+        "bytes of a row": read // phase.batch,
         "sent": dict(sorted(sent.items())),
     }
 
 
-def row(name: str, fsdp: int, tensor: int, found: dict) -> str:
-    data, megabytes = found["data"], lambda count: f"{count / 1e6:.2f} MB"
+def row(name: str, mesh, found: dict) -> str:
+    def megabytes(count: float) -> str:
+        return f"{count / 1e6:.2f} MB"
+
+    data, fsdp, tensor = (mesh.shape[axis] for axis in sharding.AXES)
     gradients = 2 * (data - 1) / data * 4 * found["parameters"] / (fsdp * tensor)
     cells = [
         name,
@@ -100,4 +135,4 @@ def row(name: str, fsdp: int, tensor: int, found: dict) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

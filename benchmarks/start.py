@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from bert_jax.arguments import Parser, positive
 from bert_jax.errors import BadInput
-from bert_jax.main import Parser, positive
 
 TARGETS = {1: "20 s", 2: "30 s"}  # by processes
 

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import batch, config
+from bert_jax.arguments import Parser, positive
 from bert_jax.errors import BadInput
-from bert_jax.main import Parser, positive
 from bert_jax.memory import LASTING
 
 SIDES = ("ours", "as it comes", "gathered")

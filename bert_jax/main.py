@@ -1,37 +1,17 @@
-"""The command line: arguments -> config -> one call. The only file that knows arguments."""
+"""The command line: arguments -> config -> one call. Arguments are known here and in arguments.py alone."""
 
-import argparse
 import io
-import math
 import os
 import sys
-from pathlib import Path
 
-from bert_jax import __version__, answers, streams
+from bert_jax import answers, arguments, streams
 from bert_jax.errors import LOST, BadInput, Missing, Unfinished
-from bert_jax.remote import address
 
-DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
-
-Any key of a config can be set with --config.KEY=VALUE, for example --config.train.micro_batches=4.
-"""
-EXIT_CODES = """exit codes:
-    0  done
-    1  failed: something has to be mended first
-    2  bad input
-   75  preempted after saving, or before the first step: start again
-   76  another process of the run, a device or an address was lost or is missing: start again
-  130  interrupted, after saving where anything was trained, unless interrupted twice
-  134  aborted by JAX, because another process of the run was lost: start again
-  137  killed, by others or at one of its own deadlines (config.deadlines): start again
-  143  terminated in its first seconds, or while it prepares: start again
-launch/again.sh starts a command again.
-"""
 RUNS = ("workdir", "model", "a", "b")  # the options that name runs
 
 
-def main(arguments: list[str] | None = None) -> int:
-    arguments, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
+def main(words: list[str] | None = None) -> int:
+    words, overrides = arguments.split_overrides(sys.argv[1:] if words is None else words)
     # TensorFlow announces itself at import in several lines; its errors stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -40,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     ):  # a terminal that lacks a character gets its number
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        options = parser().parse_args(arguments)
+        options = parser().parse_args(words)
         answers.check_json(options)
         with read_as_copies(options):
             code = options.command(options, overrides)
@@ -61,22 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Takes --config.KEY=VALUE and --config.KEY VALUE out of the arguments."""
-    rest, overrides = [], []
-    remaining = iter(arguments)
-    for argument in remaining:
-        if argument == "--":
-            rest += [argument, *remaining]
-        elif not argument.startswith("--config."):
-            rest.append(argument)
-        elif "=" in argument:
-            overrides.append(argument.removeprefix("--config."))
-        else:
-            overrides.append(f"{argument.removeprefix('--config.')}={next(remaining, '')}")
-    return rest, overrides
-
-
 def read_as_copies(options):
     """A context in which commands that read runs are given copies of those at an address."""
     from bert_jax.mirror import copies
@@ -85,140 +49,29 @@ def read_as_copies(options):
     return copies(options, named, ("status.json",) if options.command is status_command else ())
 
 
-class Parser(argparse.ArgumentParser):
-    """One whose errors are a line, as all others."""
-
-    def error(self, message: str):
-        raise BadInput(f"{message}; see {self.prog} --help")
-
-
-def parser() -> argparse.ArgumentParser:
-    top = Parser(
-        "bert-jax",
-        description=DESCRIPTION,
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def parser():
+    functions = (
+        prepare_command,
+        pretrain_command,
+        config_command,
+        inspect_command,
+        benchmark_command,
+        plan_command,
+        status_command,
+        evaluate_command,
+        verify_command,
+        import_command,
+        export_command,
+        predict_command,
+        compare_command,
     )
-    top.add_argument("--version", action="version", version=__version__)
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(function, *options):
-        command = commands.add_parser(
-            function.__name__.removesuffix("_command"),
-            help=function.__doc__,
-            description=function.__doc__,
-        )
-        for names, settings in options:
-            command.add_argument(names, **settings)
-        command.set_defaults(command=function)
-
-    needed = dict(required=True)
-    config = "--config", needed | dict(help="a shipped config (demo), a .py file, or a config.json")
-    run = "--workdir", needed | dict(type=address, help="directory or address of the run")
-    as_json = "--json", dict(metavar="FILE", help="also write results here; - is standard output")
-    rows = "--rows", dict(type=positive, help="rows to show; default: 4")
-    step = "--step", dict(type=int, help="the step whose batch is shown")
-    steps = "--steps", dict(metavar="A:B", help="the steps A to B - 1, whose batches are saved")
-    save = "--save", dict(type=Path, metavar="DIR", help="to save batches to, with --steps")
-    of_phase = "--phase", dict(metavar="NAME", help="of the config; default: all, one by one")
-    batches = (
-        "--batches",
-        dict(
-            metavar="DIR", help="saved batches, or synthetic; default: the config's, or synthetic"
-        ),
-    )
-    timed = "--steps", dict(type=positive, default=10, help="timed steps; default: %(default)s")
-    profile = "--profile", dict(type=Path, metavar="DIR", help="for traces of the timed steps")
-    topology = (
-        "--topology",
-        needed
-        | dict(metavar="NAME", help="as v5e:4x4, or v5litepod-16; v5e, all: ranked, extrapolated"),
-    )
-    price = (
-        "--price",
-        dict(type=prices, default={}, help="of a chip for an hour; also as v5e=1.2,v6e=2.7"),
-    )
-    search = (
-        "--search",
-        dict(action="store_true", help="try mesh shapes, micro-batches and remat, extrapolated"),
-    )
-    model = (
-        "--model",
-        needed | dict(type=address, help="directory of a run, or of another program's model"),
-    )
-    top_pieces = "--top", dict(type=positive, default=5, help="candidates a mask")
-    store = "--store", dict(type=address, help="directory or address of a token store")
-    of_run_files = "--workdir", dict(type=address, help="directory or address of a run")
-    source = "--source", needed | dict(type=Path, help="directory of a model of another program")
-    of_run = "--config", dict(help="config of the run to come; base where it is left out")
-    words = "--add-words", dict(type=Path, metavar="FILE", help="new words, one a line")
-    output = "--output", needed | dict(type=Path, help="directory to write; may not be there yet")
-    forms = ("huggingface", "google")
-    form = "--format", dict(choices=forms, default=forms[0], help="default: %(default)s")
-    name = "--name", dict(default="", help="of the model, in its card; default: the run's")
-    licence = "--license", dict(default="", metavar="ID", help="of the weights, as apache-2.0")
-    data = "--data-license", dict(default="", metavar="ID", help="of the text, as cc-by-sa-4.0")
-    language = "--language", dict(default="", metavar="CODE", help="of the text, as en")
-    texts = "texts", dict(nargs="+", metavar="TEXT", help="with one or more [MASK]")
-    measured = "--workdir", dict(type=address, help="of a run, on rows of its own store")
-    models = "--model", dict(type=address, action="append", help="directory of a model; may repeat")
-    on_text = "--config", dict(help="whose held-out text the models are measured on")
-    pair = [
-        (name, needed | dict(type=address, help="directory of a model")) for name in ("--a", "--b")
-    ]
-    runner = "--runner", dict(default="", help="of Apache Beam; default: processes here")
-    of_runner = "options", dict(nargs="*", metavar="OPTION", help="of the runner, after --")
-    add(prepare_command, config, runner, of_runner, as_json)
-    add(pretrain_command, config, run)
-    add(config_command, config, as_json)
-    add(inspect_command, config, step, rows, steps, save, as_json)
-    add(benchmark_command, config, of_phase, batches, timed, profile, as_json)
-    add(plan_command, config, topology, price, of_phase, search, as_json)
-    add(status_command, run, as_json)
-    add(evaluate_command, measured, models, on_text, as_json)
-    add(verify_command, store, of_run_files, as_json)
-    add(import_command, source, run, of_run, words, as_json)
-    add(export_command, run, output, form, name, licence, data, language, as_json)
-    add(predict_command, model, top_pieces, texts, as_json)
-    add(compare_command, *pair, as_json)
-    return top
+    return arguments.parser({one.__name__.removesuffix("_command"): one for one in functions})
 
 
 def load(options, overrides):
     from bert_jax import config
 
     return config.load(options.config, overrides)
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number from 1")
-    return int(text)
-
-
-def prices(text: str) -> dict[str, float]:
-    """{kind of chip, or "" for all: price} of 1.2 or of v5e=1.2,v6e=2.7."""
-    found = {}
-    for part in text.split(","):
-        kind, _, number = part.rpartition("=")
-        twice = kind in found
-        try:
-            found[kind] = float(number)
-        except ValueError:
-            found[kind] = math.nan
-        if twice or not 0 <= found[kind] < math.inf:
-            raise argparse.ArgumentTypeError(
-                f"{text}: expected a number from 0, or v5e=1.2,v6e=2.7"
-            )
-    return found
-
-
-def interval(text: str) -> tuple[int, int]:
-    """A and B of "A:B"."""
-    first, colon, last = text.partition(":")
-    if not (colon and first.isdecimal() and last.isdecimal()):
-        raise BadInput(f"--steps {text}: expected A:B, the steps A to B - 1")
-    return int(first), int(last)
 
 
 def refuse(overrides) -> None:
@@ -285,7 +138,7 @@ def inspect_command(options, overrides) -> int:
     if showing:
         values = inspect.inspect(config, options.step, options.rows or 4, answers.tell)
         return answers.show(options, values, inspect.describe(values))
-    values = inspect.save(config, *interval(options.steps), options.save, answers.tell)
+    values = inspect.save(config, *options.steps, options.save, answers.tell)
     return answers.show(options, values, save_batches.describe(values))
 
 

@@ -4,15 +4,14 @@ import math
 
 import jax
 
-# Published peak of bfloat16 matrix products, FLOP/s a device, by `device_kind`.
+from bert_jax.topology import CHIPS
+
+# Published peak of bfloat16 matrix products, FLOP/s a device, by `device_kind`; of some TPUs JAX knows two names.
 PEAK_FLOPS = {
-    "TPU v2": 45e12 / 2,
-    "TPU v3": 123e12 / 2,
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5": 459e12,
-    "TPU v5p": 459e12,
-    "TPU v6 lite": 918e12,
+    name: chip.flops / chip.devices
+    for kind, chip in CHIPS.items()
+    for name in (chip.device_kind, f"TPU {kind}")
+} | {
     "NVIDIA A100-SXM4-40GB": 312e12,
     "NVIDIA A100-SXM4-80GB": 312e12,
     "NVIDIA H100 80GB HBM3": 989e12,

@@ -1,4 +1,4 @@
-"""What a compiled program does, read from its text: collectives, arrays, the compiler's own cycles, memory.
+"""What a compiled program does, read from its text: collectives, arrays, memory. planning/timeline.py reads its cycles.
 
 The text is that of `compiled.as_text()`, on CPU and TPU. Sizes are those on one device.
 """
@@ -245,18 +245,3 @@ def trips(loop: str, lines: dict) -> int:
     bounds = [int(bound[1]) for bound in bounds if bound]
     compares = any("direction=LT" in line for line in condition)
     return bounds[0] if compares and len(bounds) == 1 else 1
-
-
-def cycles(text: str) -> int:
-    """The TPU compiler's own estimate of a run: the sum of its fusions' cycles, of the branches of a condition the
-    longest. Collectives have none."""
-    lines, entry = computations(text)
-    costs = {}
-    for name in lines:
-        costs[name] = 0
-        for line in lines[name]:
-            own = re.search(r'"estimated_cycles":"(\d+)"', line)
-            costs[name] += int(own[1]) if own else 0
-            costs[name] += sum(costs.get(other, 0) * trip for other, trip in calls(line, lines))
-            costs[name] += max((costs.get(branch, 0) for branch in branches(line)), default=0)
-    return costs.get(entry, 0)

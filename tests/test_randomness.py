@@ -19,6 +19,7 @@ from small import VOCABULARY, small_batch, small_config
 from bert_jax import build, hash, program, sharding
 from bert_jax.models import layers
 from bert_jax.objectives import base
+from bert_jax.planning import timeline
 
 MESHES = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2)]
 ROWS = ("data", "fsdp")
@@ -72,7 +73,8 @@ def test_a_model_with_dropout_has_the_same_loss_on_every_mesh(shape):
 def cost(devices) -> dict:
     """Of the training step with two rows a device, all dropout on, on so many devices: what one of them does."""
     config = small_config(f"phases.main.batch={2 * len(devices)}", "dtype=bfloat16")
-    made = build.build(config, mesh_of((len(devices), 1, 1), devices), VOCABULARY)
+    mesh = mesh_of((len(devices), 1, 1), devices)
+    made = build.build(config, mesh, VOCABULARY)
     text = made.train["main"].as_text()
     instructions = list(program.instructions(text))
     return {
@@ -80,7 +82,7 @@ def cost(devices) -> dict:
         "largest": max(math.prod(a.shape) for i in instructions for a in i.results),
         "temporaries": program.memory(made.train["main"]).temporaries,
         "arguments": program.memory(made.train["main"]).arguments,
-        "cycles": program.cycles(text),
+        "cycles": timeline.cycles(timeline.read(text, mesh)),
     }
 
 

@@ -11,8 +11,8 @@ import pytest
 from small import small_config, write_corpus
 from worlds import random_documents, write_split
 
+from bert_jax import arguments, main
 from bert_jax import config as configs
-from bert_jax import main
 from bert_jax.data import prepare, report
 from bert_jax.data.reporting import measures
 from bert_jax.tokenizer import Tokenizer
@@ -293,7 +293,7 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
     assert main.main(["prepare", "--config", "demo", *keys]) == 0
     text = capsys.readouterr().out
     command = re.search(r"bert-jax pretrain (.*\\\n)+.*", text)[0].replace("\\\n", " ")
-    rest, overrides = main.split_overrides(shlex.split(command))
+    rest, overrides = arguments.split_overrides(shlex.split(command))
     assert rest[:4] == ["bert-jax", "pretrain", "--config", "bert_tiny"]
     config = configs.load(rest[3], overrides)
     assert (config.objective.pairs, config.objective.masking) == ("sop", "whole_word")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tables
-from bert_jax import config, main
+from bert_jax import arguments, config, main
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = sorted({command for table in tables.TABLES.values() for command in table.commands})
@@ -39,9 +39,9 @@ def parse_script(name: str, arguments: list[str], monkeypatch) -> None:
     assert parsed.value.args == ([],)
 
 
-def parse_command(arguments: list[str]) -> None:
+def parse_command(words: list[str]) -> None:
     """Of bert-jax."""
-    rest, overrides = main.split_overrides(arguments)
+    rest, overrides = arguments.split_overrides(words)
     options = main.parser().parse_args(rest)
     if getattr(options, "config", None):
         config.load(options.config, overrides)

@@ -13,9 +13,9 @@ import pytest
 from jax.sharding import Mesh, SingleDeviceSharding
 from slices import compiling, needs_libtpu
 
-from bert_jax import metrics, program, topology
+from bert_jax import metrics, topology
 from bert_jax.errors import BadInput
-from bert_jax.planning import compiled
+from bert_jax.planning import compiled, timeline
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,12 @@ def test_libtpu_knows_every_slice(one):
 def test_the_compiler_agrees_about_a_chip(kind):
     """Cycles of a large matrix product fit the published peak; what does not fit is told with the memory there is."""
     one = topology.make(kind, topology.CHIPS[kind].shapes[0])
-    place = SingleDeviceSharding(topology.devices(one)[0])
+    device = topology.devices(one)[0]
+    place = SingleDeviceSharding(device)
     x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16, sharding=place)
     with compiling():
         text = jax.jit(lambda a, b: a @ b).lower(x, x).compile().as_text()
-    seconds = program.cycles(text) / one.chip.hertz
+    seconds = timeline.cycles(timeline.read(text, Mesh([device], "x"))) / one.chip.hertz
     assert 0.85 < 2 * 4096**3 / seconds / (one.chip.flops / one.chip.devices) <= 1.02
     large = jax.ShapeDtypeStruct((1 << 20, 1 << 18), jnp.float32, sharding=place)
     with compiling(), pytest.raises(jax.errors.JaxRuntimeError) as error:

@@ -11,7 +11,8 @@ from safetensors.numpy import load_file
 from small import overrides
 
 from bert_jax import __version__
-from bert_jax.main import parser, split_overrides
+from bert_jax.arguments import split_overrides
+from bert_jax.main import parser
 from fuzz import configs, models, reference, runs
 from fuzz.attempts import Attempt, captured, parsed
 from fuzz.damage import TEXTS, VALUES
@@ -165,7 +166,7 @@ def of_predict(options, given, values, world, place) -> str:
 
 def of_inspect(options, given, values, world, place) -> str:
     if options.step is None:
-        first, last = map(int, options.steps.split(":"))
+        first, last = options.steps
         manifest = json.loads((place / options.save / "manifest.json").read_text())
         return "" if manifest["files"] and last > first else f"saved {values}"
     given = [*overrides(world.settings)] * (options.config != "demo") + given
