@@ -1,6 +1,8 @@
 """The library of TPUs on machines that have none: installed to plan for some, it would complain at every start."""
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 DEVICES = Path("/dev")
@@ -19,3 +21,10 @@ def hush() -> None:
     if not any(path for pattern in TPUS for path in DEVICES.glob(pattern)):
         for name, value in ABSENT.items():
             os.environ.setdefault(name, value)
+
+
+def release() -> None:
+    """To be called once it is loaded, as JAX does when it looks for devices: it writes pages of addresses when the
+    process is told to end, which now ends as it did before, or as Python code has said."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)

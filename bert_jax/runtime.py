@@ -12,7 +12,7 @@ import jax
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from bert_jax import staged
+from bert_jax import libtpu, remote, staged
 from bert_jax.cluster import Cluster
 from bert_jax.errors import BadInput
 
@@ -30,7 +30,9 @@ def start(config: ConfigDict) -> ConfigDict:
     keeps = jax.config.jax_compilation_cache_dir
     if keeps:
         replace_damaged()
-    if keeps and jax.default_backend() == "cpu" and jax.process_count() > 1:
+    if jax.process_count() == 1:
+        libtpu.release()  # of several, JAX's service has SIGTERM
+    elif keeps and jax.default_backend() == "cpu":
         share_programs()
     return config
 
@@ -49,21 +51,35 @@ def keep_programs(name: str) -> None:
 def programs(name: str) -> tuple[Path, str]:
     """The directory of compiled programs of that name, made where it is not there, which only its owner can read: they
     are executed; and why the one of `auto` cannot be used, or ''. Raises BadInput where another cannot."""
-    directory = Path(name)
-    if name == "auto":
-        directory = staged.cache()
-    try:
-        directory = directory.expanduser()
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        reason = "" if os.access(directory, os.W_OK) else "not writable"
+    directory, reason = made(staged.cache() if name == "auto" else Path(name))
+    if name == "auto" and not reason:
         found = directory.stat()
-        if name == "auto" and (found.st_uid != os.getuid() or found.st_mode & 0o022):
+        if found.st_uid != os.getuid() or found.st_mode & 0o022:
             reason = "others can write there"  # what lies there is executed
-    except (OSError, RuntimeError) as error:  # a user without a home
-        reason = getattr(error, "strerror", None) or str(error)
     if reason and name != "auto":
         raise BadInput(f"config.compilation_cache={name}: {directory}: {reason}")
     return directory, reason
+
+
+def made(directory: Path) -> tuple[Path, str]:
+    """A directory, made where it is not there, and why it cannot be written, or ''."""
+    try:
+        directory = directory.expanduser()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return directory, "" if os.access(directory, os.W_OK) else "not writable"
+    except (OSError, RuntimeError) as error:  # a user without a home
+        return directory, getattr(error, "strerror", None) or str(error)
+
+
+def beside_programs(config: ConfigDict) -> tuple[Path | str | None, str]:
+    """The directory in which `start` would have JAX keep programs, for what else is known of them, and why it cannot be
+    used, or ''; None where nothing is to be kept. Raises BadInput as `programs`."""
+    own = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if own and remote.is_address(own):
+        return own, "an address"
+    if own:
+        return made(Path(own))
+    return programs(config.compilation_cache) if config.compilation_cache else (None, "")
 
 
 def replace_damaged() -> None:

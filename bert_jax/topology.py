@@ -8,8 +8,6 @@ import importlib.util
 import math
 import os
 import re
-import signal
-import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -143,9 +141,7 @@ def devices(one: Slice) -> list:
         raise BadInput(
             f"libtpu: cannot be loaded, pip install 'bert_jax[plan]': {reason}"
         ) from None
-    if threading.current_thread() is threading.main_thread():
-        # Or libtpu writes pages of addresses when this process is told to end.
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
+    libtpu.release()
     return list(described.devices)
 
 

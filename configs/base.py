@@ -73,7 +73,7 @@ def get_config() -> ConfigDict:
     config.model.dropout = 0.1  # on embeddings, attention output and feed-forward output
     # How attention is computed, the same but for rounding: xla can do all; fused and splash want TPUs and lengths that
     # are multiples of 128, fused up to 512; cudnn wants GPUs, bfloat16 and one pair a row; splash and cudnn want no
-    # attention dropout; auto: the fastest that can
+    # attention dropout; auto: on TPUs the fastest that can, by the compiler's count; on GPUs cudnn where it can
     config.model.attention = "auto"
     config.model.attention_dropout = 0.1  # on attention probabilities
     config.model.activation = "gelu_tanh"  # gelu_tanh (the original), gelu, relu

@@ -27,8 +27,8 @@ def test_an_entry_is_read_back(tmp_path, entry):
 
 def test_without_a_directory_nothing_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    kept.write("", "key", VALUES)
-    assert kept.read("", "key", same) is None and not list(tmp_path.iterdir())
+    assert kept.write(None, "key", VALUES) == ""
+    assert kept.read(None, "key", same) is None and not list(tmp_path.iterdir())
 
 
 def test_a_flipped_bit_is_noticed(tmp_path, entry):
@@ -55,7 +55,7 @@ def test_an_entry_of_another_key_is_none(tmp_path, entry):
 
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    kept.write(tmp_path / "file", "key", VALUES)
+    assert kept.write(tmp_path / "file", "key", VALUES) == "Not a directory"
     assert kept.read(tmp_path / "file", "key", same) is None
 
 

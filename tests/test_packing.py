@@ -1,88 +1,35 @@
-"""Packing: what goes together, that packed pairs are the pairs they are alone, and that losses say so."""
+"""Packing: what goes together, and that packed pairs are the pairs they are alone."""
 
 import json
-import shutil
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from small import SMALL, overrides, small_config, small_objective, small_params, write_corpus
-from worlds import make_store, random_documents
+from packed import (
+    ALONE,
+    SPEC,
+    WORD_STARTS,
+    V,
+    apart,
+    assert_same,
+    epoch,
+    in_one_order,
+    make,
+    packed_store,
+)
+from small import small_config
+from worlds import make_store
 
 from bert_jax import batch as batches
-from bert_jax import config, hash, preflight, pretrain, trained
+from bert_jax import preflight
 from bert_jax.data import index, packing, stream, survey
 from bert_jax.data.packing import NONE, Epochs
 from bert_jax.errors import BadInput
 from bert_jax.inspect import show
 
-V = 200
-WORD_STARTS = np.arange(V) % 3 > 0
-SPEC = stream.Spec(
-    seed=5, phase=0, length=32, batch=4, predictions=9, pairs="nsp", masking="token",
-    mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.2, sequences=4,
-)  # fmt: skip
-ALONE = SPEC._replace(sequences=1)
-
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """About a hundred pairs of 5 to 32 tokens, or 60 packed rows, an epoch."""
-    documents = random_documents(60, sentences=6, words=8)
-    documents = [[[5 + i % (V - 5) for i in s] for s in document] for document in documents]
-    path = tmp_path_factory.mktemp("packing") / "store"
-    return make_store(path, documents[:50], documents[50:], vocabulary=V)
-
-
-def make(store, first, last, positions=None, **changes):
-    spec = SPEC._replace(**changes)
-    return list(stream.train_batches(store, WORD_STARTS, spec, first, last, positions))
-
-
-def epoch(store, **changes):
-    """All rows of the first epoch, as one batch."""
-    spec = SPEC._replace(**changes)
-    number = Epochs(store, "train", spec.rules, spec.sequences).rows_per_epoch()
-    (batch,) = make(store, 0, 1, **{**changes, "batch": number})
-    return batch
-
-
-def assert_same(left, right):
-    for one, other in zip(left, right, strict=True):
-        assert one.keys() == other.keys()
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-
-
-def apart(batch):
-    """The pairs of a batch, each in a row of its own, in the order of the batch."""
-    length, predictions = batch["tokens"].shape[1], batch["masked_weights"].shape[1]
-    row, pair = np.nonzero(np.arange(1, 99) <= batch["sequence_ids"].max(1)[:, None])
-    own = batches.shapes(len(row), length, predictions)
-    own = {name: np.zeros(like.shape, like.dtype) for name, like in own.items()}
-    for number, (r, p) in enumerate(zip(row, pair, strict=True)):
-        places = np.flatnonzero(batch["sequence_ids"][r] == p + 1)
-        assert places[0] == batch["cls_positions"][r, p]
-        for name in ("tokens", "segments", "positions"):
-            own[name][number, : len(places)] = batch[name][r, places]
-        own["sequence_ids"][number, : len(places)] = 1
-        slots = np.isin(batch["masked_positions"][r], places) & (batch["masked_weights"][r] > 0)
-        for name in ("masked_positions", "masked_targets", "masked_weights"):
-            own[name][number, : slots.sum()] = batch[name][r, slots]
-        own["masked_positions"][number, : slots.sum()] -= places[0]
-        for name in ("pair_labels", "pair_weights"):
-            own[name][number, 0] = batch[name][r, p]
-    own["rows"] = np.arange(len(row), dtype=np.int32)
-    return own
-
-
-def in_one_order(batch):
-    """The rows of a batch in the order of their content."""
-    names = [name for name in sorted(batch) if name != "rows"]
-    flat = np.concatenate([batch[name].reshape(len(batch["rows"]), -1) for name in names], axis=1)
-    order = np.lexsort(flat.T)
-    return {name: batch[name][order] for name in names}
+    return packed_store(tmp_path_factory.mktemp("packing") / "store")
 
 
 # --- What goes together ---------------------------------------------------------------------------
@@ -217,100 +164,6 @@ def test_too_few_predictions_are_shared_out(store):
     last = few["masked_positions"][cut].max(1)[:, None]
     owners = np.take_along_axis(few["sequence_ids"][cut], last, 1)[:, 0]
     assert (owners == few["sequence_ids"][cut].max(1)).all()
-
-
-# --- Losses ---------------------------------------------------------------------------------------
-
-
-def in_shape(batch, rows, sequences):
-    """With empty rows and pairs behind the others, which weigh nothing: one program for packed and unpacked."""
-    wide = {name: array.shape[1] for name, array in batch.items() if array.ndim == 2}
-    wide |= dict.fromkeys(("cls_positions", "pair_labels", "pair_weights"), sequences)
-    return {
-        name: np.pad(
-            array,
-            [(0, rows - len(array)), *([(0, wide[name] - array.shape[1])] if name in wide else [])],
-        )
-        for name, array in batch.items()
-    }
-
-
-def no_dropout():
-    return small_objective("model.dropout=0.0", "model.attention_dropout=0.0")
-
-
-def test_loss_and_gradients_are_those_of_the_pairs_alone(store):
-    packed = epoch(store, predictions=20)
-    alone = apart(packed)
-    number = len(alone["rows"])
-    assert number > 1.3 * len(packed["rows"])
-    packed, alone = (in_shape(batch, number, 4) for batch in (packed, alone))
-    objective = no_dropout()
-    params = small_params(objective)
-
-    def loss(params, batch):
-        totals = objective.weights(batch)
-        return objective.loss(params, batch, totals, jnp.uint32(hash.key(1)), train=True)
-
-    differentiate = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    (one, metrics), gradients = differentiate(params, packed)
-    (other, apart_metrics), apart_gradients = differentiate(params, alone)
-    np.testing.assert_allclose(one, other, rtol=1e-6)
-    for name in ("mlm_loss", "nsp_loss", "mlm_loss_masked", "nsp_accuracy"):
-        np.testing.assert_allclose(metrics[name], apart_metrics[name], rtol=1e-5, err_msg=name)
-    assert metrics["nsp_loss"][1] == number
-    for path, mine in jax.tree.leaves_with_path(gradients):
-        theirs = apart_gradients
-        for key in path:
-            theirs = theirs[key.key]
-        worst = np.abs(mine - theirs).max() / max(np.abs(theirs).max(), 1e-3)
-        assert worst < 1e-5, (jax.tree_util.keystr(path), worst)
-
-
-def test_no_pair_sees_another(store):
-    batch = epoch(store)
-    objective = no_dropout()
-    params = small_params(objective)
-    outputs = jax.jit(objective.outputs)
-    before = outputs(params, batch)
-    changed = batch | {"tokens": np.where(batch["sequence_ids"] == 2, 7, batch["tokens"])}
-    after = outputs(params, changed)
-    several = np.arange(4) < batch["sequence_ids"].max(1)[:, None]
-    moved = np.abs(after["pair_logits"] - before["pair_logits"]).max(-1)
-    second = several & (np.arange(4) == 1)
-    assert second.sum() > 20 and (moved[second] > 0).all()
-    assert (moved[several & ~second] == 0).all()
-    owner = np.take_along_axis(batch["sequence_ids"], batch["masked_positions"], 1)
-    moved = np.abs(after["mlm_logits"] - before["mlm_logits"]).max(-1)
-    used = batch["masked_weights"] > 0
-    assert (moved[used & (owner != 2)] == 0).all() and (moved[used & (owner == 2)] > 0).all()
-
-
-@pytest.mark.slow
-def test_a_packed_run_goes_on_with_the_same_bits(tmp_path):
-    """From a checkpoint in the middle of an epoch; in micro-batches with the same losses."""
-    write_corpus(tmp_path / "corpus.txt", documents=60)
-    keys = {"corpus.source": tmp_path / "corpus.txt", "store": tmp_path / "store"}
-    keys |= {"phases.main.sequences": 3}
-
-    def run(name, **changes):
-        settings = config.load("demo", overrides(SMALL | keys | changes))
-        assert pretrain.pretrain(settings, tmp_path / name) == 0
-        text = (tmp_path / name / "metrics.jsonl").read_text()
-        losses = {
-            (line["step"], line["split"]): line["loss"]
-            for line in map(json.loads, text.splitlines())
-        }
-        return losses, trained.open_run(tmp_path / name).params
-
-    losses, params = run("run")
-    shutil.copytree(tmp_path / "run", tmp_path / "again")
-    shutil.rmtree(tmp_path / "again/checkpoints/20")
-    again, same = run("again")
-    assert again == losses and len(losses) == 6
-    jax.tree.map(np.testing.assert_array_equal, params, same)
-    parts, _ = run("parts", **{"train.micro_batches": 2})
-    assert parts == pytest.approx(losses, rel=1e-5)
 
 
 def test_synthetic_batches_are_packed_like_others():

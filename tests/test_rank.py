@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from plans import arguments
 from slices import devices, needs_libtpu
 from small import VOCABULARY, small_config
-from test_plan import arguments
 
 from bert_jax import build, plan, program, topology
 from bert_jax.main import main
@@ -95,7 +95,7 @@ def test_micro_batches_of_a_ranking_are_those_of_the_whole():
     design = build.design(config, mesh, VOCABULARY)
     whole = estimate.parts(one, mesh, compiled.compile_step(config, design, phase))
     alone = estimate.estimate(one, mesh, phase, whole, 1.0)
-    found = rank.measure(config, [one], phase, rank.LOOP, VOCABULARY, silent)
+    found = rank.measure(config, [one], phase, rank.LOOP, {32}, VOCABULARY, silent)
     fills, lines = {"main": estimate.FULL}, [{rank.LOOP: found}]
     row = rank.row(config, one, mesh, [phase], lines, VOCABULARY, fills, None)
     ranked = row["phases"]["main"]
@@ -261,28 +261,67 @@ def test_a_search_in_which_nothing_can_be_computed(monkeypatch, tmp_path, capsys
     assert error.count(words) == 1 and "\n" not in error
 
 
-@needs_libtpu
-def test_slices_beyond_what_was_measured_are_not_the_cheapest(monkeypatch, tmp_path, capsys):
-    """A compiler whose cycles bend: four times as many a token beyond 8,192 a chip, which a line does not see."""
+def bent(tokens: int) -> int:
+    """Cycles: four times as many a token beyond 8,192 a chip."""
+    return 10**7 + 10**5 * (tokens + 3 * max(0, tokens - 8192))
+
+
+def ranked(monkeypatch, capsys, tmp_path, compiler) -> dict:
+    """1,024 rows of 32 on slices of v5e, from 256 chips to one, which computes 32,768 tokens at once."""
 
     def compile_step(config, design, phase, tell):
-        tokens = phase.batch // design.mesh.size * phase.length
-        cycles = 10**7 + 10**5 * (tokens + 3 * max(0, tokens - 8192))
-        return compiled.Step(program.Memory(10, 0, 0, 0, 0), [["compute", cycles]])
+        return compiler(phase.batch // design.mesh.size * phase.length)
 
     monkeypatch.setattr(compiled, "compile_step", compile_step)
-    rows = {"phases.main.batch": 4 * 256}
+    rows = {"phases.main.batch": 1024}
     options = arguments(tmp_path, "--price", "1", "--json", "-", topology="v5e", **rows)
     assert main(options) == 0
-    values = json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)
+
+
+def step_of(cycles: int, held: int = 10) -> compiled.Step:
+    return compiled.Step(program.Memory(held, 0, 0, 0, 0), [["compute", cycles]])
+
+
+@needs_libtpu
+def test_the_most_rows_that_fit_are_measured(monkeypatch, tmp_path, capsys):
+    """A line through fewer would not see the bend. Between those that were measured is a line."""
+    asked = []
+
+    def compiler(tokens):
+        asked.append(tokens)
+        return step_of(bent(tokens))
+
+    values = ranked(monkeypatch, capsys, tmp_path, compiler)
+    assert set(asked) == {1024, 8192, 32768}
+    assert not any(one["beyond_measured"] for one in values["slices"])
+    for one in values["slices"]:
+        seconds = one["phases"]["main"]["seconds_per_step"]
+        assert seconds == pytest.approx(bent(32768 // one["chips"]) / 1.5e9)
+    assert rank.along([1, 5, 9], [PARTS, PARTS, PARTS._replace(cycles=3000)], 7).cycles == 2000
+    lines = describe.describe_all(values).splitlines()
+    assert "fewest chip-hours: v5e:2x2" in lines and "cheapest: v5e:2x2" in lines
+
+
+@needs_libtpu
+@pytest.mark.parametrize("why", ["no room, by the line", "no room", "a crash"])
+def test_slices_beyond_what_was_measured_are_not_the_cheapest(monkeypatch, tmp_path, capsys, why):
+    """On a line the one would be that whose many rows could not be measured."""
+    memory = topology.CHIPS["v5e"].memory
+
+    def compiler(tokens):
+        if tokens > 8192:
+            assert why != "no room, by the line"
+            raise compiled.TooLarge(17, 16) if why == "no room" else compiled.Failed("it crashed")
+        held = memory * tokens / 32768 if why == "no room, by the line" else 10
+        return step_of(bent(tokens), round(held))
+
+    values = ranked(monkeypatch, capsys, tmp_path, compiler)
     first, last = values["slices"][0], values["slices"][-1]
     assert [one["topology"] for one in values["slices"] if one["beyond_measured"]] == ["v5e:1x1"]
     assert last["topology"] == "v5e:1x1" and first["topology"] == "v5e:16x16"
-    # On a line it would be.
     assert last["chip_hours"] == min(one["chip_hours"] for one in values["slices"])
-    for one in values["slices"][:-1]:
-        seconds = (10**7 + 10**5 * 1024 // one["chips"] * 32) / 1.5e9
-        assert one["phases"]["main"]["seconds_per_step"] == pytest.approx(seconds)
+    assert last["fits"] == (why != "no room, by the line")
     lines = describe.describe_all(values).splitlines()
     assert "fewest chip-hours: v5e:2x2" in lines and "cheapest: v5e:2x2" in lines
     assert [line.split()[0] for line in lines if line.endswith("beyond what was measured")] == [

@@ -2,119 +2,15 @@
 (FACTS, "Data")."""
 
 import hashlib
-import random
 
 import numpy as np
 import pytest
+from original import HashDraws, RandomDraws, flat, original
 from worlds import make_store, random_documents
 
 from bert_jax import hash
 from bert_jax.data import mapped, rows
 from bert_jax.errors import BadInput
-
-
-class RandomDraws:
-    """Draws as the original makes them: one generator after the other."""
-
-    def __init__(self, seed):
-        self.generator = random.Random(seed)
-
-    def target(self, document, room, short_rate):
-        short = self.generator.random() < short_rate
-        return self.generator.randint(2, room) if short else room
-
-    def a_size(self, document, start, size):
-        return self.generator.randint(1, size - 1)
-
-    def coin(self, purpose, document, start):
-        return self.generator.random() < 0.5
-
-    def place(self, document, start, documents):
-        others = [other for other in range(len(documents)) if other != document]
-        other = self.generator.choice(others)
-        return other, self.generator.randrange(len(documents[other]))
-
-
-class HashDraws(RandomDraws):
-    """The draws that rows.py makes, one at a time."""
-
-    def __init__(self, split, rules, epoch):
-        super().__init__(0)  # pops tokens: which end they come from is compared as a share
-        self.key = lambda purpose: rows.purpose_key(split, rules, epoch, purpose)
-
-    def bits(self, purpose, *numbers):
-        bits = self.key(purpose)
-        for number in numbers:
-            bits = hash.fold(bits, np.uint32(number))
-        return bits
-
-    def target(self, document, room, short_rate):
-        if hash.uniform(self.bits("target_length", document, 0)) < short_rate:
-            return 2 + int(hash.below(self.bits("target_length", document, 1), room - 1)[0])
-        return room
-
-    def a_size(self, document, start, size):
-        return 1 + int(hash.below(self.bits("sentences_in_a", document, start), size - 1)[0])
-
-    def coin(self, purpose, document, start):
-        return self.bits(purpose, document, start)[0] < 1 << 31
-
-    def place(self, document, start, documents):
-        bits = self.bits("random_document", document, start)
-        other = int(hash.below(bits, len(documents) - 1)[0])
-        other += other >= document
-        bits = self.bits("random_start", document, start)
-        return other, int(hash.below(bits, len(documents[other]))[0])
-
-
-def flat(sentences):
-    return [token for sentence in sentences for token in sentence]
-
-
-def original(documents, rules, draws):
-    """(A, B, label, A before truncation, B before) for every row, one sentence at a time."""
-    room = rules.length - (2 if rules.pairs == "none" else 3)
-    made = []
-    for number, document in enumerate(documents):
-        target = draws.target(number, room, rules.short_rate)
-        chunk, start, here = [], 0, 0
-        while here < len(document):
-            chunk.append(document[here])
-            if here == len(document) - 1 or len(flat(chunk)) >= target:
-                a, b, label, unused = pair(documents, number, start, chunk, target, rules, draws)
-                made.append((*truncate(a, b, room, draws.generator), label, a, b))
-                here -= unused
-                chunk, start = [], here + 1
-            here += 1
-    return made
-
-
-def pair(documents, number, start, chunk, target, rules, draws):
-    """(A, B, label, how many sentences of the chunk are put back)."""
-    if rules.pairs == "none":
-        return flat(chunk), [], 0, 0
-    a_size = draws.a_size(number, start, len(chunk)) if len(chunk) > 1 else 1
-    a, rest = flat(chunk[:a_size]), chunk[a_size:]
-    alone = len(chunk) == 1
-    if alone or (rules.pairs == "nsp" and draws.coin("random_pair", number, start)):
-        other, first = draws.place(number, start, documents)
-        b = []
-        for sentence in documents[other][first:]:
-            b += sentence
-            if len(b) >= target - len(a):
-                break
-        return a, b, 1, len(rest)
-    if rules.pairs == "sop" and draws.coin("swap", number, start):
-        return flat(rest), a, 1, 0
-    return a, flat(rest), 0, 0
-
-
-def truncate(a, b, room, generator):
-    a, b = list(a), list(b)
-    while len(a) + len(b) > room:
-        longer = a if len(a) > len(b) else b
-        longer.pop(0 if generator.random() < 0.5 else -1)
-    return a, b
 
 
 def numbered(documents):

@@ -43,7 +43,9 @@ class Case(NamedTuple):
     """What a program asks of attention."""
 
     device: str  # the kind of device that it is for
-    kernels: tuple[str, ...]  # those that such devices have, the fastest first
+    kernels: tuple[
+        str, ...
+    ]  # those that such devices have; of a TPU's the faster first, by the compiler's count
     length: int
     heads: int  # on a device
     head_size: int
@@ -111,7 +113,8 @@ def resolve(config, phase, mesh) -> str:
 
 
 def choose(kind: str, case: Case, phase: str = "") -> str:
-    """The implementation of a case: the one that is asked for and able to do it, or for `auto` the fastest that is.
+    """The implementation of a case: the one that is asked for and able to do it, or for `auto` the first kernel that
+    is, from its SHORTEST on.
 
     phase: where its length and sequences stand, such as `phases.main.`, for the message.
     """

@@ -47,15 +47,18 @@ def read_or_compile(
     tell: Callable[[str], None],
     compile_it: Callable[[], Step | TooLarge],
 ) -> Step:
-    """What the compiler makes of a lowered program of this text, from `config.compilation_cache` where that has it."""
-    name = config.compilation_cache
-    directory = name and runtime.programs(name)[0]
+    """What the compiler makes of a lowered program of this text, from where programs are kept if it is there."""
+    directory, reason = runtime.beside_programs(config)
     key = kept.digest(text, *circumstances(mesh))
-    found = kept.read(directory, key, unpack)
+    found = None if reason else kept.read(directory, key, unpack)
     if found is None:
+        lost = f"{directory}: {{}}: what the compiler says is not kept"
         tell(f"compiling {what} for {mesh.size} x {kind(mesh)}")
+        if reason:
+            tell(lost.format(reason))
         found = compile_it()
-        kept.write(directory, key, pack(found))
+        if not reason and (reason := kept.write(directory, key, pack(found))):
+            tell(lost.format(reason))
     if isinstance(found, TooLarge):
         raise found
     return found

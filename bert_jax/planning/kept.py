@@ -3,7 +3,6 @@
 Entries are JSON with a digest of their own: one that is damaged is as good as none.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ def digest(*texts: str) -> str:
     return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
-def read(directory: Path | str, key: str, unpack: Callable[[dict], object]):
+def read(directory: Path | None, key: str, unpack: Callable[[dict], object]):
     """What `unpack` makes of an entry; None where there is none, or where it is damaged, or no directory."""
     if not directory:
         return None
@@ -30,12 +29,12 @@ def read(directory: Path | str, key: str, unpack: Callable[[dict], object]):
         return None
 
 
-def write(directory: Path | str, key: str, values: dict) -> None:
-    """Whole or not at all; where it cannot be written, it is made again the next time."""
+def write(directory: Path | None, key: str, values: dict) -> str:
+    """Whole or not at all; why it could not be written, and is made again the next time, or ''."""
     if not directory:
-        return
+        return ""
     entry = json.dumps({"digest": of(key, values), "values": values})
-    with contextlib.suppress(OSError):
+    try:
         folder = directory / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder, prefix=".")
@@ -46,6 +45,9 @@ def write(directory: Path | str, key: str, values: dict) -> None:
         except OSError:
             os.unlink(name)
             raise
+    except OSError as error:
+        return error.strerror
+    return ""
 
 
 def of(key: str, values: dict) -> str:

@@ -9,12 +9,15 @@ from bert_jax import build, sharding, topology
 from bert_jax.errors import BadInput
 from bert_jax.facts import step_flops
 from bert_jax.planning.changes import changed
-from bert_jax.planning.compiled import Failed
-from bert_jax.planning.estimate import Fill, estimate, total
+from bert_jax.planning.compiled import Failed, TooLarge
+from bert_jax.planning.estimate import Fill, Parts, estimate, total
 from bert_jax.planning.sketch import SPARE, Stacks, between, compile_stacks, extrapolate, is_whole
 
 LONGEST = 1000  # characters of reasons
-TOKENS = 1024, 8192  # that a device computes at once, in the two sketches of a kind of chip
+# That a device computes at once, in two sketches of a kind of chip. A third, where slices have more, is of as many as
+# the smallest of them that the line through the two lets fit: what a step makes no longer stays near the matrix units
+# then, and all takes longer than on that line.
+TOKENS = 1024, 8192
 # Micro-batches of a sketch where there are several: what the compiler does in each, and what once, is then in a loop
 # of so many trips, and outside of it. Of two it makes a loop that is a little different.
 LOOP = 3
@@ -31,8 +34,8 @@ def rank(
 ) -> dict:
     """`slices` of these kinds, the fastest first, and `left_out`: over which the config does not divide, and why.
 
-    Last are those that do not fit, before them those with more rows at once than were measured: a step takes longer
-    than on a line through fewer rows, so these are told too fast.
+    Last are those that do not fit, before them those with more rows at once than were measured, which a line through
+    fewer tells too fast.
 
     fills: by the name of a phase.
     """
@@ -45,13 +48,17 @@ def rank(
                 meshes[one] = build.make_mesh(config, phases, places)
             except BadInput as error:
                 left_out[one.name] = error
-        lines = [
-            {
-                count: attempt(config, mine, phase, count, vocabulary, tell)
-                for count in sorted({measured(config, phase, mesh) for mesh in meshes.values()})
+        lines = []
+        for phase in phases:
+            asked = {}  # rows at once, by the micro-batches in which they are measured
+            for mesh in meshes.values():
+                at_once = rows_at_once(config, phase, mesh)
+                asked.setdefault(measured(config, phase, mesh), set()).add(at_once)
+            line = {
+                count: attempt(config, mine, phase, count, asked[count], vocabulary, tell)
+                for count in sorted(asked)
             }
-            for phase in phases
-        ]
+            lines.append(line)
         for one, mesh in meshes.items():
             price = prices.get(kind, prices.get(""))
             try:
@@ -68,10 +75,10 @@ def rank(
 
 
 class Measured(NamedTuple):
-    """Steps of a small slice, with few rows at once and with many."""
+    """Steps of a small slice, from few rows at once to many."""
 
-    rows: tuple[int, int]
-    stacks: tuple[Stacks, Stacks]
+    rows: list[int]
+    stacks: list[Stacks]
 
 
 def measured(config, phase, mesh) -> int:
@@ -79,30 +86,59 @@ def measured(config, phase, mesh) -> int:
     return 1 if sharding.micro_batches(mesh, phase.batch, config.train) == 1 else LOOP
 
 
-def attempt(config, slices: list, phase, count: int, vocabulary, tell) -> Measured | Exception:
+def rows_at_once(config, phase, mesh) -> int:
+    """Of a device."""
+    count = sharding.micro_batches(mesh, phase.batch, config.train)
+    return phase.batch // sharding.axis_size(mesh, sharding.ROWS) // count
+
+
+def attempt(config, slices, phase, count, asked, vocabulary, tell) -> Measured | Exception:
     """Why it could not be measured is the matter of those slices alone that go by it."""
     try:
-        return measure(config, slices, phase, count, vocabulary, tell)
+        return measure(config, slices, phase, count, asked, vocabulary, tell)
     except (BadInput, Failed) as error:
         return error
 
 
 def measure(
-    config, slices: list, phase, count: int, vocabulary, tell: Callable[[str], None]
+    config,
+    slices: list,
+    phase,
+    count: int,
+    asked: set[int],
+    vocabulary,
+    tell: Callable[[str], None],
 ) -> Measured:
-    """In so many micro-batches."""
+    """In so many micro-batches; asked: the rows at once of those that go by it."""
     inner = config.mesh.fsdp * config.mesh.tensor
     large = (s for s in slices if s.chips * s.chip.devices >= max(4, 2 * inner))
     one = next(large, slices[-1])
     changes = {"mesh.data": -1, "train.micro_batches": count, "train.rows_per_chip": 0}
     trial, devices = changed(config, changes), topology.devices(one)
     devices_of_rows = sharding.axis_size(build.make_mesh(trial, [], devices), sharding.ROWS)
-    rows = tuple(max(n, tokens // phase.length) for n, tokens in enumerate(TOKENS, start=1))
-    stacks = []
-    for at_once in rows:
+
+    def stacks(at_once: int) -> Stacks:
         some = phase._replace(batch=at_once * count * devices_of_rows)
-        stacks.append(compile_stacks(trial, devices, some, vocabulary, tell))
-    return Measured(rows, tuple(stacks))
+        return compile_stacks(trial, devices, some, vocabulary, tell)
+
+    rows = [max(n, tokens // phase.length) for n, tokens in enumerate(TOKENS, start=1)]
+    found = Measured(rows, [stacks(at_once) for at_once in rows])
+    sketches = [extrapolate(one, stack) for stack in found.stacks]
+    more = [at_once for at_once in asked if at_once > rows[-1]]
+    fitting = (n for n in more if SPARE * along(rows, sketches, n).bytes <= one.chip.memory)
+    if most := max(fitting, default=None):
+        try:
+            return Measured([*rows, most], [*found.stacks, stacks(most)])
+        except (TooLarge, Failed) as error:
+            tell(f"plan: {most} rows at once could not be measured: {error}")
+    return found
+
+
+def along(rows: list[int], found: list[Parts], at_once: int) -> Parts:
+    """On the lines from one of the measured numbers of rows to the next, or beyond the last."""
+    last = next((n for n in range(1, len(rows)) if at_once <= rows[n]), len(rows) - 1)
+    share = (at_once - rows[last - 1]) / (rows[last] - rows[last - 1])
+    return between(found[last - 1], found[last], share)
 
 
 def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) -> dict:
@@ -110,18 +146,19 @@ def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) 
     numbers = {}
     for phase, line in zip(phases, lines, strict=True):
         count = sharding.micro_batches(mesh, phase.batch, config.train)
-        rows = phase.batch // sharding.axis_size(mesh, sharding.ROWS) // count
+        at_once = rows_at_once(config, phase, mesh)
         loop = measured(config, phase, mesh)
         if isinstance(line[loop], Exception):
             raise line[loop]
-        (few, many), stacks = line[loop]
-        a, b = (extrapolate(one, stack.with_trips(loop, count).elsewhere(mesh)) for stack in stacks)
-        found = between(a, b, (rows - few) / (many - few))
+        rows, stacks = line[loop]
+        there = [
+            extrapolate(one, stack.with_trips(loop, count).elsewhere(mesh)) for stack in stacks
+        ]
         flops = step_flops(config, vocabulary.size, phase)
-        fill = fills[phase.name]
+        found, fill = along(rows, there, at_once), fills[phase.name]
         numbers[phase.name] = {
             **estimate(one, mesh, phase, found, flops, fill, SPARE),
-            "beyond_measured": rows > many,
+            "beyond_measured": at_once > rows[-1],
         }
     values = total(one, list(numbers.values()), price)
     return {

@@ -1,0 +1,18 @@
+"""`bert-jax plan` of a small model, and a compiler that has nothing to say of it."""
+
+from small import SMALL, overrides
+
+from bert_jax import program
+from bert_jax.planning import compiled
+
+MEMORY = program.Memory(arguments=10, outputs=9, shared=8, temporaries=7, code=6)
+
+
+def arguments(directory, *more, topology="v5e:2x2", **changes):
+    keys = SMALL | {"store": directory / "store", "dtype": "auto", **changes}
+    keys = [f"--config.{key}" for key in overrides(keys)]
+    return ["plan", "--config", "demo", "--topology", topology, *keys, *map(str, more)]
+
+
+def compile_nothing(*_):
+    return compiled.Step(MEMORY, [["compute", 9]])
