@@ -3,6 +3,7 @@
 import importlib.util
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 
 from ml_collections import ConfigDict
 
@@ -71,7 +72,7 @@ def plan(
         "memory_per_chip": one.chip.memory,
         "fits": all(values["fits"] for values in phases.values()),
         "phases": phases,
-        "versions": versions(),
+        "versions": compiled_by(),
         **(total(one, list(phases.values()), price) if is_whole else {}),
     }
 
@@ -91,7 +92,8 @@ def plan_all(config, name: str, prices: dict[str, float], phase: str | None, tel
     """The slices of every kind of chip, or of the one of this name, ranked; see rank.py."""
     kinds = list(topology.CHIPS) if name == ALL else [name]
     config, chosen, vocabulary, fills = prepare(config, phase, tell)
-    return rank.rank(config, kinds, chosen, vocabulary, fills, prices, tell)
+    ranked = rank.rank(config, kinds, chosen, vocabulary, fills, prices, tell)
+    return ranked | {"versions": compiled_by()}
 
 
 def plan_search(config, name: str, phase: str | None, tell) -> dict:
@@ -110,7 +112,12 @@ def plan_search(config, name: str, phase: str | None, tell) -> dict:
         "memory_per_chip": one.chip.memory,
         "is_whole": sketch.is_whole(config),
         "phases": tables,
+        "versions": compiled_by(),
     }
+
+
+def compiled_by() -> dict[str, str]:
+    return versions() | {"libtpu": version("libtpu")}
 
 
 def prepare(config: ConfigDict, phase: str | None, tell) -> tuple:

@@ -347,7 +347,7 @@ def test_what_is_compiled_whole_is_not_extrapolated(monkeypatch, tmp_path, capsy
     assert all(row["fits"] == (layers == 3) for row in values["phases"]["main"])
     assert ("stacks of 1 and 3 layers" in text) == (layers == 4)
     assert ("are the compiler's" in text) == (layers == 3)
-    ranking = {"slices": [], "left_out": {}, "is_whole": values["is_whole"]}
+    ranking = {"slices": [], "left_out": {}, "is_whole": values["is_whole"], "versions": {}}
     text = describe.describe_all(ranking)
     assert ("stacks of 1 and 3 layers" in text) == (layers == 4)
     assert "are the compiler's" not in text and "few rows" in text

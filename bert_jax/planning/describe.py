@@ -3,6 +3,7 @@
 from bert_jax import topology
 from bert_jax.planning.changes import options
 from bert_jax.planning.estimate import ALL_HIDDEN, FULL, NONE_HIDDEN
+from bert_jax.planning.kernels import doubt
 
 HELD = "bytes held, seconds of computing and the order of what is sent and computed"
 ARITHMETIC = (
@@ -22,6 +23,12 @@ def sources(*extrapolations: str) -> str:
     return f"{HELD} are {', and '.join(extrapolations)}{NEARER}{ARITHMETIC}"
 
 
+def doubts(values: dict, phases: list[dict]) -> list[str]:
+    """A line, where kernels are counted in these phases, and by another compiler."""
+    is_counted = any(phase.get("seconds_of_kernels") for phase in phases)
+    return list(filter(None, [is_counted and doubt(values["versions"]["libtpu"])]))
+
+
 def describe(values: dict) -> str:
     chips, hosts = (
         f"{values[name]} {name if values[name] > 1 else name[:-1]}" for name in ("chips", "hosts")
@@ -36,6 +43,7 @@ def describe(values: dict) -> str:
     if "hours" in values:  # all phases fit
         cost = f", cost {between(values, 'cost')}" if values["cost"] is not None else ""
         lines.append(f"together: {between(values, 'hours')} hours{cost}")
+    lines += doubts(values, list(values["phases"].values()))
     return "\n".join([*lines, sources() + BRACKETS])
 
 
@@ -116,6 +124,7 @@ def describe_all(values: dict) -> str:
         reasons.setdefault(reason, []).append(name)
     lines += [f"left out: {' '.join(names)}: {reason}" for reason, names in reasons.items()]
     by_layers = [] if values["is_whole"] else [BY_LAYERS]
+    lines += doubts(values, [one for row in values["slices"] for one in row["phases"].values()])
     return "\n".join([*lines, sources(*by_layers, BY_ROWS)])
 
 
@@ -125,6 +134,7 @@ def describe_search(values: dict) -> str:
         lines.append(f"{name} on {values['topology']}, s a step, utilization, GiB a chip:")
         lines += [describe_row(row) for row in table]
     by_layers = [] if values["is_whole"] else [BY_LAYERS]
+    lines += doubts(values, [row for table in values["phases"].values() for row in table])
     return "\n".join([*lines, sources(*by_layers) + BRACKETS])
 
 

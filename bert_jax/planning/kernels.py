@@ -1,7 +1,8 @@
 """Cycles of custom kernels, by arithmetic: the compiler says none.
 
 The attention kernels go through rows, heads and blocks of tokens step by step. The instructions of a step were counted
-in what libtpu 0.0.42 makes of them (its final bundles, one a cycle; waiting would come on top).
+in what libtpu makes of them (its final bundles, one a cycle; waiting would come on top): benchmarks/kernels.py counts
+them again.
 """
 
 import re
@@ -9,6 +10,7 @@ import re
 from bert_jax.models import attention_kernel
 from bert_jax.models.attention import block_size
 
+LIBTPU = "0.0.42"  # in whose programs they were counted
 # Instructions of a step on v5e, bfloat16, heads of 64 (128 has as many): by tokens of a block.
 SPLASH_STEPS = {
     "fwd": {128: 548, 256: 1036, 384: 1415, 512: 2111},
@@ -30,6 +32,16 @@ FLOAT32 = 4.3  # its products, in six passes, by those of bfloat16
 SPLASH = re.compile(r"splash_mha_(fwd|dkv)")
 FUSED = re.compile(r"rows_(forward|backward)_kernel_(\d+)(_dropout)?")
 ARRAY = re.compile(r"\b(bf16|f32)\[([\d,]+)\]")
+
+
+def doubt(libtpu: str) -> str:
+    """What is to be said where kernels were counted in programs of another version of libtpu than this, or ''."""
+    if libtpu.split(".")[:3] == LIBTPU.split("."):
+        return ""
+    return (
+        f"the instructions of attention kernels are those of libtpu {LIBTPU}, {libtpu} is installed:"
+        " benchmarks/kernels.py counts them"
+    )
 
 
 def cycles(line: str, mesh) -> int:
