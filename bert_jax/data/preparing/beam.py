@@ -28,6 +28,7 @@ RUNNERS = ("DirectRunner", "FlinkRunner", "DataflowRunner", "SparkRunner")
 # Options of Beam's that are not to be given, and why.
 REFUSED = {
     "--runner": "stands before --",
+    "--help": "is not here; see Apache Beam's documentation",
     "--no_wait_until_finish": "every stage reads what the one before it has written",
 }
 FAILED = "failed"  # the file of what a task has raised
@@ -52,8 +53,7 @@ def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable]
         raise BadInput(f"--runner={runner}: expected one of {', '.join(RUNNERS)}")
     with quiet():
         options = checked(runner, arguments)
-    variables = ENVIRONMENT | {"TMPDIR": temporary()}
-    return lambda directory: functools.partial(run, options, variables, directory)
+    return lambda directory: functools.partial(run, options, directory)
 
 
 def checked(runner: str, arguments: list[str]):
@@ -92,14 +92,6 @@ def checked(runner: str, arguments: list[str]):
     return options
 
 
-def temporary() -> str:
-    """A directory for what Beam leaves in that of temporary files; gone once this process ends, and the job servers
-    that Beam stops then."""
-    path = tempfile.mkdtemp(prefix="bert_jax_beam_")
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Beam tells what it lacks for clouds that nobody asked for, and what is raised anyway."""
@@ -114,12 +106,10 @@ def quiet() -> Iterator[None]:
         root.handlers[:], root.disabled = handlers, disabled
 
 
-def run(
-    options, variables: dict[str, str], directory: Path, function: Callable, tasks: Iterable
-) -> Iterator:
+def run(options, directory: Path, function: Callable, tasks: Iterable) -> Iterator:
     """The results in the order of the tasks; what a task raises is raised here. A single task is done here, too.
 
-    `variables` are those of the environment of processes that the runner starts here. Raises Unfinished where it fails.
+    Raises Unfinished where the runner fails.
     """
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
@@ -127,9 +117,8 @@ def run(
     if len(places) == 1:
         work((0, places[0]), directory)
     else:
-        items = list(enumerate(places))
-        with environment(variables):
-            in_pipeline(options, directory, items)
+        with temporary() as place, environment(ENVIRONMENT | {"TMPDIR": place}):
+            in_pipeline(options, directory, list(enumerate(places)))
     if (directory / FAILED).exists():
         raise pickle.loads((directory / FAILED).read_bytes())
     for number in range(len(places)):
@@ -164,7 +153,7 @@ def in_pipeline(options, directory: Path, items: list[tuple[int, int]]) -> None:
         with open(said, "a", encoding="utf-8") as file:
             traceback.print_exception(error, file=file)
         found = CAUSE.findall(str(error))
-        reason = found[-1][:LONGEST] if found else one_line(error)
+        reason = found[-1][:LONGEST].rstrip(": ") if found else one_line(error)
         raise Unfinished(f"Apache Beam: {reason}; more in {said}") from error
 
 
@@ -182,6 +171,21 @@ def apart(path: Path) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(before, 2)
         os.close(before)
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[str]:
+    """A directory for all that Beam would leave in that of temporary files; gone at the end or, where a job server has
+    its files there, which Beam stops when this process ends, after that."""
+    path = tempfile.mkdtemp(prefix="bert_jax_beam_")
+    remove = functools.partial(shutil.rmtree, path, ignore_errors=True)
+    atexit.register(remove)
+    try:
+        yield path
+    finally:
+        if not any(Path(path).glob("beam-temp*")):
+            remove()
+            atexit.unregister(remove)
 
 
 @contextlib.contextmanager
