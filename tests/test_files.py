@@ -77,6 +77,11 @@ def test_what_cannot_be_read_is_named(tmp_path, source, message):
     assert str(tmp_path / source) in str(error.value)
 
 
+def test_text_at_an_address_is_refused():
+    with pytest.raises(BadInput, match="gs://bucket/text.txt: text is read from disks alone"):
+        files.find_files("gs://bucket/text.txt")
+
+
 def test_files_read_tells_changes(tmp_path):
     a, b = write(tmp_path / "a.txt", b"one"), write(tmp_path / "b.txt", b"two")
     known = files.files_read([a, b])

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
+from bert_jax.remote import is_address
 
 PIECE = 1 << 20  # bytes that are read at a time
 LONGEST_LINE = 1_000_000  # bytes; longer lines are not text
@@ -33,6 +34,10 @@ def find_files(source: str) -> list[Path]:
 
     Raises BadInput, also for a file that cannot be opened.
     """
+    if is_address(source):
+        raise BadInput(
+            f"config.corpus.source: {source}: text is read from disks alone; copy it to one first"
+        )
     source = os.path.expanduser(source)
     if Path(source).is_dir():
         found, problem = files_below(Path(source)), "is a directory without files"
