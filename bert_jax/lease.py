@@ -5,13 +5,11 @@ gone from this machine, or has said nothing for SILENCE, has lost it.
 
 import contextlib
 import json
-import os
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 from bert_jax import remote, status, workdir
 from bert_jax.errors import Missing, Unfinished
@@ -63,7 +61,8 @@ class Lease:
                     elif now - start > SILENCE and found:
                         raise Missing(self.taken(found))
                     seen, since = there, now
-                if there and (is_gone(found) or now - since > SILENCE):
+                # What is no lock is nobody's.
+                if there and (not found or status.is_gone(found) or now - since > SILENCE):
                     self.place.remove(LOCK, there)
                 else:
                     time.sleep(1)
@@ -74,9 +73,7 @@ class Lease:
         return f"--workdir {self.place.address}: another process is training in it ({who})"
 
     def claim(self) -> bytes:
-        pid = os.getpid()
-        process = {"pid": pid, "born": workdir.born(pid), **here(), "time": time.time()}
-        return json.dumps({"lease": self.lease, **process}).encode()
+        return json.dumps({"lease": self.lease, **workdir.process(), "time": time.time()}).encode()
 
     def holder(self) -> tuple[dict | None, str]:
         """Who has the lock, None where that cannot be known; and its version, empty where there is none."""
@@ -120,20 +117,3 @@ class Lease:
             lost, self.lost = self.lost, True
             if not lost:
                 self.place.remove(LOCK, self.version)
-
-
-def here() -> dict:
-    """Where the number of a process means that process: hosts, and containers, may have the same name."""
-    boot, space = "", 0
-    with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        space = os.stat("/proc/self/ns/pid").st_ino
-    return {"host": os.uname().nodename, "boot": boot, "space": space}
-
-
-def is_gone(found: dict | None) -> bool:
-    """Whether the process that a lock names is known to have ended. What is no lock is nobody's."""
-    if found is None:
-        return True
-    same = here().items() <= found.items()
-    return same and not status.alive(found["pid"], found["born"])

@@ -27,7 +27,8 @@ from bert_jax.lease import SILENCE, Lease
 PERIOD = 10.0  # seconds between two looks at what has changed
 RATE = 1e5  # bytes a second that a file which grows is worth: a large one is written less often
 TRACES = "traces"
-ELSEWHERE = (workdir.CHECKPOINTS, TRACES, "logs")  # large, or of others, and not needed here
+# Large, or of others, and not needed here; a store is copied by itself.
+ELSEWHERE = (workdir.CHECKPOINTS, TRACES, "logs", "store")
 DECIDING = ("config.json", "run.json", "summary.json")  # what a start goes by
 
 
@@ -105,7 +106,8 @@ class Mirror:
         self.lease = None  # of the address, where this process holds it
 
     def fetch(self, only: tuple = ()) -> None:
-        """Copies from the address, all or `only` these. What is known and no longer there goes here, too."""
+        """Copies from the address, all or `only` these. What is known and no longer there goes here, too. For `only`
+        some somebody waits, as in `status`, and not for long."""
         with remote.reached(self.place.address):
             names = list(only)
             if not only:
@@ -121,7 +123,7 @@ class Mirror:
                 if hidden or not inside(self.directory, name):
                     continue
                 with contextlib.suppress(FileNotFoundError):
-                    data = self.place.read(name)
+                    data = self.place.read(name, remote.PATIENCE if only else 0)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(data)
                     self.known[name] = stamp(path)

@@ -18,6 +18,7 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 LONGEST = 300  # characters of what a library says
 PART = 1 << 25  # bytes of an object that are read at a time
 TIMEOUT = 120.0  # seconds of a request, or it is one that no one answers
+PATIENCE = 30.0  # seconds of somebody who asks for one small file, with all tries
 TOGETHER = 8  # parts, and small objects
 # The modules of errors that are of an address and its servers.
 LIBRARIES = (
@@ -89,8 +90,10 @@ class Place:
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
 
-    def read(self, name: str) -> bytes:
-        return self.files.cat_file(self.path(name))
+    def read(self, name: str, seconds: float = 0) -> bytes:
+        """seconds: in which it is to be had, however often it is asked for; 0 is any number."""
+        limit = {"timeout": seconds} if seconds and self.files.async_impl else {}
+        return self.files.cat_file(self.path(name), **limit)
 
     def write(self, name: str, data: bytes) -> None:
         self.files.pipe_file(self.path(name), data)
@@ -146,10 +149,11 @@ class Place:
             for entry in found
         }
 
-    def tree(self, name: str) -> list[str]:
-        """The names of all files in one of its directories and in those below."""
-        start = len(self.root) + 1
-        return sorted(path[start:] for path in self.files.find(self.path(name)))
+    def tree(self, name: str = "") -> list[str]:
+        """The names of all files in it, or in one of its directories, and in those below."""
+        start = f"{self.root}/"
+        found = self.files.find(self.path(name).rstrip("/"))
+        return sorted(path.removeprefix(start) for path in found if path.startswith(start))
 
     def parts(self, name: str, size: int) -> Iterator[bytes]:
         """The first `size` bytes of an object, in order, several parts read at a time."""
@@ -178,10 +182,11 @@ def reached(what: str) -> Iterator[None]:
     except Exception as error:  # of fsspec and of what it asks: they raise what they like
         if isinstance(error, FileNotFoundError):
             raise BadInput(f"{what}: not there, or no right to see it") from None
+        reason = "no answer" if isinstance(error, TimeoutError) else one_line(error, LONGEST)
         if is_refused(error):
-            raise BadInput(f"{what}: {one_line(error, LONGEST)}") from None
+            raise BadInput(f"{what}: {reason}") from None
         kind = Missing if is_out_of_reach(error) else Unfinished  # as a disk that is full
-        raise kind(f"{what}: {one_line(error, LONGEST)}") from None
+        raise kind(f"{what}: {reason}") from None
 
 
 @contextlib.contextmanager

@@ -30,6 +30,9 @@ class Reporter:
         self.bands = bands
         self.started = time.monotonic()
         self.newest, self.checkpoint = {}, None
+        self.away = bool(
+            files.address(workdir)
+        )  # are checkpoints where asking takes time, or waits in vain?
         self.lines = self.board = None
         self.state, self.lock = "running", threading.RLock()
         self.progressed = time.time()
@@ -38,6 +41,7 @@ class Reporter:
         self.bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
 
     def __enter__(self):
+        self.look()
         self.status("running")
         threading.Thread(target=self.beat, daemon=True).start()
         return self
@@ -96,45 +100,52 @@ class Reporter:
     def beat(self) -> None:
         """In a thread: keeps status.json young while the run goes on, so that who reads it on another host knows."""
         while not self.ended.wait(HEARTBEAT):
-            with self.lock, contextlib.suppress(OSError):  # what trains will find out by itself
-                if self.state == "running" and not self.ended.is_set():
-                    self.status("running")
+            with contextlib.suppress(OSError):  # what trains will find out by itself
+                if self.away:
+                    self.look()
+                with self.lock:
+                    if self.state == "running" and not self.ended.is_set():
+                        self.status("running")
 
     def status(self, state: str, **values) -> None:
         with self.lock:
             if self.state == "failed":
                 return  # where another process has failed, the thread that trains may still report
             self.state = state
+            if not self.away:
+                self.look()
             files.write_status(
                 self.workdir,
                 state,
                 step=self.step,
                 steps=self.total,
                 seconds_left=None if state != "running" else round(self.seconds_left()),
-                last_checkpoint=self.last_checkpoint(),
+                last_checkpoint=self.checkpoint,
                 loss=plain(self.newest.get("train", {}).get("loss")),
                 progress=files.stamp(self.progressed),
                 heartbeat=HEARTBEAT,
                 **values,
             )
 
-    def last_checkpoint(self) -> int | None:
-        """The newest one, as far as it is known where an address is out of reach: who saves will find that out."""
+    def look(self) -> None:
+        """Which checkpoint is the newest? Where an address is out of reach it stays the last one known: who saves will
+        find that out."""
         try:
             self.checkpoint = stored.newest(files.checkpoints(self.workdir))
         except Exception as error:
             if not (remote.is_refused(error) or remote.is_out_of_reach(error)):
                 raise
-        return self.checkpoint
 
     def last_word(self, state: str, **values) -> None:
         """How the run ended; a full disk does not keep it from being told."""
-        with self.lock, contextlib.suppress(OSError, BadInput):  # whose workdir may have gone
-            try:
-                self.status(state, **values)
-            except OSError:
-                last = self.last_checkpoint()
-                files.mark_status(self.workdir, state=state, last_checkpoint=last, **values)
+        with contextlib.suppress(OSError, BadInput):  # whose workdir may have gone
+            self.look()
+            with self.lock:
+                try:
+                    self.status(state, **values)
+                except OSError:
+                    last = self.checkpoint
+                    files.mark_status(self.workdir, state=state, last_checkpoint=last, **values)
 
     def failed(self, reason: str, code: int) -> None:
         """The last word of a run that ends unsaved; a disk that is full must not hide why."""

@@ -14,7 +14,8 @@ KINDS = {"state": str, "step": int, "steps": int, "pid": int, "born": int, "host
 
 def status(directory: Path) -> dict:
     """status.json. Its `state` is imported, running, done, preempted, interrupted or failed; of a run that says that it
-    is running also killed (its process is gone, which is known on its own host) or silent (no heartbeat)."""
+    is running also killed (its process is gone, which is known on its own machine, until that starts anew) or silent
+    (no heartbeat)."""
     path = Path(directory) / "status.json"
     if not path.is_file():
         raise BadInput(f"{directory}: not a run (no status.json)")
@@ -33,9 +34,15 @@ def condition(path: Path, values: dict) -> str:
     if type(heartbeat) not in (int, float):
         raise BadInput(f"{path}: not the status of a run (heartbeat)")
     silence, _ = age(path, values, "time"), age(path, values, "progress")
-    if values["host"] == os.uname().nodename and not alive(values["pid"], values["born"]):
+    if is_gone(values):
         return "killed"
     return "silent" if silence > MISSED * heartbeat else "running"
+
+
+def is_gone(values: dict) -> bool:
+    """Whether a process is known to have ended, of which workdir.process() was written down: on this machine alone."""
+    same = workdir.here().items() <= values.items()
+    return same and not alive(values["pid"], values["born"])
 
 
 def alive(pid: int, born: int) -> bool:

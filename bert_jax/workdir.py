@@ -145,15 +145,28 @@ def mark_done(workdir: Path) -> None:
 
 def write_status(workdir: Path, state: str, **values) -> None:
     """state: imported, running, done, preempted, interrupted or failed. Whose it is, and when, are added."""
-    pid = os.getpid()
-    process = {"pid": pid, "born": born(pid), "host": os.uname().nodename, "time": stamp()}
-    path, values = workdir / "status.json", {"state": state, **values, **process}
+    path, values = workdir / "status.json", {"state": state, **values, **process(), "time": stamp()}
     write_json(path, values, sync=False)  # written again every few seconds
 
 
 def stamp(seconds: float | None = None) -> str:
     """A time, in seconds since the epoch, as it is written down; now where it is left out."""
     return time.strftime(TIME, time.gmtime(seconds))
+
+
+def process() -> dict:
+    """This process, for others to find out whether it is still there."""
+    pid = os.getpid()
+    return {"pid": pid, "born": born(pid), **here()}
+
+
+def here() -> dict:
+    """Where the number of a process means that process: hosts, and containers, may have the same name."""
+    boot, space = "", 0
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = os.stat("/proc/self/ns/pid").st_ino
+    return {"host": os.uname().nodename, "boot": boot, "space": space}
 
 
 def born(pid: int) -> int:

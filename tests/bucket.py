@@ -10,12 +10,16 @@ import os
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # as remote.py has it
 import gcsfs  # noqa: E402, F401
+import pytest  # noqa: E402
 from etils.epath import backend, gpath  # noqa: E402
+
+from bert_jax import mirror  # noqa: E402
 
 NAME = "bucket"
 PAGE = 1000  # objects of a listing
@@ -86,6 +90,13 @@ class Bucket:
             self.generation += 1
             self.objects[name] = Object(data, self.generation)
             return self.facts(name)
+
+    def copy(self, directory: Path, prefix: str) -> None:
+        """All files of a directory."""
+        for path in directory.rglob("*"):
+            if path.is_file():
+                name = path.relative_to(directory).as_posix()
+                self.put(f"{prefix}/{name}", path.read_bytes(), {})
 
     def get(self, name: str, condition: dict) -> Object:
         with self.lock:
@@ -287,10 +298,13 @@ def parts(kind: str, body: bytes) -> tuple[dict, bytes]:
     return json.loads(values), data
 
 
-@contextlib.contextmanager
-def here(monkeypatch):
-    """A Bucket, empty, that this process and those that it starts find behind gs://bucket."""
+@pytest.fixture
+def there(tmp_path, monkeypatch):
+    """A Bucket, empty, that this process and those that it starts find behind gs://bucket; this host's copies are in
+    tmp_path/cache, and those of runs are gone in the end. What has changed in one of these is written often."""
     bucket = of_process()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(mirror, "PERIOD", 0.05)
     for key, value in bucket.environment().items():
         monkeypatch.setenv(key, value)
     # Another test may have asked before TensorFlow was told to stay out of it.
@@ -302,6 +316,7 @@ def here(monkeypatch):
     bucket.fault = lambda method, name: 0
     bucket.objects.clear()
     bucket.asked.clear()
+    assert not list((tmp_path / "cache/bert_jax/runs").glob("*"))
 
 
 def forget() -> None:

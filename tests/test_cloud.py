@@ -12,6 +12,7 @@ from small import SMALL, overrides, write_corpus
 from bert_jax import main, mirror, stored, workdir
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
+there = bucket.there
 RUN, STORE = "gs://bucket/runs/one", "gs://bucket/stores/one"
 LONGEST = 300  # seconds of a process
 
@@ -43,25 +44,23 @@ def answer(tmp_path, *arguments) -> dict:
 
 
 @pytest.mark.slow
-def test_a_run_in_a_bucket(tmp_path, monkeypatch):
+def test_a_run_in_a_bucket(tmp_path, there):
     write_corpus(tmp_path / "corpus.txt", documents=60)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with bucket.here(monkeypatch) as there:
-        assert ended(start(tmp_path, tmp_path / "store", tmp_path / "run"))[0] == 0
-        kill_in_a_save(tmp_path, there)
-        # A flipped byte in this host's copy of the store, and a bucket that stumbles.
-        [tokens] = tmp_path.glob("cache/bert_jax/stores/*/train/tokens.npy")
-        right = tokens.read_bytes()
-        tokens.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
-        there.asked.clear()
-        there.fault = lambda *_: 503 if len(there.asked) % 50 == 0 else 0
-        code, said = ended(start(tmp_path, STORE, RUN))
-        there.fault = lambda *_: 0
-        assert code == 0 and "resumed from step 10" in said, said
-        assert tokens.read_bytes() == right
-        read = [name for method, name in there.asked if method == "READ" and "/train/" in name]
-        assert set(read) == {"stores/one/train/tokens.npy"}
-        check(tmp_path, there)
+    assert ended(start(tmp_path, tmp_path / "store", tmp_path / "run"))[0] == 0
+    kill_in_a_save(tmp_path, there)
+    # A flipped byte in this host's copy of the store, and a bucket that stumbles.
+    [tokens] = tmp_path.glob("cache/bert_jax/stores/*/train/tokens.npy")
+    right = tokens.read_bytes()
+    tokens.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+    there.asked.clear()
+    there.fault = lambda *_: 503 if len(there.asked) % 50 == 0 else 0
+    code, said = ended(start(tmp_path, STORE, RUN))
+    there.fault = lambda *_: 0
+    assert code == 0 and "resumed from step 10" in said, said
+    assert tokens.read_bytes() == right
+    read = [name for method, name in there.asked if method == "READ" and "/train/" in name]
+    assert set(read) == {"stores/one/train/tokens.npy"}
+    check(tmp_path, there)
 
 
 def kill_in_a_save(tmp_path, there) -> None:

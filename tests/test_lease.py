@@ -8,20 +8,18 @@ import time
 
 import pytest
 
-from bert_jax import lease, mirror, remote
+from bert_jax import lease, mirror, remote, workdir
 from bert_jax.errors import Missing, Unfinished
 from bert_jax.lease import Lease
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
+there = bucket.there
 RUN, LOCK = "gs://bucket/runs/one", "runs/one/.lock"
 
 
-@pytest.fixture
-def there(tmp_path, monkeypatch):
-    with bucket.here(monkeypatch) as found:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        monkeypatch.setattr(lease, "PERIOD", 0.1)
-        yield found
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    monkeypatch.setattr(lease, "PERIOD", 0.1)
 
 
 def one() -> Lease:
@@ -30,7 +28,7 @@ def one() -> Lease:
 
 def put(there, **changes) -> None:
     """The lock of a process that has ended on this host, but for the changes."""
-    holder = {"lease": "x", "pid": 1 << 30, "born": 1, "time": 0.0} | lease.here()
+    holder = {"lease": "x", "pid": 1 << 30, "born": 1, "time": 0.0} | workdir.here()
     there.put(LOCK, json.dumps(holder | changes).encode(), {})
 
 
@@ -158,7 +156,6 @@ def test_of_many_one_has_it(there, monkeypatch):
 
 def test_it_is_confirmed_while_a_file_is_written(there, monkeypatch):
     """However long that takes."""
-    monkeypatch.setattr(mirror, "PERIOD", 0.05)
     versions = []
 
     def stall(method, name):

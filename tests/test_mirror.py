@@ -14,30 +14,19 @@ import pytest
 from etils import epath
 from runs import make_run, save
 
-from bert_jax import checkpoint, config, main, mirror, remote, stored, trained, workdir
-from bert_jax.errors import BadInput, Missing, Unfinished
+from bert_jax import checkpoint, config, main, mirror, remote, report, stored, trained, workdir
+from bert_jax.errors import LOST, BadInput, Missing, Unfinished
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
+there = bucket.there
 RUN = "gs://bucket/runs/one"
-
-
-@pytest.fixture
-def there(tmp_path, monkeypatch):
-    with bucket.here(monkeypatch) as found:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        monkeypatch.setattr(mirror, "PERIOD", 0.05)
-        yield found
-    assert not list((tmp_path / "cache/bert_jax/runs").glob("*"))  # no copy is left
 
 
 @pytest.fixture
 def run(there, tmp_path):
     """A run whose files were copied to the bucket from a disk."""
     make_run(tmp_path / "run")
-    for path in (tmp_path / "run").rglob("*"):
-        if path.is_file():
-            name = path.relative_to(tmp_path / "run").as_posix()
-            there.put(f"runs/one/{name}", path.read_bytes(), {})
+    there.copy(tmp_path / "run", "runs/one")
     return tmp_path / "run"
 
 
@@ -149,11 +138,34 @@ def test_a_request_that_no_one_answers(there, run, monkeypatch):
     monkeypatch.setattr(remote, "TIMEOUT", 0.3)
     place, over = checkpoints(), threading.Event()
     there.fault = lambda method, name: 0 if name.endswith("lock") else over.wait(20) and 0
-    with pytest.raises(Missing, match=f"^{RUN}: .*TimeoutError"), remote.reached(RUN):
+    with pytest.raises(Missing, match=f"^{RUN}: no answer$"), remote.reached(RUN):
         remote.Place(RUN).read("run.json")
     with pytest.raises(Missing, match="7: cannot be read now"):
         stored.problem(place / "7", "")
     over.set()
+
+
+def test_somebody_who_asks_for_the_status_does_not_wait_for_long(there, monkeypatch, capsys):
+    monkeypatch.setattr(remote, "PATIENCE", 0.3)
+    over, start = threading.Event(), time.monotonic()
+    there.fault = lambda method, name: over.wait(60) and 0
+    assert main.main(["status", "--workdir", RUN]) == LOST
+    over.set()
+    assert capsys.readouterr().err == f"bert-jax: {RUN}: no answer\n"
+    assert time.monotonic() - start < 30
+
+
+def test_who_trains_waits_for_no_bucket_between_two_saves(there, run):
+    over, place = threading.Event(), checkpoints()
+    with mirror.mirrored(RUN) as found, checkpoint.manager(place) as manager:
+        with report.Reporter(found.directory, 7, 20) as reporter:
+            reporter.start(7, 1.0)
+            there.fault, start = lambda method, name: over.wait(60) and 0, time.monotonic()
+            reporter.report(8, "heldout", {"loss": 1.0})
+            checkpoint.check(manager)
+            told = workdir.read_json(found.directory / "status.json")
+            over.set()
+    assert told["last_checkpoint"] == 7 and time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("gone", ["copy", "file", "address"])
@@ -222,8 +234,9 @@ def test_what_is_read_before_the_lock_is_read_again(there):
     assert "run.json" in kept(there) and ".lock" not in kept(there)
 
 
-def test_logs_of_a_launcher_are_not_copied(there):
-    there.put("runs/one/logs/worker0.log", b"", {})
+def test_what_is_large_or_of_others_is_not_copied(there):
+    for name in ("logs/worker0.log", "store/train/tokens.npy"):
+        there.put(f"runs/one/{name}", b"", {})
     with mirror.mirrored(RUN) as found:
         assert not list(found.directory.iterdir())
 
@@ -336,7 +349,6 @@ def test_the_status_is_asked_for_alone(there, run, capsys):
             ["pretrain", "--config", f"{RUN}/config.json", "--workdir", RUN],
             "config.json: not there",
         ),
-        (["import", "--source", ".", "--workdir", RUN], f"--workdir {RUN}: made on a disk"),
     ],
 )
 def test_a_bad_address_is_told_in_a_line(there, capsys, arguments, said):

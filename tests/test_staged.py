@@ -19,25 +19,17 @@ from bert_jax.data import store as stores
 from bert_jax.errors import BadInput, Missing
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
+there = bucket.there
 HttpError = pytest.importorskip("gcsfs.retry").HttpError
 STORE = "gs://bucket/stores/one"
 TOKENS = "stores/one/train/tokens.npy"
 
 
 @pytest.fixture
-def there(tmp_path, monkeypatch):
-    """A bucket, with this host's copies in tmp_path/cache."""
-    with bucket.here(monkeypatch) as found:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        yield found
-
-
-@pytest.fixture
 def store(there, tmp_path):
     """A store in the bucket, and the local one it was made from."""
     made = make_store(tmp_path / "made", random_documents(50))
-    for name in contents(made.path):
-        there.put(f"stores/one/{name}", (made.path / name).read_bytes(), {})
+    there.copy(made.path, "stores/one")
     there.asked.clear()
     return made
 

@@ -63,8 +63,11 @@ def test_a_run_whose_process_is_gone_is_killed(tmp_path):
     assert status.status(tmp_path)["state"] == "killed"
     process.communicate()
     assert status.status(tmp_path)["state"] == "killed"
-    change(tmp_path, host="another")
-    assert status.status(tmp_path)["state"] == "running", "nobody can know it from here"
+    for other in ({"host": "another"}, {"boot": "another"}, {"space": 1}):
+        write(tmp_path, **mine, **other)
+        assert status.status(tmp_path)["state"] == "running", "nobody can know it from here"
+    write(tmp_path, **mine, space=1, time=ago(90))  # a container of the same name
+    assert status.status(tmp_path)["state"] == "silent"
 
 
 def test_another_process_of_the_same_number_is_not_the_run(tmp_path):
