@@ -119,11 +119,12 @@ def likely_vocabulary(config, tell: Callable[[str], None]) -> Vocabulary:
     if staged.is_there(config.store):
         manifest = staged.manifest(config.store)
         return Vocabulary(manifest["vocabulary"], **manifest["special"])
-    if config.tokenizer.path and not Path(config.tokenizer.path).is_file():
+    path = staged.file(config.tokenizer.path)
+    if config.tokenizer.path and not path.is_file():
         size = f"config.tokenizer.size={config.tokenizer.size}"
         tell(f"config.tokenizer.path={config.tokenizer.path}: not there, {size} instead")
     elif config.tokenizer.path:
-        given = tokenizer.given(config.tokenizer.path, config.tokenizer.lowercase)
+        given = tokenizer.given(path, config.tokenizer.lowercase)
         return Vocabulary(given.size, **given.special)
     return Vocabulary(config.tokenizer.size, **{name: id for id, name in enumerate(SPECIAL)})
 

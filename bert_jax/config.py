@@ -132,14 +132,20 @@ def base() -> ConfigDict:
 
 
 def read_there(name: str) -> ConfigDict:
-    """Like `read`, of a config at an address."""
+    """Like `read`, of a config at an address, whose vocabulary is that of its workdir."""
     place, _, file = name.rpartition("/")
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / file
         with remote.reached(f"--config {name}"):
             copy.write_bytes(remote.Place(place).read(file))
         with remote.naming(copy.parent, place):
-            return read(copy)
+            config = read(copy)
+        own = f"tokenizer/{Path(config.tokenizer.path).name}"
+        with remote.reached(f"--config {name}"):
+            is_elsewhere = config.tokenizer.path and not os.path.exists(config.tokenizer.path)
+            if is_elsewhere and remote.Place(place).exists(own):
+                config.tokenizer.path = f"{place}/{own}"  # the workdir was copied there since
+        return config
 
 
 def read(path: Path) -> ConfigDict:

@@ -4,13 +4,12 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from bert_jax import checkpoint, facts, metrics, remote, trained, workdir
+from bert_jax import checkpoint, facts, metrics, new_workdir, staged, trained, workdir
 from bert_jax import config as configs
 from bert_jax.convert import new_words, source
 from bert_jax.errors import BadInput
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizers import wordpiece
-from bert_jax.whole import free, whole
 
 PAIR_HEAD = (
     "the pair head is the source's as it is: unless it came from a run with objective.pairs=sop, it tells next"
@@ -20,21 +19,18 @@ PAIR_HEAD = (
 
 def import_model(
     place: Path,
-    directory: Path,
+    directory: Path | str,
     config: ConfigDict | None = None,
     overrides: list[str] = (),
     words: Path | None = None,
 ) -> dict:
-    """Makes the workdir `directory`; returns what is in its run.json, with what was left out and what starts fresh.
+    """Makes the workdir `directory`, which may be an address; returns what is in its run.json, with what was left out
+    and what starts fresh.
 
     config: of the run to come; its model is that of the source, its tokenizer too. None is base, with a store in the
     workdir. words: a file of words that the vocabulary gets. Nothing is written before all is known to be right.
     """
-    if remote.is_address(directory):
-        raise BadInput(f"--workdir {directory}: made on a disk; copy it to an address then")
-    directory = Path(directory)
-    workdir.check(directory)
-    free(directory, "--workdir")
+    new_workdir.check(directory)
     refused = next((key for key in overrides if key.startswith("tokenizer.")), None)
     if refused:
         raise BadInput(f"--config.{refused}: the tokenizer is that of the source")
@@ -56,26 +52,27 @@ def import_model(
         values["imported"]["pair_head"] = PAIR_HEAD
     if added:
         values["imported"]["added_words"] = added
-    with whole(directory, "--workdir") as temporary:
+    with new_workdir.made(directory) as temporary:
+        checkpoint.save_params(workdir.checkpoints(temporary), model.params, values["run"])
         configs.save(settings, temporary / "config.json")
         model.tokenizer.save(temporary / "tokenizer")
         workdir.write_json(temporary / "run.json", values)
         progress = {"step": 0, "steps": configs.total_steps(settings), "last_checkpoint": 0}
         workdir.write_status(temporary, "imported", **progress)
-        checkpoint.save_params(temporary / "checkpoints", model.params, values["run"])
     # `config` of run.json is a digest; here it is the file to go on with.
-    return values | {"workdir": str(directory), "config": str(directory / "config.json")}
+    return values | {"workdir": str(directory), "config": f"{directory}/config.json"}
 
 
-def run_config(settings: ConfigDict, words: Tokenizer, directory: Path, own_store: bool):
+def run_config(settings: ConfigDict, words: Tokenizer, directory: Path | str, own_store: bool):
     """The config of the run to come: its tokenizer is the copy in the workdir."""
+    place = staged.absolute(str(directory))
     settings = settings.copy_and_resolve_references()
     with settings.unlocked():
-        settings.tokenizer.path = str(directory.absolute() / "tokenizer" / words.file)
+        settings.tokenizer.path = f"{place}/tokenizer/{words.file}"
         if words.model.kind == wordpiece.KIND:
             settings.tokenizer.lowercase = words.model.lowercase
         if own_store:
-            settings.store = str(directory.absolute() / "store")
+            settings.store = f"{place}/store"
     return settings
 
 

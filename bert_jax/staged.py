@@ -1,8 +1,10 @@
-"""Stores and saved batches at an address, as gs://bucket/store: copied to this host's disk once, and read from there.
+"""Stores, saved batches and vocabularies at an address, as gs://bucket/store: copied to this host's disk once, and read
+from there.
 
     $XDG_CACHE_HOME/bert_jax/stores/DIGEST/     a copy, by the SHA-256 of its manifest: never that of an older store
     .../stores/.DIGEST.lock                     held by the process that copies; others of this host wait for it
     .../stores/made-DIGEST/                     what `prepare` makes for an address, until it lies there
+    .../files/DIGEST/NAME                       a vocabulary, by its own SHA-256
 
 A file gets its name once its bytes are those that the manifest says. All of it may be deleted when no run reads it.
 """
@@ -79,6 +81,20 @@ def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.rea
         for file, known in wrong.items():
             fetch(source, file, known, place)
     return place
+
+
+def file(name: str) -> Path:
+    """A file as it is; the copy of one at an address, of which another content is another copy."""
+    if not remote.is_address(name):
+        return Path(name)
+    place, _, last = name.rpartition("/")
+    with remote.reached(name):
+        data = remote.Place(place).read(last)
+    path = directory("files") / digest(data) / last
+    with alone(path.parent):
+        if not same(path, data):
+            write(path, [data])
+    return path
 
 
 def here(name: str) -> Path | None:

@@ -148,7 +148,9 @@ def made_from(config) -> dict:
 
 
 def given_vocabulary(config) -> Tokenizer:
-    return tokenizers.given(config.tokenizer.path, config.tokenizer.lowercase)
+    path = staged.file(config.tokenizer.path)
+    with remote.naming(path, config.tokenizer.path):
+        return tokenizers.given(path, config.tokenizer.lowercase)
 
 
 def keep(config) -> dict:
