@@ -25,9 +25,15 @@ number=$(wc -l <"$CLOUD/starts-$source_of")
 end=${ends[number - 1]}
 echo "this run says $end"
 case "$end" in
-  wait) touch "$CLOUD/waiting"; trap 'exit 75' TERM; while true; do /bin/sleep 0.02; done ;;
+  wait) touch "$CLOUD/waiting"; trap 'exit 75' TERM; while kill -0 "$TEST"; do /bin/sleep 0.05; done ;;
   take*) touch "$CLOUD/$end"; /bin/sleep 60 ;;
-  long*) until [ "$(date +%s)" -gt "$(($(/bin/date +%s) + ${end#long} * number))" ]; do /bin/sleep 0.1; done; exit 75 ;;
+  long*)
+    asked() { grep -c 'worker.sh state' "$CLOUD/calls.jsonl"; }
+    before=$(asked) # who watches has not begun to
+    until [ "$(asked)" -gt "$before" ]; do /bin/sleep 0.05; done
+    echo "${end#long}" >>"$SLEPT"
+    exit 75
+    ;;
   *) exit "$end" ;;
 esac
 """
@@ -53,7 +59,7 @@ class Cloud:
     def environment(self, **variables) -> dict:
         path = f"{STANDINS}:{os.environ['PATH']}"
         found = {"PATH": path, "CLOUD": str(self.place), "SLEPT": str(self.place / "slept")}
-        return os.environ | variables | found
+        return os.environ | variables | found | {"TEST": str(os.getpid())}
 
     def start(self, script: str, *arguments, **variables) -> subprocess.Popen:
         return subprocess.Popen(
@@ -90,10 +96,6 @@ class Cloud:
             with contextlib.suppress(OSError):
                 if line in path.read_bytes().split(b"\0"):
                     os.kill(int(path.parent.name), signal.SIGKILL)
-
-    def slept(self) -> list[int]:
-        path = self.place / "slept"
-        return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
 def make_image(place: Path, program: str) -> None:
@@ -142,8 +144,8 @@ def watched(place: Path, monkeypatch) -> Iterator[Callable[..., Cloud]]:
         monkeypatch.delenv(name, raising=False)
     made = []
 
-    def make(**scenario) -> Cloud:
-        made.append(Cloud(place, scenario))
+    def make(program: str = BERT_JAX, **scenario) -> Cloud:
+        made.append(Cloud(place, scenario, program))
         return made[0]
 
     yield make

@@ -1,6 +1,8 @@
 """launch/slice.sh, through launch/tpu.sh: what it takes for a slice's end, and what it leaves alone."""
 
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -129,14 +131,21 @@ def test_status_of_what_is_there_says_what_it_costs(cloud):
         assert "STILL EXISTS (ACTIVE)" in here.run("tpu.sh", action, *SLICE)[1]
 
 
-@pytest.mark.parametrize(
-    "hours, starts", [pytest.param("long4000", 4, marks=pytest.mark.slow), ("75", 2)]
-)
+@pytest.mark.parametrize("hours, starts", [("long4000", 4), ("75", 2)])
 def test_half_an_hour_of_work_gives_back_the_tries(cloud, hours, starts):
     """Of starts with one retry: three that end after more than half an hour each, and no others."""
     here = cloud()
-    ends = {"ENDS": f"{hours} {hours} {hours} 1", "AGAIN_TIMES": "0", "FASTER": "3000"}
+    ends = {"ENDS": f"{hours} {hours} {hours} 1", "AGAIN_TIMES": "0"}
     code, said = here.run("tpu.sh", *RUN, "--retries", "1", *PRETRAIN, **ends)
     assert code == 1 and len(here.words()) == starts, said
     assert ("given up after 1 more starts" in said) == (starts == 2)
     assert "start 2 of" not in said
+
+
+def test_of_a_test_that_was_killed_nothing_goes_on(cloud):
+    """Who sleeps is ended: the loops of the scripts would go round without it, and fast."""
+    gone = subprocess.Popen([sys.executable, "-IS", "-c", ""])
+    gone.wait()
+    environment = cloud().environment() | {"TEST": str(gone.pid)}
+    command = ["bash", "-c", "while true; do sleep 60; done"]
+    assert subprocess.run(command, env=environment, timeout=60).returncode == -signal.SIGKILL

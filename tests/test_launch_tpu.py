@@ -2,20 +2,13 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
-import processes
 import pytest
-import running
 from clouds import ROOT, Cloud, watched
-from small import SMALL, overrides, write_corpus
-
-from bert_jax import inspect
 
 TPU = ("--name", "slice", "--type", "v5litepod-16", "--zone", "us-west4-a")
 RUN = (*TPU, "--bucket", "gs://b/runs")
@@ -302,55 +295,3 @@ def test_its_help():
         ["bash", ROOT / "launch/tpu.sh", "--help"], capture_output=True, text=True
     )
     assert told.returncode == 0 and told.stdout.startswith("usage: bash launch/tpu.sh --name NAME")
-
-
-# The checkout's bert-jax, as it is on a worker that has installed it.
-REAL = f"""#!/usr/bin/env bash
-exec {sys.executable} -m bert_jax "$@"
-"""
-
-
-@pytest.mark.slow
-def test_a_slice_taken_five_times_ends_with_the_same_parameters(tmp_path):
-    write_corpus(tmp_path / "corpus.txt", documents=60)
-    settings = SMALL | {
-        "corpus.source": str(tmp_path / "corpus.txt"),
-        "store": str(tmp_path / "store"),
-        "phases.main.steps": 200,
-        "checkpoint.every": 20,
-        "checkpoint.keep": 100,
-        "evaluate.every": 200,
-    }
-    # Batches that were saved: a start that imports no TensorFlow is half as long.
-    inspect.save(running.load(settings), 0, 200, tmp_path / "batches", lambda line: None)
-    settings["batches"] = str(tmp_path / "batches")
-    words = ["pretrain", "--config", "demo"]
-    words += [f"--config.{override}" for override in overrides(settings)]
-    calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
-    command = [sys.executable, "-m", "bert_jax", *words, "--workdir", str(calm)]
-    subprocess.run(command, env=processes.environment(1), cwd=ROOT, check=True, capture_output=True)
-
-    # Each of the first five slices is taken once there is a checkpoint that was not there when it was made.
-    events = [f"{disturbed}/checkpoints/{step}" for step in range(20, 200, 20)]
-    life = {"states": ["PROVISIONING", "ACTIVE"], "taken_at": events}
-    here = Cloud(tmp_path / "cloud", {"slices": [*[life] * 5, {}]}, REAL)
-    start = [
-        *TPU,
-        "--bucket",
-        "gs://b",
-        "--spot",
-        "--delete",
-        "--",
-        *words,
-        "--workdir",
-        str(disturbed),
-    ]
-    try:
-        code, said = here.run("tpu.sh", *start, **processes.environment(1, FASTER="50"))
-    finally:
-        here.end_processes()
-    assert code == 0, said
-    assert len(here.calls("create")) == 6 and states(here) == []
-    log = (here.place / "bucket/b/slice/logs/host-worker-0.log").read_text()
-    assert int(re.search("resumed from step ([0-9]+)", log)[1]) >= 100  # not from the beginning
-    running.assert_same_bits(running.params(calm), running.params(disturbed))
