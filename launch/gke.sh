@@ -58,6 +58,7 @@ while [ $# -gt 0 ]; do
 done
 # The names of pods, which are longer, have at most 63 characters.
 [[ $name =~ ^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$ ]] || wrong "--name '$name': expected up to 40 small letters, digits, hyphens"
+[[ $worker =~ ^[0-9]+$ ]] || wrong "--worker '$worker': expected a whole number"
 removal="bash launch/gke.sh delete --name $name$where"
 
 check_launch() { # COMMAND...: sets selector, chips, hosts

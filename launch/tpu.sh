@@ -65,6 +65,7 @@ while [ $# -gt 0 ]; do
 done
 [[ $name =~ ^[a-z]([-a-z0-9]{0,60}[a-z0-9])?$ ]] || wrong "--name '$name': expected small letters, digits and hyphens"
 [[ $zone =~ ^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$ ]] || wrong "--zone '$zone': expected such as us-west4-a"
+[[ $worker =~ ^[0-9]*$ ]] || wrong "--worker '$worker': expected a whole number"
 while [ "$bucket" != "${bucket%/}" ]; do bucket=${bucket%/}; done # or an object's name would have an empty part
 
 settle() { # sets place and called: for good, since gcloud's configuration may change meanwhile

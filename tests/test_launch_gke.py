@@ -177,6 +177,7 @@ WRONG = {
     "--topology": [*JOB[:4], "--topology", "16", *JOB[6:], "--", *PRETRAIN],
     "--chips-per-host": [*JOB, "--chips-per-host", "5", "--", *PRETRAIN],
     "--image": [*JOB[:6], "--", *PRETRAIN],
+    "--worker 'x y'": ["logs", "--name", "bert", "--worker", "x y"],
     "--workdir": [*JOB, "--", *PRETRAIN[:3], "--workdir", "/here"],
     "nothing to run": JOB,
 }

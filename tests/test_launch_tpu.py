@@ -264,6 +264,7 @@ WRONG = {
     "nothing to run": [*RUN],
     "--config": [*RUN, "--", "pretrain", "--config", "/elsewhere/mine.py"],
     "--wheel": [*RUN, "--wheel", "missing.whl", *PRETRAIN],
+    "--worker 'all'": ["logs", *TPU[:2], *TPU[4:], "--worker", "all"],
     "--sport": [*RUN, "--sport", *PRETRAIN],
 }
 
