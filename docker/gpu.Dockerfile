@@ -1,6 +1,7 @@
 # bert-jax on GPUs of NVIDIA. From the root of the repository:
 #   docker build --file docker/gpu.Dockerfile --tag bert_jax:gpu .
 #   docker run --rm --gpus all --volume "$PWD/runs:/home/bert/runs" bert_jax:gpu pretrain --config demo --workdir runs/demo
+# runs has to be there, and the image's user, 1000, has to be allowed to write there: Docker would make it root's.
 # The host needs the driver and NVIDIA's container toolkit; CUDA comes as wheels, so the image begins without it.
 
 FROM python:3.12-slim-bookworm AS dependencies

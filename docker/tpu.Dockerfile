@@ -1,6 +1,7 @@
 # bert-jax on a TPU or a CPU. From the root of the repository:
 #   docker build --file docker/tpu.Dockerfile --tag bert_jax:tpu .
 #   docker run --rm --volume "$PWD/runs:/home/bert/runs" bert_jax:tpu pretrain --config demo --workdir runs/demo
+# runs has to be there, and the image's user, 1000, has to be allowed to write there: Docker would make it root's.
 # On the host of a TPU itself, add --privileged --net=host.
 
 FROM python:3.12-slim-bookworm AS dependencies
