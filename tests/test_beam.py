@@ -199,7 +199,8 @@ def test_it_goes_on_from_whole_shards(make, tmp_path, monkeypatch, small_parts):
 @needs_beam
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_stopped_it_leaves_no_process_and_keeps_its_shards(tmp_path, number):
+def test_stopped_it_leaves_no_process_and_keeps_its_shards(tmp_path, monkeypatch, number):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where a kill leaves what Beam has there
     config = corpora.config_of(tmp_path, make_text(20_000))
     options = ["--runner=DirectRunner", "--", *TWO]
     process = corpora.start(config, tmp_path, options=options)
