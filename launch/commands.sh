@@ -117,7 +117,7 @@ check_sources() { # ARGUMENT...: can workers that have these files, and nothing 
   git rev-parse --is-inside-work-tree >/dev/null 2>&1 || wrong "$PWD: not a checkout of git, whose files are copied"
   for key in --config --config.tokenizer.path; do
     file=$(argument "$key" "$@")
-    case "$key=$file" in --config=*.py | --config.tokenizer.path=?*) ;; *) continue ;; esac
+    case "$key=$file" in *://*) continue ;; --config=*.py | --config.tokenizer.path=?*) ;; *) continue ;; esac
     # Not grep -q, which would end what it reads from.
     sources | grep -Fxz -- "${file#./}" >/dev/null || wrong "$key $file: not among the files of $PWD, which are what is copied"
   done

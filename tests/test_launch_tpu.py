@@ -204,7 +204,7 @@ def test_status_and_logs(cloud):
 
 def test_a_dry_run_calls_nothing_and_can_be_pasted(cloud):
     here = cloud()
-    words = ['--config.corpus.source=it\'s a "text"  *']
+    words = ['--config.corpus.source=it\'s a "text"  *', "--config.tokenizer.path=gs://b/vocab.txt"]
     bucket = ["--bucket", "gs://b/runs//"]
     code, said = here.run("tpu.sh", *TPU, *bucket, "--delete", "--dry-run", *PRETRAIN, *words)
     assert code == 0 and not here.calls()
