@@ -1,33 +1,38 @@
-"""A run whose store and workdir lie in a bucket, in real processes: killed in a save, with damage and a bucket that
-stumbles, it ends with the bits of one on the disk; and every command reads it."""
+"""A run of two processes whose store and workdir lie in a bucket: each of them killed once in a save, with damage and
+a bucket that stumbles, it ends with the bits of one on the disk; and every command reads it."""
 
 import json
-import subprocess
-import sys
+from pathlib import Path
+from typing import NamedTuple
 
+import processes
 import pytest
-from processes import environment
+from running import load
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import main, mirror, stored, workdir
+from bert_jax import inspect, main, mirror, stored, workdir
+from bert_jax.errors import LOST
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 there = bucket.there
 RUN, STORE = "gs://bucket/runs/one", "gs://bucket/stores/one"
-LONGEST = 300  # seconds of a process
+ABORTED = -6  # by JAX, which has heard before we have
 
 
-def start(tmp_path, store, run) -> subprocess.Popen:
-    settings = SMALL | {"corpus.source": str(tmp_path / "corpus.txt"), "store": str(store)}
-    changes = [f"--config.{override}" for override in overrides(settings)]
-    command = [sys.executable, "-m", "bert_jax", "pretrain", "--config", "demo", "--workdir"]
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return subprocess.Popen([*command, str(run), *changes], env=environment(1), **pipes)
+class World(NamedTuple):
+    """Two processes of four devices each."""
 
+    settings: dict
+    directory: Path  # of what they say
 
-def ended(process) -> tuple[int, str]:
-    output, errors = process.communicate(timeout=LONGEST)
-    return process.returncode, output + errors
+    def start(self, run, **changes):
+        keys = [f"--config.{override}" for override in overrides(self.settings | changes)]
+        command = ["pretrain", "--config", "demo", *keys, "--workdir", str(run)]
+        return processes.started(command, self.directory, 2, 4)
+
+    def run(self, run, **changes) -> list[processes.Ended]:
+        with self.start(run, **changes) as running:
+            return processes.wait(running, self.directory)
 
 
 def lines(text: str) -> list:
@@ -45,39 +50,54 @@ def answer(tmp_path, *arguments) -> dict:
 
 @pytest.mark.slow
 def test_a_run_in_a_bucket(tmp_path, there):
+    """The last start reads the store, and those before it its batches: without TensorFlow they are half as long."""
     write_corpus(tmp_path / "corpus.txt", documents=60)
-    assert ended(start(tmp_path, tmp_path / "store", tmp_path / "run"))[0] == 0
-    kill_in_a_save(tmp_path, there)
+    places = {"corpus.source": str(tmp_path / "corpus.txt"), "store": STORE}
+    # A start is what takes time: one layer is compiled and traced in less.
+    changes = {"model.layers": 1, "evaluate.every": 20, "checkpoint.every": 5}
+    world = World(SMALL | places | changes, tmp_path / "said")
+    inspect.save(load(world.settings), 0, 20, tmp_path / "batches", lambda line: None)
+    there.copy(tmp_path / "batches", "batches")
+    ended = world.run(tmp_path / "run", batches=tmp_path / "batches")
+    assert [process.code for process in ended] == [0, 0], ended
+    kill_in_a_save(world, there, 0, 10)
+    assert "resumed from step 5" in kill_in_a_save(world, there, 1, 15)
     # A flipped byte in this host's copy of the store, and a bucket that stumbles.
     [tokens] = tmp_path.glob("cache/bert_jax/stores/*/train/tokens.npy")
     right = tokens.read_bytes()
     tokens.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
     there.asked.clear()
     there.fault = lambda *_: 503 if len(there.asked) % 50 == 0 else 0
-    code, said = ended(start(tmp_path, STORE, RUN))
+    ended = world.run(RUN)
     there.fault = lambda *_: 0
-    assert code == 0 and "resumed from step 10" in said, said
+    assert [process.code for process in ended] == [0, 0], ended
+    assert "resumed from step 10" in ended[0].output
     assert tokens.read_bytes() == right
     read = [name for method, name in there.asked if method == "READ" and "/train/" in name]
     assert set(read) == {"stores/one/train/tokens.npy"}
     check(tmp_path, there)
 
 
-def kill_in_a_save(tmp_path, there) -> None:
+def kill_in_a_save(world: World, there, victim: int, step: int) -> str:
+    """What process 0 has said; both have ended, and the checkpoint is not whole."""
     running = []
 
     def kill(method, name):
-        if running and name.startswith("runs/one/checkpoints/20/params") and method == "POST":
-            running[0].kill()
-            running[0].wait()
+        if running and name.startswith(f"runs/one/checkpoints/{step}/params") and method == "POST":
+            running[victim].kill()
+            running[victim].wait()
         return 0
 
-    there.fault = kill
-    running.append(start(tmp_path, STORE, RUN))
-    assert ended(running[0])[0] == -9
-    assert f"runs/one/checkpoints/20/{stored.COMMITTED}" not in there.names()
-    assert f"runs/one/checkpoints/10/{stored.COMMITTED}" in there.names()
-    assert lines(there.text("runs/one/metrics.jsonl"))[-1]["step"] == 20  # told before it is saved
+    with world.start(RUN, batches="gs://bucket/batches") as started:
+        running += started
+        there.fault = kill
+        ended = processes.wait(running, world.directory)
+    assert ended[victim].code == -9 and ended[1 - victim].code in (LOST, ABORTED), ended
+    assert f"runs/one/checkpoints/{step}/{stored.COMMITTED}" not in there.names()
+    assert f"runs/one/checkpoints/{step - 5}/{stored.COMMITTED}" in there.names()
+    told = lines(there.text("runs/one/metrics.jsonl"))
+    assert {"step": step, "split": "train"}.items() <= told[-1].items()  # before it is saved
+    return ended[0].output
 
 
 def check(tmp_path, there) -> None:
@@ -95,7 +115,7 @@ def check(tmp_path, there) -> None:
         assert kept[0] == kept[1]  # fingerprints of all arrays, of the optimizer's too
         place = workdir.checkpoints(copy)
         run = json.loads((copy / "run.json").read_text())["run"]
-        assert stored.problems(place, run) == {10: "", 20: ""}
+        assert stored.problems(place, run) == {15: "", 20: ""}
     assert answer(tmp_path, "status", "--workdir", RUN)["state"] == "done"
     assert answer(tmp_path, "verify", "--workdir", RUN)["sound"]
     assert answer(tmp_path, "verify", "--store", STORE)["sound"]
