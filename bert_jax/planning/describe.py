@@ -105,12 +105,12 @@ def describe_all(values: dict) -> str:
     lines = ["topology    accelerator     chips     hours  chip-hours        cost  GiB a chip"]
     for one in values["slices"]:
         cost = "-" if one["cost"] is None else digits(one["cost"])
-        doubts = "" if one["fits"] else "  may not fit"
-        doubts += "  beyond what was measured" * one["beyond_measured"]
+        unsure = "" if one["fits"] else "  may not fit"
+        unsure += "  beyond what was measured" * one["beyond_measured"]
         lines.append(
             f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6} {digits(one['hours']):>9}"
             f" {digits(one['chip_hours']):>11} {cost:>11}  {gib(one['bytes_per_chip'])} of"
-            f" {gib(one['memory_per_chip'])}{doubts}"
+            f" {gib(one['memory_per_chip'])}{unsure}"
         )
     sure = [one for one in values["slices"] if one["fits"] and not one["beyond_measured"]]
     if sure:
