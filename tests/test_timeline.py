@@ -124,13 +124,16 @@ def test_cycles_grow_with_the_work():
 
 
 def line_by_line(text):
-    """Cycles of every line, as often as its computation runs: of no branches but where one alone has cycles."""
-    times, total, name = program.runs(text), 0, ""
+    """Cycles of every line, as often as its computation runs, but those of the branches that are not the longest."""
+    times, own, forks, name = program.runs(text), {}, [], ""
     for line in text.splitlines():
         if head := program.COMPUTATION.match(line):
             name = head[2]
-        total += sum(times[name] * int(n) for n in re.findall(r'estimated_cycles":"(\d+)', line))
-    return total
+        counts = re.findall(r'estimated_cycles":"(\d+)', line)
+        own[name] = own.get(name, 0) + sum(times[name] * int(count) for count in counts)
+        forks.append(program.branches(line))
+    shorter = [sorted(own[branch] for branch in fork)[:-1] for fork in forks]
+    return sum(own.values()) - sum(map(sum, shorter))
 
 
 @needs_libtpu
