@@ -5,6 +5,7 @@ import pytest
 from corpora import make_text, write
 from running import assert_same_bits
 from runs import make_run
+from test_import_model import SETTINGS as LONGER
 
 from bert_jax import config, import_model, main, mirror, pretrain, trained
 from bert_jax.data import prepare
@@ -13,20 +14,7 @@ from bert_jax.errors import BadInput, Unfinished
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 there = bucket.there
 RUN = "gs://bucket/runs/one"
-SETTINGS = {
-    "dtype": "float32",
-    "compilation_cache": "",
-    "corpus.workers": 1,
-    "corpus.heldout": 0.1,
-    "phases.main.steps": 4,
-    "phases.main.length": 32,
-    "phases.main.batch": 8,
-    "phases.main.predictions": 5,
-    "log.every": 4,
-    "evaluate.every": 4,
-    "evaluate.rows": 16,
-    "checkpoint.every": 4,
-}
+SETTINGS = LONGER | {"phases.main.steps": 4}
 
 
 @pytest.fixture
