@@ -10,6 +10,7 @@ decides that, and moves the count by some per cent: NEAR is what is let pass. Pr
 ends with 1 where one is further off.
 """
 
+import contextlib
 import os
 import re
 import sys
@@ -20,9 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-os.environ["JAX_PLATFORMS"] = (
-    "cpu"  # before JAX is imported: libtpu is here to compile, and has no devices
-)
+# Before JAX is imported: libtpu is here to compile, and has no devices.
+os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -36,6 +36,7 @@ from bert_jax.models import attention  # noqa: E402
 from bert_jax.planning import compiled, kernels  # noqa: E402
 
 NEAR = 0.03  # of a count
+VARIABLE = "LIBTPU_INIT_ARGS"
 DUMP = "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true"
 SCHEDULES = "*-schedule-analysis_final_bundles.txt"
 BUNDLES = re.compile(r"total scheduled bundles: *(\d+)")
@@ -86,13 +87,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
     parser.epilog = f"names: {', '.join(CASES)}"
     far = []
-    with tempfile.TemporaryDirectory() as dump:
-        os.environ["LIBTPU_INIT_ARGS"] = DUMP.format(dump)  # read when libtpu is loaded, below
+    with dumped() as dump:
         try:
             options = parser.parse_args(arguments)
             print("| kernel, tokens | kept | counted | |\n| --- | --- | --- | --- |")
             for name in options.only:
-                found, kept = count(CASES[name], Path(dump)), CASES[name].kept
+                found, kept = count(CASES[name], dump), CASES[name].kept
                 for line, share in rows(name, CASES[name], kept, found):
                     print(line, flush=True)
                     far += [name] if abs(share) > NEAR else []
@@ -101,6 +101,20 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
     print(f"\nlibtpu {version('libtpu')}; the kept ones are of {kernels.LIBTPU}.")
     return 1 if far else 0
+
+
+@contextlib.contextmanager
+def dumped() -> Iterator[Path]:
+    """The directory into which a libtpu that is loaded within writes schedules."""
+    before = os.environ.get(VARIABLE)
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ[VARIABLE] = DUMP.format(directory)
+        try:
+            yield Path(directory)
+        finally:
+            os.environ.pop(VARIABLE)
+            if before is not None:
+                os.environ[VARIABLE] = before
 
 
 def count(case: Case, dump: Path) -> dict[str, int]:

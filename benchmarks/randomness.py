@@ -11,9 +11,8 @@ import math
 import os
 import sys
 
-os.environ["JAX_PLATFORMS"] = (
-    "cpu"  # before JAX is imported: libtpu is here to compile, and has no devices
-)
+# Before JAX is imported: libtpu is here to compile, and has no devices.
+os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402

@@ -15,9 +15,8 @@ import sys
 from collections import Counter
 from typing import NamedTuple
 
-os.environ["JAX_PLATFORMS"] = (
-    "cpu"  # before JAX is imported: libtpu is here to compile, and has no devices
-)
+# Before JAX is imported: libtpu is here to compile, and has no devices.
+os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax  # noqa: E402
 from ml_collections import ConfigDict  # noqa: E402

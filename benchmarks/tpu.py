@@ -16,9 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-os.environ["JAX_PLATFORMS"] = (
-    "cpu"  # before JAX is imported: libtpu is here to compile, and has no devices
-)
+# Before JAX is imported: libtpu is here to compile, and has no devices.
+os.environ["JAX_PLATFORMS"] = "cpu"
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 

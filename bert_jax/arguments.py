@@ -46,6 +46,12 @@ def place(text: str) -> Path:
     return Path(text)
 
 
+def named(text: str) -> str:
+    """A place, or a word that stands for none."""
+    place(text)
+    return text
+
+
 def run_place(text: str) -> str | Path:
     """A directory, or an address."""
     return address(text) if text else place(text)
@@ -115,7 +121,10 @@ SAVE = option("--save", "to save batches to, with --steps", type=place, metavar=
 # Of benchmark and plan.
 PHASE = option("--phase", "of the config; default: all, one by one", metavar="NAME")
 BATCHES = option(
-    "--batches", "saved batches, or synthetic; default: the config's, or synthetic", metavar="DIR"
+    "--batches",
+    "saved batches, or synthetic; default: the config's, or synthetic",
+    type=named,
+    metavar="DIR",
 )
 TIMED = option("--steps", "timed steps; default: %(default)s", type=positive, default=10)
 PROFILE = option("--profile", "for traces of the timed steps", type=place, metavar="DIR")

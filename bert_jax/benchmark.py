@@ -20,14 +20,15 @@ from bert_jax import (
     facts,
     metrics,
     program,
+    remote,
     runtime,
     saved,
     sharding,
     staged,
-    tokenizer,
 )
 from bert_jax import config as configs
 from bert_jax.cluster import Cluster
+from bert_jax.data.given import given_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.feed import SavedFeed, open_feed
 from bert_jax.models import attention
@@ -119,13 +120,12 @@ def likely_vocabulary(config, tell: Callable[[str], None]) -> Vocabulary:
     if staged.is_there(config.store):
         manifest = staged.manifest(config.store)
         return Vocabulary(manifest["vocabulary"], **manifest["special"])
-    path = staged.file(config.tokenizer.path)
-    if config.tokenizer.path and not path.is_file():
+    if config.tokenizer.path and remote.exists(config.tokenizer.path):
+        given = given_vocabulary(config)
+        return Vocabulary(given.size, **given.special)
+    if config.tokenizer.path:
         size = f"config.tokenizer.size={config.tokenizer.size}"
         tell(f"config.tokenizer.path={config.tokenizer.path}: not there, {size} instead")
-    elif config.tokenizer.path:
-        given = tokenizer.given(path, config.tokenizer.lowercase)
-        return Vocabulary(given.size, **given.special)
     return Vocabulary(config.tokenizer.size, **{name: id for id, name in enumerate(SPECIAL)})
 
 

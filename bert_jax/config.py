@@ -144,7 +144,8 @@ def read_there(name: str) -> ConfigDict:
         with remote.reached(f"--config {name}"):
             is_elsewhere = config.tokenizer.path and not os.path.exists(config.tokenizer.path)
             if is_elsewhere and remote.Place(place).exists(own):
-                config.tokenizer.path = f"{place}/{own}"  # the workdir was copied there since
+                # The workdir was copied there since; or they are the words of another address, which is not asked.
+                config.tokenizer.path = f"{place}/{own}"
         return config
 
 

@@ -19,13 +19,12 @@ where batches are NumPy arrays (the batch contract), and positions are the rows 
 """
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax import preflight, saved, staged, tokenizer
+from bert_jax import preflight, remote, saved, staged, tokenizer
 from bert_jax.data import store as stores
 from bert_jax.data.watch import Watch
 from bert_jax.errors import BadInput
@@ -180,7 +179,7 @@ def differing_text(feed: SavedFeed) -> list[str]:
 
     config, there = feed.config, feed.saved.manifest["made_from"]
     if there.get("tokenizer.path") and config.tokenizer.path:
-        if not Path(config.tokenizer.path).exists():
+        if not remote.exists(config.tokenizer.path):
             config = config.copy_and_resolve_references()
             with config.unlocked():
                 kept = feed.path / "tokenizer"

@@ -15,9 +15,8 @@ def main(words: list[str] | None = None) -> int:
     # TensorFlow announces itself at import in several lines; its errors stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    if isinstance(
-        sys.stdout, io.TextIOWrapper
-    ):  # a terminal that lacks a character gets its number
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that lacks a character gets its number.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         options = parser().parse_args(words)

@@ -9,6 +9,8 @@ from bert_jax.errors import BadInput
 from bert_jax.lease import LOCK, Lease
 from bert_jax.whole import free, terminable, whole
 
+RUN = "run.json"
+
 
 def check(name: Path | str) -> None:
     """Raises BadInput where something is there already, or nothing can be made."""
@@ -16,7 +18,7 @@ def check(name: Path | str) -> None:
         with remote.reached(f"--workdir {name}"):
             check_place(remote.Place(name))
     else:
-        workdir.check(name)
+        workdir.check(Path(name))
         free(name, "--workdir")
 
 
@@ -28,28 +30,31 @@ def check_place(place: remote.Place) -> None:
 @contextlib.contextmanager
 def made(name: Path | str) -> Iterator[Path]:
     """A directory for the files of the workdir. Checkpoints first: they lie where workdir.checkpoints says, which is at
-    the address at once, and none of them is taken for a run's without its run.json."""
+    the address at once, and none of them is taken for a run's without its run.json, which is the last to go there."""
     if not remote.is_address(name):
         with whole(name, "--workdir") as directory:
             yield directory
         return
     place = remote.Place(name)
+    lease = Lease(place)
     with (
         terminable(),
         mirror.made(place) as directory,
         remote.told(place.address),
-        Lease(place).held(),
+        lease.held(),
     ):
         with remote.reached(place.address):
             check_place(place)
         try:
             yield directory
             with remote.reached(place.address):
-                for path in directory.rglob("*"):
+                for path in sorted(directory.rglob("*"), key=lambda path: path.name == RUN):
                     if path.is_file():
+                        lease.confirm()
                         place.upload(path, path.relative_to(directory).as_posix())
         except BaseException:
             with contextlib.suppress(Exception):  # what went wrong is told
                 for file in set(place.tree()) - {LOCK}:
+                    lease.confirm()  # or they are another's
                     place.remove(file)
             raise

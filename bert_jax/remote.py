@@ -60,6 +60,15 @@ def address(name: str) -> str | Path:
     return name
 
 
+def exists(name: str) -> bool:
+    """Whether something lies at a path or an address."""
+    if not is_address(name):
+        return Path(name).exists()
+    place, _, last = name.rpartition("/")
+    with reached(name):
+        return Place(place).exists(last)
+
+
 class Place:
     """A directory at an address. Names are relative to it, with slashes; a directory is there while a name in it is."""
 

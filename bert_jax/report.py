@@ -30,9 +30,8 @@ class Reporter:
         self.bands = bands
         self.started = time.monotonic()
         self.newest, self.checkpoint = {}, None
-        self.away = bool(
-            files.address(workdir)
-        )  # are checkpoints where asking takes time, or waits in vain?
+        # Whether checkpoints are where asking takes time, or waits in vain.
+        self.away = bool(files.address(workdir))
         self.lines = self.board = None
         self.state, self.lock = "running", threading.RLock()
         self.progressed = time.time()
@@ -41,7 +40,7 @@ class Reporter:
         self.bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
 
     def __enter__(self):
-        self.look()
+        self.checkpoint = self.newest_checkpoint()
         self.status("running")
         threading.Thread(target=self.beat, daemon=True).start()
         return self
@@ -101,10 +100,10 @@ class Reporter:
         """In a thread: keeps status.json young while the run goes on, so that who reads it on another host knows."""
         while not self.ended.wait(HEARTBEAT):
             with contextlib.suppress(OSError):  # what trains will find out by itself
-                if self.away:
-                    self.look()
+                newest = self.newest_checkpoint()  # not in the lock: who trains waits for none
                 with self.lock:
                     if self.state == "running" and not self.ended.is_set():
+                        self.checkpoint = newest
                         self.status("running")
 
     def status(self, state: str, **values) -> None:
@@ -113,7 +112,7 @@ class Reporter:
                 return  # where another process has failed, the thread that trains may still report
             self.state = state
             if not self.away:
-                self.look()
+                self.checkpoint = self.newest_checkpoint()
             files.write_status(
                 self.workdir,
                 state,
@@ -127,20 +126,21 @@ class Reporter:
                 **values,
             )
 
-    def look(self) -> None:
-        """Which checkpoint is the newest? Where an address is out of reach it stays the last one known: who saves will
-        find that out."""
+    def newest_checkpoint(self) -> int | None:
+        """Its step. Where an address is out of reach it stays the last one known: who saves will find that out."""
         try:
-            self.checkpoint = stored.newest(files.checkpoints(self.workdir))
+            return stored.newest(files.checkpoints(self.workdir))
         except Exception as error:
             if not (remote.is_refused(error) or remote.is_out_of_reach(error)):
                 raise
+            return self.checkpoint
 
     def last_word(self, state: str, **values) -> None:
         """How the run ended; a full disk does not keep it from being told."""
         with contextlib.suppress(OSError, BadInput):  # whose workdir may have gone
-            self.look()
+            newest = self.newest_checkpoint()
             with self.lock:
+                self.checkpoint = newest
                 try:
                     self.status(state, **values)
                 except OSError:

@@ -102,8 +102,8 @@ def replace_damaged() -> None:
             try:
                 put(self, new, value)
                 for name in names:
-                    if (made := self.path / f"{new}{name}").exists():
-                        made.replace(self.path / f"{key}{name}")
+                    if (written := self.path / f"{new}{name}").exists():
+                        written.replace(self.path / f"{key}{name}")
             finally:
                 for name in names:
                     (self.path / f"{new}{name}").unlink(missing_ok=True)

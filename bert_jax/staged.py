@@ -179,12 +179,12 @@ def write(path: Path, parts, expected: str = "") -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, found = path.with_name(f".{path.name}.part"), hashlib.sha256()
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb") as opened:
             for part in parts:
-                file.write(part)
+                opened.write(part)
                 found.update(part)
-            file.flush()
-            os.fsync(file.fileno())
+            opened.flush()
+            os.fsync(opened.fileno())
         if expected and found.hexdigest() != expected:
             return False
         os.replace(temporary, path)

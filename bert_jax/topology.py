@@ -4,12 +4,12 @@ Figures are those of Google's documentation (docs.cloud.google.com/tpu/docs/v5e 
 chip is that of all its links; cycles a second are what makes the published peak of the published matrix units.
 """
 
-import importlib.util
 import math
 import os
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 import numpy as np
@@ -121,8 +121,13 @@ def of(places) -> Slice:
 
 def devices(one: Slice) -> list:
     """Devices of JAX to compile for, none of which is there. Raises BadInput without a libtpu that can be loaded."""
-    if importlib.util.find_spec("libtpu") is None:
-        raise BadInput("libtpu: not installed, it compiles for TPUs; pip install 'bert_jax[plan]'")
+    try:
+        version(
+            "libtpu"
+        )  # which is told with what it compiles, so the package and not the module alone
+    except PackageNotFoundError:
+        reason = "not installed, it compiles for TPUs; pip install 'bert_jax[plan]'"
+        raise BadInput(f"libtpu: {reason}") from None
     os.environ |= libtpu.ABSENT | {
         "TPU_ACCELERATOR_TYPE": one.accelerator_type,
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it wants to be alone

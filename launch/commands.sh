@@ -110,6 +110,13 @@ sources() { # the files of this checkout, as they are now, but for those left ou
   done
 }
 
+regular() { # those of them that are neither links, which are copied as they are, nor directories of other repositories
+  local file
+  sources | while IFS= read -r -d '' file; do
+    [ -L "$file" ] || [ ! -f "$file" ] || printf '%s\0' "$file"
+  done
+}
+
 MOST=200 # MB of files that are copied, at most
 
 check_sources() { # ARGUMENT...: can workers that have these files, and nothing else of this machine, read what it names?
@@ -121,7 +128,7 @@ check_sources() { # ARGUMENT...: can workers that have these files, and nothing 
     # Not grep -q, which would end what it reads from.
     sources | grep -Fxz -- "${file#./}" >/dev/null || wrong "$key $file: not among the files of $PWD, which are what is copied"
   done
-  size=$(sources | xargs -0 wc -c -- | awk '$2 != "total" { size += $1 } END { print int(size / 1000000) }')
+  size=$(regular | xargs -0 wc -c -- | awk '$2 != "total" { size += $1 } END { print int(size / 1000000) }')
   [ "$size" -le "$MOST" ] ||
     wrong "$PWD: $size MB of files would be copied to every worker, $MOST at most; .gitignore names what is not"
 }

@@ -30,7 +30,7 @@ case "$end" in
   long*)
     asked() { grep -c 'worker.sh state' "$CLOUD/calls.jsonl"; }
     before=$(asked) # who watches has not begun to
-    until [ "$(asked)" -gt "$before" ]; do /bin/sleep 0.05; done
+    until [ "$(asked)" -gt "$before" ]; do kill -0 "$TEST" || exit 1; /bin/sleep 0.05; done
     echo "${end#long}" >>"$SLEPT"
     exit 75
     ;;

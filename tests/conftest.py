@@ -8,6 +8,7 @@ import tempfile
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # of TensorFlow's own log, errors only
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # or it announces them on stderr, whatever the log level
+os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # the developer's own programs
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # or a TensorFlow with CUDA takes all memory of the GPU
 
 import jax  # noqa: E402

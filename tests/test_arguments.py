@@ -5,7 +5,7 @@ import pytest
 from bert_jax import arguments, main
 
 PLACES = ("--workdir", "--model", "--a", "--b", "--store", "--source", "--output", "--save")
-PLACES += ("--profile", "--add-words")
+PLACES += ("--profile", "--add-words", "--batches")
 OTHERS = {"--config": "demo", "--topology": "v5e:2x2", "--step": "1"}
 
 
@@ -14,6 +14,9 @@ def test_every_command_has_its_options():
     parser = main.parser()
     (commands,) = (action for action in parser._actions if action.dest not in ("help", "version"))
     assert list(commands.choices) == list(arguments.OPTIONS)
+    for name, command in commands.choices.items():
+        words = {(action.option_strings or [action.dest])[-1] for action in command._actions}
+        assert words - {"--help"} == {one.name for one in arguments.OPTIONS[name]}
 
 
 def line(command: str, name: str) -> list[str]:

@@ -137,13 +137,7 @@ def test_what_a_task_raises_is_raised_here(tmp_path):
 
 
 @needs_beam
-@pytest.mark.parametrize(
-    "runner, options",
-    [
-        ("DirectRunner", []),
-        ("FlinkRunner", ["--job_endpoint=embed", "--environment_type=LOOPBACK"]),
-    ],
-)
+@pytest.mark.parametrize("runner, options", LOCAL)
 def test_a_worker_that_does_not_see_the_directory_is_told_by_its_cause(tmp_path, runner, options):
     run = beam.open_runner(runner, options)(tmp_path / "tasks")
     gone = str(tmp_path / "tasks/tasks")

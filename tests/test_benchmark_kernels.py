@@ -1,5 +1,6 @@
 """benchmarks/kernels.py: counts read from schedules as libtpu writes them, beside those that plan has."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_counts_that_are_off(tmp_path, monkeypatch, capsys):
         assert "| splash-512, fwd, 512 | 2,111 | 2,111 | +0.0 % |" in out
         assert f"| {100 * (more - 1):+.1f} % |" in out
     assert case.kept == {"fwd": 2111, "dkv": 2857}
+
+
+@pytest.mark.parametrize("before", ["", "--xla_some_flag=1"])
+def test_nothing_is_written_afterwards(monkeypatch, before):
+    """By what is compiled later in this process, or in one that it starts."""
+    if before:
+        monkeypatch.setenv(script.VARIABLE, before)
+    with script.dumped() as dump:
+        assert str(dump) in os.environ[script.VARIABLE]
+    assert os.environ.get(script.VARIABLE, "") == before and not dump.exists()
 
 
 @pytest.mark.parametrize("arguments, words", [(["--only", "splash"], "splash"), (["x"], "x")])

@@ -291,6 +291,20 @@ def test_a_corpus_in_the_checkout_is_not_copied(tmp_path):
     assert here.run("tpu.sh", *RUN, "--dry-run", *PRETRAIN)[0] == 0
 
 
+def test_links_are_copied_as_they_are(tmp_path):
+    """To a directory, and to what is larger than all that may be copied."""
+    root = tmp_path / "checkout"
+    shutil.copytree(ROOT / "launch", root / "launch")
+    subprocess.run(["git", "init", "--quiet", root], check=True)
+    with open(tmp_path / "corpus.txt", "wb") as file:
+        file.truncate(300_000_000)
+    (root / "runs").symlink_to(tmp_path)
+    (root / "corpus.txt").symlink_to(tmp_path / "corpus.txt")
+    here = Cloud(tmp_path / "cloud", {}, program=None, root=root)
+    code, said = here.run("tpu.sh", *RUN, "--dry-run", *PRETRAIN)
+    assert code == 0, said
+
+
 def test_its_help():
     told = subprocess.run(
         ["bash", ROOT / "launch/tpu.sh", "--help"], capture_output=True, text=True

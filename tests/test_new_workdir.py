@@ -1,5 +1,9 @@
 """A model of others becomes a run in a bucket: that of a disk, whole or not at all, and training goes on from there."""
 
+import json
+import time
+from types import SimpleNamespace
+
 import outside
 import pytest
 from corpora import make_text, write
@@ -7,8 +11,20 @@ from running import assert_same_bits
 from runs import make_run
 from test_import_model import SETTINGS as LONGER
 
-from bert_jax import config, import_model, main, mirror, pretrain, trained
+from bert_jax import (
+    benchmark,
+    config,
+    feed,
+    import_model,
+    lease,
+    main,
+    mirror,
+    new_workdir,
+    pretrain,
+    trained,
+)
 from bert_jax.data import prepare
+from bert_jax.data.given import given_vocabulary
 from bert_jax.errors import BadInput, Unfinished
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
@@ -32,6 +48,8 @@ def test_it_is_that_of_a_disk_and_goes_on(there, source, tmp_path, capsys):
     go_on = f"to go on: bert-jax pretrain --config {RUN}/config.json --workdir {RUN}\n"
     assert capsys.readouterr().out.endswith(go_on)
     names = {name.removeprefix("runs/one/") for name in there.names("runs/one/")}
+    written = [name for name in there.names() if not name.endswith(".lock")]
+    assert max(written, key=lambda name: there.objects[name].generation) == "runs/one/run.json"
     small = {name for name in names if not name.startswith("checkpoints/")}
     here = {path.relative_to(tmp_path / "run").as_posix() for path in files(tmp_path / "run")}
     assert small == {name for name in here if not name.startswith("checkpoints/")}
@@ -76,6 +94,19 @@ def test_what_is_there_stays(there, source, capsys):
     assert there.names() == ["runs/one/notes.txt"]
 
 
+def test_who_has_taken_the_lock_meanwhile_keeps_its_files(there, monkeypatch):
+    monkeypatch.setattr(lease, "PERIOD", 0.1)
+    lost = pytest.raises(Unfinished, match=f"^{RUN}: another process")
+    with lost, new_workdir.made(RUN) as directory:
+        (directory / "run.json").write_text("{}")
+        holder = json.loads(there.text("runs/one/.lock")) | {"lease": "another"}
+        there.put("runs/one/.lock", json.dumps(holder).encode(), {})
+        there.put("runs/one/run.json", b"theirs", {})
+        time.sleep(0.5)  # a few periods
+    assert there.text("runs/one/run.json") == "theirs"
+    assert there.names() == ["runs/one/.lock", "runs/one/run.json"]
+
+
 def test_a_vocabulary_in_a_bucket(there, tmp_path):
     """Is that of the file; what is wrong with it is said by its own name."""
     make_run(tmp_path / "run")
@@ -86,12 +117,33 @@ def test_a_vocabulary_in_a_bucket(there, tmp_path):
         there.put("vocab.txt", data, {})
         (tmp_path / "vocab.txt").write_bytes(data)
         one, other = (
-            prepare.given_vocabulary(config.load("demo", [f"tokenizer.path={path}"])).fingerprint
+            given_vocabulary(config.load("demo", [f"tokenizer.path={path}"])).fingerprint
             for path in (name, tmp_path / "vocab.txt")
         )
         assert one == other
     there.put("vocab.txt", b"", {})
-    with pytest.raises(BadInput, match=f"^{name}: "):
-        prepare.given_vocabulary(config.load("demo", [f"tokenizer.path={name}"]))
+    for read in (given_vocabulary, lambda asked: benchmark.likely_vocabulary(asked, print)):
+        with pytest.raises(BadInput, match=f"^{name}: "):
+            read(config.load("demo", [f"tokenizer.path={name}", "store=none"]))
     with pytest.raises(BadInput, match="^gs://bucket/none.txt: not there"):
-        prepare.given_vocabulary(config.load("demo", ["tokenizer.path=gs://bucket/none.txt"]))
+        given_vocabulary(config.load("demo", ["tokenizer.path=gs://bucket/none.txt"]))
+    said = []
+    asked = config.load("demo", ["tokenizer.path=gs://bucket/none.txt", "store=none"])
+    benchmark.likely_vocabulary(asked, said.append)
+    assert said[0].startswith("config.tokenizer.path=gs://bucket/none.txt: not there, ")
+
+
+def test_that_of_saved_batches_is_compared_with_the_one_in_the_bucket(there, tmp_path):
+    """Which need not be there."""
+    make_run(tmp_path / "run")
+    text = (tmp_path / "run/tokenizer/vocab.txt").read_bytes()
+    there.put("vocab.txt", text, {})
+    asked = config.load("demo", ["tokenizer.path=gs://bucket/vocab.txt"])
+    batches = SimpleNamespace(manifest={"made_from": prepare.made_from(asked)})
+    opened = SimpleNamespace(config=asked, saved=batches, path=tmp_path / "run")
+    assert feed.differing_text(opened) == []
+    there.put("vocab.txt", text + b"more\n", {})
+    (line,) = feed.differing_text(opened)
+    assert line.startswith("config.tokenizer.path: ")
+    there.objects.clear()
+    assert feed.differing_text(opened) == []

@@ -223,10 +223,10 @@ def test_where_it_is_kept(tmp_path, monkeypatch, capsys, variable):
         assert capsys.readouterr().err.splitlines() == lines
     assert len(list((place / "plans").iterdir())) == 1 and not (tmp_path / "here").exists()
     (tmp_path / "file").touch()
-    monkeypatch.setenv(variable, str(tmp_path / "file/cache"))
+    monkeypatch.setenv(variable, str(tmp_path / "file/{cache}"))
     assert main(command) == 0
     progress, told = capsys.readouterr().err.splitlines()
-    assert told.startswith(f"{tmp_path}/file/cache")
+    assert told.startswith(f"{tmp_path}/file/{{cache}}")
     assert told.endswith(": Not a directory: what the compiler says is not kept")
 
 

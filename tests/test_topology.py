@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from importlib.metadata import PackageNotFoundError
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +56,10 @@ def test_what_is_not_one_lists_those_that_are(name, words):
 
 
 def test_without_libtpu_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(topology.importlib.util, "find_spec", lambda name: None)
+    def version(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(topology, "version", version)
     with pytest.raises(BadInput, match=r"libtpu: .*bert_jax\[plan\]"):
         topology.devices(topology.find("v5e:2x2"))
 

@@ -25,6 +25,7 @@ from bert_jax import remote, staged
 from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus, report
 from bert_jax.data import store as stores
+from bert_jax.data.given import given_vocabulary
 from bert_jax.data.preparing import cut, filters, shards, splits
 from bert_jax.data.preparing.encode import Vocabulary, encode
 from bert_jax.data.preparing.pool import workers
@@ -145,12 +146,6 @@ def made_from(config) -> dict:
         return made | ({"tokenizer.lowercase": config.tokenizer.lowercase} if txt else {})
     keys = "kind", "size", "lowercase", "sample"
     return made | {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
-
-
-def given_vocabulary(config) -> Tokenizer:
-    path = staged.file(config.tokenizer.path)
-    with remote.naming(path, config.tokenizer.path):
-        return tokenizers.given(path, config.tokenizer.lowercase)
 
 
 def keep(config) -> dict:

@@ -45,7 +45,7 @@ class Case(NamedTuple):
     device: str  # the kind of device that it is for
     kernels: tuple[
         str, ...
-    ]  # those that such devices have; of a TPU's the faster first, by the compiler's count
+    ]  # that such devices have; of a TPU's the faster first, by the compiler's count
     length: int
     heads: int  # on a device
     head_size: int

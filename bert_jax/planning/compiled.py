@@ -52,16 +52,19 @@ def read_or_compile(
     key = kept.digest(text, *circumstances(mesh))
     found = None if reason else kept.read(directory, key, unpack)
     if found is None:
-        lost = f"{directory}: {{}}: what the compiler says is not kept"
         tell(f"compiling {what} for {mesh.size} x {kind(mesh)}")
         if reason:
-            tell(lost.format(reason))
+            tell(not_kept(directory, reason))
         found = compile_it()
         if not reason and (reason := kept.write(directory, key, pack(found))):
-            tell(lost.format(reason))
+            tell(not_kept(directory, reason))
     if isinstance(found, TooLarge):
         raise found
     return found
+
+
+def not_kept(directory: Path, reason: str) -> str:
+    return f"{directory}: {reason}: what the compiler says is not kept"
 
 
 def attempt(config, design: build.Design, phase, tell: Callable[[str], None]) -> Step | TooLarge:
