@@ -24,7 +24,8 @@ def test_evenly_over_all_sources(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "BLOCK", 10)
     texts = [f"document {number:03d}" for number in range(1000)]
     sources = cut_into(tmp_path, [texts[:300], texts[300:]])
-    numbers = [int(text.split()[1]) for text in sample.sample(sources, 3000)]
+    taken = [sample.take("unigram", part) for part in sample.sample(sources, 3000)]
+    numbers = [int(text.split()[1]) for (text,) in taken]
     assert numbers == list(range(0, 1000, numbers[1])) and 100 < len(numbers) <= 3000 // 12
 
 

@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from texts import NASTY, PROSE, nasty
 
 from bert_jax import tokenizer as tokenizers
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers.sample import lines
 
 SIZES = {"wordpiece": 500, "unigram": 200, "bpe": 500, "byte_bpe": 700}
 KINDS = pytest.mark.parametrize("kind", SIZES)
@@ -147,6 +149,37 @@ def test_training_is_deterministic_over_processes(kind):
     )
     found = {subprocess.check_output([sys.executable, "-c", code]) for _ in range(4)}
     assert len(found) == 1
+
+
+@KINDS
+def test_text_in_parts_makes_the_same_vocabulary(kind):
+    """Each taken by itself, as workers do; in any order, where words are counted."""
+    texts = PROSE + NASTY
+    whole = tokenizers.train(kind, texts, SIZES[kind], True)
+    parts = [tokenizers.taken(kind, texts[first : first + 7]) for first in range(0, len(texts), 7)]
+    assert len(parts) > 2
+    for order in (parts, parts[::-1])[: 1 + (kind in tokenizers.COUNTED)]:
+        again = tokenizers.train_taken(kind, order, SIZES[kind], True)
+        assert again.fingerprint == whole.fingerprint
+
+
+@pytest.mark.parametrize("kind", tokenizers.COUNTED)
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_words_are_counted_as_the_library_parts_them(kind, lowercase):
+    """What it is given instead of the texts has every word as often."""
+    texts = [*PROSE, *NASTY, "two  spaces, a tab\tand an end \n  begun with some\nend  "]
+    library = tokenizers.train(kind, texts, SIZES[kind], lowercase).model.tokenizer
+
+    def words(texts):
+        if library.normalizer:
+            texts = map(library.normalizer.normalize_str, texts)
+        parted = map(library.pre_tokenizer.pre_tokenize_str, texts)
+        return Counter(word for of_text in parted for word, _ in of_text)
+
+    given = {"wordpiece": texts, "byte_bpe": lines(texts)}[kind]
+    counted = tokenizers.COUNTED[kind].as_texts(tokenizers.taken(kind, texts))
+    found, expected = words(counted), words(given)
+    assert found == expected and len(found) > 100
 
 
 def test_too_small_a_vocabulary_is_refused():

@@ -9,6 +9,7 @@ of shards.
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import platform
@@ -29,7 +30,7 @@ from bert_jax.data.given import given_vocabulary
 from bert_jax.data.preparing import cut, filters, shards, splits
 from bert_jax.data.preparing.encode import Vocabulary, encode
 from bert_jax.data.preparing.pool import workers
-from bert_jax.data.preparing.sample import sample
+from bert_jax.data.preparing.sample import sample, take
 from bert_jax.data.preparing.workplace import (
     clear,
     follow,
@@ -196,7 +197,7 @@ def build(
     follow(plan(config, sources), directory, log)
     log("prepare: the text is read and cut into blocks")
     texts, problems = cut.cut_all(sources, directory / "text", run)
-    vocabulary, tokenizer = saved_vocabulary(config, texts, directory, log)
+    vocabulary, tokenizer = saved_vocabulary(config, texts, directory, run, log)
     signatures = config.filter.near_duplicates > 0
     encoded = encode(texts, vocabulary, signatures, directory / "shards", run, log)
     encoded.problems.update(problems)
@@ -249,14 +250,14 @@ def plan(config, sources: list[corpus.Source]) -> dict:
 
 
 def saved_vocabulary(
-    config, texts: list[cut.Texts], directory: Path, log: Callable
+    config, texts: list[cut.Texts], directory: Path, run: Callable, log: Callable
 ) -> tuple[Vocabulary, Tokenizer]:
     """The vocabulary that is given or trained, saved in a directory that its fingerprint names."""
     tokenizer = None
     for path in directory.glob("vocabulary-*"):
         tokenizer = load(path)
     if not tokenizer:
-        tokenizer = make_tokenizer(config, texts, log)
+        tokenizer = make_tokenizer(config, texts, run, log)
         temporary = directory / "vocabulary.writing"
         tokenizer.save(temporary)
         rename(temporary, directory / f"vocabulary-{tokenizer.fingerprint}")
@@ -274,17 +275,17 @@ def load(path: Path) -> Tokenizer | None:
     return None
 
 
-def make_tokenizer(config, texts: list[cut.Texts], log: Callable) -> Tokenizer:
+def make_tokenizer(config, texts: list[cut.Texts], run: Callable, log: Callable) -> Tokenizer:
     if config.tokenizer.path:
         return given_vocabulary(config)
-    start = time.monotonic()
+    start, settings = time.monotonic(), config.tokenizer
     log("vocabulary: a sample of the text is read")
-    chosen = sample(texts, config.tokenizer.sample * 1_000_000)
-    settings = config.tokenizer
-    tokenizer = tokenizers.train(settings.kind, chosen, settings.size, settings.lowercase)
-    megabytes = sum(map(len, chosen)) / 1e6
+    chosen = sample(texts, settings.sample * 1_000_000)
+    parts = run(functools.partial(take, settings.kind), chosen)
+    tokenizer = tokenizers.train_taken(settings.kind, parts, settings.size, settings.lowercase)
+    megabytes = sum(cut.length(block) for _, block in chosen) / 1e6
     log(
-        f"vocabulary: {tokenizer.size} pieces from {megabytes:.1f} M characters in {time.monotonic() - start:.1f} s"
+        f"vocabulary: {tokenizer.size} pieces from {megabytes:.1f} MB in {time.monotonic() - start:.1f} s"
     )
     return tokenizer
 

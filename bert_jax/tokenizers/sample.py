@@ -1,11 +1,13 @@
 """The text that a vocabulary is trained on, as trainers take it."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 # Characters outside this share of the training text become [UNK]: a rare script would fill a small
 # vocabulary.
 COVERAGE = 0.9999
 
+CHUNK = 1 << 16  # characters of a text that repeats a word
 LONGEST = 1000  # characters: at most 4,000 bytes, and sentencepiece leaves out lines over 4,192
 
 
@@ -19,3 +21,11 @@ def lines(texts: Iterable[str]) -> Iterator[str]:
                 line = line[cut:]
             if line.strip():
                 yield line
+
+
+def repeated(counts: Counter[str]) -> Iterator[str]:
+    """Texts that have each word as often as it was counted, one after the other: the libraries take no counts."""
+    for word, count in counts.items():
+        most = max(1, CHUNK // len(word))
+        for first in range(0, count, most):
+            yield word * min(most, count - first)

@@ -5,7 +5,8 @@ ids equal those of transformers' BertTokenizer.
 """
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from tokenizers.trainers import WordPieceTrainer
 from bert_jax import regular
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import table
-from bert_jax.tokenizers.sample import COVERAGE
+from bert_jax.tokenizers.sample import COVERAGE, repeated
 from bert_jax.tokenizers.special import SPECIAL
 
 KIND = "wordpiece"
@@ -122,13 +123,23 @@ def given(path: Path, lowercase: bool) -> WordPiece:
     return WordPiece(pieces, lowercase)
 
 
-def train(texts: Iterable[str], size: int, lowercase: bool) -> WordPiece:
-    """A vocabulary of at most `size` pieces, special ones first; equal texts give equal ones.
+def count(texts: Iterable[str]) -> Counter[str]:
+    """How often each unit is in texts, which is all that training has to know of them."""
+    counts = Counter()
+    for text in texts:
+        counts.update(UNITS.findall(text))
+    del counts["\n"]
+    return counts
 
-    Texts are read twice; those of an iterator, which can be read but once, are kept in memory.
-    """
-    texts = list(texts) if iter(texts) is texts else texts
-    letters = alphabet(texts, lowercase)
+
+def as_texts(counts: Counter[str]) -> Iterator[str]:
+    """Texts that have each unit as often."""
+    return repeated(Counter({f"{unit} ": count for unit, count in counts.items()}))
+
+
+def train(counts: Counter[str], size: int, lowercase: bool) -> WordPiece:
+    """A vocabulary of at most `size` pieces, special ones first; equal counts give equal ones."""
+    letters = alphabet(counts, lowercase)
     # The library numbers the letters' pieces in the order of a hash map, and breaks ties between
     # merges by number. So that training is deterministic it is given them as special pieces, whose
     # order it keeps.
@@ -149,20 +160,19 @@ def train(texts: Iterable[str], size: int, lowercase: bool) -> WordPiece:
         special_tokens=first,
         show_progress=False,
     )
-    library.train_from_iterator(texts, trainer)
+    library.train_from_iterator(as_texts(counts), trainer)
     vocabulary = library.get_vocab()
     return WordPiece(sorted(vocabulary, key=vocabulary.get), lowercase)
 
 
-def alphabet(texts: Iterable[str], lowercase: bool) -> list[str]:
+def alphabet(counts: Counter[str], lowercase: bool) -> list[str]:
     """The commonest characters, as far as COVERAGE goes, and all of ASCII, by code point."""
     normalizer = BertNormalizer(lowercase=lowercase)
-    counts = np.zeros(0x110000, np.int64)
-    for text in texts:
-        codes = np.frombuffer(normalizer.normalize_str(text).encode("utf-32-le"), np.uint32)
-        found = np.bincount(codes)
-        counts[: len(found)] += found
-    counts[: ord(" ") + 1] = 0
-    order = np.argsort(-counts, kind="stable")
-    kept = np.searchsorted(np.cumsum(counts[order]), COVERAGE * counts.sum()) + 1
-    return [chr(code) for code in sorted({*order[:kept], *range(128)}) if counts[code]]
+    letters = np.zeros(0x110000, np.int64)
+    for unit, count in counts.items():
+        for letter in normalizer.normalize_str(unit):
+            letters[ord(letter)] += count
+    letters[: ord(" ") + 1] = 0
+    order = np.argsort(-letters, kind="stable")
+    kept = np.searchsorted(np.cumsum(letters[order]), COVERAGE * letters.sum()) + 1
+    return [chr(code) for code in sorted({*order[:kept], *range(128)}) if letters[code]]

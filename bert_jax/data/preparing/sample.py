@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from bert_jax import tokenizer
 from bert_jax.data import corpus
 from bert_jax.data.preparing import cut
 
@@ -22,14 +23,16 @@ def choose(lengths: Iterable[int], limit: int) -> list[int]:
     return [number for number, _ in kept]
 
 
-def sample(texts: list[cut.Texts], limit: int) -> list[str]:
-    """Documents, a sentence a line, of at most `limit` bytes (but one block at least), in the order of the corpus.
-
-    Reads nothing else; memory holds the blocks that are kept.
-    """
+def sample(texts: list[cut.Texts], limit: int) -> list[tuple[corpus.Reading, cut.Block]]:
+    """Blocks of at most `limit` bytes together, but one at least, in the order of the corpus."""
     lengths = (cut.length(block) for of_source in texts for block in of_source.blocks())
     chosen = set(choose(lengths, limit))
     every = ((one.source.reading, block) for one in texts for block in one.blocks())
-    kept = (pair for number, pair in enumerate(every) if number in chosen)
-    parsed = (corpus.documents(cut.read(block), reading, Counter()) for reading, block in kept)
-    return ["\n".join(document) for documents in parsed for document in documents]
+    return [part for number, part in enumerate(every) if number in chosen]
+
+
+def take(kind: str, part: tuple[corpus.Reading, cut.Block]) -> Counter[str] | list[str]:
+    """Runs in a worker: what training of a vocabulary takes of the documents of a block, a sentence a line."""
+    reading, block = part
+    documents = corpus.documents(cut.read(block), reading, Counter())
+    return tokenizer.taken(kind, ("\n".join(document) for document in documents))
