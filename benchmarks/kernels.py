@@ -29,14 +29,13 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax.sharding import SingleDeviceSharding  # noqa: E402
 
-from bert_jax import topology  # noqa: E402
+from bert_jax import libtpu, topology  # noqa: E402
 from bert_jax.arguments import Parser  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.models import attention  # noqa: E402
 from bert_jax.planning import compiled, kernels  # noqa: E402
 
 NEAR = 0.03  # of a count
-VARIABLE = "LIBTPU_INIT_ARGS"
 DUMP = "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true"
 SCHEDULES = "*-schedule-analysis_final_bundles.txt"
 BUNDLES = re.compile(r"total scheduled bundles: *(\d+)")
@@ -106,15 +105,15 @@ def main(arguments: list[str] | None = None) -> int:
 @contextlib.contextmanager
 def dumped() -> Iterator[Path]:
     """The directory into which a libtpu that is loaded within writes schedules."""
-    before = os.environ.get(VARIABLE)
+    before = os.environ.get(libtpu.FLAGS)
     with tempfile.TemporaryDirectory() as directory:
-        os.environ[VARIABLE] = DUMP.format(directory)
+        os.environ[libtpu.FLAGS] = DUMP.format(directory)
         try:
             yield Path(directory)
         finally:
-            os.environ.pop(VARIABLE)
+            os.environ.pop(libtpu.FLAGS)
             if before is not None:
-                os.environ[VARIABLE] = before
+                os.environ[libtpu.FLAGS] = before
 
 
 def count(case: Case, dump: Path) -> dict[str, int]:

@@ -13,7 +13,7 @@ def run() -> None:
     streams.open_closed()
     if memory.computes_here(sys.argv[1:]):
         memory.restart()
-    libtpu.hush()
+    libtpu.settle()
     try:
         code = main()
     except SystemExit:

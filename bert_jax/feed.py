@@ -18,6 +18,7 @@ Both kinds of feed have
 where batches are NumPy arrays (the batch contract), and positions are the rows to make of each, by default all.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator
 
 import jax
@@ -27,7 +28,7 @@ from bert_jax import config as configs
 from bert_jax import preflight, remote, saved, staged, tokenizer
 from bert_jax.data import store as stores
 from bert_jax.data.watch import Watch
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, Missing, Unfinished
 from bert_jax.objectives.base import Vocabulary
 from bert_jax.saved import Saved
 
@@ -179,7 +180,7 @@ def differing_text(feed: SavedFeed) -> list[str]:
 
     config, there = feed.config, feed.saved.manifest["made_from"]
     if there.get("tokenizer.path") and config.tokenizer.path:
-        if not remote.exists(config.tokenizer.path):
+        if not is_within_reach(config.tokenizer.path):
             config = config.copy_and_resolve_references()
             with config.unlocked():
                 kept = feed.path / "tokenizer"
@@ -190,6 +191,12 @@ def differing_text(feed: SavedFeed) -> list[str]:
         for key in sorted(asked | there)
         if plain(asked.get(key)) != plain(there.get(key))
     ]
+
+
+def is_within_reach(name: str) -> bool:
+    with contextlib.suppress(BadInput, Missing, Unfinished):  # of an address
+        return remote.exists(name)
+    return False
 
 
 def plain(value):

@@ -64,9 +64,17 @@ def exists(name: str) -> bool:
     """Whether something lies at a path or an address."""
     if not is_address(name):
         return Path(name).exists()
-    place, _, last = name.rpartition("/")
     with reached(name):
-        return Place(place).exists(last)
+        place, last = parted(name)
+        return place.exists(last)
+
+
+def parted(name: str) -> tuple["Place", str]:
+    """The directory of a file at an address, and its name there."""
+    place, _, last = name.rpartition("/")
+    if place.endswith("/"):
+        raise BadInput(f"{name}: names no file")
+    return Place(place), last
 
 
 class Place:

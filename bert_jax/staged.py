@@ -87,9 +87,9 @@ def file(name: str) -> Path:
     """A file as it is; the copy of one at an address, of which another content is another copy."""
     if not remote.is_address(name):
         return Path(name)
-    place, _, last = name.rpartition("/")
     with remote.reached(name):
-        data = remote.Place(place).read(last)
+        place, last = remote.parted(name)
+        data = place.read(last)
     path = directory("files") / digest(data) / last
     with alone(path.parent):
         if not same(path, data):

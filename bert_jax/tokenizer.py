@@ -177,7 +177,8 @@ def train_taken(
 ) -> Tokenizer:
     """The same, of what was taken of each part of the texts, in their order."""
     if kind not in COUNTED:
-        texts = chain.from_iterable(parts)
+        # Not as they come: what is raised meanwhile the library would take for its own error.
+        texts = list(chain.from_iterable(parts))
         return Tokenizer(sentencepiece.train(kind, texts, size, lowercase))
     counts = Counter()
     for part in parts:

@@ -122,12 +122,11 @@ def of(places) -> Slice:
 def devices(one: Slice) -> list:
     """Devices of JAX to compile for, none of which is there. Raises BadInput without a libtpu that can be loaded."""
     try:
-        version(
-            "libtpu"
-        )  # which is told with what it compiles, so the package and not the module alone
+        version("libtpu")  # the package, not the module alone: `plan` says which it was
     except PackageNotFoundError:
         reason = "not installed, it compiles for TPUs; pip install 'bert_jax[plan]'"
         raise BadInput(f"libtpu: {reason}") from None
+    libtpu.widen()
     os.environ |= libtpu.ABSENT | {
         "TPU_ACCELERATOR_TYPE": one.accelerator_type,
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it wants to be alone

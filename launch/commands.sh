@@ -127,6 +127,9 @@ check_sources() { # ARGUMENT...: can workers that have these files, and nothing 
     case "$key=$file" in *://*) continue ;; --config=*.py | --config.tokenizer.path=?*) ;; *) continue ;; esac
     # Not grep -q, which would end what it reads from.
     sources | grep -Fxz -- "${file#./}" >/dev/null || wrong "$key $file: not among the files of $PWD, which are what is copied"
+    # A link is copied as it is: what it leads to has to be copied, too.
+    [ ! -L "$file" ] || sources | grep -Fxz -- "$(realpath --relative-to=. -- "$file")" >/dev/null ||
+      wrong "$key $file: a link to what is not among the files of $PWD, which are what is copied"
   done
   size=$(regular | xargs -0 wc -c -- | awk '$2 != "total" { size += $1 } END { print int(size / 1000000) }')
   [ "$size" -le "$MOST" ] ||

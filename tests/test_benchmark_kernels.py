@@ -9,6 +9,7 @@ import pytest
 from slices import needs_libtpu
 
 from benchmarks import kernels as script
+from bert_jax import libtpu
 from bert_jax.planning import describe, kernels
 
 ROOT = Path(__file__).parent.parent
@@ -75,12 +76,12 @@ def test_counts_that_are_off(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("before", ["", "--xla_some_flag=1"])
 def test_nothing_is_written_afterwards(monkeypatch, before):
-    """By what is compiled later in this process, or in one that it starts."""
+    """By processes that are started later, or a libtpu that is loaded later."""
     if before:
-        monkeypatch.setenv(script.VARIABLE, before)
+        monkeypatch.setenv(libtpu.FLAGS, before)
     with script.dumped() as dump:
-        assert str(dump) in os.environ[script.VARIABLE]
-    assert os.environ.get(script.VARIABLE, "") == before and not dump.exists()
+        assert str(dump) in os.environ[libtpu.FLAGS]
+    assert os.environ.get(libtpu.FLAGS, "") == before and not dump.exists()
 
 
 @pytest.mark.parametrize("arguments, words", [(["--only", "splash"], "splash"), (["x"], "x")])

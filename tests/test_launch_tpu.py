@@ -303,6 +303,13 @@ def test_links_are_copied_as_they_are(tmp_path):
     here = Cloud(tmp_path / "cloud", {}, program=None, root=root)
     code, said = here.run("tpu.sh", *RUN, "--dry-run", *PRETRAIN)
     assert code == 0, said
+    named = "--config.tokenizer.path=corpus.txt"
+    code, said = here.run("tpu.sh", *RUN, "--dry-run", *PRETRAIN, named)
+    assert code == 2 and said.count("\n") == 1 and "corpus.txt: a link to what is not" in said
+    (root / "words.txt").touch()
+    (root / "corpus.txt").unlink()
+    (root / "corpus.txt").symlink_to("words.txt")
+    assert here.run("tpu.sh", *RUN, "--dry-run", *PRETRAIN, named)[0] == 0
 
 
 def test_its_help():

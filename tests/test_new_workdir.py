@@ -146,4 +146,6 @@ def test_that_of_saved_batches_is_compared_with_the_one_in_the_bucket(there, tmp
     (line,) = feed.differing_text(opened)
     assert line.startswith("config.tokenizer.path: ")
     there.objects.clear()
-    assert feed.differing_text(opened) == []
+    for name in ("gs://bucket/vocab.txt", "none://bucket/vocab.txt"):
+        asked.tokenizer.path = name
+        assert feed.differing_text(opened) == []

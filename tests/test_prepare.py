@@ -50,6 +50,21 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(partitions, "RECORDS", 200)
 
 
+def test_workers_do_all_that_is_done_to_text(make, small_parts):
+    """Of which there are many parts in each stage."""
+    done = {}
+
+    def run(function, tasks):
+        tasks = list(tasks)
+        name = getattr(function, "func", function).__name__
+        done[name] = max(done.get(name, 0), len(tasks))
+        return map(function, tasks)
+
+    preparing.prepare(make(make_text(300)), lambda line: None, lambda directory: run)
+    assert {"cut", "take"} <= done.keys() and len(done) >= 4
+    assert done["take"] > 10
+
+
 def test_the_store_is_the_corpus(make):
     texts = make_text(300)
     config = make(texts)

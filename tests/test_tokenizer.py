@@ -10,8 +10,8 @@ import pytest
 from texts import NASTY, PROSE, nasty
 
 from bert_jax import tokenizer as tokenizers
-from bert_jax.errors import BadInput
-from bert_jax.tokenizers.sample import lines
+from bert_jax.errors import BadInput, Unfinished
+from bert_jax.tokenizers import sample
 
 SIZES = {"wordpiece": 500, "unigram": 200, "bpe": 500, "byte_bpe": 700}
 KINDS = pytest.mark.parametrize("kind", SIZES)
@@ -165,9 +165,11 @@ def test_text_in_parts_makes_the_same_vocabulary(kind):
 
 @pytest.mark.parametrize("kind", tokenizers.COUNTED)
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_words_are_counted_as_the_library_parts_them(kind, lowercase):
+def test_words_are_counted_as_the_library_parts_them(monkeypatch, kind, lowercase):
     """What it is given instead of the texts has every word as often."""
     texts = [*PROSE, *NASTY, "two  spaces, a tab\tand an end \n  begun with some\nend  "]
+    texts.append("  both  \n  both  \n\tboth\t\n\tboth\t")
+    monkeypatch.setattr(sample, "CHUNK", 16)  # characters
     library = tokenizers.train(kind, texts, SIZES[kind], lowercase).model.tokenizer
 
     def words(texts):
@@ -176,10 +178,21 @@ def test_words_are_counted_as_the_library_parts_them(kind, lowercase):
         parted = map(library.pre_tokenizer.pre_tokenize_str, texts)
         return Counter(word for of_text in parted for word, _ in of_text)
 
-    given = {"wordpiece": texts, "byte_bpe": lines(texts)}[kind]
+    given = {"wordpiece": texts, "byte_bpe": sample.lines(texts)}[kind]
     counted = tokenizers.COUNTED[kind].as_texts(tokenizers.taken(kind, texts))
     found, expected = words(counted), words(given)
     assert found == expected and len(found) > 100
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, Unfinished, OSError])
+@KINDS
+def test_what_is_raised_while_words_are_counted_is_raised(kind, raised):
+    def parts():
+        yield tokenizers.taken(kind, PROSE)
+        raise raised
+
+    with pytest.raises(raised):
+        tokenizers.train_taken(kind, parts(), SIZES[kind], True)
 
 
 def test_too_small_a_vocabulary_is_refused():

@@ -1,12 +1,14 @@
 """Ids equal those of BERT's own tokenizers; vocabularies of others are read, broken ones refused."""
 
 import unicodedata
+from collections import Counter
 
 import pytest
 from texts import NASTY, PROSE, odd_lines, published, real_lines
 
 from bert_jax import tokenizer as tokenizers
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import wordpiece
 
 VOCABULARIES = {"uncased": True, "cased": False, "chinese": True}
 
@@ -98,6 +100,13 @@ def test_pieces_that_continue_a_word():
     continues = {piece for piece, start in starts.items() if not start}
     assert continues == {piece for piece in tokenizer.pieces if piece.startswith("##")} != set()
     assert "quick" in tokenizer.pieces
+
+
+@pytest.mark.parametrize("count, kept", [(1, "a"), (100, "aé")])
+def test_characters_are_kept_by_their_share_of_the_text(count, kept):
+    """Of 0.9999, not of its words."""
+    words = Counter({"a": 100_000, "é": count})
+    assert "".join(wordpiece.alphabet(words, False)) == kept
 
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"

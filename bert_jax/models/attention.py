@@ -43,9 +43,7 @@ class Case(NamedTuple):
     """What a program asks of attention."""
 
     device: str  # the kind of device that it is for
-    kernels: tuple[
-        str, ...
-    ]  # that such devices have; of a TPU's the faster first, by the compiler's count
+    kernels: tuple[str, ...]  # such devices have; of a TPU's the faster first, by the compiler
     length: int
     heads: int  # on a device
     head_size: int

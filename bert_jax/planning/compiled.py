@@ -81,7 +81,7 @@ def lower(config, design: build.Design, phase):
 
 
 def compile_apart(config, design: build.Design, phase) -> Step | TooLarge:
-    """In a process of its own: libtpu overflows its stack on some programs, and would take this one with it."""
+    """In a process of its own: libtpu may crash, and would take this one with it."""
     slice_name = topology.of(list(design.mesh.devices.flat)).name
     arguments = config, slice_name, phase, design.vocabulary
     try:

@@ -260,10 +260,8 @@ def count(texts: Iterable[str]) -> Counter[str]:
 
 def as_texts(counts: Counter[str]) -> Iterator[str]:
     """Texts that have each unit as often. Of white space at its end the last would go to a word behind it."""
-    open_ended = {unit for unit in counts if unit[-1].isspace()}
-    alone = (unit for unit in open_ended for _ in range(counts[unit]))
-    others = Counter({unit: counts[unit] for unit in counts.keys() - open_ended})
-    return chain(repeated(others), alone)
+    alone = (unit for unit in counts.elements() if unit[-1].isspace())
+    return chain(repeated(pair for pair in counts.items() if not pair[0][-1].isspace()), alone)
 
 
 def train(counts: Counter[str], size: int, lowercase: bool) -> Library:

@@ -1,6 +1,5 @@
 """The text that a vocabulary is trained on, as trainers take it."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 # Characters outside this share of the training text become [UNK]: a rare script would fill a small
@@ -23,9 +22,9 @@ def lines(texts: Iterable[str]) -> Iterator[str]:
                 yield line
 
 
-def repeated(counts: Counter[str]) -> Iterator[str]:
+def repeated(counts: Iterable[tuple[str, int]]) -> Iterator[str]:
     """Texts that have each word as often as it was counted, one after the other: the libraries take no counts."""
-    for word, count in counts.items():
+    for word, count in counts:
         most = max(1, CHUNK // len(word))
         for first in range(0, count, most):
             yield word * min(most, count - first)

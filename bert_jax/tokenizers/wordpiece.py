@@ -134,7 +134,7 @@ def count(texts: Iterable[str]) -> Counter[str]:
 
 def as_texts(counts: Counter[str]) -> Iterator[str]:
     """Texts that have each unit as often."""
-    return repeated(Counter({f"{unit} ": count for unit, count in counts.items()}))
+    return repeated((f"{unit} ", count) for unit, count in counts.items())
 
 
 def train(counts: Counter[str], size: int, lowercase: bool) -> WordPiece:
@@ -168,10 +168,13 @@ def train(counts: Counter[str], size: int, lowercase: bool) -> WordPiece:
 def alphabet(counts: Counter[str], lowercase: bool) -> list[str]:
     """The commonest characters, as far as COVERAGE goes, and all of ASCII, by code point."""
     normalizer = BertNormalizer(lowercase=lowercase)
-    letters = np.zeros(0x110000, np.int64)
+    found = Counter()
     for unit, count in counts.items():
         for letter in normalizer.normalize_str(unit):
-            letters[ord(letter)] += count
+            found[letter] += count
+    letters = np.zeros(0x110000, np.int64)
+    for letter, count in found.items():
+        letters[ord(letter)] = count
     letters[: ord(" ") + 1] = 0
     order = np.argsort(-letters, kind="stable")
     kept = np.searchsorted(np.cumsum(letters[order]), COVERAGE * letters.sum()) + 1
