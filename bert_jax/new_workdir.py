@@ -18,7 +18,7 @@ def check(name: Path | str) -> None:
         with remote.reached(f"--workdir {name}"):
             check_place(remote.Place(name))
     else:
-        workdir.check(Path(name))
+        workdir.check_writable(Path(name))
         free(name, "--workdir")
 
 

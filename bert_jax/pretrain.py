@@ -181,7 +181,7 @@ def prepare_workdir(config, mirror: Mirror, data: Data, trainer: Trainer, found:
 def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding.Mesh:
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
     mesh = make_mesh(config, configs.phases(config))
-    workdir.check(directory)
+    workdir.check(directory, (config.store, config.batches, config.compilation_cache))
     told = directory / "run.json"
     if told.is_file():
         history.starts(workdir.read_json(told), told)

@@ -20,12 +20,20 @@ import time
 import uuid
 from pathlib import Path
 
-from bert_jax import regular, staged
+from bert_jax import config, regular, staged
 from bert_jax.errors import BadInput
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 CHECKPOINTS = "checkpoints"
 COPIES, ADDRESS = "runs", "address"  # of mirror.py
+RUN_KEYS = (
+    "parameters",
+    "vocabulary",
+    "config",
+)  # of run.json, whoever wrote it: training or an import
+# What a first start that was killed leaves before there is a run.json; the names that end with a dot are temporary.
+STARTED = (".lock", "config.json", "status.json", "tokenizer")
+TEMPORARY = (".config.json.", ".run.json.", ".status.json.", ".preflight.", ".shared.")
 SEEN = 60.0  # seconds until a new file is seen by all hosts: network file systems remember what was not there
 
 
@@ -50,13 +58,54 @@ def checkpoints(directory: Path) -> Path:
     return epath.Path(found) / CHECKPOINTS
 
 
-def check(directory: Path) -> None:
+def check_writable(directory: Path) -> None:
     """Raises BadInput where a workdir cannot be made or written."""
     there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not there.is_dir():
         raise BadInput(f"--workdir {directory}: {there} is not a directory")
     if not os.access(there, os.W_OK):
         raise BadInput(f"--workdir {directory}: {there} cannot be written")
+
+
+def check(directory: Path, inside: tuple[str, ...] = ()) -> None:
+    """Raises BadInput where a run cannot be made, written or continued.
+
+    inside: paths that the run may have within its workdir beside its own files, as a store.
+    """
+    check_writable(directory)
+    if directory.exists():
+        try:
+            check_content(directory, inside)
+        except BadInput as error:
+            raise BadInput(
+                f"--workdir {name(directory)}: holds something else than a run ({error}); name an empty directory"
+            ) from None
+
+
+def check_content(directory: Path, inside: tuple[str, ...]) -> None:
+    """Raises BadInput for a directory that holds neither a run, nor what a first start of one leaves when it is killed,
+    nor nothing."""
+    names = {path.name for path in directory.iterdir()}
+    if "run.json" in names:
+        check_keys(directory / "run.json", RUN_KEYS)
+        return
+    places = [os.path.relpath(path, directory).split(os.sep)[0] for path in inside if path]
+    prefixes = (*TEMPORARY, *(f".{place}." for place in places))
+    unknown = [one for one in sorted(names - {*STARTED, *places}) if not one.startswith(prefixes)]
+    if unknown:
+        raise BadInput(unknown[0])
+    if "status.json" in names:
+        check_keys(directory / "status.json", ("state", "pid"))
+    if "config.json" in names:
+        config.read(directory / "config.json")
+    elif "tokenizer" in names:  # written after config.json
+        raise BadInput("tokenizer")
+
+
+def check_keys(path: Path, keys: tuple[str, ...]) -> None:
+    missing = [key for key in keys if key not in read_json(path)]
+    if missing:
+        raise BadInput(f"{path}: no {missing[0]}")
 
 
 @contextlib.contextmanager
