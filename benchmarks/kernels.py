@@ -29,11 +29,11 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax.sharding import SingleDeviceSharding  # noqa: E402
 
-from bert_jax import libtpu, topology  # noqa: E402
-from bert_jax.arguments import Parser  # noqa: E402
+from bert_jax.cli import Parser  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.models import attention  # noqa: E402
-from bert_jax.planning import compiled, kernels  # noqa: E402
+from bert_jax.planning import compilation, kernels, topology
+from bert_jax.runs import libtpu
 
 NEAR = 0.03  # of a count
 DUMP = "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true"
@@ -142,7 +142,7 @@ def compile_case(case: Case) -> None:
         return function(*vectors, ids).astype(jnp.float32).sum()
 
     precision = "highest" if case.dtype == "float32" else None
-    with compiled.uncached(), jax.default_matmul_precision(precision):
+    with compilation.uncached(), jax.default_matmul_precision(precision):
         jax.jit(jax.value_and_grad(total)).lower((x, x, x), ids).compile()
 
 

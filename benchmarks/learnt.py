@@ -9,10 +9,10 @@ training text, and the same on the way, with the seconds of training until then.
 import sys
 from pathlib import Path
 
-from bert_jax import history
-from bert_jax.arguments import Parser
+from bert_jax.cli import Parser
 from bert_jax.errors import BadInput
-from bert_jax.workdir import read_json
+from bert_jax.runs import metrics_file
+from bert_jax.runs.workdir import read_json
 
 LOSS = "mlm_loss_masked"
 
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def row(workdir: Path, summary: dict, target: str) -> str:
     """summary: as in summary.json."""
-    lines, entropy = history.lines(workdir / "metrics.jsonl"), summary["unigram_entropy"]
+    lines, entropy = metrics_file.lines(workdir / "metrics.jsonl"), summary["unigram_entropy"]
     seconds, under = 0.0, []
     for line in lines:
         if line["split"] == "train":

@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from benchmarks.sentences import read  # noqa: E402
-from bert_jax import tokenizer  # noqa: E402
-from bert_jax.arguments import Parser, positive  # noqa: E402
-from bert_jax.data.preparing import near, shards, stages  # noqa: E402
+from bert_jax.cli import Parser, positive  # noqa: E402
+from bert_jax.data.preparation import near, shards, stages  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
+from bert_jax.tokenizers import tokenizer  # noqa: E402
 
 WORDS = 200  # of a document
 

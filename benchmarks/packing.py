@@ -15,10 +15,13 @@ from itertools import islice
 import jax
 import numpy as np
 
-from bert_jax import build, config, memory, runtime, sharding, tokenizer
+from bert_jax import build, config
 from bert_jax.data import store, stream
 from bert_jax.data.packing import Epochs, lengths
 from bert_jax.objectives.base import Vocabulary
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import allocator, jax_setup
+from bert_jax.tokenizers import tokenizer
 
 KINDS = ("padded", "packed")
 
@@ -33,7 +36,7 @@ def main():
     opened = store.open_store(options.store)
     more = [key.removeprefix("--config.") for key in more]
     configs = {
-        kind: runtime.start(config.load("base", settings(options, sequences) + more))
+        kind: jax_setup.start(config.load("base", settings(options, sequences) + more))
         for kind, sequences in zip(KINDS, (1, options.sequences), strict=True)
     }
     rows = {kind: fullness(opened, configs[kind]) for kind in KINDS}
@@ -120,7 +123,7 @@ def step_rates(opened, configs, steps: int) -> dict:
     vocabulary = Vocabulary(opened.manifest["vocabulary"], **opened.manifest["special"])
     runs = {}
     for kind in KINDS:
-        mesh = sharding.make_mesh(configs[kind].mesh)
+        mesh = meshes.make_mesh(configs[kind].mesh)
         trainer = build.build(configs[kind], mesh, vocabulary)
         (phase,) = config.phases(configs[kind])
         batches = list(islice(batches_of(opened, configs[kind], phase.batch), steps + 2))
@@ -131,7 +134,7 @@ def step_rates(opened, configs, steps: int) -> dict:
             trainer, state, batches = run
             places = np.arange(len(batches[number]["rows"]))
             start = time.perf_counter()
-            rows = sharding.to_devices(trainer.mesh, batches[number], places, len(places))
+            rows = meshes.to_devices(trainer.mesh, batches[number], places, len(places))
             run[1], *_ = jax.block_until_ready(trainer.train["main"](state, rows))
             seconds[kind].append(time.perf_counter() - start)
     real = {
@@ -142,5 +145,5 @@ def step_rates(opened, configs, steps: int) -> dict:
 
 
 if __name__ == "__main__":
-    memory.restart()
+    allocator.restart()
     main()

@@ -15,9 +15,9 @@ from flax.training.train_state import TrainState
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from bert_jax import batch as batches
 from bert_jax import config as configs
-from bert_jax.axes import ROWS
+from bert_jax.data import batch as batches
+from bert_jax.parallel.constraints import ROWS
 
 FORMS = ("unrolled", "scanned")  # layers one after the other in the program, or one in a loop
 EPSILON = 1e-12
@@ -51,7 +51,7 @@ class Block(nn.Module):
 
 
 class Bert(nn.Module):
-    """A batch of bert_jax/batch.py -> the sum of both losses."""
+    """A batch of bert_jax/data/batch.py -> the sum of both losses."""
 
     model: object
     vocabulary: int

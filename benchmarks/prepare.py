@@ -30,9 +30,10 @@ sys.path.append(str(ROOT))
 
 from benchmarks import timed  # noqa: E402
 from benchmarks.sentences import read  # noqa: E402
-from bert_jax import config, tokenizer  # noqa: E402
-from bert_jax.arguments import Parser, positive  # noqa: E402
+from bert_jax import config  # noqa: E402
+from bert_jax.cli import Parser, positive  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
+from bert_jax.tokenizers import tokenizer  # noqa: E402
 
 TARGETS = {".txt": "5 MB/s", ".model": "15 MB/s"}  # text to store
 OURS = "ours"

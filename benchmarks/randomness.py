@@ -19,17 +19,23 @@ import jax.numpy as jnp  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 from ml_collections import ConfigDict  # noqa: E402
 
-from bert_jax import axes, hash, program, sharding, topology  # noqa: E402
-from bert_jax.arguments import Parser, positive  # noqa: E402
+from bert_jax import prng
+from bert_jax.cli import Parser, positive  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.models import layers  # noqa: E402
-from bert_jax.planning import timeline  # noqa: E402
+from bert_jax.parallel import constraints
+from bert_jax.parallel import mesh as meshes
+from bert_jax.planning import (
+    hlo,
+    timeline,  # noqa: E402
+    topology,
+)
 
 RATE = 0.1
 
 
 def ours(x, rows, seed):
-    return layers.dropout(x, hash.fold(seed, rows), RATE)
+    return layers.dropout(x, prng.fold(seed, rows), RATE)
 
 
 def library(generator: str):
@@ -70,10 +76,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure(kind: str, drop, devices, rows: int, length: int, width: int) -> str:
-    mesh = sharding.make_mesh(ConfigDict(dict(data=-1, fsdp=1, tensor=1)), devices)
+    mesh = meshes.make_mesh(ConfigDict(dict(data=-1, fsdp=1, tensor=1)), devices)
 
     def loss(kernel, x, numbers, seed):
-        y = axes.activation(drop(axes.activation(x @ kernel), numbers, seed))
+        y = constraints.activation(drop(constraints.activation(x @ kernel), numbers, seed))
         return (y * y).mean(dtype=jnp.float32)
 
     def placed(shape, dtype, spec):
@@ -83,8 +89,8 @@ def measure(kind: str, drop, devices, rows: int, length: int, width: int) -> str
     batch = rows * mesh.size
     shapes = (
         placed((width, width), jnp.bfloat16, ()),
-        placed((batch, length, width), jnp.bfloat16, (axes.ROWS,)),
-        placed((batch,), jnp.uint32, (axes.ROWS,)),
+        placed((batch, length, width), jnp.bfloat16, (constraints.ROWS,)),
+        placed((batch,), jnp.uint32, (constraints.ROWS,)),
         placed((), jnp.uint32, ()),
     )
     with jax.set_mesh(mesh):
@@ -92,12 +98,12 @@ def measure(kind: str, drop, devices, rows: int, length: int, width: int) -> str
     text = compiled.as_text()
     made = [
         math.prod(array.shape)
-        for instruction in program.instructions(text)
+        for instruction in hlo.instructions(text)
         for array in instruction.results
         if array.dtype in ("u32", "u8", "u64", "u16")
     ]
     bits = max(made, default=0) / (rows * length * width)
-    megabytes = program.memory(compiled).temporaries / 1e6
+    megabytes = hlo.memory(compiled).temporaries / 1e6
     cycles = timeline.cycles(timeline.read(text, mesh))
     return f"| {kind} | {mesh.size} | {cycles:,} | {megabytes:.1f} | {bits:.2f} |"
 

@@ -21,20 +21,15 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax  # noqa: E402
 from ml_collections import ConfigDict  # noqa: E402
 
-from bert_jax import (  # noqa: E402
-    axes,
-    benchmark,
-    build,
-    config,
-    exhausted,
-    program,
-    sharding,
-    topology,
-)
-from bert_jax.arguments import Parser, positive  # noqa: E402
+from bert_jax import build, config
+from bert_jax import config as configs
+from bert_jax.cli import Parser, positive  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.objectives.base import Vocabulary  # noqa: E402
-from bert_jax.planning import compiled, timeline  # noqa: E402
+from bert_jax.parallel import constraints
+from bert_jax.parallel import mesh as meshes
+from bert_jax.planning import compilation, hlo, timeline, topology
+from bert_jax.runs import out_of_memory
 
 HEAD = (
     "| slice | devices, hosts | `data x fsdp x tensor` | state and rows | temporaries | largest array | cycles"
@@ -83,23 +78,25 @@ def open_case(options, overrides: list[str], shape: str, one: topology.Slice) ->
     keys = [word.removeprefix("--config.") for word in overrides]
     keys += [f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}", "dtype=bfloat16"]
     settings = config.load(options.config, keys)
-    (phase,) = benchmark.choose_phases(settings, options.phase)
+    (phase,) = configs.choose_phases(settings, options.phase)
     devices = topology.devices(one)
-    rows = options.rows * sharding.axis_size(sharding.make_mesh(settings.mesh, devices), axes.ROWS)
+    rows = options.rows * meshes.axis_size(
+        meshes.make_mesh(settings.mesh, devices), constraints.ROWS
+    )
     phase = phase._replace(batch=rows)
     return Case(one.name, settings, build.make_mesh(settings, [phase], devices), phase)
 
 
 def measure(settings, mesh, phase) -> dict:
     design = build.design(settings, mesh, VOCABULARY)
-    with compiled.uncached(), exhausted.told(f"phase {phase.name}, a step"):
-        train = compiled.lower(settings, design, phase).compile()
-    text, sizes = train.as_text(), program.memory(train)
+    with compilation.uncached(), out_of_memory.told(f"phase {phase.name}, a step"):
+        train = compilation.lower(settings, design, phase).compile()
+    text, sizes = train.as_text(), hlo.memory(train)
     sent, rows = Counter(), build.batch_shapes(mesh, phase, phase.batch, phase.sequences)
-    for collective in program.collectives(text, mesh):
+    for collective in hlo.collectives(text, mesh):
         key = f"{collective.kind} {collective.dtype} over {'+'.join(collective.axes)}"
         sent[key] += round(collective.sent)
-    arrays = (a for i in program.instructions(text) for a in i.results)
+    arrays = (a for i in hlo.instructions(text) for a in i.results)
     read = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in rows.values())
     return {
         "hosts": len({device.process_index for device in mesh.devices.flat}),
@@ -108,7 +105,7 @@ def measure(settings, mesh, phase) -> dict:
         "temporaries": sizes.temporaries,
         "largest array": max(array.bytes for array in arrays),
         "cycles": timeline.cycles(timeline.read(text, mesh)),
-        "rows of a host": len(sharding.host_rows(mesh, phase.batch, 0)),
+        "rows of a host": len(meshes.host_rows(mesh, phase.batch, 0)),
         "bytes of a row": read // phase.batch,
         "sent": dict(sorted(sent.items())),
     }
@@ -118,7 +115,7 @@ def row(name: str, mesh, found: dict) -> str:
     def megabytes(count: float) -> str:
         return f"{count / 1e6:.2f} MB"
 
-    data, fsdp, tensor = (mesh.shape[axis] for axis in sharding.AXES)
+    data, fsdp, tensor = (mesh.shape[axis] for axis in meshes.AXES)
     gradients = 2 * (data - 1) / data * 4 * found["parameters"] / (fsdp * tensor)
     cells = [
         name,

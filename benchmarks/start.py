@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bert_jax.arguments import Parser, positive
+from bert_jax.cli import Parser, positive
 from bert_jax.errors import BadInput
 
 TARGETS = {1: "20 s", 2: "30 s"}  # by processes

@@ -24,10 +24,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax import batch, config
-from bert_jax.arguments import Parser, positive
+from bert_jax import config
+from bert_jax import config as configs
+from bert_jax.cli import Parser, positive
+from bert_jax.data import batch
 from bert_jax.errors import BadInput
-from bert_jax.memory import LASTING
+from bert_jax.runs.allocator import LASTING
 
 SIDES = ("ours", "as it comes", "gathered")
 TARGETS = {"bert_mini:32": (2.4, 1.1), "bert_base:8": (1.5, 1.2)}  # as it comes, gathered
@@ -162,12 +164,14 @@ def rows_of(settings) -> dict:
 def ours(settings) -> Side:
     import jax
 
-    from bert_jax import benchmark, build, metrics, runtime, sharding
+    from bert_jax import build
     from bert_jax.objectives.base import Vocabulary
+    from bert_jax.parallel import mesh as meshes
+    from bert_jax.runs import jax_setup, metrics
     from bert_jax.tokenizers.special import SPECIAL
 
-    settings = runtime.start(settings)
-    (phase,) = benchmark.choose_phases(settings, "short")
+    settings = jax_setup.start(settings)
+    (phase,) = configs.choose_phases(settings, "short")
     mesh = build.make_mesh(settings, [phase], jax.devices()[:1])
     special = {name: id for id, name in enumerate(SPECIAL)}
     vocabulary = Vocabulary(settings.tokenizer.size, **special)
@@ -176,7 +180,7 @@ def ours(settings) -> Side:
         train = build.lower_train(settings, design, phase).compile()
     state = jax.jit(design.initialize, out_shardings=design.places)()
     places = np.arange(phase.batch)
-    arrays = sharding.to_devices(mesh, rows_of(settings), places, phase.batch)
+    arrays = meshes.to_devices(mesh, rows_of(settings), places, phase.batch)
 
     def step() -> float:
         nonlocal state

@@ -31,7 +31,7 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
     """Prints what a stream from step `offset` of `epoch` on does: `steps` batches or, if 0, `seconds`."""
     import numpy as np
 
-    from bert_jax import batch as batches
+    from bert_jax.data import batch as batches
     from bert_jax.data import store, stream
     from bert_jax.data.packing import Epochs
 

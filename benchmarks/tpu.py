@@ -22,9 +22,13 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import plain  # noqa: E402
-from bert_jax import benchmark, build, config, facts, plan, topology  # noqa: E402
+from bert_jax import build, config
+from bert_jax import config as configs
+from bert_jax.data import vocabulary_file
 from bert_jax.errors import BadInput  # noqa: E402
-from bert_jax.planning.compiled import (  # noqa: E402
+from bert_jax.parallel import chips
+from bert_jax.planning import plan, topology
+from bert_jax.planning.compilation import (
     Step,
     TooLarge,
     compile_lowered,
@@ -32,6 +36,7 @@ from bert_jax.planning.compiled import (  # noqa: E402
     read_or_compile,
 )
 from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN, estimate, parts  # noqa: E402
+from bert_jax.runs import run_info
 
 
 class Case(NamedTuple):
@@ -130,9 +135,9 @@ def open_case(case: Case, overrides: list[str]) -> Opened:
     rows = f"phases.{case.phase}.batch={case.rows * one.chips}"
     keys = [*case.keys, rows, *(key.removeprefix("--config.") for key in overrides)]
     settings = plan.for_tpu(config.load(case.config, keys))
-    (phase,) = benchmark.choose_phases(settings, case.phase)
+    (phase,) = configs.choose_phases(settings, case.phase)
     mesh = build.make_mesh(settings, [phase], topology.devices(one))
-    vocabulary = benchmark.likely_vocabulary(settings, tell)
+    vocabulary = vocabulary_file.likely_vocabulary(settings, tell)
     return Opened(settings, one, mesh, phase, vocabulary)
 
 
@@ -157,7 +162,7 @@ def numbers(opened: Opened, compiled: Callable[[], Step]) -> dict | TooLarge:
         step = compiled()
     except TooLarge as error:
         return error
-    flops = facts.step_flops(settings, vocabulary.size, phase)
+    flops = run_info.step_flops(settings, vocabulary.size, phase)
     values = estimate(one, mesh, phase, parts(one, mesh, step), flops)
     peak = one.chips * one.chip.flops
     return values | {"by_cycles": flops / values["seconds_computing"] / peak}
@@ -179,7 +184,7 @@ def row(case: Case, values: dict | TooLarge, others: dict[str, dict | TooLarge])
     return (
         f"| {what} | {case.target} | **{values['by_cycles']:.3f}** by cycles{counted}"
         f" ({values['seconds_computing']:.4f} s); as scheduled {values['utilization']:.3f}, nothing hidden"
-        f" {values[f'utilization{NONE_HIDDEN}']:.3f}; {values['bytes_per_chip'] / topology.GIB:.1f} GiB | {beside} |"
+        f" {values[f'utilization{NONE_HIDDEN}']:.3f}; {values['bytes_per_chip'] / chips.GIB:.1f} GiB | {beside} |"
     )
 
 
@@ -188,7 +193,7 @@ def brief(values: dict | TooLarge) -> str:
         return f"does not fit, {values}"
     return (
         f"**{values['by_cycles']:.3f}** by cycles ({values['seconds_computing']:.4f} s), as scheduled"
-        f" {values['utilization']:.3f}; {values['bytes_per_chip'] / topology.GIB:.1f} GiB"
+        f" {values['utilization']:.3f}; {values['bytes_per_chip'] / chips.GIB:.1f} GiB"
     )
 
 

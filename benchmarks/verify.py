@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from benchmarks import timed  # noqa: E402
-from bert_jax.arguments import Parser, positive  # noqa: E402
+from bert_jax.cli import Parser, positive  # noqa: E402
 from bert_jax.data import store as stores  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
 

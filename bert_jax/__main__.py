@@ -5,21 +5,21 @@ import os
 import sys
 import traceback
 
-from bert_jax import libtpu, memory, streams
-from bert_jax.main import main
+from bert_jax.cli import main
+from bert_jax.runs import allocator, libtpu, standard_streams
 
 
 def run() -> None:
-    streams.open_closed()
-    if memory.computes_here(sys.argv[1:]):
-        memory.restart()
+    standard_streams.open_closed()
+    if allocator.computes_here(sys.argv[1:]):
+        allocator.restart()
     libtpu.settle()
     try:
         code = main()
     except SystemExit:
         raise  # of argparse
     except BaseException:
-        with streams.lasting():
+        with standard_streams.lasting():
             traceback.print_exc()
         code = 1
     for stream in (sys.stdout, sys.stderr):

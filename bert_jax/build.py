@@ -8,21 +8,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bert_jax import (
-    batch,
-    evaluate,
-    exhausted,
-    fingerprint,
-    guard,
-    optimizer,
-    schedule,
-    sharding,
-    step,
-    stored,
-)
 from bert_jax import config as configs
+from bert_jax import evaluate, optimizer, step, step_guard
+from bert_jax.checkpoints import fingerprint, reader
+from bert_jax.data import batch
 from bert_jax.models import attention
 from bert_jax.objectives import base
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import out_of_memory
+from bert_jax.tokenizers.special import Vocabulary
 
 COMPILERS = 2  # programs compiled at a time: each takes memory
 
@@ -45,7 +39,7 @@ class Design(NamedTuple):
     """All of a run that is known before a program is compiled."""
 
     mesh: Any
-    vocabulary: base.Vocabulary
+    vocabulary: Vocabulary
     objective: base.Objective
     optimizer: Any
     rate: Any  # step -> learning rate, by NumPy
@@ -57,30 +51,30 @@ class Design(NamedTuple):
 def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
     """The mesh of a config, over which its model and the batches of these phases divide, and which can compute them;
     raises BadInput."""
-    mesh = sharding.make_mesh(config.mesh, devices)
-    sharding.check_model(mesh, config.model)
+    mesh = meshes.make_mesh(config.mesh, devices)
+    meshes.check_model(mesh, config.model)
     for phase in phases:
         attention.resolve(config, phase, mesh)
-        count = sharding.micro_batches(mesh, phase.batch, config.train)
-        sharding.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
+        count = meshes.micro_batches(mesh, phase.batch, config.train)
+        meshes.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
     return mesh
 
 
-def design(config, mesh, vocabulary: base.Vocabulary) -> Design:
+def design(config, mesh, vocabulary: Vocabulary) -> Design:
     objective = base.make(config, vocabulary)
     total = configs.total_steps(config)
     peak, warmup = config.optimizer.learning_rate, config.schedule.warmup
-    rate = partial(schedule.make, config.schedule.name, peak, warmup, total)
+    rate = partial(optimizer.schedule, config.schedule.name, peak, warmup, total)
     update = optimizer.make(config.optimizer, rate())
     # Parameters do not depend on the rows they are initialised with.
     example = batch.synthetic(1, 8, 1, vocabulary.size)
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
-    places = sharding.state(shapes, mesh)
+    places = meshes.state(shapes, mesh)
     return Design(mesh, vocabulary, objective, update, rate(np), initialize, shapes, places)
 
 
-def build(config, mesh, vocabulary: base.Vocabulary, begin: bool = False) -> Trainer:
+def build(config, mesh, vocabulary: Vocabulary, begin: bool = False) -> Trainer:
     """Compiles every phase before the first step, so that nothing can fail to compile days later.
 
     begin: the first state is computed meanwhile, so that `initialize` has it, once. Raises BadInput where a device has
@@ -95,7 +89,7 @@ def build(config, mesh, vocabulary: base.Vocabulary, begin: bool = False) -> Tra
             return compilers.submit(compile_program, lowered, what)
 
         def initialized():
-            with exhausted.told("the first state"):
+            with out_of_memory.told("the first state"):
                 return first.result()()
 
         phases = configs.phases(config)
@@ -105,7 +99,7 @@ def build(config, mesh, vocabulary: base.Vocabulary, begin: bool = False) -> Tra
             phase.name: compiled(lower_train(config, made, phase), f"phase {phase.name}, a step")
             for phase in phases
         }
-        prints = fingerprint.lower(mesh, stored.items(shapes), stored.items(places))
+        prints = fingerprint.lower(mesh, reader.items(shapes), reader.items(places))
         prints = compiled(prints, "fingerprints of the state")
         evaluators = {
             phase.name: compiled(
@@ -130,7 +124,7 @@ def build(config, mesh, vocabulary: base.Vocabulary, begin: bool = False) -> Tra
 
 def compile_program(lowered, what: str):
     """Raises BadInput, about `what`, where a device has no room for it."""
-    with exhausted.told(what):
+    with out_of_memory.told(what):
         return lowered.compile()
 
 
@@ -141,35 +135,35 @@ def lower_initialize(made: Design):
 
 def lower_train(config, made: Design, phase):
     """(state, batch) -> (state, metrics, verdict) of a phase, to be compiled, within its mesh."""
-    mesh, everywhere = made.mesh, sharding.replicated(made.mesh)
+    mesh, everywhere = made.mesh, meshes.replicated(made.mesh)
     function = partial(
         step.train,
         objective=made.objective,
         optimizer=made.optimizer,
         seed=config.seed,
-        summed=sharding.summed(mesh, config.gradient_dtype),
+        summed=meshes.summed(mesh, config.gradient_dtype),
         judge=partial(
-            guard.judge,
+            step_guard.judge,
             window=config.guard.window,
             spike=config.guard.spike,
             skip_spikes=config.guard.skip_spikes,
         ),
-        micro_batches=sharding.micro_batches(mesh, phase.batch, config.train),
+        micro_batches=meshes.micro_batches(mesh, phase.batch, config.train),
     )
     results = made.places, everywhere, everywhere
     function = jax.jit(function, donate_argnums=0, out_shardings=results)
     rows = batch_shapes(mesh, phase, phase.batch, phase.sequences)
-    return function.lower(sharding.placed(made.shapes, made.places), rows)
+    return function.lower(meshes.placed(made.shapes, made.places), rows)
 
 
 def lower_evaluate(config, made: Design, phase):
     """The same of (params, batch) -> (metrics, terms). Held-out rows are never packed, see stream.Heldout."""
     rows = evaluate.batch_size(config, phase, made.mesh)
-    params = sharding.placed(made.shapes.params, made.places.params)
+    params = meshes.placed(made.shapes.params, made.places.params)
     batches = batch_shapes(made.mesh, phase, rows, sequences=1)
     return evaluate.lower_step(made.objective, made.mesh, params, batches)
 
 
 def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:
     shapes = batch.shapes(rows, phase.length, phase.predictions, sequences)
-    return sharding.placed(shapes, {name: sharding.rows(mesh) for name in shapes})
+    return meshes.placed(shapes, {name: meshes.rows(mesh) for name in shapes})

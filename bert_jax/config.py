@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax import config_checks, regular, remote
+from bert_jax import config_checks
 from bert_jax.config_checks import listed, sources
 from bert_jax.errors import BadInput
+from bert_jax.storage import regular_files, remote
 
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
 CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint")
@@ -56,6 +57,14 @@ def phases(config: ConfigDict) -> list[Phase]:
         result.append(Phase(name, number, first, last, *shape))
         first = last
     return result
+
+
+def choose_phases(config: ConfigDict, name: str | None) -> list[Phase]:
+    """All phases, or the one of this name. Raises BadInput where there is none."""
+    chosen = [phase for phase in phases(config) if name in (None, phase.name)]
+    if not chosen:
+        raise BadInput(f"--phase {name}: the config has {', '.join(config.phase_order)}")
+    return chosen
 
 
 def total_steps(config: ConfigDict) -> int:
@@ -152,7 +161,7 @@ def read_there(name: str) -> ConfigDict:
 def read(path: Path) -> ConfigDict:
     """A config that `save` wrote. It is data: nothing in it is executed."""
     try:
-        values = json.loads(regular.text(path))
+        values = json.loads(regular_files.text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not a readable config ({error})") from None
     if not isinstance(values, dict):
@@ -277,6 +286,36 @@ def spelled_out(config: ConfigDict) -> ConfigDict:
 def may_change(key: str) -> bool:
     """Whether a resumed run may have another value: nothing that is learnt depends on it."""
     return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
+
+
+def is_of_model(key: str) -> bool:
+    """Whether imported parameters would mean something else with another value."""
+    group, _, name = key.partition(".")
+    free = ("dropout", "attention_dropout", "initializer")
+    return (group == "model" and name not in free) or key in ("objective.name", "objective.pairs")
+
+
+def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
+    """The keys in which a run at `step` may not differ from its saved config: all but cadence, place and future."""
+    before, after = phases(old), phases(new)
+    started = {phase.name for phase in before if phase.first < step}
+    # The steps of the phase that the run is in, or has just ended with, may change; not to fewer than are done.
+    unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
+    unfinished &= {phase.name for phase in after if phase.last >= step}
+    changes = differences(*map(spelled_out, (old, new)))
+    refused = []
+    for key, (was, now) in changes.items():
+        group, _, rest = key.partition(".")
+        if may_change(key) or (step == 0 and not is_of_model(key)):
+            continue
+        if group == "phases":
+            name, _, what = rest.partition(".")
+            if name not in started or (what == "steps" and name in unfinished):
+                continue
+        if group == "phase_order" and was[: len(started)] == now[: len(started)]:
+            continue
+        refused.append(f"config.{key}: {was!r} in the run, {now!r} now")
+    return refused
 
 
 def digest(config: ConfigDict) -> str:

@@ -1,6 +1,6 @@
 """The loop: restore, step, report, evaluate, save.
 
-What is computed lives in step.py and the objective, what is told in report.py; this file puts them in order.
+What is computed lives in step.py and the objective, what is told in runs/report.py; this file puts them in order.
 """
 
 import contextlib
@@ -10,24 +10,16 @@ from pathlib import Path
 
 import jax
 
-from bert_jax import (
-    checkpoint,
-    clock,
-    evaluate,
-    exhausted,
-    facts,
-    fingerprint,
-    guard,
-    metrics,
-    sharding,
-    stored,
-    workdir,
-)
 from bert_jax import config as configs
+from bert_jax import evaluate, step_guard
 from bert_jax.build import Trainer
+from bert_jax.checkpoints import fingerprint, reader, writer
+from bert_jax.data.feed import SavedFeed, StoreFeed
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.feed import SavedFeed, StoreFeed
-from bert_jax.traces import Traces
+from bert_jax.parallel import chips
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import metrics, out_of_memory, run_info, timing, workdir
+from bert_jax.runs.profiler import Traces
 
 Data = StoreFeed | SavedFeed
 
@@ -57,7 +49,7 @@ class Loop:
         self.phases = configs.phases(config)
         self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
         self.combine = jax.jit(metrics.add, donate_argnums=0)
-        self.clock = clock.Clock()
+        self.clock = timing.Clock()
         place = directory / "traces" / ("" if processes.is_alone else str(processes.process))
         self.traces = Traces(config.profile.steps, place, reporter.log)
         self.row = 0  # steps in a row, up to the last one heard of, that were not finite
@@ -67,7 +59,7 @@ class Loop:
         keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every
         with (
             jax.set_mesh(self.trainer.mesh),
-            checkpoint.manager(workdir.checkpoints(self.directory), *keep) as self.checkpoints,
+            writer.manager(workdir.checkpoints(self.directory), *keep) as self.checkpoints,
             self.processes.ending_together(),  # before the manager waits for what others have to save
             self.on_disk(),
             self.traces,
@@ -82,8 +74,8 @@ class Loop:
                 if step < phase.last and not stopped:
                     step, state, stopped = self.run_phase(phase, step, state, stop)
             self.guardian.arm("save")
-            with self.clock.outside(clock.SAVE):
-                checkpoint.finish(self.checkpoints)
+            with self.clock.outside(timing.SAVE):
+                writer.finish(self.checkpoints)
             if step < self.phases[-1].last:
                 if not stopped:
                     raise Unfinished(f"{self.data.path}: its batches end at step {step}")
@@ -110,17 +102,17 @@ class Loop:
         shapes, places = self.trainer.shapes, self.trainer.places
         if step == 0:
             self.reporter.log("starts from imported parameters")
-            items = checkpoint.restore_items(place, ("params",), shapes, places)
+            items = writer.restore_items(place, ("params",), shapes, places)
             state = self.trainer.initialize()._replace(**items)
         else:
             self.reporter.log(f"resumed from step {step}")
-            state = checkpoint.restore(place, shapes, places)
-        checkpoint.check_restored(place, self.fingerprints(step, state))
+            state = writer.restore(place, shapes, places)
+        writer.check_restored(place, self.fingerprints(step, state))
         return step, state
 
     def fingerprints(self, step: int, state) -> dict:
         """Of every array; raises where one cannot be right: Unfinished, FloatingPointError."""
-        items = stored.items(state)
+        items = reader.items(state)
         try:
             return fingerprint.read(self.trainer.fingerprint, items, self.trainer.mesh)
         except (FloatingPointError, Unfinished) as error:
@@ -134,7 +126,7 @@ class Loop:
         self.guardian.arm("compile")  # the first step, which may have to wait for an index of rows
         for rows in self.batches(phase, step):
             self.trace(step, state)
-            with self.clock.waiting(clock.DEVICES), self.traces.named(step):
+            with self.clock.waiting(timing.DEVICES), self.traces.named(step):
                 call = train if step > start else self.first_step(phase)
                 state, values, verdict = call(state, rows)
             step += 1
@@ -180,7 +172,7 @@ class Loop:
         """That of a phase, which is waited for: devices may say late that they have no room, which is BadInput."""
 
         def call(state, rows):
-            with exhausted.told(f"phase {phase.name}, a step"):
+            with out_of_memory.told(f"phase {phase.name}, a step"):
                 return jax.block_until_ready(self.trainer.train[phase.name](state, rows))
 
         return call
@@ -188,31 +180,31 @@ class Loop:
     def batches(self, phase, step: int) -> Iterator[dict]:
         """Global batches of a phase from `step` on, made from this host's rows."""
         mesh = self.trainer.mesh
-        positions = sharding.host_rows(mesh, phase.batch)
+        positions = meshes.host_rows(mesh, phase.batch)
         data = iter(self.data.train(phase, step, phase.last, positions))
         while True:
-            with self.clock.waiting(clock.INPUT):
+            with self.clock.waiting(timing.INPUT):
                 arrays = next(data, None)
                 if arrays is None:
                     return
-                rows = sharding.to_devices(mesh, arrays, positions, phase.batch)
+                rows = meshes.to_devices(mesh, arrays, positions, phase.batch)
             yield rows
 
     def trace(self, step: int, state) -> None:
         """Begins or ends a trace before a step where the config says so, with no step in flight."""
         if self.traces.changes(step):
-            with self.clock.waiting(clock.DEVICES):
+            with self.clock.waiting(timing.DEVICES):
                 jax.block_until_ready(state)
             # A trace is written as a checkpoint is, and may take as long.
             with self.clock.outside(), self.guardian.watch("save"):
                 self.traces.change(step)
 
-    def heed(self, step: int, verdict: guard.Verdict, params) -> None:
+    def heed(self, step: int, verdict: step_guard.Verdict, params) -> None:
         """Tells what was wrong with the step of this index, and stops the run after too many in a row."""
-        with self.clock.waiting(clock.DEVICES):
+        with self.clock.waiting(timing.DEVICES):
             verdict = jax.device_get(verdict)
         self.clock.step()
-        if text := guard.describe(step, verdict):
+        if text := step_guard.describe(step, verdict):
             self.reporter.log(text)
         self.row = int(verdict.row)
         most = self.config.guard.stop_after
@@ -224,32 +216,32 @@ class Loop:
         command = f"bert-jax inspect --config {place}/config.json --step {first}"
         enough = "config.guard.stop_after" if self.row >= most else "all steps of the run"
         raise FloatingPointError(
-            f"steps {first} to {step}: {guard.reason(verdict)}, {self.row} in a row ({enough}){broken};"
+            f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.row} in a row ({enough}){broken};"
             f" the first batch of them: {command}"
         )
 
     def not_finite(self, params) -> list[str]:
         """The names of the parameters with numbers that are not finite."""
-        find = jax.jit(guard.not_finite, out_shardings=sharding.replicated(self.trainer.mesh))
+        find = jax.jit(step_guard.not_finite, out_shardings=meshes.replicated(self.trainer.mesh))
         flags = jax.tree.leaves_with_path(jax.device_get(find(params)))
-        return [sharding.path_name(path) for path, flag in flags if flag]
+        return [meshes.path_name(path) for path, flag in flags if flag]
 
     def report(self, phase, step: int, sums) -> None:
         """One line of training metrics: means over the steps since the line before that were applied."""
         self.check_data()
-        checkpoint.check(self.checkpoints)
-        with self.clock.waiting(clock.DEVICES):
+        writer.check(self.checkpoints)
+        with self.clock.waiting(timing.DEVICES):
             sums = jax.device_get(sums)
         times, busy = self.clock.split()
         seconds, values = times["seconds"], metrics.means(sums)
         steps = float(sums["loss"][1])
-        flops = facts.step_flops(self.config, self.data.vocabulary.size, phase) * steps
+        flops = run_info.step_flops(self.config, self.data.vocabulary.size, phase) * steps
         devices = self.trainer.mesh.devices.flatten()
         values |= {
             "learning_rate": float(self.trainer.rate(step - 1)),
             "tokens_per_second": float(sums["fill"][0]) / seconds,
             "rows_per_second": steps * phase.batch / seconds,
-            "model_flops_utilization": metrics.utilization(flops / seconds, devices),
+            "model_flops_utilization": chips.utilization(flops / seconds, devices),
             **times,
             **self.of_all(busy),
         }
@@ -258,12 +250,12 @@ class Loop:
     def of_all(self, busy: float) -> dict:
         """What processes tell the first one: which is slowest, and the memory of the fullest device."""
         peak = metrics.peak_bytes(self.trainer.mesh.local_devices)
-        with self.clock.waiting(clock.DEVICES):  # which wait for who comes later, too
+        with self.clock.waiting(timing.DEVICES):  # which wait for who comes later, too
             found = self.processes.to_main([busy, peak])
         peaks = [peak for _, peak in found if peak is not None]
         return {
             "peak_bytes": max(peaks, default=None),
-            **clock.slowest([busy for busy, _ in found]),
+            **timing.slowest([busy for busy, _ in found]),
         }
 
     def evaluate(self, phase, step: int, params, stop) -> bool:
@@ -301,12 +293,12 @@ class Loop:
         return self.processes.from_main(self.reporter.has(step, "heldout"))
 
     def save(self, step: int, state) -> None:
-        with self.clock.outside(clock.SAVE):
+        with self.clock.outside(timing.SAVE):
             self.check_data()
             with self.guardian.watch("save"):
                 leaves = self.fingerprints(step, state)
                 self.reporter.keep()
-                checkpoint.save(self.checkpoints, step, state, leaves, self.id)
+                writer.save(self.checkpoints, step, state, leaves, self.id)
 
     def check_data(self) -> None:
         """Stops the run where what it reads has changed: nothing that came of it is told or saved."""
@@ -315,7 +307,7 @@ class Loop:
                 self.data.check_unchanged()
         except BadInput as error:
             if self.processes.is_alone:
-                checkpoint.finish(self.checkpoints)  # what is being saved is older than the change
+                writer.finish(self.checkpoints)  # what is being saved is older than the change
             raise BadInput(f"{error}; {self.checkpoints.last_word()}") from None
 
     def finish(self, step: int, params, stop) -> bool:

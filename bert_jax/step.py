@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax import guard, hash
+from bert_jax import prng, step_guard
 
 
 class State(NamedTuple):
@@ -17,13 +17,13 @@ class State(NamedTuple):
 
     step: jax.Array  # int32[], steps done
     params: Any
-    opt_state: guard.Guarded
+    opt_state: step_guard.Guarded
 
 
 def init(objective, optimizer, seed: int, batch) -> State:
     """The state before the first step."""
     params = objective.init(jax.random.key(seed), batch)
-    return State(jnp.zeros((), jnp.int32), params, guard.guarded(optimizer.init(params)))
+    return State(jnp.zeros((), jnp.int32), params, step_guard.guarded(optimizer.init(params)))
 
 
 def train(
@@ -35,7 +35,7 @@ def train(
     seed: int,
     micro_batches: int,
     summed=None,
-    judge=guard.judge,
+    judge=step_guard.judge,
 ):
     """(state, batch) -> (state, {name: (sum, weight)}, verdict); the gradient is exactly the whole batch's.
 
@@ -43,7 +43,7 @@ def train(
     makes of its own rows (`sharding.summed`); without it that is left to the compiler. `judge` says whether the step is
     applied: if not, nothing changes but the number of the step, and its metrics weigh nothing.
     """
-    key = hash.fold(jnp.uint32(hash.key(seed)), state.step.astype(jnp.uint32))
+    key = prng.fold(jnp.uint32(prng.key(seed)), state.step.astype(jnp.uint32))
 
     def sums(batch, params, totals, key):
         def part(params, rows):
@@ -71,10 +71,10 @@ def train(
     metrics["gradient_norm"] = gradient_norm, 1.0
     metrics["fill"] = fill(batch)
     metrics = jax.tree.map(jnp.float32, metrics)
-    metrics = guard.choose(verdict.is_applied, metrics, jax.tree.map(jnp.zeros_like, metrics))
+    metrics = step_guard.choose(verdict.is_applied, metrics, jax.tree.map(jnp.zeros_like, metrics))
     metrics["skipped"] = 1.0 - jnp.float32(verdict.is_applied), jnp.float32(1.0)
     metrics["spikes"] = jnp.float32(verdict.is_spike), jnp.float32(1.0)
-    opt_state = guard.Guarded(inner, band, verdict.row)
+    opt_state = step_guard.Guarded(inner, band, verdict.row)
     return State(state.step + 1, params, opt_state), metrics, verdict
 
 

@@ -9,7 +9,7 @@ tpu_flags() {
   # Arguments of the TPU compiler and runtime, all in one string. None: the numbers of docs/ and benchmarks/ are those
   # of the compiler's defaults, which hide nothing of the gradients' sum behind computing where rows alone are divided,
   # and some with `fsdp`; what was tried to hide more is in benchmarks/LOG.md. bert_jax adds one by itself, larger stacks
-  # for the compiler's threads, which some programs overflow (bert_jax/libtpu.py); it changes no program.
+  # for the compiler's threads, which some programs overflow (bert_jax/runs/libtpu.py); it changes no program.
   export LIBTPU_INIT_ARGS="${LIBTPU_INIT_ARGS-}"
   # Errors of the runtime only, not its warnings (0 would be all of it).
   export TPU_MIN_LOG_LEVEL="${TPU_MIN_LOG_LEVEL-2}"

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import hash
+from bert_jax import prng
 from bert_jax.models import attention
 
 HEADS, SIZE = 4, 16
@@ -57,7 +57,7 @@ def fused(q, k, v, ids, rate=0.0):
 
 def keys_of(ids):
     """Of dropout: uint32[B]."""
-    return hash.mix(np.arange(len(ids), dtype=np.uint32) + np.uint32(9))
+    return prng.mix(np.arange(len(ids), dtype=np.uint32) + np.uint32(9))
 
 
 def assert_close(one, other, tolerance):

@@ -19,7 +19,7 @@ import gcsfs  # noqa: E402, F401
 import pytest  # noqa: E402
 from etils.epath import backend, gpath  # noqa: E402
 
-from bert_jax import mirror  # noqa: E402
+from bert_jax.runs import mirror
 
 NAME = "bucket"
 PAGE = 1000  # objects of a listing

@@ -7,7 +7,7 @@ import outside
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from bert_jax import trained
+from bert_jax.commands import load_model
 from bert_jax.convert import names
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers.wordpiece import WordPiece
@@ -19,8 +19,8 @@ BIAS, DECODER = "cls.predictions.bias", "cls.predictions.decoder"
 ROWS = len(outside.PIECES)
 
 
-def open_directory(directory) -> trained.Trained:
-    return trained.open_source(trained.read_source(directory), None, ["dtype=float32"])
+def open_directory(directory) -> load_model.Trained:
+    return load_model.open_source(load_model.read_source(directory), None, ["dtype=float32"])
 
 
 def refused(directory) -> str:

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 
-from bert_jax import hash
+from bert_jax import prng
 from bert_jax.data import rows
 
 
@@ -41,26 +41,26 @@ class HashDraws(RandomDraws):
     def bits(self, purpose, *numbers):
         bits = self.key(purpose)
         for number in numbers:
-            bits = hash.fold(bits, np.uint32(number))
+            bits = prng.fold(bits, np.uint32(number))
         return bits
 
     def target(self, document, room, short_rate):
-        if hash.uniform(self.bits("target_length", document, 0)) < short_rate:
-            return 2 + int(hash.below(self.bits("target_length", document, 1), room - 1)[0])
+        if prng.uniform(self.bits("target_length", document, 0)) < short_rate:
+            return 2 + int(prng.below(self.bits("target_length", document, 1), room - 1)[0])
         return room
 
     def a_size(self, document, start, size):
-        return 1 + int(hash.below(self.bits("sentences_in_a", document, start), size - 1)[0])
+        return 1 + int(prng.below(self.bits("sentences_in_a", document, start), size - 1)[0])
 
     def coin(self, purpose, document, start):
         return self.bits(purpose, document, start)[0] < 1 << 31
 
     def place(self, document, start, documents):
         bits = self.bits("random_document", document, start)
-        other = int(hash.below(bits, len(documents) - 1)[0])
+        other = int(prng.below(bits, len(documents) - 1)[0])
         other += other >= document
         bits = self.bits("random_start", document, start)
-        return other, int(hash.below(bits, len(documents[other]))[0])
+        return other, int(prng.below(bits, len(documents[other]))[0])
 
 
 def flat(sentences):

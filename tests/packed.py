@@ -3,7 +3,7 @@
 import numpy as np
 from worlds import make_store, random_documents
 
-from bert_jax import batch as batches
+from bert_jax.data import batch as batches
 from bert_jax.data import stream
 from bert_jax.data.packing import Epochs
 

@@ -2,10 +2,9 @@
 
 from small import SMALL, overrides
 
-from bert_jax import program
-from bert_jax.planning import compiled
+from bert_jax.planning import compilation, hlo
 
-MEMORY = program.Memory(arguments=10, outputs=9, shared=8, temporaries=7, code=6)
+MEMORY = hlo.Memory(arguments=10, outputs=9, shared=8, temporaries=7, code=6)
 
 
 def arguments(directory, *more, topology="v5e:2x2", **changes):
@@ -15,4 +14,4 @@ def arguments(directory, *more, topology="v5e:2x2", **changes):
 
 
 def compile_nothing(*_):
-    return compiled.Step(MEMORY, [["compute", 9]])
+    return compilation.Step(MEMORY, [["compute", 9]])

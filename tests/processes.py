@@ -16,7 +16,8 @@ import jax
 import numpy as np
 
 from bert_jax import __main__ as program
-from bert_jax import batch, sharding
+from bert_jax.data import batch
+from bert_jax.parallel import mesh as meshes
 
 DEADLINE = 600  # seconds for all of a run's processes, which may share two cores with others
 # Where batches are written; at which of them to fail, and in which process.
@@ -113,7 +114,7 @@ def run(arguments, directory: Path, processes: int, devices, changes=None, **var
 
 def record(directory: Path, number: int, fail: str = ""):
     """Wraps sharding.to_devices: what each device gets is written to a file a batch."""
-    to_devices, calls = sharding.to_devices, []
+    to_devices, calls = meshes.to_devices, []
 
     def recorded(mesh, arrays, positions, size):
         if fail == f"{number}:{len(calls)}":
@@ -155,5 +156,5 @@ def digest(paths: list[Path]) -> tuple[str, list[int]]:
 if __name__ == "__main__":
     if RECORD in os.environ:
         place = Path(os.environ[RECORD]), int(os.environ["JAX_PROCESS_ID"])
-        sharding.to_devices = record(*place, os.environ.get(FAIL, ""))
+        meshes.to_devices = record(*place, os.environ.get(FAIL, ""))
     program.run()

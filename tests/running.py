@@ -10,7 +10,9 @@ import jax
 import numpy as np
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import config, pretrain, trained
+from bert_jax import config
+from bert_jax.commands import load_model
+from bert_jax.train import pretrain
 
 
 def train(directory: Path):
@@ -18,7 +20,7 @@ def train(directory: Path):
     write_corpus(directory / "corpus.txt", documents=60)
     places = {"corpus.source": directory / "corpus.txt", "store": directory / "store"}
     settings = SMALL | {key: str(path) for key, path in places.items()}
-    assert pretrain.pretrain(load(settings), directory / "run") == 0
+    assert pretrain(load(settings), directory / "run") == 0
     return settings, directory / "run"
 
 
@@ -31,7 +33,7 @@ def lines(workdir):
 
 
 def params(workdir):
-    return trained.open_run(workdir).params
+    return load_model.open_run(workdir).params
 
 
 def assert_same_bits(a, b):

@@ -7,11 +7,14 @@ import numpy as np
 from small import VOCABULARY, small_batch, small_config
 from texts import PROSE
 
-from bert_jax import batch, checkpoint, metrics, stored, workdir
 from bert_jax import config as configs
-from bert_jax import tokenizer as tokenizers
+from bert_jax.checkpoints import reader, writer
+from bert_jax.data import batch
 from bert_jax.objectives import base
+from bert_jax.runs import metrics, workdir
 from bert_jax.step import State
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.special import Vocabulary
 
 SIZES = {"wordpiece": 150, "unigram": 200, "bpe": 200, "byte_bpe": 300}
 
@@ -27,7 +30,7 @@ def make_run(
     """(config, vocabulary, tokenizer, params) of the run written to `directory`; no parameter is zero or one."""
     config = small_config(*overrides)
     tokenizer = words or tokenizers.train(kind, PROSE, SIZES[kind], True)
-    vocabulary = base.Vocabulary(tokenizer.size, **tokenizer.special)
+    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     params = jax.jit(base.make(config, vocabulary).init)(
         jax.random.key(0), batch.synthetic(1, 8, 1, 9, 0)
     )
@@ -51,13 +54,13 @@ def make_run(
 
 def save(directory: Path, step: int, params) -> None:
     state = State(step, params, {"count": np.int32(step)})
-    leaves = stored.fingerprints(stored.items(state))
-    with checkpoint.manager(directory / "checkpoints") as checkpoints:
-        checkpoint.save(checkpoints, step, state, leaves, run="")
-        checkpoint.finish(checkpoints)
+    leaves = reader.fingerprints(reader.items(state))
+    with writer.manager(directory / "checkpoints") as checkpoints:
+        writer.save(checkpoints, step, state, leaves, run="")
+        writer.finish(checkpoints)
 
 
-def run_batch(vocabulary: base.Vocabulary, rows: int = 6) -> dict:
+def run_batch(vocabulary: Vocabulary, rows: int = 6) -> dict:
     """Padded rows of two segments for a run's vocabulary."""
     arrays = small_batch(rows)
     special = {

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import config, inspect, pretrain
-from bert_jax.data import store as stores
+from bert_jax import config, train
+from bert_jax.commands import inspect_batch
 from bert_jax.errors import BadInput
+from bert_jax.storage import checksums
 
 PHASES = """from bert_jax.configs import base, demo
 
@@ -50,14 +51,14 @@ class World:
         return ["--config", str(self.file), *keys, *map(str, more)]
 
     def save(self, first: int, last: int, directory: Path, **changes) -> dict:
-        return inspect.save(self.load(**changes), first, last, directory, lambda line: None)
+        return inspect_batch.save(self.load(**changes), first, last, directory, lambda line: None)
 
 
 def refused(world, tmp_path, **changes) -> str:
     """The one line with which pretrain refuses; nothing is written."""
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(BadInput) as caught:
-        pretrain.pretrain(world.load(**changes), tmp_path / "run")
+        train.pretrain(world.load(**changes), tmp_path / "run")
     assert sorted(tmp_path.rglob("*")) == before
     line = str(caught.value)
     assert "\n" not in line
@@ -66,5 +67,5 @@ def refused(world, tmp_path, **changes) -> str:
 
 def rewrite(directory, manifest):
     """A manifest that is sound in itself."""
-    manifest["digest"] = stores.manifest_digest(manifest)
-    (directory / "manifest.json").write_text(stores.manifest_text(manifest))
+    manifest["digest"] = checksums.manifest_digest(manifest)
+    (directory / "manifest.json").write_text(checksums.manifest_text(manifest))

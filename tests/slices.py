@@ -6,7 +6,7 @@ import os
 import pytest
 from jax.experimental import topologies
 
-from bert_jax.planning import compiled
+from bert_jax.planning import compilation
 
 # Or libtpu asks a server of Google's cloud what machine this is.
 os.environ["TPU_SKIP_MDS_QUERY"] = "1"
@@ -24,4 +24,4 @@ def devices(name: str, **options) -> list:
 
 
 # The compilation cache would keep these programs, and only a real TPU could read them back.
-compiling = compiled.uncached
+compiling = compilation.uncached

@@ -4,10 +4,12 @@ import corpora
 import jax
 import numpy as np
 
-from bert_jax import batch, config
+from bert_jax import config
+from bert_jax.data import batch
 from bert_jax.objectives import base
+from bert_jax.tokenizers.special import Vocabulary
 
-VOCABULARY = base.Vocabulary(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
+VOCABULARY = Vocabulary(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 # Everything that makes `demo` small, with every dropout on.

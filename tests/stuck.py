@@ -8,16 +8,18 @@ import sys
 import time
 
 from bert_jax import __main__ as program
-from bert_jax import checkpoint, evaluate, loop, pretrain, sharding
+from bert_jax import evaluate, loop, train
+from bert_jax.checkpoints import writer
+from bert_jax.parallel import mesh as meshes
 
 # PROCESS:PLACE:CALL:WHAT, as 1:step:4:sleep
 FAULT = "BERT_JAX_TESTS_FAULT"
 PLACES = {
-    "open": (pretrain, "open_data"),
-    "compile": (pretrain, "build"),
+    "open": (train, "open_data"),
+    "compile": (train, "build"),
     "restore": (loop.Loop, "restore"),
-    "step": (sharding, "to_devices"),
-    "save": (checkpoint, "save"),
+    "step": (meshes, "to_devices"),
+    "save": (writer, "save"),
     "evaluate": (evaluate, "over"),
 }
 # The key of the deadline that is armed there, where it is not the name of the place.

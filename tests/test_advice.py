@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_jax import config as configs
-from bert_jax.data.reporting import advice
+from bert_jax.data.reports import advice
 
 
 def test_the_published_corpus_gets_the_published_run():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.errors import BadInput
-from bert_jax.planning import apart
+from bert_jax.planning import child_process
 
 # Calls something that takes long, and says the number of the process that does.
 STARTED = """
@@ -63,10 +63,10 @@ def tell_and_wait(path):
 
 
 def test_what_it_returns_and_raises():
-    assert apart.call(max, 3, 5) == 5
-    assert apart.call(os.getpid) != os.getpid()
+    assert child_process.call(max, 3, 5) == 5
+    assert child_process.call(os.getpid) != os.getpid()
     with pytest.raises(BadInput) as caught:
-        apart.call(refuse, "a key")
+        child_process.call(refuse, "a key")
     assert str(caught.value) == "a key"
 
 
@@ -80,26 +80,26 @@ def test_what_it_returns_and_raises():
 )
 def test_errors_arrive_with_where_they_happened(arguments, kind, words):
     with pytest.raises(Exception) as caught:
-        apart.call(fail, *arguments)
+        child_process.call(fail, *arguments)
     assert type(caught.value) is kind and str(caught.value) == words
     assert ", in fail\n" in caught.value.__notes__[-1]
 
 
 def test_an_answer_that_cannot_be_sent():
     with pytest.raises(TypeError, match="pickle '_thread.lock' object"):
-        apart.call(threading.Lock)
+        child_process.call(threading.Lock)
 
 
 def test_what_libraries_print_is_not_the_answer(capfd):
-    assert apart.call(talk) == 7
+    assert child_process.call(talk) == 7
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_crash_is_told():
-    with pytest.raises(apart.Crashed, match=r"^it crashed \(SIGSEGV\)$"):
-        apart.call(crash, signal.SIGSEGV)
-    with pytest.raises(apart.Crashed, match="^it ended with 3$"):
-        apart.call(os._exit, 3)
+    with pytest.raises(child_process.Crashed, match=r"^it crashed \(SIGSEGV\)$"):
+        child_process.call(crash, signal.SIGSEGV)
+    with pytest.raises(child_process.Crashed, match="^it ended with 3$"):
+        child_process.call(os._exit, 3)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

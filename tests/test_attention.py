@@ -28,8 +28,10 @@ from attending import (
 from slices import compiling, devices, needs_libtpu
 from small import small_config, small_objective, small_params
 
-from bert_jax import axes, batch, sharding
+from bert_jax.data import batch
 from bert_jax.models import attention
+from bert_jax.parallel import constraints
+from bert_jax.parallel import mesh as meshes
 
 # --- The plain way --------------------------------------------------------------------------------
 
@@ -63,8 +65,8 @@ def test_splash_is_the_plain_one_in_bfloat16():
 
 
 def make_mesh(shape):
-    keys = [f"mesh.{name}={size}" for name, size in zip(axes.AXES, shape, strict=True)]
-    return sharding.make_mesh(small_config(*keys).mesh, jax.devices()[: np.prod(shape)])
+    keys = [f"mesh.{name}={size}" for name, size in zip(constraints.AXES, shape, strict=True)]
+    return meshes.make_mesh(small_config(*keys).mesh, jax.devices()[: np.prod(shape)])
 
 
 @pytest.mark.parametrize(("shape", "rows"), [((2, 2, 2), 8), ((1, 1, 4), 5), ((4, 2, 1), 3)])
@@ -74,7 +76,7 @@ def test_splash_on_a_mesh_is_that_of_one_device(shape, rows):
     arrays = make_rows(rows, 128)
     expected = compute(interpreted, arrays)
     with jax.set_mesh(mesh):
-        found = compute(axes.by_heads(interpreted), arrays)
+        found = compute(constraints.by_heads(interpreted), arrays)
     assert_close(found, expected, 1e-6)
     parts = {part.data.shape for part in found[0].addressable_shards}
     assert parts == {(8 // 4, 128, HEADS // 2, SIZE)} or shape != (2, 2, 2)
@@ -107,7 +109,7 @@ def test_fused_on_a_mesh_is_that_of_one_device(shape, rows):
 
     def shared(q, k, v, ids):
         function = partial(attention.fused, rate=DROPOUT, interpret=True)
-        return axes.by_heads(function)(q, k, v, ids, keys_of(ids))
+        return constraints.by_heads(function)(q, k, v, ids, keys_of(ids))
 
     with jax.set_mesh(mesh):
         assert_close(compute(shared, arrays), expected, 1e-6)
@@ -160,10 +162,10 @@ def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
     places = devices("v5e:2x2")[: np.prod(shape)]
     mesh = jax.sharding.Mesh(
         np.array(places).reshape(shape),
-        axes.AXES,
+        constraints.AXES,
         axis_types=(jax.sharding.AxisType.Auto,) * 3,
     )
-    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axes.ROWS))
+    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(constraints.ROWS))
     real = {"bf16": jnp.bfloat16, "f32": jnp.float32}[dtype]
     x = jax.ShapeDtypeStruct((4, length, 4, size), real, sharding=where)
     ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=where)

@@ -10,8 +10,9 @@ from runs import make_run, run_batch
 from slices import devices, needs_libtpu
 from small import small_config
 
-from bert_jax import build, main, trained
+from bert_jax import build, cli
 from bert_jax import config as configs
+from bert_jax.commands import load_model
 from bert_jax.errors import BadInput
 from bert_jax.models import attention
 from bert_jax.models.attention import Case
@@ -126,7 +127,7 @@ def test_every_phase_is_asked_before_anything_is_compiled(monkeypatch):
 def test_pretrain_refuses_at_the_door(tmp_path, capsys):
     arguments = ["pretrain", "--config", "demo", "--workdir", str(tmp_path / "run")]
     arguments += ["--config.model.attention=splash", f"--config.store={tmp_path / 'store'}"]
-    assert main.main(arguments) == 2
+    assert cli.main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("bert-jax: config.model.attention=splash: cannot do cpu, only TPUs")
     assert not list(tmp_path.iterdir())
@@ -135,7 +136,7 @@ def test_pretrain_refuses_at_the_door(tmp_path, capsys):
 def test_a_run_of_other_devices_is_used_here(tmp_path):
     """And may go on elsewhere: nothing that is learnt depends on it."""
     _, vocabulary, _, _ = make_run(tmp_path / "run", "model.attention=splash")
-    run = trained.open_run(tmp_path / "run")
+    run = load_model.open_run(tmp_path / "run")
     assert run.config.model.attention == "auto"
     outputs = jax.jit(run.objective.outputs)(run.params, run_batch(vocabulary))
     assert np.isfinite(outputs["mlm_logits"]).all()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from small import small_config
 
-from bert_jax import axes, sharding
+from bert_jax.parallel import constraints
+from bert_jax.parallel import mesh as meshes
 
 PIECES, WIDTH = 64, 8
 DRAW = np.random.default_rng(0)
@@ -17,12 +18,12 @@ LOGITS = DRAW.normal(size=(16, 6, PIECES)).astype(np.float32)
 
 
 def mesh_of(*shape):
-    keys = [f"mesh.{name}={size}" for name, size in zip(axes.AXES, shape, strict=True)]
-    return sharding.make_mesh(small_config(*keys).mesh)
+    keys = [f"mesh.{name}={size}" for name, size in zip(constraints.AXES, shape, strict=True)]
+    return meshes.make_mesh(small_config(*keys).mesh)
 
 
 def looked_up(words, dtype=jnp.float32):
-    return (axes.lookup(words, IDS, dtype) * VECTORS).sum()
+    return (constraints.lookup(words, IDS, dtype) * VECTORS).sum()
 
 
 def product(logits, x):
@@ -54,9 +55,9 @@ def reductions(function, *arguments) -> set[tuple]:
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 8, 1), (2, 1, 4), (8, 1, 1)])
 def test_a_lookup_is_an_index(shape):
     with jax.set_mesh(mesh_of(*shape)):
-        vectors = jax.jit(axes.lookup, static_argnums=2)(WORDS, IDS, jnp.float32)
+        vectors = jax.jit(constraints.lookup, static_argnums=2)(WORDS, IDS, jnp.float32)
         gradient = jax.jit(jax.grad(looked_up))(WORDS)
-        table = jax.jit(lambda a, b: axes.sum_to_table(product, a, b))(LOGITS, VECTORS)
+        table = jax.jit(lambda a, b: constraints.sum_to_table(product, a, b))(LOGITS, VECTORS)
     np.testing.assert_array_equal(vectors, WORDS[IDS])
     expected = np.zeros_like(WORDS)
     np.add.at(expected, IDS, VECTORS)
@@ -70,12 +71,15 @@ def test_the_sums_are_of_parts_and_in_the_dtype_of_gradients():
         found = reductions(jax.grad(lambda words: looked_up(words, jnp.bfloat16)), WORDS)
         ours = {("data", (16, WIDTH), "bfloat16"), ("fsdp", (32, WIDTH), "bfloat16")}
         assert {each for each in found if each[0] != "tensor"} == ours
-        found = reductions(lambda a, b: axes.sum_to_table(product, a, b), LOGITS, VECTORS)
+        found = reductions(lambda a, b: constraints.sum_to_table(product, a, b), LOGITS, VECTORS)
         assert found == {("data", (16, WIDTH), "float32"), ("fsdp", (32, WIDTH), "float32")}
 
 
 def test_rows_that_do_not_divide_are_left_to_the_compiler():
     with jax.set_mesh(mesh_of(2, 2, 2)):
-        assert reductions(lambda words: axes.lookup(words, IDS[:1], jnp.float32), WORDS) == set()
-        vectors = jax.jit(axes.lookup, static_argnums=2)(WORDS, IDS[:1], jnp.float32)
+        assert (
+            reductions(lambda words: constraints.lookup(words, IDS[:1], jnp.float32), WORDS)
+            == set()
+        )
+        vectors = jax.jit(constraints.lookup, static_argnums=2)(WORDS, IDS[:1], jnp.float32)
     np.testing.assert_array_equal(vectors, WORDS[IDS[:1]])

@@ -17,10 +17,10 @@ import corpora
 import pytest
 from corpora import files, make_text, processes, shard_files, wait_for
 
-from bert_jax import main
+from bert_jax import cli
 from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
-from bert_jax.data.preparing import beam, partitions, shards
+from bert_jax.data.preparation import beam, partitions, shards
 from bert_jax.data.sources import files as sources
 from bert_jax.errors import BadInput, Unfinished
 
@@ -247,7 +247,7 @@ def refused(directory: Path, capsys, monkeypatch, *arguments: str) -> str:
     """The line that prepare ends with; exit code 2, and nothing written."""
     monkeypatch.chdir(directory)
     store = f"--config.store={directory}/store"
-    assert main.main(["prepare", "--config", "demo", store, *arguments]) == 2
+    assert cli.main(["prepare", "--config", "demo", store, *arguments]) == 2
     told = capsys.readouterr()
     assert not list(directory.iterdir()) and not told.out and told.err.count("\n") == 1
     return told.err

@@ -9,10 +9,17 @@ from saved_world import World
 from small import SMALL, VOCABULARY, overrides, small_config, write_corpus
 from test_traces import traced_steps
 
-from bert_jax import benchmark, build, metrics, runtime, sharding, tokenizer
+from bert_jax import build
 from bert_jax import config as configs
+from bert_jax.cli import main
+from bert_jax.commands import benchmark
+from bert_jax.data import vocabulary_file
 from bert_jax.errors import BadInput
-from bert_jax.main import main
+from bert_jax.models import bert
+from bert_jax.parallel import chips
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import jax_setup, metrics
+from bert_jax.tokenizers import tokenizer
 
 
 def time(config, batches="synthetic", phase=None, steps=3):
@@ -39,15 +46,15 @@ def world(tmp_path_factory):
 
 def test_the_numbers_fit_one_another(config, measured):
     numbers = measured["phases"]["main"]
-    vocabulary = benchmark.likely_vocabulary(config, print)
-    params = build.build(config, sharding.make_mesh(config.mesh), vocabulary).shapes.params
+    vocabulary = vocabulary_file.likely_vocabulary(config, print)
+    params = build.build(config, meshes.make_mesh(config.mesh), vocabulary).shapes.params
     assert measured["parameters"] == metrics.count(params, 200) > measured["encoder_parameters"]
     assert numbers["steps"] == 3 and numbers["compile_seconds"] > 0
     assert 0 < numbers["step_seconds"] <= numbers["slowest_seconds"]
     assert numbers["rows_per_second"] == pytest.approx(16 / numbers["step_seconds"])
     # Synthetic rows are full.
     assert numbers["tokens_per_second"] == pytest.approx(16 * 32 / numbers["step_seconds"])
-    assert numbers["flops_per_step"] == 16 * metrics.row_flops(config.model, 200, 32, 5)
+    assert numbers["flops_per_step"] == 16 * bert.row_flops(config.model, 200, 32, 5)
     assert numbers["utilization"] is None and numbers["peak_bytes_from"] == "compiler"
     assert measured["devices"] == ["cpu"] * 8 and measured["mesh"]["data"] == 8
     text = benchmark.describe(measured)
@@ -73,7 +80,7 @@ def test_the_peak_of_a_phase_before_is_not_its_own(config, monkeypatch):
 
 
 def test_a_known_device_has_a_utilization(config, measured, monkeypatch):
-    monkeypatch.setitem(metrics.PEAK_FLOPS, "cpu", 1e9)
+    monkeypatch.setitem(chips.PEAK_FLOPS, "cpu", 1e9)
     values = time(config, steps=1)
     numbers = values["phases"]["main"]
     expected = numbers["flops_per_step"] / numbers["step_seconds"] / 8e9
@@ -110,7 +117,7 @@ def test_steps_are_timed_one_by_one_and_warm(config, monkeypatch):
 def test_a_program_from_the_cache_is_told_as_that(measured, tmp_path):
     """That of training: others, which are found as well, do not count."""
     place = jax.config.jax_compilation_cache_dir
-    config = runtime.start(small_config("model.layers=1", "model.width=8", "model.heads=2"))
+    config = jax_setup.start(small_config("model.layers=1", "model.width=8", "model.heads=2"))
     (phase,) = configs.phases(config)
     mesh = build.make_mesh(config, [phase], jax.devices()[:1])
     found = []
@@ -165,19 +172,19 @@ def test_every_phase_is_timed(world, capsys):
 def test_the_vocabulary_is_the_one_that_will_be(tmp_path):
     config = small_config(f"store={tmp_path}/store", f"tokenizer.path={tmp_path}/vocab.txt")
     said = []
-    asked = benchmark.likely_vocabulary(config, said.append)
+    asked = vocabulary_file.likely_vocabulary(config, said.append)
     assert asked == (200, 0, 1, 2, 3, 4)
     (line,) = said
     assert f"{tmp_path}/vocab.txt: not there, config.tokenizer.size=200 instead" in line
     pieces = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
-    assert benchmark.likely_vocabulary(config, print) == (7, 1, 0, 2, 3, 4)
+    assert vocabulary_file.likely_vocabulary(config, print) == (7, 1, 0, 2, 3, 4)
     write_corpus(tmp_path / "corpus.txt", documents=30)
     keys = overrides(SMALL | {"corpus.source": tmp_path / "corpus.txt"})
     keys = [f"--config.{key}" for key in keys] + [f"--config.store={tmp_path}/store"]
     assert main(["prepare", "--config", "demo", *keys]) == 0
     words = tokenizer.load(tmp_path / "store/tokenizer")
-    assert benchmark.likely_vocabulary(config, print) == (words.size, *words.special.values())
+    assert vocabulary_file.likely_vocabulary(config, print) == (words.size, *words.special.values())
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from slices import needs_libtpu
 
 from benchmarks import kernels as script
-from bert_jax import libtpu
 from bert_jax.planning import describe, kernels
+from bert_jax.runs import libtpu
 
 ROOT = Path(__file__).parent.parent
 SCHEDULE = """Schedule analysis:

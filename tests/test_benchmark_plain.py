@@ -8,7 +8,10 @@ import pytest
 from small import VOCABULARY, small_batch, small_config, small_objective, small_params
 
 from benchmarks import plain
-from bert_jax import batch, build, metrics, sharding
+from bert_jax import build
+from bert_jax.data import batch
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import metrics
 
 UNDROPPED = "model.dropout=0.0", "model.attention_dropout=0.0"
 NAMES = {  # theirs -> ours
@@ -31,10 +34,10 @@ NAMES = {  # theirs -> ours
 
 def as_plain(ours: dict, shapes: dict) -> dict:
     """A tree of our parameters or gradients as that of the plain step, without the words that pad the vocabulary."""
-    arrays = {sharding.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(ours)}
+    arrays = {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(ours)}
 
     def take(path, shape):
-        path = sharding.path_name(path)
+        path = meshes.path_name(path)
         theirs = next(pattern for pattern in NAMES if re.match(f"{pattern}(/|$)", path))
         array = arrays.pop(re.sub(f"^{theirs}", NAMES[theirs], path))
         return array[: VOCABULARY.size].reshape(shape.shape)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import step
-from bert_jax import metrics
+from bert_jax.models import bert
 
 ROOT = Path(__file__).parent.parent
 TINY = {
@@ -48,7 +48,7 @@ def test_the_gathered_side_does_the_work_of_the_formula():
             step.make(side, settings).step()
         work[side] = counter.get_total_flops()
     shape = settings.phases.short.length, settings.phases.short.predictions
-    expected = 4 * metrics.row_flops(settings.model, 500, *shape)
+    expected = 4 * bert.row_flops(settings.model, 500, *shape)
     assert work["gathered"] == pytest.approx(expected, rel=0.01)
     assert work["as it comes"] > 1.4 * work["gathered"]
 

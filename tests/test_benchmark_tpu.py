@@ -7,11 +7,12 @@ import pytest
 from slices import needs_libtpu
 
 from benchmarks import plain, tpu
-from bert_jax import build, metrics, program, topology
-from bert_jax.planning import compiled
+from bert_jax import build
+from bert_jax.models import bert
+from bert_jax.planning import compilation, hlo, topology
 
 GIB = 1 << 30
-MEMORY = program.Memory(arguments=GIB, outputs=0, shared=0, temporaries=2 * GIB, code=0)
+MEMORY = hlo.Memory(arguments=GIB, outputs=0, shared=0, temporaries=2 * GIB, code=0)
 SECOND = 1_500_000_000  # cycles
 LINK = 50_000_000_000  # bytes a second; both directions of a ring or two axes make it twice
 
@@ -25,7 +26,7 @@ def answer(monkeypatch, compute=SECOND // 10, sent=LINK // 100, result=None):
         if result:
             raise result
         events = [["compute", times * compute], ["send", [["all-reduce", ["data"], sent]]]]
-        return compiled.Step(MEMORY, events)
+        return compilation.Step(MEMORY, events)
 
     def compile_step(settings, design, phase, tell):
         asked.append((settings, design.mesh.size, phase))
@@ -44,7 +45,7 @@ def test_a_row(monkeypatch, capsys):
     assert (settings.dtype, settings.model.layers, devices) == ("bfloat16", 3, 4)
     assert (phase.length, phase.batch) == (128, 4 * 64)
     assert settings.model.dropout == settings.model.attention_dropout == 0.1
-    use = metrics.row_flops(settings.model, 30522, 128, 20) * 64 / 197e12 / 0.1
+    use = bert.row_flops(settings.model, 30522, 128, 20) * 64 / 197e12 / 0.1
     line = capsys.readouterr().out.strip()
     assert line.startswith("| v5e:2x2, BERT-base, length 128, dropout as published, 64 rows a chip")
     assert f"| 0.48 | **{use:.3f}** by cycles (0.1000 s); as scheduled" in line
@@ -72,7 +73,7 @@ def test_the_growth_from_four_chips_to_256(monkeypatch, capsys):
 
 @needs_libtpu
 def test_what_does_not_fit_is_a_row_too(monkeypatch, capsys):
-    answer(monkeypatch, result=compiled.TooLarge(20.5 * GIB, 15.75 * GIB))
+    answer(monkeypatch, result=compilation.TooLarge(20.5 * GIB, 15.75 * GIB))
     assert tpu.main(["--only", *tpu.GROWTH, "--config.model.layers=1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
@@ -95,7 +96,7 @@ def test_every_case_is_a_program_that_can_be_made(name, monkeypatch):
     def lower(settings, design, phase, tell):
         with jax.set_mesh(design.mesh):
             texts.append(build.lower_train(settings, design, phase).as_text())
-        return compiled.Step(MEMORY, [["compute", SECOND]])
+        return compilation.Step(MEMORY, [["compute", SECOND]])
 
     monkeypatch.setattr(tpu, "compile_step", lower)
     opened = tpu.open_case(case, ["--config.model.layers=1"])

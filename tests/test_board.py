@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.util.event_pb2 import Event
 
-from bert_jax import board
-from bert_jax.board import Board
+from bert_jax.runs import tensorboard
+from bert_jax.runs.tensorboard import Board
 
 
 def read(directory):
@@ -51,13 +51,13 @@ def test_a_damaged_file_is_known_and_one_that_is_cut_off_is_not_damaged(tmp_path
     told.close()
     (path,) = (tmp_path / "tensorboard").glob("events*")
     whole = path.read_bytes()
-    assert board.problem(path) == ""
+    assert tensorboard.problem(path) == ""
     for place in range(len(whole)):
         path.write_bytes(whole[:place])
-        assert board.problem(path) == ""
+        assert tensorboard.problem(path) == ""
         flipped = bytearray(whole)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)
-        assert "is damaged" in board.problem(path), place
+        assert "is damaged" in tensorboard.problem(path), place
     path.unlink()
-    assert "unreadable" in board.problem(path)
+    assert "unreadable" in tensorboard.problem(path)

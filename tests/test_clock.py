@@ -9,8 +9,11 @@ import pytest
 import running
 from running import lines, load
 
-from bert_jax import clock, feed, metrics, pretrain
 from bert_jax import config as configs
+from bert_jax import train
+from bert_jax.data import feed
+from bert_jax.parallel import chips
+from bert_jax.runs import metrics, timing
 
 SLOW_INPUT, SLOW_STEP = 7, 12  # indices of steps
 SECONDS = 0.4  # that either of them takes longer
@@ -22,10 +25,10 @@ def slowed(tmp_path_factory):
     """(config, vocabulary size, lines, summary, rows) of a run on devices with a peak, whose batch of one step is late,
     and another step slow; rows: whether each place of each training batch is a real token."""
     rows, calls = [], []
-    build, train = pretrain.build, feed.StoreFeed.train
+    build, batches = train.build, feed.StoreFeed.train
 
     def late(*arguments):
-        for number, arrays in enumerate(train(*arguments)):
+        for number, arrays in enumerate(batches(*arguments)):
             if number == SLOW_INPUT:
                 time.sleep(SECONDS)
             rows.append(arrays["sequence_ids"] > 0)
@@ -44,8 +47,8 @@ def slowed(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed.StoreFeed, "train", late)
-        patch.setattr(pretrain, "build", lambda *arguments: slow(build(*arguments)))
-        patch.setitem(metrics.PEAK_FLOPS, "cpu", PEAK)
+        patch.setattr(train, "build", lambda *arguments: slow(build(*arguments)))
+        patch.setitem(chips.PEAK_FLOPS, "cpu", PEAK)
         settings, workdir = running.train(tmp_path_factory.mktemp("world"))
     summary = json.loads((workdir / "summary.json").read_text())
     vocabulary = json.loads((workdir / "run.json").read_text())["vocabulary"]["size"]
@@ -93,12 +96,12 @@ def test_utilization_is_useful_work_over_the_peak(slowed):
 
 def test_a_line_for_people(slowed):
     line = training(slowed[2])[10] | {"peak_bytes": 12_345_000_000}
-    line |= clock.slowest([3.0, 1.0, 2.0])
-    text = clock.describe(line)
+    line |= timing.slowest([3.0, 1.0, 2.0])
+    text = timing.describe(line)
     assert f"utilization {line['model_flops_utilization']:.3f}" in text
     assert "peak 11.50 GiB" in text and "slowest host 0 by 1 s" in text
     unknown = line | {"model_flops_utilization": None, "peak_bytes": None, "fill": None}
-    text = clock.describe({key: unknown[key] for key in unknown if "host" not in key})
+    text = timing.describe({key: unknown[key] for key in unknown if "host" not in key})
     assert not any(word in text for word in ("utilization", "peak", "host", "fill", "None"))
 
 
@@ -121,15 +124,15 @@ def test_an_interval_by_hand(monkeypatch):
     def pass_by(seconds):
         now[0] += seconds
 
-    watch = clock.Clock()
+    watch = timing.Clock()
     for waited, computed in ((1, 2), (1, 5), (4, 1)):
-        with watch.waiting(clock.INPUT):
+        with watch.waiting(timing.INPUT):
             pass_by(waited)
         pass_by(0.5)  # its own work
-        with watch.waiting(clock.DEVICES):
+        with watch.waiting(timing.DEVICES):
             pass_by(computed)
         watch.step()
-        with watch.outside(clock.SAVE):
+        with watch.outside(timing.SAVE):
             pass_by(10)
     values, busy = watch.split()
     assert values == {
@@ -150,12 +153,12 @@ def test_an_interval_by_hand(monkeypatch):
 
 
 def test_the_slowest_of_several():
-    assert clock.slowest([3.0]) == {}
-    assert clock.slowest([3.0, 5.0]) == {"slowest_host": 1, "slowest_host_seconds": 2.0}
-    assert clock.slowest([3.0, 9.0, 4.0, 8.0]) == {"slowest_host": 1, "slowest_host_seconds": 5.0}
+    assert timing.slowest([3.0]) == {}
+    assert timing.slowest([3.0, 5.0]) == {"slowest_host": 1, "slowest_host_seconds": 2.0}
+    assert timing.slowest([3.0, 9.0, 4.0, 8.0]) == {"slowest_host": 1, "slowest_host_seconds": 5.0}
 
 
 def test_every_key_of_a_line_is_known_as_timed_or_not(slowed):
-    timed = set(training(slowed[2])[5]) & clock.TIMES
-    assert timed == clock.TIMES - {"slowest_host", "slowest_host_seconds"}
-    assert not clock.TIMES & set(configs.flatten(configs.base()))
+    timed = set(training(slowed[2])[5]) & timing.TIMES
+    assert timed == timing.TIMES - {"slowest_host", "slowest_host_seconds"}
+    assert not timing.TIMES & set(configs.flatten(configs.base()))

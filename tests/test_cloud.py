@@ -10,8 +10,11 @@ import pytest
 from running import load
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import inspect, main, mirror, stored, workdir
+from bert_jax import cli
+from bert_jax.checkpoints import reader
+from bert_jax.commands import inspect_batch
 from bert_jax.errors import LOST
+from bert_jax.runs import mirror, workdir
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 there = bucket.there
@@ -44,7 +47,7 @@ def lines(text: str) -> list:
 
 
 def answer(tmp_path, *arguments) -> dict:
-    assert main.main([*arguments, "--json", str(tmp_path / "answer")]) == 0
+    assert cli.main([*arguments, "--json", str(tmp_path / "answer")]) == 0
     return json.loads((tmp_path / "answer").read_text())
 
 
@@ -56,7 +59,7 @@ def test_a_run_in_a_bucket(tmp_path, there):
     # A start is what takes time: one layer is compiled and traced in less.
     changes = {"model.layers": 1, "evaluate.every": 20, "checkpoint.every": 5}
     world = World(SMALL | places | changes, tmp_path / "said")
-    inspect.save(load(world.settings), 0, 20, tmp_path / "batches", lambda line: None)
+    inspect_batch.save(load(world.settings), 0, 20, tmp_path / "batches", lambda line: None)
     there.copy(tmp_path / "batches", "batches")
     ended = world.run(tmp_path / "run", batches=tmp_path / "batches")
     assert [process.code for process in ended] == [0, 0], ended
@@ -93,8 +96,8 @@ def kill_in_a_save(world: World, there, victim: int, step: int) -> str:
         there.fault = kill
         ended = processes.wait(running, world.directory)
     assert ended[victim].code == -9 and ended[1 - victim].code in (LOST, ABORTED), ended
-    assert f"runs/one/checkpoints/{step}/{stored.COMMITTED}" not in there.names()
-    assert f"runs/one/checkpoints/{step - 5}/{stored.COMMITTED}" in there.names()
+    assert f"runs/one/checkpoints/{step}/{reader.COMMITTED}" not in there.names()
+    assert f"runs/one/checkpoints/{step - 5}/{reader.COMMITTED}" in there.names()
     told = lines(there.text("runs/one/metrics.jsonl"))
     assert {"step": step, "split": "train"}.items() <= told[-1].items()  # before it is saved
     return ended[0].output
@@ -110,12 +113,12 @@ def check(tmp_path, there) -> None:
     assert not any(".lock" in name for name in there.names())
     with mirror.copied(RUN) as copy:
         kept = [
-            stored.read_manifest(place / "20") for place in map(workdir.checkpoints, (copy, here))
+            reader.read_manifest(place / "20") for place in map(workdir.checkpoints, (copy, here))
         ]
         assert kept[0] == kept[1]  # fingerprints of all arrays, of the optimizer's too
         place = workdir.checkpoints(copy)
         run = json.loads((copy / "run.json").read_text())["run"]
-        assert stored.problems(place, run) == {15: "", 20: ""}
+        assert reader.problems(place, run) == {15: "", 20: ""}
     assert answer(tmp_path, "status", "--workdir", RUN)["state"] == "done"
     assert answer(tmp_path, "verify", "--workdir", RUN)["sound"]
     assert answer(tmp_path, "verify", "--store", STORE)["sound"]

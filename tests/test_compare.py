@@ -6,22 +6,23 @@ import pytest
 from small import small_batch, small_config
 from texts import PROSE
 
-from bert_jax import compare, trained
-from bert_jax import tokenizer as tokenizers
+from bert_jax.commands import compare, load_model
 from bert_jax.objectives import base
-from bert_jax.tokenizer import Tokenizer
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.tokenizer import Tokenizer
 from bert_jax.tokenizers.wordpiece import WordPiece
 
 WORDS = "encoder/embedder/words"
 
 
-def make_model(size: int = 300, *changes) -> trained.Trained:
+def make_model(size: int = 300, *changes) -> load_model.Trained:
     tokenizer = tokenizers.train("wordpiece", PROSE, size, True)
     config = small_config(*changes)
-    vocabulary = base.Vocabulary(tokenizer.size, **tokenizer.special)
+    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     objective = base.make(config, vocabulary)
     params = jax.device_get(jax.jit(objective.init)(jax.random.key(0), small_batch()))
-    return trained.Trained(config, {}, vocabulary, tokenizer, objective, 1, params)
+    return load_model.Trained(config, {}, vocabulary, tokenizer, objective, 1, params)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def compared(monkeypatch):
 
     def run(a, b):
         known = {"a": a, "b": b}
-        monkeypatch.setattr(trained, "open_model", lambda name, overrides: known[name])
+        monkeypatch.setattr(load_model, "open_model", lambda name, overrides: known[name])
         values = compare.compare("a", "b")
         assert compare.describe(values)
         return values
@@ -43,7 +44,7 @@ def compared(monkeypatch):
     return run
 
 
-def changed(model, *path, at, by) -> trained.Trained:
+def changed(model, *path, at, by) -> load_model.Trained:
     """The model with `by` added to one element of a parameter."""
     params = jax.tree.map(np.array, model.params)
     leaf = params

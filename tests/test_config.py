@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small import small_config
 
-from bert_jax import config, models, objectives, resume
+from bert_jax import config, models, objectives
 from bert_jax.errors import BadInput
 
 
@@ -195,7 +195,7 @@ def test_a_config_saved_before_a_key_was_there(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(values))
     after = config.load(str(tmp_path / "config.json"))
     assert config.differences(before, after) == {}
-    assert resume.refusals(config.read(tmp_path / "config.json"), before, 5) == []
+    assert config.refusals(config.read(tmp_path / "config.json"), before, 5) == []
 
 
 def test_describe_marks_what_differs_from_base():
@@ -222,22 +222,22 @@ def test_what_a_resumed_run_may_change():
         "corpus.workers=1",
         "profile.steps=(3, 4)",
     )
-    assert resume.refusals(old, small_config(*allowed), step=10) == []
+    assert config.refusals(old, small_config(*allowed), step=10) == []
     refused = ("seed=1", "model.layers=3", "objective.masking=whole_word", "optimizer.clip=2")
     refused += ("corpus.weights=(2.0,)", "optimizer.moment_dtype=bfloat16")
     refused += ("phases.main.batch=32", "tokenizer.size=99", "schedule.warmup=3", "dtype=bfloat16")
     for override in refused:
         key = override.split("=")[0]
-        (line,) = resume.refusals(old, small_config(override), step=10)
+        (line,) = config.refusals(old, small_config(override), step=10)
         assert line.startswith(f"config.{key}: ")
     # Fewer steps than are done cannot be had; at the end of the last phase more can.
-    assert resume.refusals(old, small_config("phases.main.steps=5"), step=10)
-    assert resume.refusals(old, small_config("phases.main.steps=30"), step=20) == []
+    assert config.refusals(old, small_config("phases.main.steps=5"), step=10)
+    assert config.refusals(old, small_config("phases.main.steps=30"), step=20) == []
 
 
 def test_a_past_phase_may_not_change():
     old, new = config.load("bert_base"), config.load("bert_base", ["phases.short.steps=950000"])
-    assert resume.refusals(old, new, step=899_999) == []
-    assert resume.refusals(old, new, step=900_001)
+    assert config.refusals(old, new, step=899_999) == []
+    assert config.refusals(old, new, step=900_001)
     new = config.load("bert_base", ["phases.long.steps=200000"])
-    assert resume.refusals(old, new, step=950_000) == []
+    assert config.refusals(old, new, step=950_000) == []

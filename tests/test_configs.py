@@ -5,8 +5,11 @@ from pathlib import Path
 import jax
 import pytest
 
-from bert_jax import batch, config, metrics
+from bert_jax import config
+from bert_jax.data import batch
 from bert_jax.objectives import base
+from bert_jax.runs import metrics
+from bert_jax.tokenizers.special import Vocabulary
 
 FOLDER = Path(__file__).parent.parent / "configs"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in ("__init__", "base"))
@@ -35,9 +38,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_sizes_are_the_published_ones(size):
     resolved = config.load(f"bert_{size}", ["dtype=float32"])
-    objective = base.make(
-        resolved, base.Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103)
-    )
+    objective = base.make(resolved, Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103))
     params = jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
     assert metrics.count({"encoder": params["encoder"]}, 30522) == PUBLISHED[size]
 

@@ -8,7 +8,7 @@ from corpora import make_text
 
 from bert_jax import config as configs
 from bert_jax.data import corpus
-from bert_jax.data.preparing import cut
+from bert_jax.data.preparation import cut
 from bert_jax.errors import BadInput
 
 

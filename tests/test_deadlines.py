@@ -10,8 +10,11 @@ import pytest
 import stuck
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import errors, guardian, stored, trained
-from bert_jax.main import main
+from bert_jax import errors
+from bert_jax.checkpoints import reader
+from bert_jax.cli import main
+from bert_jax.commands import load_model
+from bert_jax.runs import watchdog
 
 DEADLINES = {"compile": 60, "step": 6, "save": 10, "evaluate": 10}  # seconds
 SLACK = 8.0  # seconds: what else a busy machine takes until the last is gone
@@ -74,7 +77,7 @@ def run(arguments, directory, **variables):
 def test_all_end_by_the_deadline(world, tmp_path, fault):
     settings, directory = world
     process, place, _, what = fault.split(":")
-    victim, before = int(process), stored.newest(directory / "run/checkpoints")
+    victim, before = int(process), reader.newest(directory / "run/checkpoints")
     key = stuck.ARMED.get(place, place)
     if place == "restore" and before is None:
         key = "compile"  # there is nothing to restore
@@ -85,7 +88,7 @@ def test_all_end_by_the_deadline(world, tmp_path, fault):
     arguments = command(settings, directory / "run", **changes)
     ended = run(arguments, tmp_path, **{stuck.FAULT: fault})
     took = time.time() - stuck.when(ended[victim].errors)
-    assert took < limit + guardian.MOMENT + SLACK, ended
+    assert took < limit + watchdog.MOMENT + SLACK, ended
     codes = ended[victim].code, ended[1 - victim].code
     # By its own deadline, or before that by JAX, because the other is gone.
     assert codes[0] in {-9, -6} and codes[1] in {-9, -6, errors.LOST}, ended
@@ -107,6 +110,6 @@ def test_what_is_left_ends_like_a_run_that_was_never_disturbed(world, tmp_path):
         line["step"] for line in map(json.loads, text.splitlines()) if line["split"] == "train"
     ]
     assert steps == list(range(1, STEPS + 1))
-    ours, theirs = (trained.open_run(directory / name).params for name in ("run", "undisturbed"))
+    ours, theirs = (load_model.open_run(directory / name).params for name in ("run", "undisturbed"))
     for (path, a), b in zip(jax.tree.leaves_with_path(ours), jax.tree.leaves(theirs), strict=True):
         assert a.tobytes() == b.tobytes(), path

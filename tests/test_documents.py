@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import arguments, config, main
+from bert_jax import cli, config
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")])
@@ -25,8 +25,8 @@ def commands(path: Path) -> list[str]:
 
 def understood(text: str) -> argparse.Namespace:
     words = shlex.split(re.sub(r"[][]", "", text).replace("PRICE", "1.2"))
-    words, overrides = arguments.split_overrides(words)
-    options = main.parser().parse_args(words)
+    words, overrides = cli.split_overrides(words)
+    options = cli.parser(cli.COMMANDS).parse_args(words)
     if getattr(options, "config", None):
         is_shipped = (ROOT / "configs" / f"{Path(options.config).stem}.py").exists()
         config.load(options.config if is_shipped else "my_corpus", overrides)

@@ -4,7 +4,7 @@ import outside
 import pytest
 from doors import ROWS, WORDS, open_directory, refused, write_tokenizer
 
-from bert_jax import trained
+from bert_jax.commands import load_model
 from bert_jax.errors import BadInput
 
 
@@ -145,7 +145,7 @@ def test_rules_that_a_tokenizer_leaves_out(key, made, tmp_path):
     place = outside.copy(made, tmp_path / "model")
     write_tokenizer(place, lambda document: document["model"].pop(key))
     try:
-        found = trained.read_source(place).tokenizer
+        found = load_model.read_source(place).tokenizer
     except BadInput as error:
         assert "tokenizer.json" in str(error)
     else:

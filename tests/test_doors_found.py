@@ -9,9 +9,11 @@ import runs
 from small import SMALL, overrides, write_corpus
 from texts import PROSE
 
-from bert_jax import config, regular, tokenizer
+from bert_jax import config
+from bert_jax.cli import main
 from bert_jax.errors import BadInput
-from bert_jax.main import main
+from bert_jax.storage import regular_files
+from bert_jax.tokenizers import tokenizer
 
 
 def refused(capsys, *command) -> str:
@@ -92,7 +94,7 @@ def test_what_is_no_file(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     for name in ("pipe", "loop", "nowhere", "."):
         with pytest.raises(OSError):
-            regular.text(tmp_path / name)
+            regular_files.text(tmp_path / name)
 
 
 @pytest.fixture(scope="module")

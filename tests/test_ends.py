@@ -16,9 +16,11 @@ import running
 from running import assert_same_bits, lines, load, params, signal_after
 from small import overrides
 
-from bert_jax import batch, evaluate, feed, loop, main, pretrain, status
+from bert_jax import cli, evaluate, loop, train
+from bert_jax.data import batch, feed
 from bert_jax.errors import Unfinished
-from bert_jax.report import Reporter
+from bert_jax.runs import status
+from bert_jax.runs.report import Reporter
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +32,12 @@ def world(tmp_path_factory):
 def test_a_stopped_run_ends_with_the_same_bits(world, tmp_path, number, code):
     settings, undisturbed = world
     thread = signal_after(tmp_path / "run", 5, number)
-    assert pretrain.pretrain(load(settings), tmp_path / "run") == code
+    assert train.pretrain(load(settings), tmp_path / "run") == code
     thread.join()
     stopped = status.status(tmp_path / "run")
     assert stopped["state"] == {75: "preempted", 130: "interrupted"}[code]
     assert 5 < stopped["step"] == stopped["last_checkpoint"] < 20
-    assert pretrain.pretrain(load(settings), tmp_path / "run") == 0
+    assert train.pretrain(load(settings), tmp_path / "run") == 0
     assert_same_bits(params(tmp_path / "run"), params(undisturbed))
     reported = [(line["step"], line["split"]) for line in lines(tmp_path / "run")]
     assert len(set(reported)) == len(reported)
@@ -47,7 +49,7 @@ def test_a_signal_during_an_evaluation_loses_nothing(world, tmp_path, monkeypatc
     """At step 7, at the start that comes to it again, and in the last one: each line comes once, and is the same."""
     settings, _ = world
     config = load(settings, **{"evaluate.every": 7})
-    assert pretrain.pretrain(config, tmp_path / "undisturbed") == 0
+    assert train.pretrain(config, tmp_path / "undisturbed") == 0
     whole_split, interrupt = evaluate.over, [True, True, False, False, True, False]
 
     def interrupted(*arguments):
@@ -57,11 +59,11 @@ def test_a_signal_during_an_evaluation_loses_nothing(world, tmp_path, monkeypatc
 
     monkeypatch.setattr(evaluate, "over", interrupted)
     for step in (7, 7, 20):
-        assert pretrain.pretrain(config, tmp_path / "run") == 75
+        assert train.pretrain(config, tmp_path / "run") == 75
         stopped = status.status(tmp_path / "run")
         assert stopped["state"] == "preempted"
         assert stopped["last_checkpoint"] == stopped["step"] == step
-    assert pretrain.pretrain(config, tmp_path / "run") == 0 and not interrupt
+    assert train.pretrain(config, tmp_path / "run") == 0 and not interrupt
     runs = tmp_path / "undisturbed", tmp_path / "run"
     assert_same_bits(*map(params, runs))
     undisturbed, again = (
@@ -77,7 +79,7 @@ def test_a_run_cut_off_before_its_last_evaluation_is_finished(world, tmp_path):
     kept = lines(undisturbed)[:-1]
     text = "".join(json.dumps(line) + "\n" for line in kept)
     (tmp_path / "run/metrics.jsonl").write_text(text)
-    assert pretrain.pretrain(load(settings), tmp_path / "run") == 0
+    assert train.pretrain(load(settings), tmp_path / "run") == 0
     last = [lines(run)[-1] for run in (undisturbed, tmp_path / "run")]
     assert last[0]["loss"] == last[1]["loss"] and last[1]["step"] == 20
 
@@ -92,7 +94,7 @@ def test_an_evaluation_that_was_cut_off_is_made_up_for(world, tmp_path):
     kept += [line for line in lines(undisturbed) if (line["step"], line["split"]) == (10, "train")]
     text = "".join(json.dumps(line) + "\n" for line in kept)
     (tmp_path / "run/metrics.jsonl").write_text(text)
-    assert pretrain.pretrain(load(settings), tmp_path / "run") == 0
+    assert train.pretrain(load(settings), tmp_path / "run") == 0
     for ours, theirs in zip(lines(tmp_path / "run"), lines(undisturbed), strict=True):
         assert (ours["step"], ours["split"]) == (theirs["step"], theirs["split"])
         assert ours["loss"] == theirs["loss"]
@@ -102,7 +104,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(world, tmp_path):
     settings, _ = world
     broken = load(settings, **{"optimizer.learning_rate": 1e30, "optimizer.clip": 0})
     with pytest.raises(FloatingPointError, match="the loss is nan, 10 in a row"):
-        pretrain.pretrain(broken, tmp_path / "run")
+        train.pretrain(broken, tmp_path / "run")
     assert status.status(tmp_path / "run")["state"] == "failed"
     assert not list(tmp_path.glob("run/checkpoints/[0-9]*"))
 
@@ -113,7 +115,7 @@ def test_a_run_none_of_whose_steps_was_applied_is_not_done(world, tmp_path):
     with pytest.raises(
         FloatingPointError, match=r"steps 0 to 4: .*, 5 in a row \(all steps of the run\)"
     ):
-        pretrain.pretrain(broken, tmp_path / "run")
+        train.pretrain(broken, tmp_path / "run")
     assert status.status(tmp_path / "run")["state"] == "failed"
 
 
@@ -129,9 +131,9 @@ def test_a_workdir_that_is_moved_ends_the_run_in_a_line(world, tmp_path, monkeyp
 
     monkeypatch.setattr(Reporter, "report", moving)
     with pytest.raises(Unfinished, match="the last checkpoint was step 10; .* has gone"):
-        pretrain.pretrain(config, run)
+        train.pretrain(config, run)
     assert not run.exists()
-    assert pretrain.pretrain(config, tmp_path / "moved") == 0
+    assert train.pretrain(config, tmp_path / "moved") == 0
     assert_same_bits(params(tmp_path / "moved"), params(undisturbed))
 
 
@@ -159,11 +161,11 @@ def test_bad_batches_are_skipped_and_counted_and_named(world, tmp_path, monkeypa
         # A stop in the midst of the row, which goes on counting.
         thread = signal_after(tmp_path / "run", 15, signal.SIGTERM)
         config = load(settings, **{"guard.stop_after": 5, "checkpoint.every": 5})
-        assert pretrain.pretrain(config, tmp_path / "run") == 75
+        assert train.pretrain(config, tmp_path / "run") == 75
         thread.join()
         assert 15 < status.status(tmp_path / "run")["last_checkpoint"] < 20
         with pytest.raises(FloatingPointError) as failure:
-            pretrain.pretrain(config, tmp_path / "run")
+            train.pretrain(config, tmp_path / "run")
     said = capsys.readouterr().out
     assert "step 2: the loss is nan; skipped\n" in said
     assert "step 10: the loss is nan; skipped (2 in a row)\n" in said
@@ -178,7 +180,7 @@ def test_bad_batches_are_skipped_and_counted_and_named(world, tmp_path, monkeypa
     assert not (
         tmp_path / "run/checkpoints/10"
     ).exists()  # in a row: what is wrong is not known yet
-    assert main.main(command.split()[1:]) == 0
+    assert cli.main(command.split()[1:]) == 0
     assert f"sha256 {digests[15]}" in capsys.readouterr().out
 
 
@@ -190,7 +192,7 @@ def test_what_stops_unsaved_is_interrupted_and_not_failed(world, tmp_path, monke
 
     monkeypatch.setattr(loop.Loop, "report", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        pretrain.pretrain(load(settings), tmp_path / "run")
+        train.pretrain(load(settings), tmp_path / "run")
     found = status.status(tmp_path / "run")
     assert (found["state"], found["error"]) == ("interrupted", "before it was saved")
 

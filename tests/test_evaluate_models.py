@@ -10,22 +10,23 @@ import pytest
 from small import small_batch, small_config
 from texts import PROSE
 
-from bert_jax import evaluate_models, trained, words
-from bert_jax import tokenizer as tokenizers
+from bert_jax.commands import evaluate_models, load_model, words
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.special import Vocabulary
 
 TEXTS = [*PROSE, "漢字かな交じり文。I ❤️ it 🙂 very much.", "Ŝi diris: ĝis! 漢字"]
 LENGTH = 32
 
 
-def make_model(tokenizer, seed: int = 0, length: int = LENGTH) -> trained.Trained:
+def make_model(tokenizer, seed: int = 0, length: int = LENGTH) -> load_model.Trained:
     config = small_config(f"model.positions={length}", f"phases.main.length={length}")
-    vocabulary = base.Vocabulary(tokenizer.size, **tokenizer.special)
+    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     objective = base.make(config, vocabulary)
     params = jax.jit(objective.init)(jax.random.key(seed), small_batch())
-    return trained.Trained(config, {}, vocabulary, tokenizer, objective, 1, params)
+    return load_model.Trained(config, {}, vocabulary, tokenizer, objective, 1, params)
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +46,13 @@ def measure(tmp_path, monkeypatch, models):
 
     def run(names, **others):
         known = models | others
-        monkeypatch.setattr(trained, "open_model", lambda name, overrides: known[name])
+        monkeypatch.setattr(load_model, "open_model", lambda name, overrides: known[name])
         return evaluate_models.evaluate(list(names), config, lambda line: None)
 
     return run
 
 
-def with_logits(model, function) -> trained.Trained:
+def with_logits(model, function) -> load_model.Trained:
     """The model with the mlm_logits that a function makes of a batch."""
     objective = model.objective._replace(
         outputs=lambda params, batch: {"mlm_logits": function(batch)}

@@ -4,9 +4,10 @@ import jax
 import pytest
 from saved_world import World
 
-from bert_jax import build, exhausted
+from bert_jax import build
+from bert_jax.cli import main
 from bert_jax.errors import BadInput
-from bert_jax.main import main
+from bert_jax.runs import out_of_memory
 
 TPU = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 20.50G of 15.75G"
@@ -38,7 +39,7 @@ def world(tmp_path_factory):
     ],
 )
 def test_what_devices_say(text, words):
-    with pytest.raises(BadInput) as caught, exhausted.told("phase main, a step"):
+    with pytest.raises(BadInput) as caught, out_of_memory.told("phase main, a step"):
         raise jax.errors.JaxRuntimeError(text)
     line = str(caught.value)
     assert line.startswith("phase main, a step: out of memory: ") and words in line
@@ -47,7 +48,7 @@ def test_what_devices_say(text, words):
 
 
 def test_another_error_is_not_of_memory():
-    with pytest.raises(jax.errors.JaxRuntimeError), exhausted.told("a step"):
+    with pytest.raises(jax.errors.JaxRuntimeError), out_of_memory.told("a step"):
         raise jax.errors.JaxRuntimeError("INTERNAL: Used 20.50G of 15.75G of a disk")
 
 

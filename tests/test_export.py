@@ -15,10 +15,9 @@ from safetensors.numpy import load_file
 from small import SMALL, overrides, write_corpus
 
 from bert_jax import config as configs
-from bert_jax import export as exporting
-from bert_jax import tokenizer
-from bert_jax.main import main
-from bert_jax.tokenizers import wordpiece
+from bert_jax.cli import main
+from bert_jax.commands import export as exporting
+from bert_jax.tokenizers import tokenizer, wordpiece
 from bert_jax.tokenizers.special import SPECIAL
 
 FILES = {"README.md", "config.json", "model.safetensors", "tokenizer.json"}
@@ -239,7 +238,7 @@ def test_other_models_have_no_name_elsewhere(tmp_path, monkeypatch):
 
 
 PEAK = """
-from bert_jax.main import main
+from bert_jax.cli import main
 
 assert main(["export", "--workdir", "run", "--output", "out", "--json", "out.json"]) == 0
 # Not getrusage: it remembers how large the process was that started this one.

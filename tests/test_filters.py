@@ -8,9 +8,9 @@ import corpora
 import pytest
 from corpora import make_text, prepare, read
 
-from bert_jax import tokenizer as tokenizers
 from bert_jax.data import store as stores
-from bert_jax.data.preparing.repeats import OFTEN
+from bert_jax.data.preparation.repeats import OFTEN
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from small import small_config
 
-from bert_jax import fingerprint, sharding
-from bert_jax.axes import AXES, TABLE
+from bert_jax.checkpoints import fingerprint
 from bert_jax.errors import Unfinished
+from bert_jax.parallel import mesh as meshes
+from bert_jax.parallel.constraints import AXES, TABLE
 
 SPECS = {"words": TABLE, "kernel": P("fsdp", "tensor"), "bias": P("tensor"), "scale": P()}
 SPECS |= {"half": P("fsdp", None), "count": P()}
@@ -27,7 +28,7 @@ def tree():
 
 def make_mesh(data, fsdp, tensor) -> Mesh:
     keys = small_config(f"mesh.data={data}", f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}").mesh
-    return sharding.make_mesh(keys, jax.devices()[: data * fsdp * tensor])
+    return meshes.make_mesh(keys, jax.devices()[: data * fsdp * tensor])
 
 
 def on_mesh(tree, mesh):

@@ -8,9 +8,9 @@ from plans import arguments, compile_nothing
 from slices import devices, needs_libtpu
 from small import VOCABULARY, small_config
 
-from bert_jax import plan, sharding
-from bert_jax.main import main
-from bert_jax.planning import compiled, describe, fit
+from bert_jax.cli import main
+from bert_jax.parallel import mesh as meshes
+from bert_jax.planning import compilation, describe, fit, plan
 
 
 @needs_libtpu
@@ -39,16 +39,16 @@ class Memory:
 
     def __init__(self, monkeypatch, needs):
         self.tried = []
-        monkeypatch.setattr(compiled, "compile_step", self.compile)
+        monkeypatch.setattr(compilation, "compile_step", self.compile)
         monkeypatch.setattr(plan, "compile_step", self.compile)
         self.needs = needs
 
     def compile(self, config, design, phase, tell):
-        parts = sharding.micro_batches(design.mesh, phase.batch, config.train)
+        parts = meshes.micro_batches(design.mesh, phase.batch, config.train)
         rows = phase.batch // 4 // parts
         self.tried.append((rows, config.train.remat, design.mesh.shape["fsdp"]))
         if (used := self.needs(*self.tried[-1])) > 2**30:
-            raise compiled.TooLarge(used, 2**30)
+            raise compilation.TooLarge(used, 2**30)
         return compile_nothing()
 
 
@@ -70,8 +70,8 @@ class Memory:
 def test_what_makes_it_fit_is_tried_in_order(monkeypatch, needs, changes, most):
     config = small_config("phases.main.batch=512")
     compiler = Memory(monkeypatch, needs)
-    failed = compiled.TooLarge(needs(128, "none", 1), 2**30)
-    phase = plan.choose_phases(config, None)[0]
+    failed = compilation.TooLarge(needs(128, "none", 1), 2**30)
+    phase = config.choose_phases(config, None)[0]
     found = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
     assert found.changes == changes
     assert len(compiler.tried) <= most and len(set(compiler.tried)) == len(compiler.tried)
@@ -120,8 +120,8 @@ def test_what_is_advised_can_be_set(monkeypatch):
     """Of the two ways to say how many rows are computed at once, one."""
     config = small_config("phases.main.batch=512", "train.micro_batches=2")
     Memory(monkeypatch, lambda rows, *_: rows * 2**24.9)
-    failed = compiled.TooLarge(64 * 2**24.9, 2**30)
-    phase = plan.choose_phases(config, None)[0]
+    failed = compilation.TooLarge(64 * 2**24.9, 2**30)
+    phase = config.choose_phases(config, None)[0]
     found = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
     assert found.changes == {"train.rows_per_chip": 32, "train.micro_batches": 1}
 
@@ -131,11 +131,11 @@ def test_a_state_that_is_too_large_is_not_compiled(monkeypatch):
     """Three times 4.5 million parameters of four bytes, in a memory of 40 MB: only split do they fit."""
     config = small_config("model.width=512", "model.layers=1")
     compiler = Memory(monkeypatch, lambda *_: 1)
-    phase = plan.choose_phases(config, None)[0]
-    failed = compiled.TooLarge(2e8, 3e7)
+    phase = config.choose_phases(config, None)[0]
+    failed = compilation.TooLarge(2e8, 3e7)
     found = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
     assert found.changes == {"mesh.fsdp": 2, "mesh.data": -1} and len(compiler.tried) == 1
-    failed = compiled.TooLarge(2e8, 3e6)
+    failed = compilation.TooLarge(2e8, 3e6)
     told = fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
     assert len(compiler.tried) == 1
     assert told[-1].startswith("--config.mesh.fsdp=4 ")

@@ -11,7 +11,7 @@ import pytest
 import transformers_bert
 from transformers_bert import within
 
-from bert_jax import guard, optimizer, schedule, step
+from bert_jax import optimizer, step, step_guard
 from bert_jax.objectives import base
 
 CASES = ("tanh", "exact")
@@ -50,10 +50,10 @@ def test_ten_steps_are_those_of_the_original_optimizer(golden, case):
     config = transformers_bert.config_of(theirs)
     objective = base.make(config, transformers_bert.vocabulary_of(theirs))
     update = optimizer.make(
-        config.optimizer, schedule.make("linear", **read_json(golden["schedule"]))
+        config.optimizer, optimizer.schedule("linear", **read_json(golden["schedule"]))
     )
     params = jax.tree.map(jnp.asarray, transformers_bert.params_of(within(case, "before/")))
-    state = step.State(jnp.int32(0), params, guard.guarded(update.init(params)))
+    state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
     train = partial(step.train, objective=objective, optimizer=update, seed=0, micro_batches=1)
     train = jax.jit(train)
     for number in range(len(batches["labels"])):

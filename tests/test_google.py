@@ -12,9 +12,10 @@ import outside
 import pytest
 import tensorflow as tf
 
-from bert_jax import tokenizer, trained
+from bert_jax.commands import load_model
 from bert_jax.convert import google
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer
 
 # Written by the original program: 2 layers of width 4, 15 pieces, with Adam's state.
 GIVEN = Path(__file__).parent.parent.parent / "shared" / "data" / "google_checkpoint"
@@ -32,12 +33,12 @@ def tensors(directory: Path) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def open_directory(directory: Path, *overrides) -> trained.Trained:
+def open_directory(directory: Path, *overrides) -> load_model.Trained:
     overrides = ("dtype=float32", *overrides)
-    return trained.open_source(trained.read_source(directory), None, overrides)
+    return load_model.open_source(load_model.read_source(directory), None, overrides)
 
 
-def write(model: trained.Trained, directory: Path) -> Path:
+def write(model: load_model.Trained, directory: Path) -> Path:
     directory.mkdir()
     google.write(directory, model.config, model.vocabulary, model.tokenizer, model.params)
     return directory
@@ -249,7 +250,7 @@ def test_of_several_the_file_checkpoint_names_one(tmp_path):
     for number, seed in ((1000, 0), (2000, 1)):
         text = f'model_checkpoint_path: "/elsewhere/model.ckpt-{number}"\nall_model_checkpoint_paths: "x"\n'
         (place / "checkpoint").write_text(text)
-        found = trained.read_source(place).load("cls/predictions/output_bias")
+        found = load_model.read_source(place).load("cls/predictions/output_bias")
         expected = outside.make_tensors("google", seed=seed)["cls/predictions/output_bias"]
         assert (found == expected).all()
     (place / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3000"\n')
@@ -374,8 +375,8 @@ def test_halves_are_read_exactly(kind, tmp_path):
 
 def test_without_tensorflow_it_says_so(made):
     code = "import sys; sys.modules['tensorflow'] = None\n"
-    code += "from pathlib import Path; from bert_jax import errors, trained\n"
-    code += f"try: trained.read_source(Path({str(made)!r}))\n"
+    code += "from pathlib import Path; from bert_jax import errors\nfrom bert_jax.commands import load_model\n"
+    code += f"try: load_model.read_source(Path({str(made)!r}))\n"
     code += "except errors.BadInput as error: print(error)"
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ.copy()

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from small import VOCABULARY, small_batch, small_config
 
-from bert_jax import guard, metrics, optimizer, schedule, step
+from bert_jax import optimizer, step, step_guard
 from bert_jax.objectives import base
+from bert_jax.runs import metrics
 
 BAD = {"weight": np.nan, "infinite weight": np.inf, "gradient": np.nan}
 
@@ -37,9 +38,9 @@ def world(name="adam", **limits):
         return poison(value, rows["bad"].sum()), values
 
     objective = made._replace(loss=loss)
-    update = optimizer.make(config.optimizer, schedule.make("linear", 1e-2, 2, 20))
+    update = optimizer.make(config.optimizer, optimizer.schedule("linear", 1e-2, 2, 20))
     state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
-    judge = partial(guard.judge, **limits)
+    judge = partial(step_guard.judge, **limits)
     train = partial(step.train, objective=objective, optimizer=update, seed=3, judge=judge)
     return state, jax.jit(partial(train, micro_batches=1))
 
@@ -93,7 +94,9 @@ def test_a_parameter_that_is_not_finite_stops_all_steps_and_is_found():
     for number in range(3):
         state, _, verdict = train(state, batch(number))
     assert same_bits(state.params, before) and verdict.row == 3
-    found = [path[-1].key for path, f in jax.tree.leaves_with_path(guard.not_finite(before)) if f]
+    found = [
+        path[-1].key for path, f in jax.tree.leaves_with_path(step_guard.not_finite(before)) if f
+    ]
     assert found == ["words"]
 
 
@@ -126,16 +129,16 @@ def test_what_is_told(bad, text):
     for row in (1, 2):
         state, _, verdict = train(state, batch(0, bad))
         in_a_row = " (2 in a row)" if bad and row == 2 else ""
-        assert guard.describe(4, jax.device_get(verdict)) == text + in_a_row
+        assert step_guard.describe(4, jax.device_get(verdict)) == text + in_a_row
 
 
 def judged(losses, **limits):
     """([verdict], the band) of a run with these losses."""
-    judge = jax.jit(partial(guard.judge, **limits))
-    state, verdicts = guard.guarded(()), []
+    judge = jax.jit(partial(step_guard.judge, **limits))
+    state, verdicts = step_guard.guarded(()), []
     for loss in losses:
         verdict, band = judge(state, jnp.float32(loss), jnp.float32(1))
-        state = guard.Guarded((), band, verdict.row)
+        state = step_guard.Guarded((), band, verdict.row)
         verdicts.append(jax.device_get(verdict))
     return verdicts, state.band
 
@@ -149,13 +152,13 @@ def test_spikes_are_told_from_noise():
     verdicts, band = judged(losses, **LIMITS)
     assert [i for i, verdict in enumerate(verdicts) if verdict.is_spike] == [60]
     assert [i for i, verdict in enumerate(verdicts) if not verdict.is_applied] == [60, 120]
-    text = guard.describe(60, verdicts[60])
+    text = step_guard.describe(60, verdicts[60])
     assert text.startswith("step 60: the loss 5 is above the band, which ends at ")
     assert text.endswith("; skipped")
     assert band.mean == pytest.approx(3, abs=0.15) and band.count == 20
     logged, _ = judged(losses, **LIMITS | {"skip_spikes": False})
     assert logged[60].is_spike and logged[60].is_applied
-    assert guard.describe(60, logged[60]).endswith("; applied")
+    assert step_guard.describe(60, logged[60]).endswith("; applied")
     none, _ = judged(losses, **LIMITS | {"spike": 0.0})
     assert not any(verdict.is_spike for verdict in none)
 

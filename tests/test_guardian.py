@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import guardian
+from bert_jax.runs import watchdog
 
 DEADLINE = 2  # seconds
 # Each is a process that arms `step` and then does something.
@@ -38,7 +38,7 @@ FREE = {
 
 
 def start(scene: str, **options):
-    program = "import os, re, signal, sys, time\nfrom bert_jax.guardian import Guardian\n"
+    program = "import os, re, signal, sys, time\nfrom bert_jax.runs.watchdog import Guardian\n"
     deadlines = {"step": DEADLINE, "save": DEADLINE + 1, "evaluate": 60, "compile": 0}
     program += f"with Guardian({deadlines}, 'process 7') as g:\n    g.arm('step')\n"
     program += "    print(g.child.pid, flush=True)\n" + textwrap.indent(scene, "    ")
@@ -69,7 +69,7 @@ def test_what_is_stuck_is_killed(ended, name):
     if name == "unread":
         return
     key, limit = ("save", DEADLINE + 1) if name == "under_another" else ("step", DEADLINE)
-    doing = guardian.DOING[key]
+    doing = watchdog.DOING[key]
     assert (
         f"bert-jax: process 7: {doing} took longer than {limit} s (config.deadlines.{key})"
         in errors

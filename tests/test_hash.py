@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
 
-from bert_jax import hash
+from bert_jax import prng
 
 VALUES = np.concatenate(
     [
@@ -27,9 +27,9 @@ def chi_square(counts) -> float:
 
 def test_numpy_tensorflow_and_jax_agree():
     counters = VALUES[::-1].copy()
-    expected = hash.fold(VALUES, counters)
-    in_tensorflow = hash.fold(tf.constant(VALUES), tf.constant(counters), tf.bitwise.right_shift)
-    in_jax = hash.fold(jnp.asarray(VALUES), jnp.asarray(counters))
+    expected = prng.fold(VALUES, counters)
+    in_tensorflow = prng.fold(tf.constant(VALUES), tf.constant(counters), tf.bitwise.right_shift)
+    in_jax = prng.fold(jnp.asarray(VALUES), jnp.asarray(counters))
     assert expected.dtype == np.uint32
     np.testing.assert_array_equal(in_tensorflow.numpy(), expected)
     np.testing.assert_array_equal(np.asarray(in_jax), expected)
@@ -37,15 +37,15 @@ def test_numpy_tensorflow_and_jax_agree():
 
 def test_values_never_change():
     """A change here changes every batch of every run."""
-    assert hash.mix(np.array([0, 1, 12345], np.uint32)).tolist() == [0, 1753845952, 2435775735]
-    assert [int(hash.key(12345, 3)), int(hash.key(-1))] == [3874584584, 442395774]
+    assert prng.mix(np.array([0, 1, 12345], np.uint32)).tolist() == [0, 1753845952, 2435775735]
+    assert [int(prng.key(12345, 3)), int(prng.key(-1))] == [3874584584, 442395774]
 
 
 def test_mix_is_a_bijection_on_a_sample_and_moves_half_of_the_bits():
     x = np.unique(VALUES)
-    assert len(np.unique(hash.mix(x))) == len(x)
+    assert len(np.unique(prng.mix(x))) == len(x)
     for bit in range(32):
-        flipped = hash.mix(x) ^ hash.mix(x ^ np.uint32(1 << bit))
+        flipped = prng.mix(x) ^ prng.mix(x ^ np.uint32(1 << bit))
         moved = np.bitwise_count(flipped).mean()
         assert 15 < moved < 17, (bit, moved)
 
@@ -53,32 +53,32 @@ def test_mix_is_a_bijection_on_a_sample_and_moves_half_of_the_bits():
 def test_draws_are_even():
     """Over rows and positions, as masks draw them: high bits, low bits, and neighbours together."""
     rows, positions = np.arange(2000, dtype=np.uint32)[:, None], np.arange(128, dtype=np.uint32)
-    bits = hash.fold(hash.fold(np.full((1, 1), hash.key(7, 1)), rows), positions)
+    bits = prng.fold(prng.fold(np.full((1, 1), prng.key(7, 1)), rows), positions)
     for part in (bits >> np.uint32(24), bits & np.uint32(255)):
         assert abs(chi_square(np.bincount(part.ravel(), minlength=256))) < 5
     pairs = (bits[:, :-1] >> np.uint32(28)) * 16 + (bits[:, 1:] >> np.uint32(28))
     assert abs(chi_square(np.bincount(pairs.ravel(), minlength=256))) < 5
-    below = np.bincount(hash.below(bits.ravel(), 30522) % 211, minlength=211)
+    below = np.bincount(prng.below(bits.ravel(), 30522) % 211, minlength=211)
     assert abs(chi_square(below)) < 8
-    assert 0 <= hash.uniform(bits).min() and hash.uniform(bits).max() < 1
+    assert 0 <= prng.uniform(bits).min() and prng.uniform(bits).max() < 1
 
 
 def test_no_two_uses_share_a_key():
-    uses = itertools.product((12345, 12346), hash.PURPOSE.values(), range(2), range(2), range(40))
-    keys = [int(hash.key(*use)) for use in uses]
+    uses = itertools.product((12345, 12346), prng.PURPOSE.values(), range(2), range(2), range(40))
+    keys = [int(prng.key(*use)) for use in uses]
     assert len(set(keys)) == len(keys)
-    assert len(set(hash.PURPOSES)) == len(hash.PURPOSES)
+    assert len(set(prng.PURPOSES)) == len(prng.PURPOSES)
 
 
 def test_shuffle_is_a_permutation_that_never_changes():
     for count in (1, 2, 3, 10, 97, 1000, 65_537):
-        key = np.full(1, hash.key(count))
-        shuffled = hash.shuffle(np.arange(count), count, key)
+        key = np.full(1, prng.key(count))
+        shuffled = prng.shuffle(np.arange(count), count, key)
         np.testing.assert_array_equal(np.sort(shuffled), np.arange(count))
         np.testing.assert_array_equal(
-            hash.shuffle(np.arange(count)[::-1], count, key), shuffled[::-1]
+            prng.shuffle(np.arange(count)[::-1], count, key), shuffled[::-1]
         )
-    assert hash.shuffle(np.arange(8), 1000, np.full(1, hash.key(1))).tolist() == [
+    assert prng.shuffle(np.arange(8), 1000, np.full(1, prng.key(1))).tolist() == [
         225,
         975,
         36,
@@ -93,7 +93,7 @@ def test_shuffle_is_a_permutation_that_never_changes():
 def test_shuffle_spreads_neighbours():
     """Where a number goes, and how far its neighbour goes from it, are both even."""
     found = np.array(
-        [hash.shuffle(np.array([3, 4]), 50, np.full(1, hash.key(k))) for k in range(4000)]
+        [prng.shuffle(np.array([3, 4]), 50, np.full(1, prng.key(k))) for k in range(4000)]
     )
     for values in (found[:, 0], found[:, 1]):
         assert np.bincount(values, minlength=50).max() < 80 + 5 * 9

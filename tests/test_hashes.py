@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_jax.data.preparing import hashes
+from bert_jax.data.preparation import hashes
 
 TOKENS = np.random.default_rng(0).integers(0, 9, 3000).astype(np.uint16)
 LENGTHS = np.random.default_rng(1).integers(1, 6, 1000)

@@ -6,9 +6,9 @@ import corpora
 import pytest
 from corpora import encode_lines, make_text, prepare, read
 
-from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus, heldout_text
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import pytest
 import running
 from runs import HELDOUT, TRAIN
 
-from bert_jax import history, pretrain
+from bert_jax import train
 from bert_jax.errors import BadInput
+from bert_jax.runs import metrics_file
 
 START = {"step": 0, "time": 1000.0, "compile_seconds": 30.0}
 
@@ -42,7 +43,7 @@ def test_seconds_lost_by_hand():
         train(20, 1490.0, 45.0, 0.5, 5.0),
         {"step": 20, "split": "heldout", "time": 1500.0, "seconds": 8.0, "save_seconds": 4.0},
     ]
-    assert history.lost(starts, kept, last_save=2.0) == {
+    assert metrics_file.lost(starts, kept, last_save=2.0) == {
         "compile": 72.0,
         "save": 12.0,
         "evaluate": 17.0,
@@ -68,7 +69,7 @@ def test_a_damaged_file_is_refused(tmp_path, content, line):
     path.write_bytes(content)
     told = f"line {line}: not a line" if line else "unreadable"
     with pytest.raises(BadInput, match=f"{path}: {told}"):
-        history.lines(path)
+        metrics_file.lines(path)
 
 
 @pytest.mark.parametrize(
@@ -87,28 +88,28 @@ def test_a_damaged_file_is_refused(tmp_path, content, line):
     ],
 )
 def test_what_no_line_says(change):
-    assert history.is_line(TRAIN) and history.is_line(HELDOUT)
-    assert not history.is_line(TRAIN | change)
+    assert metrics_file.is_line(TRAIN) and metrics_file.is_line(HELDOUT)
+    assert not metrics_file.is_line(TRAIN | change)
 
 
 @pytest.mark.parametrize("key", sorted(TRAIN.keys() - {"loss"}))
 def test_what_every_line_says(key):
-    assert not history.is_line({name: TRAIN[name] for name in TRAIN if name != key})
+    assert not metrics_file.is_line({name: TRAIN[name] for name in TRAIN if name != key})
 
 
 def test_a_line_that_a_kill_has_cut_off_goes(tmp_path):
     path = write(tmp_path / "metrics.jsonl", TRAIN, HELDOUT, TRAIN | {"step": 10}, end="")
-    assert history.lines(path) == [TRAIN, HELDOUT]
+    assert metrics_file.lines(path) == [TRAIN, HELDOUT]
     later = TRAIN | {"step": 6}
     write(path, TRAIN, HELDOUT, later)
-    history.drop_after(path, 5)
-    assert history.lines(path) == [TRAIN, HELDOUT] and path.read_text().endswith("}\n")
-    assert history.lines(tmp_path / "missing") == []
+    metrics_file.drop_after(path, 5)
+    assert metrics_file.lines(path) == [TRAIN, HELDOUT] and path.read_text().endswith("}\n")
+    assert metrics_file.lines(tmp_path / "missing") == []
 
 
 def test_starts_that_are_none():
-    assert history.starts({}, "run.json") == []
-    assert history.starts({"starts": [START]}, "run.json") == [START]
+    assert metrics_file.starts({}, "run.json") == []
+    assert metrics_file.starts({"starts": [START]}, "run.json") == [START]
     for wrong in (
         "x",
         [1],
@@ -118,7 +119,7 @@ def test_starts_that_are_none():
         [START | {"step": -1}],
     ):
         with pytest.raises(BadInput, match="run.json: starts: .* is not what a run has"):
-            history.starts({"starts": wrong}, "run.json")
+            metrics_file.starts({"starts": wrong}, "run.json")
 
 
 def test_starts_that_are_damaged_end_a_run_before_anything_is_written(world):
@@ -128,7 +129,7 @@ def test_starts_that_are_damaged_end_a_run_before_anything_is_written(world):
     path.write_text(json.dumps(json.loads(before) | {"starts": [1]}))
     there = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     with pytest.raises(BadInput, match=f"{path}: starts: "):
-        pretrain.pretrain(running.load(settings, **{"phases.main.steps": 25}), run)
+        train.pretrain(running.load(settings, **{"phases.main.steps": 25}), run)
     assert there == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     path.write_text(before)
 
@@ -139,10 +140,12 @@ def test_a_run_goes_on_beside_a_damaged_log(world, capsys):
     sound = path.read_text().splitlines(keepends=True)
     damaged = "".join([*sound[:2], "x\n", *sound[2:]]).encode() + b"\x90\n"
     path.write_bytes(damaged)
-    assert pretrain.pretrain(running.load(settings, **{"phases.main.steps": 25}), run) == 0
+    assert train.pretrain(running.load(settings, **{"phases.main.steps": 25}), run) == 0
     (aside,) = run.glob("metrics.damaged-*.jsonl")
     assert aside.read_bytes() == damaged
-    assert path.read_text().startswith("".join(sound)) and history.lines(path)[-1]["step"] == 25
+    assert (
+        path.read_text().startswith("".join(sound)) and metrics_file.lines(path)[-1]["step"] == 25
+    )
     assert f"{path}: unreadable" in capsys.readouterr().out
 
 

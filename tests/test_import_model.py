@@ -10,20 +10,13 @@ import pytest
 from corpora import make_text, write
 from running import assert_same_bits, lines
 
-from bert_jax import (
-    config,
-    evaluate,
-    export,
-    feed,
-    import_model,
-    predict,
-    pretrain,
-    sharding,
-    status,
-    step,
-    trained,
-)
+from bert_jax import config, evaluate, step, train
+from bert_jax.commands import export, import_model, load_model, predict
+from bert_jax.commands.evaluate import evaluate_run
+from bert_jax.data import feed
 from bert_jax.errors import BadInput
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import status
 
 SETTINGS = {
     "dtype": "float32",
@@ -60,9 +53,9 @@ def short(*overrides):
 
 def loss_of(source, workdir) -> float:
     """The source's own parameters over the held-out rows of a run."""
-    model, run = trained.open_model(source), trained.open_run(workdir)
-    phase, mesh = config.phases(run.config)[0], sharding.make_mesh(run.config.mesh)
-    params = jax.device_put(model.params, sharding.parameters(model.params, mesh))
+    model, run = load_model.open_model(source), load_model.open_run(workdir)
+    phase, mesh = config.phases(run.config)[0], meshes.make_mesh(run.config.mesh)
+    params = jax.device_put(model.params, meshes.parameters(model.params, mesh))
     function = jax.jit(partial(step.evaluate, objective=model.objective))
     with jax.set_mesh(mesh):
         rows = evaluate.Heldout(feed.open_feed(run.config), run.config, phase, mesh)
@@ -92,7 +85,7 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
         "tokenizer",
         "checkpoints",
     }
-    run, given = trained.open_run(workdir), trained.open_model(source)
+    run, given = load_model.open_run(workdir), load_model.open_model(source)
     assert_same_bits(run.params, given.params)
     assert status.describe(status.status(workdir)).startswith("imported, step 0 of 1000")
     told = import_model.describe(values)
@@ -115,19 +108,17 @@ def test_training_goes_on_from_an_import(source, tmp_path):
     workdir = tmp_path / "run"
     import_model.import_model(source, workdir, config.load("base"), settings_of(tmp_path))
     settings = config.load(str(workdir / "config.json"))
-    assert pretrain.pretrain(settings, workdir) == 0
+    assert train.pretrain(settings, workdir) == 0
     again = tmp_path / "again"
     import_model.import_model(source, again, config.load("base"), settings_of(tmp_path))
-    first = evaluate.evaluate(again)
+    first = evaluate_run(again)
     step_0 = lines(workdir)[0]
     assert (step_0["step"], step_0["split"]) == (0, "heldout")
     assert step_0["loss"] == pytest.approx(first["loss"], rel=1e-6) and first["step"] == 0
     half = config.load(str(again / "config.json"), ["phases.main.steps=4"])
-    assert pretrain.pretrain(half, again) == 0
-    assert trained.open_run(again).step == 4
-    whole = pretrain.pretrain(
-        config.load(str(again / "config.json"), ["phases.main.steps=8"]), again
-    )
+    assert train.pretrain(half, again) == 0
+    assert load_model.open_run(again).step == 4
+    whole = train.pretrain(config.load(str(again / "config.json"), ["phases.main.steps=8"]), again)
     assert whole == 0
     steps = [(line["step"], line["split"]) for line in lines(again)]
     assert steps.count((0, "heldout")) == 1 and len(set(steps)) == len(steps)
@@ -142,12 +133,12 @@ def test_what_an_import_fixes_and_what_it_does_not(source, tmp_path):
     import_model.import_model(source, workdir, config.load("base"), settings_of(tmp_path))
     for change in ("model.width=32", "model.activation=gelu_tanh", "objective.pairs=none"):
         with pytest.raises(BadInput, match=change.split("=")[0]):
-            pretrain.pretrain(config.load(str(workdir / "config.json"), [change]), workdir)
+            train.pretrain(config.load(str(workdir / "config.json"), [change]), workdir)
     other = [f"store={tmp_path / 'other'}", "tokenizer.path=", "tokenizer.size=200"]
     with pytest.raises(BadInput, match="its tokenizer is not that of"):
-        pretrain.pretrain(config.load(str(workdir / "config.json"), other), workdir)
+        train.pretrain(config.load(str(workdir / "config.json"), other), workdir)
     free = ["seed=3", "model.dropout=0.2", "optimizer.learning_rate=1e-2", "phases.main.steps=4"]
-    assert pretrain.pretrain(config.load(str(workdir / "config.json"), free), workdir) == 0
+    assert train.pretrain(config.load(str(workdir / "config.json"), free), workdir) == 0
 
 
 def test_a_source_without_heads(tmp_path):
@@ -190,12 +181,12 @@ def test_in_and_out_again_is_bitwise(tmp_path, form):
     place = write(tmp_path / "model")
     import_model.import_model(place, tmp_path / "run")
     export.export(tmp_path / "run", tmp_path / "out", form)
-    given, back = trained.read_source(place), trained.read_source(tmp_path / "out")
+    given, back = load_model.read_source(place), load_model.read_source(tmp_path / "out")
     assert given.shapes == back.shapes and len(given.shapes) == 46
     for name in given.shapes:
         np.testing.assert_array_equal(given.load(name), back.load(name), err_msg=name)
     assert_same_bits(
-        trained.open_run(tmp_path / "run").params, trained.open_model(tmp_path / "out").params
+        load_model.open_run(tmp_path / "run").params, load_model.open_model(tmp_path / "out").params
     )
     assert back.tokenizer.fingerprint == given.tokenizer.fingerprint
     assert back.settings == given.settings

@@ -8,10 +8,10 @@ import corpora
 import pytest
 from corpora import make_text, prepare, report_of, two_sources
 
-from bert_jax import tokenizer as tokenizers
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 @pytest.fixture

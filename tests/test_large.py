@@ -6,16 +6,20 @@ from functools import partial
 import jax
 import pytest
 
-from bert_jax import batch, config, metrics, optimizer, sharding, step
+from bert_jax import config, optimizer, step
+from bert_jax.data import batch
 from bert_jax.objectives import base
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import metrics
+from bert_jax.tokenizers.special import Vocabulary
 
-VOCABULARY = base.Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103)
+VOCABULARY = Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103)
 PADDED = 30592  # the next multiple of 128
 # Layers and width; parameters without padding, with both heads.
 SIZES = {"bert_large": (24, 1024), "bert_1b": (24, 2048)}
 PARAMETERS = {"bert_large": 336_226_108, "bert_1b": 1_280_595_772}
 NUMBERS = 12  # bytes a parameter: it and two moments in float32
-COUNTERS = 24  # bytes: the step, the optimizer's count, and what guard.py remembers
+COUNTERS = 24  # bytes: the step, the optimizer's count, and what step_guard.py remembers
 
 
 def shapes_and_places(name: str, *mesh: str):
@@ -24,7 +28,7 @@ def shapes_and_places(name: str, *mesh: str):
     update = optimizer.make(resolved.optimizer, lambda step: 1e-4)
     example = batch.synthetic(1, 8, 1, VOCABULARY.size)
     shapes = jax.eval_shape(partial(step.init, objective, update, 1, example))
-    return shapes, sharding.state(shapes, sharding.make_mesh(resolved.mesh))
+    return shapes, meshes.state(shapes, meshes.make_mesh(resolved.mesh))
 
 
 def bytes_of(shapes, places=None) -> int:

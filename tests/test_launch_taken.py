@@ -13,7 +13,9 @@ import running
 from clouds import watched
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import inspect, mirror, stored, workdir
+from bert_jax.checkpoints import reader
+from bert_jax.commands import inspect_batch
+from bert_jax.runs import mirror, workdir
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 there = bucket.there
@@ -43,7 +45,7 @@ def save_batches(tmp_path, there) -> dict:
         "evaluate.every": STEPS,
     }
     batches = tmp_path / "batches"
-    inspect.save(running.load(settings), 0, STEPS, batches, lambda line: None)
+    inspect_batch.save(running.load(settings), 0, STEPS, batches, lambda line: None)
     there.copy(batches, "batches")
     return settings | {"batches": "gs://bucket/batches"}
 
@@ -58,7 +60,7 @@ class Taker:
 
     def __call__(self, method: str, name: str) -> int:
         for path in self.there.names("slice/checkpoints/"):
-            if path.endswith(f"/{stored.COMMITTED}"):
+            if path.endswith(f"/{reader.COMMITTED}"):
                 (self.events / path.split("/")[-2]).touch()
         waited = False
         while self.is_taking():
@@ -96,6 +98,6 @@ def test_a_slice_taken_five_times_ends_with_the_same_parameters(cloud, there, tm
     assert int(re.search("resumed from step ([0-9]+)", log)[1]) >= TIMES * EVERY
     with mirror.copied("gs://bucket/slice") as copy:
         ends = [workdir.checkpoints(place) / f"{STEPS}" for place in (calm, copy)]
-        one, other = map(stored.read_manifest, ends)
+        one, other = map(reader.read_manifest, ends)
         assert one == other  # fingerprints of all arrays, of the optimizer's too
-        assert not stored.problem(ends[1], workdir.read_json(copy / "run.json")["run"])
+        assert not reader.problem(ends[1], workdir.read_json(copy / "run.json")["run"])

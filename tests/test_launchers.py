@@ -15,7 +15,7 @@ import processes
 import pytest
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import status
+from bert_jax.runs import status
 
 ROOT = Path(__file__).parent.parent
 AGAIN = ["bash", str(ROOT / "launch/again.sh")]

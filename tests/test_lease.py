@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from bert_jax import lease, mirror, remote, workdir
 from bert_jax.errors import Missing, Unfinished
-from bert_jax.lease import Lease
+from bert_jax.runs import lease, mirror, workdir
+from bert_jax.runs.lease import Lease
+from bert_jax.storage import remote
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 there = bucket.there

@@ -7,8 +7,8 @@ import tokenizers as library
 from texts import NASTY, PROSE, odd_lines, published
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from bert_jax import tokenizer as tokenizers
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.library import SPACED
 from bert_jax.tokenizers.table import Direct, Units
 

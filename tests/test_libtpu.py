@@ -9,8 +9,8 @@ import pytest
 from slices import needs_libtpu
 from small import SMALL, overrides
 
-from bert_jax import libtpu
-from bert_jax.main import main
+from bert_jax.cli import main
+from bert_jax.runs import libtpu
 
 
 @pytest.mark.parametrize(("device", "hushed"), [(None, True), ("accel0", False), ("vfio/0", False)])

@@ -9,8 +9,9 @@ import sys
 import pytest
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import errors, runtime
-from bert_jax.main import main
+from bert_jax import errors
+from bert_jax.cli import main
+from bert_jax.runs import jax_setup
 
 FEW_STEPS = {"phases.main.steps": 4, "log.every": 2, "checkpoint.every": 4, "evaluate.every": 0}
 
@@ -234,6 +235,6 @@ def test_help_names_every_exit_code(capsys):
         main(["--help"])
     told = capsys.readouterr().out.partition("exit codes:")[2]
     codes = {int(line.split()[0]) for line in told.splitlines() if line[:5].strip().isdecimal()}
-    ends = {0, 1, 2, runtime.PREEMPTED, runtime.INTERRUPTED, errors.LOST}
+    ends = {0, 1, 2, jax_setup.PREEMPTED, jax_setup.INTERRUPTED, errors.LOST}
     signals = {128 + number for number in (signal.SIGABRT, signal.SIGKILL, signal.SIGTERM)}
     assert codes == ends | signals

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from bert_jax.data import mapped
+from bert_jax.data import memory_map
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is mapped")
 SIZE = 1 << 26
@@ -21,38 +21,40 @@ def path(tmp_path):
 
 
 @linux
-@pytest.mark.parametrize("open_file", [mapped.writable, lambda path: np.load(path, mmap_mode="r")])
+@pytest.mark.parametrize(
+    "open_file", [memory_map.writable, lambda path: np.load(path, mmap_mode="r")]
+)
 def test_memory_does_not_grow_with_what_was_read(path, monkeypatch, open_file):
     array = open_file(path)
-    before = mapped.resident()
+    before = memory_map.resident()
     array[:: mmap.PAGESIZE // 8].sum()
-    assert mapped.resident() > before + 0.9 * SIZE  # this is what a stream would end with
-    mapped.release(array)  # under the limit nothing is done
-    assert mapped.resident() > before + 0.9 * SIZE
-    monkeypatch.setattr(mapped, "LIMIT", before + SIZE // 2)
-    mapped.release(array)  # nor for a small file
-    assert mapped.resident() > before + 0.9 * SIZE
-    monkeypatch.setattr(mapped, "SLICE", SIZE)
-    mapped.release(array)
-    assert mapped.resident() < before + 0.1 * SIZE
+    assert memory_map.resident() > before + 0.9 * SIZE  # this is what a stream would end with
+    memory_map.release(array)  # under the limit nothing is done
+    assert memory_map.resident() > before + 0.9 * SIZE
+    monkeypatch.setattr(memory_map, "LIMIT", before + SIZE // 2)
+    memory_map.release(array)  # nor for a small file
+    assert memory_map.resident() > before + 0.9 * SIZE
+    monkeypatch.setattr(memory_map, "SLICE", SIZE)
+    memory_map.release(array)
+    assert memory_map.resident() < before + 0.1 * SIZE
     np.testing.assert_array_equal(array, np.arange(SIZE // 8))
 
 
 @linux
 def test_what_another_reads_is_released_meanwhile(path, monkeypatch):
-    before = mapped.resident()
-    monkeypatch.setattr(mapped, "LIMIT", before + SIZE // 2)
-    monkeypatch.setattr(mapped, "SLICE", SIZE)
-    array = mapped.writable(path)
-    with mapped.released(array):
+    before = memory_map.resident()
+    monkeypatch.setattr(memory_map, "LIMIT", before + SIZE // 2)
+    monkeypatch.setattr(memory_map, "SLICE", SIZE)
+    array = memory_map.writable(path)
+    with memory_map.released(array):
         array[:: mmap.PAGESIZE // 8].sum()
         ended = time.monotonic() + 20
-        while mapped.resident() > before + 0.1 * SIZE and time.monotonic() < ended:
+        while memory_map.resident() > before + 0.1 * SIZE and time.monotonic() < ended:
             time.sleep(0.01)
-        assert mapped.resident() < before + 0.1 * SIZE
+        assert memory_map.resident() < before + 0.1 * SIZE
     array[:: mmap.PAGESIZE // 8].sum()
     time.sleep(0.1)
-    assert mapped.resident() > before + 0.9 * SIZE  # nobody looks any more
+    assert memory_map.resident() > before + 0.9 * SIZE  # nobody looks any more
 
 
 def test_a_store_larger_than_the_memory_of_the_machine(tmp_path):
@@ -63,7 +65,7 @@ def test_a_store_larger_than_the_memory_of_the_machine(tmp_path):
         np.lib.format.write_array_header_1_0(file, header)
         file.seek(2 * size - 2, 1)
         file.write(np.uint16(77).tobytes())
-    tokens = mapped.writable(path)
+    tokens = memory_map.writable(path)
     assert tokens.shape == (size,) and tokens.dtype == np.uint16 and tokens[-1] == 77
     assert tokens.flags.writeable  # or it could not be handed to TensorFlow
     tokens[0] = 5
@@ -71,8 +73,8 @@ def test_a_store_larger_than_the_memory_of_the_machine(tmp_path):
 
 
 def test_in_order_reads_from_front_to_back(path, monkeypatch):
-    monkeypatch.setattr(mapped, "SLICE", SIZE // 4)
+    monkeypatch.setattr(memory_map, "SLICE", SIZE // 4)
     places = np.random.default_rng(0).permutation(1000)
-    parts = mapped.in_order(places, np.load(path, mmap_mode="r"))
+    parts = memory_map.in_order(places, np.load(path, mmap_mode="r"))
     assert len(parts) == 5
     np.testing.assert_array_equal(places[np.concatenate(parts)], np.arange(1000))

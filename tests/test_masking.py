@@ -128,8 +128,8 @@ def test_whole_words_are_the_originals_in_the_same_order():
     """The original's loop over words in random order, on the order our draws give."""
     tokens, maskable, begins = rows = make_rows(400)
     made = apply(make_masking("whole_word"), rows)
-    keys = masking.hash.fold(np.full(1, 1, np.uint32), np.arange(400, dtype=np.uint32))
-    draws = masking.hash.fold(keys[:, None], np.arange(96, dtype=np.uint32)[None]) >> np.uint32(1)
+    keys = masking.prng.fold(np.full(1, 1, np.uint32), np.arange(400, dtype=np.uint32))
+    draws = masking.prng.fold(keys[:, None], np.arange(96, dtype=np.uint32)[None]) >> np.uint32(1)
     skipped = 0
     for row in range(400):
         words = words_of(tokens[row], maskable[row], begins[row])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import memory
+from bert_jax.runs import allocator
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="settings of glibc")
 
@@ -39,7 +39,7 @@ def faults(**variables) -> list[int]:
 
 
 def test_memory_of_a_thread_is_filled_in_once():
-    assert max(faults(GLIBC_TUNABLES=memory.LASTING)) < 10
+    assert max(faults(GLIBC_TUNABLES=allocator.LASTING)) < 10
     assert min(faults()) > 10, "or the settings are for nothing"
 
 
@@ -54,8 +54,8 @@ def test_settings_of_the_user_stay(monkeypatch, given):
         raise OSError
 
     monkeypatch.setattr(os, "execv", fail)
-    memory.restart()
-    assert started == ([] if given else [memory.LASTING])
+    allocator.restart()
+    assert started == ([] if given else [allocator.LASTING])
     assert os.environ.get("GLIBC_TUNABLES") == given
 
 
@@ -71,7 +71,7 @@ def test_settings_of_the_user_stay(monkeypatch, given):
 )
 def test_which_commands_compute(monkeypatch, arguments, computes):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert memory.computes_here(arguments) == computes
+    assert allocator.computes_here(arguments) == computes
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_a_host_with_an_accelerator_does_not_compute_itself(
     if device:
         (tmp_path / device).parent.mkdir(exist_ok=True)
         (tmp_path / device).touch()
-    monkeypatch.setattr(memory, "DEVICES", tmp_path)
+    monkeypatch.setattr(allocator, "DEVICES", tmp_path)
     for platforms, expected in (("", computes), ("cpu", True), ("tpu", False)):
         monkeypatch.setenv("JAX_PLATFORMS", platforms)
-        assert memory.computes_here(["pretrain"]) == expected
+        assert allocator.computes_here(["pretrain"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_a_command_that_computes_starts_twice(tmp_path, command, name, starts):
         timeout=60,
     )
     assert ended.returncode == 2 and "--config nothing: no such config" in ended.stderr
-    assert (tmp_path / "starts").read_text().split() == ["-", memory.LASTING][:starts]
+    assert (tmp_path / "starts").read_text().split() == ["-", allocator.LASTING][:starts]

@@ -10,8 +10,10 @@ import pytest
 from slices import compiling, devices, needs_libtpu
 from small import VOCABULARY, small_batch, small_config
 
-from bert_jax import optimizer, program, sharding, step
+from bert_jax import optimizer, step
 from bert_jax.objectives import base
+from bert_jax.parallel import mesh as meshes
+from bert_jax.planning import hlo
 
 pytestmark = pytest.mark.slow  # each compiles programs for eight devices
 
@@ -34,19 +36,19 @@ def uneven_batch() -> dict:
     return arrays
 
 
-def compiled(shape, count, pairs="nsp", update=KEEP_GRADIENT, places=None, summed=sharding.summed):
+def compiled(shape, count, pairs="nsp", update=KEEP_GRADIENT, places=None, summed=meshes.summed):
     """(initialize, the compiled step, mesh) for `count` micro-batches on a mesh of this shape."""
     config = small_config(
         f"objective.pairs={pairs}",
         "model.layers=1",
-        *[f"mesh.{name}={size}" for name, size in zip(sharding.AXES, shape, strict=True)],
+        *[f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)],
     )
     places = places or jax.devices()[: int(np.prod(shape))]
-    mesh = sharding.make_mesh(config.mesh, places)
+    mesh = meshes.make_mesh(config.mesh, places)
     objective = base.make(config, VOCABULARY)
     initialize = partial(step.init, objective, update, 3, small_batch())
     shapes = jax.eval_shape(initialize)
-    places = sharding.state(shapes, mesh)
+    places = meshes.state(shapes, mesh)
     function = partial(
         step.train,
         objective=objective,
@@ -56,17 +58,17 @@ def compiled(shape, count, pairs="nsp", update=KEEP_GRADIENT, places=None, summe
         summed=summed(mesh, config.gradient_dtype),
     )
     rows = jax.eval_shape(lambda: small_batch(ROWS))
-    rows = sharding.placed(rows, {name: sharding.rows(mesh) for name in rows})
+    rows = meshes.placed(rows, {name: meshes.rows(mesh) for name in rows})
     with jax.set_mesh(mesh):
-        everywhere = sharding.replicated(mesh)
+        everywhere = meshes.replicated(mesh)
         function = jax.jit(function, out_shardings=(places, everywhere, everywhere))
-        function = function.lower(sharding.placed(shapes, places), rows).compile()
+        function = function.lower(meshes.placed(shapes, places), rows).compile()
     return jax.jit(initialize, out_shardings=places), function, mesh
 
 
 def after_one_step(shape, count, pairs, update=KEEP_GRADIENT):
     initialize, function, mesh = compiled(shape, count, pairs, update)
-    rows = sharding.to_devices(mesh, uneven_batch(), np.arange(ROWS), ROWS)
+    rows = meshes.to_devices(mesh, uneven_batch(), np.arange(ROWS), ROWS)
     state, *_ = function(initialize(), rows)
     return jax.device_get(state)
 
@@ -125,7 +127,7 @@ def test_gradients_are_added_up_over_devices_once_a_step(platform):
         with compiling():
             initialize, function, mesh = compiled((8, 1, 1), 4, places=places, **kwargs)
         parameters = jax.tree.leaves(jax.eval_shape(initialize).params)
-        found = program.collectives(function.as_text(), mesh)
+        found = hlo.collectives(function.as_text(), mesh)
         assert {c.kind for c in found} == {"all-reduce"}
         return sum(c.bytes * c.times for c in found) / (4 * sum(p.size for p in parameters))
 
@@ -136,7 +138,7 @@ def test_gradients_are_added_up_over_devices_once_a_step(platform):
 def micro_batches(devices: int, batch: int, rows_per_chip: int) -> int:
     mesh = SimpleNamespace(shape={"data": devices, "fsdp": 1})
     train = SimpleNamespace(rows_per_chip=rows_per_chip, micro_batches=1)
-    return sharding.micro_batches(mesh, batch, train)
+    return meshes.micro_batches(mesh, batch, train)
 
 
 def test_micro_batches_follow_from_the_rows_of_a_chip():

@@ -14,8 +14,12 @@ import pytest
 from etils import epath
 from runs import make_run, save
 
-from bert_jax import checkpoint, config, main, mirror, remote, report, stored, trained, workdir
+from bert_jax import cli, config
+from bert_jax.checkpoints import reader, writer
+from bert_jax.commands import load_model
 from bert_jax.errors import LOST, BadInput, Missing, Unfinished
+from bert_jax.runs import mirror, report, workdir
+from bert_jax.storage import remote
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 there = bucket.there
@@ -141,7 +145,7 @@ def test_a_request_that_no_one_answers(there, run, monkeypatch):
     with pytest.raises(Missing, match=f"^{RUN}: no answer$"), remote.reached(RUN):
         remote.Place(RUN).read("run.json")
     with pytest.raises(Missing, match="7: cannot be read now"):
-        stored.problem(place / "7", "")
+        reader.problem(place / "7", "")
     over.set()
 
 
@@ -149,7 +153,7 @@ def test_somebody_who_asks_for_the_status_does_not_wait_for_long(there, monkeypa
     monkeypatch.setattr(remote, "PATIENCE", 0.3)
     over, start = threading.Event(), time.monotonic()
     there.fault = lambda method, name: over.wait(60) and 0
-    assert main.main(["status", "--workdir", RUN]) == LOST
+    assert cli.main(["status", "--workdir", RUN]) == LOST
     over.set()
     assert capsys.readouterr().err == f"bert-jax: {RUN}: no answer\n"
     assert time.monotonic() - start < 30
@@ -157,12 +161,12 @@ def test_somebody_who_asks_for_the_status_does_not_wait_for_long(there, monkeypa
 
 def test_who_trains_waits_for_no_bucket_between_two_saves(there, run):
     over, place = threading.Event(), checkpoints()
-    with mirror.mirrored(RUN) as found, checkpoint.manager(place) as manager:
+    with mirror.mirrored(RUN) as found, writer.manager(place) as manager:
         with report.Reporter(found.directory, 7, 20) as reporter:
             reporter.start(7, 1.0)
             there.fault, start = lambda method, name: over.wait(60) and 0, time.monotonic()
             reporter.report(8, "heldout", {"loss": 1.0})
-            checkpoint.check(manager)
+            writer.check(manager)
             told = workdir.read_json(found.directory / "status.json")
             over.set()
     assert told["last_checkpoint"] == 7 and time.monotonic() - start < 30
@@ -252,13 +256,13 @@ def checkpoints():
 def test_checkpoints_that_were_copied_there_are_checkpoints(there, run):
     """Also without the mark that Orbax writes there and only of late on disks: the time in their metadata counts."""
     place = checkpoints()
-    assert stored.newest_sound(place, "") == stored.Found(7, {})
-    del there.objects[f"runs/one/checkpoints/7/{stored.COMMITTED}"]
+    assert reader.newest_sound(place, "") == reader.Found(7, {})
+    del there.objects[f"runs/one/checkpoints/7/{reader.COMMITTED}"]
     for text in (None, b"{}", b"\xff"):
         if text:  # damage is no reason to delete
-            there.put(f"runs/one/checkpoints/7/{stored.WHOLE}", text, {})
-        checkpoint.remove_unfinished(place)
-        assert stored.newest_sound(place, "") == stored.Found(7, {})
+            there.put(f"runs/one/checkpoints/7/{reader.WHOLE}", text, {})
+        writer.remove_unfinished(place)
+        assert reader.newest_sound(place, "") == reader.Found(7, {})
 
 
 def test_what_others_write_is_seen(there, run):
@@ -267,17 +271,17 @@ def test_what_others_write_is_seen(there, run):
     for name in there.names("runs/one/checkpoints/7/"):
         there.put(name.replace("/7/", "/9/"), there.objects[name].data, {})
     assert sorted(path.name for path in checkpoints().iterdir()) == ["7", "9"]
-    assert stored.steps(checkpoints()) == [9, 7]
+    assert reader.steps(checkpoints()) == [9, 7]
 
 
 def test_a_save_that_was_cut_off_is_no_checkpoint(there, run):
     place = checkpoints()
-    name = f"runs/one/checkpoints/7/{stored.WHOLE}"
+    name = f"runs/one/checkpoints/7/{reader.WHOLE}"
     known = json.loads(there.text(name)) | {"commit_timestamp_nsecs": None}
     there.put(name, json.dumps(known).encode(), {})
-    del there.objects[f"runs/one/checkpoints/7/{stored.COMMITTED}"]
-    assert stored.steps(place) == [] and stored.newest(place) is None
-    checkpoint.remove_unfinished(place)
+    del there.objects[f"runs/one/checkpoints/7/{reader.COMMITTED}"]
+    assert reader.steps(place) == [] and reader.newest(place) is None
+    writer.remove_unfinished(place)
     assert not there.names("runs/one/checkpoints/7")
 
 
@@ -285,11 +289,11 @@ def test_a_damaged_checkpoint_is_passed_over_and_set_aside(there, run):
     place = checkpoints()
     [data] = there.names("runs/one/checkpoints/7/params/d/")
     there.flip(data)
-    assert stored.newest_sound(place, "", ("opt_state",)) == stored.Found(7, {})
+    assert reader.newest_sound(place, "", ("opt_state",)) == reader.Found(7, {})
     with pytest.raises(BadInput, match=f"no checkpoint can be used: {RUN}/checkpoints/7: "):
-        stored.newest_sound(place, "")
-    [aside] = checkpoint.set_aside(place, [7])
-    assert stored.steps(place) == [] and "7.broken-" in str(aside)
+        reader.newest_sound(place, "")
+    [aside] = writer.set_aside(place, [7])
+    assert reader.steps(place) == [] and "7.broken-" in str(aside)
     assert there.names(f"runs/one/checkpoints/{aside.name}/params/d/")
 
 
@@ -298,7 +302,7 @@ def test_a_checkpoint_out_of_reach_is_not_damaged(there, run):
     for part in ("fingerprints/metadata", "params/manifest.ocdbt"):
         there.fault = lambda method, name, part=part: 403 if name.endswith(part) else 0
         with pytest.raises(Unfinished, match="cannot be read now"):
-            stored.problem(place / "7", "")
+            reader.problem(place / "7", "")
 
 
 # --- Commands -----------------------------------------------------------------------------------
@@ -308,20 +312,20 @@ def test_a_run_is_read_like_any_other(there, run, tmp_path, capsys):
     """What the parameters are, what is exported of them, bit for bit; and what is told names the address."""
     with mirror.copied(RUN) as copy:
         assert not any("/checkpoints/" in name for _, name in there.asked)  # read where they lie
-        models = trained.open_run(copy), trained.open_run(run)
+        models = load_model.open_run(copy), load_model.open_run(run)
         for a, b in zip(*(leaves(model.params) for model in models), strict=True):
             np.testing.assert_array_equal(a, b)
-    assert main.main(["compare", "--a", str(run), "--b", RUN, "--json", str(tmp_path / "j")]) == 0
+    assert cli.main(["compare", "--a", str(run), "--b", RUN, "--json", str(tmp_path / "j")]) == 0
     values = json.loads((tmp_path / "j").read_text())
     assert values["b"] == RUN and values["bitwise"] == len(values["tensors"]) > 0
     for name in (str(run), RUN):
         output = tmp_path / f"out{len(name)}"
-        assert main.main(["export", "--workdir", name, "--output", str(output)]) == 0
+        assert cli.main(["export", "--workdir", name, "--output", str(output)]) == 0
     one, two = (path.read_bytes() for path in sorted(tmp_path.glob("out*/model.safetensors")))
     assert one == two
     capsys.readouterr()
     there.put("runs/one/run.json", b"{", {})
-    assert main.main(["export", "--workdir", RUN, "--output", str(tmp_path / "no")]) == 2
+    assert cli.main(["export", "--workdir", RUN, "--output", str(tmp_path / "no")]) == 2
     assert capsys.readouterr().err.startswith(f"bert-jax: {RUN}/run.json: unreadable")
 
 
@@ -334,7 +338,7 @@ def test_the_status_is_asked_for_alone(there, run, capsys):
                          progress=workdir.stamp(), seconds_left=1)  # fmt: skip
     there.put("runs/one/status.json", (run / "status.json").read_bytes(), {})
     there.asked.clear()
-    assert main.main(["status", "--workdir", RUN]) == 0
+    assert cli.main(["status", "--workdir", RUN]) == 0
     assert capsys.readouterr().out.startswith("running, step 7 of 9")
     assert {name for method, name in there.asked if method == "READ"} == {"runs/one/status.json"}
 
@@ -352,7 +356,7 @@ def test_the_status_is_asked_for_alone(there, run, capsys):
     ],
 )
 def test_a_bad_address_is_told_in_a_line(there, capsys, arguments, said):
-    assert main.main(arguments) == 2
+    assert cli.main(arguments) == 2
     errors = capsys.readouterr().err
     assert said in errors and errors.count("\n") == 1
 
@@ -364,6 +368,6 @@ def test_a_config_is_read_at_an_address(there, run):
 
 
 def test_orbax_deletes_what_is_older(there, run):
-    save(epath.Path(RUN), 8, trained.open_run(run).params)
-    assert stored.steps(checkpoints()) == [8] and stored.problem(checkpoints() / "8", "") == ""
+    save(epath.Path(RUN), 8, load_model.open_run(run).params)
+    assert reader.steps(checkpoints()) == [8] and reader.problem(checkpoints() / "8", "") == ""
     assert not there.names("runs/one/checkpoints/7")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from small import VOCABULARY, small_batch, small_config, small_objective, small_params
 
-from bert_jax import metrics
 from bert_jax.models import layers
+from bert_jax.runs import metrics
 
 
 def layer_norm(x, parameters):

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_jax.data.preparing import near, shards, stages
+from bert_jax.data.preparation import near, shards, stages
 
 
 def documents_of(number: int, words: int, seed: int = 0) -> list[list[int]]:

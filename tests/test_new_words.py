@@ -5,9 +5,11 @@ import numpy as np
 import outside
 import pytest
 
-from bert_jax import batch, tokenizer, trained
+from bert_jax.commands import load_model
 from bert_jax.convert import names, new_words
+from bert_jax.data import batch
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer
 
 WRITE = {"huggingface": outside.write_huggingface, "google": outside.write_google}
 
@@ -15,7 +17,7 @@ WRITE = {"huggingface": outside.write_huggingface, "google": outside.write_googl
 @pytest.fixture(scope="module", params=WRITE)
 def source(request, tmp_path_factory):
     place = tmp_path_factory.mktemp(request.param) / "model"
-    return trained.read_source(WRITE[request.param](place))
+    return load_model.read_source(WRITE[request.param](place))
 
 
 def extend(source, tmp_path, text):
@@ -31,7 +33,7 @@ def table(source) -> list:
 
 
 def open_source(source):
-    return trained.open_source(source, None, ["dtype=float32"])
+    return load_model.open_source(source, None, ["dtype=float32"])
 
 
 def test_new_rows_are_means_and_old_ones_stay(source, tmp_path):
@@ -111,7 +113,7 @@ def test_other_tokenizers_are_refused(source, tmp_path):
 
 def test_a_source_without_the_head_has_no_bias_to_grow(tmp_path):
     parts = outside.make_tensors(parts=("encoder", "pooler"))
-    found = trained.read_source(outside.write_huggingface(tmp_path / "model", parts))
+    found = load_model.read_source(outside.write_huggingface(tmp_path / "model", parts))
     extended, _ = extend(found, tmp_path, "unable")
     assert extended.shapes.keys() == found.shapes.keys()
     model = open_source(extended)

@@ -11,21 +11,12 @@ from running import assert_same_bits
 from runs import make_run
 from test_import_model import SETTINGS as LONGER
 
-from bert_jax import (
-    benchmark,
-    config,
-    feed,
-    import_model,
-    lease,
-    main,
-    mirror,
-    new_workdir,
-    pretrain,
-    trained,
-)
-from bert_jax.data import prepare
-from bert_jax.data.given import given_vocabulary
+from bert_jax import cli, config, train
+from bert_jax.commands import import_model, load_model
+from bert_jax.data import feed, prepare, vocabulary_file
+from bert_jax.data.vocabulary_file import given_vocabulary
 from bert_jax.errors import BadInput, Unfinished
+from bert_jax.runs import lease, mirror, new_workdir
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 there = bucket.there
@@ -44,7 +35,7 @@ def test_it_is_that_of_a_disk_and_goes_on(there, source, tmp_path, capsys):
     overrides = [f"{key}={value}" for key, value in settings.items()]
     import_model.import_model(source, tmp_path / "run", None, overrides)
     words = [f"--config.{override}" for override in overrides]
-    assert main.main(["import", "--source", str(source), "--workdir", RUN, *words]) == 0
+    assert cli.main(["import", "--source", str(source), "--workdir", RUN, *words]) == 0
     go_on = f"to go on: bert-jax pretrain --config {RUN}/config.json --workdir {RUN}\n"
     assert capsys.readouterr().out.endswith(go_on)
     names = {name.removeprefix("runs/one/") for name in there.names("runs/one/")}
@@ -54,7 +45,9 @@ def test_it_is_that_of_a_disk_and_goes_on(there, source, tmp_path, capsys):
     here = {path.relative_to(tmp_path / "run").as_posix() for path in files(tmp_path / "run")}
     assert small == {name for name in here if not name.startswith("checkpoints/")}
     with mirror.copied(RUN) as copy:
-        assert_same_bits(trained.open_run(copy).params, trained.open_run(tmp_path / "run").params)
+        assert_same_bits(
+            load_model.open_run(copy).params, load_model.open_run(tmp_path / "run").params
+        )
     for name in there.names("runs/one/"):
         there.put(name.replace("/one/", "/two/"), there.objects.pop(name).data, {})
     moved = RUN.replace("one", "two")
@@ -62,8 +55,8 @@ def test_it_is_that_of_a_disk_and_goes_on(there, source, tmp_path, capsys):
     assert found.tokenizer.path == f"{moved}/tokenizer/vocab.txt"
     prepare.prepare(found, lambda line: None)
     with mirror.copied(moved) as copy:
-        opened = pretrain.open_data(found, copy, 0)  # or it says what does not fit the run
-        assert opened.vocabulary.size == trained.open_run(copy).vocabulary.size
+        opened = train.open_data(found, copy, 0)  # or it says what does not fit the run
+        assert opened.vocabulary.size == load_model.open_run(copy).vocabulary.size
         assert not (copy / "store").exists() and "runs/two/store/manifest.json" in there.names()
 
 
@@ -88,7 +81,7 @@ def test_what_fails_leaves_nothing(there, source, when):
 
 def test_what_is_there_stays(there, source, capsys):
     there.put("runs/one/notes.txt", b"mine", {})
-    assert main.main(["import", "--source", str(source), "--workdir", RUN]) == 2
+    assert cli.main(["import", "--source", str(source), "--workdir", RUN]) == 2
     told = capsys.readouterr().err
     assert told == f"bert-jax: --workdir {RUN}: there already, and not empty\n"
     assert there.names() == ["runs/one/notes.txt"]
@@ -122,14 +115,14 @@ def test_a_vocabulary_in_a_bucket(there, tmp_path):
         )
         assert one == other
     there.put("vocab.txt", b"", {})
-    for read in (given_vocabulary, lambda asked: benchmark.likely_vocabulary(asked, print)):
+    for read in (given_vocabulary, lambda asked: vocabulary_file.likely_vocabulary(asked, print)):
         with pytest.raises(BadInput, match=f"^{name}: "):
             read(config.load("demo", [f"tokenizer.path={name}", "store=none"]))
     with pytest.raises(BadInput, match="^gs://bucket/none.txt: not there"):
         given_vocabulary(config.load("demo", ["tokenizer.path=gs://bucket/none.txt"]))
     said = []
     asked = config.load("demo", ["tokenizer.path=gs://bucket/none.txt", "store=none"])
-    benchmark.likely_vocabulary(asked, said.append)
+    vocabulary_file.likely_vocabulary(asked, said.append)
     assert said[0].startswith("config.tokenizer.path=gs://bucket/none.txt: not there, ")
 
 

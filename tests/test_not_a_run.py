@@ -7,7 +7,8 @@ import pytest
 import running
 from running import load
 
-from bert_jax import export, main, pretrain
+from bert_jax import cli, train
+from bert_jax.commands import export
 from bert_jax.errors import BadInput
 
 
@@ -60,7 +61,7 @@ def test_it_is_refused_and_untouched(world, tmp_path, kind, capsys):
     NO_RUNS[kind](directory, world)
     before = content(directory)
     words = [f"--config.{key}={value}" for key, value in world[0].items()]
-    assert main.main(["pretrain", "--config", "demo", "--workdir", str(directory), *words]) == 2
+    assert cli.main(["pretrain", "--config", "demo", "--workdir", str(directory), *words]) == 2
     told = capsys.readouterr().err
     assert str(directory) in told and told.count("\n") == 1
     assert content(directory) == before
@@ -78,7 +79,7 @@ def test_a_killed_first_start_is_gone_on_with(world, tmp_path):
     settings = settings | {"store": str(directory / "store"), "phases.main.steps": 5}
     with pytest.raises(BadInput, match="tokenizer"):
         (directory / "config.json").rename(tmp_path / "config.json")
-        pretrain.pretrain(load(settings), directory)
+        train.pretrain(load(settings), directory)
     (tmp_path / "config.json").rename(directory / "config.json")
-    assert pretrain.pretrain(load(settings), directory) == 0
+    assert train.pretrain(load(settings), directory) == 0
     assert json.loads((directory / "status.json").read_text())["state"] == "done"

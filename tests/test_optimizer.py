@@ -9,7 +9,8 @@ import optax
 import pytest
 from small import small_batch, small_config, small_objective, small_params
 
-from bert_jax import checkpoint, optimizer, schedule, step, stored
+from bert_jax import optimizer, step
+from bert_jax.checkpoints import reader, writer
 
 
 def constant_rate(step):
@@ -133,10 +134,10 @@ def test_checkpoints_keep_the_moments_dtype(tmp_path):
     _, opt_state = updated(chain, params, chain.init(params), params, 0)
     state = step.State(jax.numpy.int32(1), params, opt_state)
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
-    with checkpoint.manager(tmp_path) as checkpoints:
-        checkpoint.save(checkpoints, 1, state, stored.fingerprints(stored.items(state)), run="")
-        checkpoint.finish(checkpoints)
-    found = checkpoint.restore(tmp_path / "1", jax.eval_shape(lambda: state), places)
+    with writer.manager(tmp_path) as checkpoints:
+        writer.save(checkpoints, 1, state, reader.fingerprints(reader.items(state)), run="")
+        writer.finish(checkpoints)
+    found = writer.restore(tmp_path / "1", jax.eval_shape(lambda: state), places)
     moments = [leaf for leaf in jax.tree.leaves(found.opt_state) if leaf.dtype == "bfloat16"]
     assert len(moments) == len(jax.tree.leaves(params))
     assert any(leaf.any() for leaf in moments)
@@ -185,5 +186,5 @@ def test_a_bfloat16_moment_learns_as_float32_does():
 )
 def test_schedule(name, step, expected):
     for numpy in (jnp, np):
-        rate = schedule.make(name, 2.0, 10, 100, numpy)(step)
+        rate = optimizer.schedule(name, 2.0, 10, 100, numpy)(step)
         assert rate == pytest.approx(2 * expected, abs=1e-6) and rate.dtype == np.float32

@@ -10,7 +10,8 @@ import pytest
 from packed import apart, epoch, packed_store
 from small import SMALL, overrides, small_objective, small_params, write_corpus
 
-from bert_jax import config, hash, pretrain, trained
+from bert_jax import config, prng, train
+from bert_jax.commands import load_model
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def test_loss_and_gradients_are_those_of_the_pairs_alone(store):
 
     def loss(params, batch):
         totals = objective.weights(batch)
-        return objective.loss(params, batch, totals, jnp.uint32(hash.key(1)), train=True)
+        return objective.loss(params, batch, totals, jnp.uint32(prng.key(1)), train=True)
 
     differentiate = jax.jit(jax.value_and_grad(loss, has_aux=True))
     (one, metrics), gradients = differentiate(params, packed)
@@ -91,13 +92,13 @@ def test_a_packed_run_goes_on_with_the_same_bits(tmp_path):
 
     def run(name, **changes):
         settings = config.load("demo", overrides(SMALL | keys | changes))
-        assert pretrain.pretrain(settings, tmp_path / name) == 0
+        assert train.pretrain(settings, tmp_path / name) == 0
         text = (tmp_path / name / "metrics.jsonl").read_text()
         losses = {
             (line["step"], line["split"]): line["loss"]
             for line in map(json.loads, text.splitlines())
         }
-        return losses, trained.open_run(tmp_path / name).params
+        return losses, load_model.open_run(tmp_path / name).params
 
     losses, params = run("run")
     shutil.copytree(tmp_path / "run", tmp_path / "again")

@@ -19,12 +19,12 @@ from packed import (
 from small import small_config
 from worlds import make_store
 
-from bert_jax import batch as batches
-from bert_jax import preflight
+from bert_jax.commands.inspect_batch import show
+from bert_jax.data import batch as batches
 from bert_jax.data import index, packing, stream, survey
 from bert_jax.data.packing import NONE, Epochs
 from bert_jax.errors import BadInput
-from bert_jax.inspect import show
+from bert_jax.runs import preflight
 
 
 @pytest.fixture(scope="module")

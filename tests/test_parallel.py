@@ -12,7 +12,11 @@ import pytest
 from slices import compiling, devices, needs_libtpu
 from small import VOCABULARY, small_config
 
-from bert_jax import batch, build, metrics, program, sharding
+from bert_jax import build
+from bert_jax.data import batch
+from bert_jax.parallel import mesh as meshes
+from bert_jax.planning import hlo
+from bert_jax.runs import metrics
 
 pytestmark = pytest.mark.slow  # each compiles programs for eight devices
 
@@ -48,10 +52,10 @@ def forgotten():
 
 @cache
 def trainer(shape, platform="cpu"):
-    names = [f"mesh.{name}={size}" for name, size in zip(sharding.AXES, shape, strict=True)]
+    names = [f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)]
     places = jax.devices()[: math.prod(shape)] if platform == "cpu" else devices("v5e:2x4")
     config = small_config(*SIZES, *names)
-    mesh = sharding.make_mesh(config.mesh, places)
+    mesh = meshes.make_mesh(config.mesh, places)
     vocabulary = VOCABULARY._replace(size=PIECES)
     if platform == "cpu":
         return build.build(config, mesh, vocabulary)
@@ -79,7 +83,7 @@ def losses(made, steps: int) -> list[float]:
     state, found = made.initialize(), []
     for number in range(steps):
         arrays = batch.synthetic(ROWS, LENGTH, PREDICTIONS, PIECES, seed=number)
-        rows = sharding.to_devices(made.mesh, arrays, np.arange(ROWS), ROWS)
+        rows = meshes.to_devices(made.mesh, arrays, np.arange(ROWS), ROWS)
         state, values, _ = made.train["main"](state, rows)
         found.append(metrics.means(values)["loss"])
     return found
@@ -103,14 +107,14 @@ def one_device() -> list[float]:
 def test_no_device_has_more_than_its_share_of_the_logits(shape, platform):
     """They are by far the largest arrays: by rows over data and fsdp, by the vocabulary over tensor."""
     text = trainer(shape, platform).train["main"].as_text()
-    sizes = {math.prod(array.shape) for i in program.instructions(text) for array in i.results}
+    sizes = {math.prod(array.shape) for i in hlo.instructions(text) for array in i.results}
     assert max(sizes) == ROWS * PREDICTIONS * PIECES // 8
 
 
 @pytest.mark.parametrize("shape", MESHES)
 def test_a_program_takes_the_parts_of_the_state_and_gives_them_back(shape):
     made = trainer(shape)
-    sizes = program.memory(made.train["main"])
+    sizes = hlo.memory(made.train["main"])
     shapes = batch.shapes(ROWS // (shape[0] * shape[1]), LENGTH, PREDICTIONS)
     rows = sum(math.prod(s.shape) * s.dtype.itemsize for s in shapes.values())
     assert sizes.arguments == state_bytes(made) + rows
@@ -120,7 +124,7 @@ def test_a_program_takes_the_parts_of_the_state_and_gives_them_back(shape):
 @on_both((8, 1, 1))
 def test_data_alone_sums_each_gradient_and_nothing_else(shape, platform):
     made = trainer(shape, platform)
-    found = program.collectives(made.train["main"].as_text(), made.mesh)
+    found = hlo.collectives(made.train["main"].as_text(), made.mesh)
     assert {(c.kind, c.axes) for c in found} == {("all-reduce", ("data",))}
     parameters = 4 * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(made.shapes.params))
     table = 4 * PIECES * WIDTH  # the CPU sums its two gradients one by one
@@ -131,7 +135,7 @@ def test_data_alone_sums_each_gradient_and_nothing_else(shape, platform):
 def test_fsdp_gathers_parameters_and_sums_gradients_alone(shape, platform):
     """Nothing of the size of activations, and no state after the update."""
     made = trainer(shape, platform)
-    found = program.collectives(made.train["main"].as_text(), made.mesh)
+    found = hlo.collectives(made.train["main"].as_text(), made.mesh)
     found = [c for c in found if c.axes != ("tensor",) and c.bytes > 1000]
     sizes = parts(made)
     # What a device may gather of a parameter, or sum of its gradient.
@@ -155,9 +159,7 @@ def test_fsdp_gathers_parameters_and_sums_gradients_alone(shape, platform):
 @on_both((1, 8, 1), (2, 4, 1))
 def test_the_optimizer_works_on_its_parts(shape, platform):
     text = trainer(shape, platform).train["main"].as_text()
-    roots = [
-        i.results[0].shape for i in program.instructions(text) if i.opcode in ("sqrt", "rsqrt")
-    ]
+    roots = [i.results[0].shape for i in hlo.instructions(text) if i.opcode in ("sqrt", "rsqrt")]
     parts = {(PIECES // shape[1], WIDTH), (WIDTH // shape[1], HIDDEN), (HIDDEN, WIDTH // shape[1])}
     assert parts <= set(roots) and not {(PIECES, WIDTH), (WIDTH, HIDDEN), (HIDDEN, WIDTH)} & set(
         roots
@@ -167,7 +169,7 @@ def test_the_optimizer_works_on_its_parts(shape, platform):
 @on_both((1, 1, 8), (2, 2, 2), (4, 1, 2), (1, 2, 4))
 def test_tensor_sums_vectors_and_never_logits(shape, platform):
     made = trainer(shape, platform)
-    found = program.collectives(made.train["main"].as_text(), made.mesh)
+    found = hlo.collectives(made.train["main"].as_text(), made.mesh)
     rows = ROWS // (shape[0] * shape[1])
     vectors = {(rows, LENGTH, WIDTH), (rows, PREDICTIONS, WIDTH), (rows, 1, WIDTH)}
     over = [c for c in found if c.axes == ("tensor",) and c.bytes > 4 * rows * PREDICTIONS]

@@ -15,9 +15,12 @@ import transformers_bert
 from texts import PROSE
 from transformers_bert import within
 
-from bert_jax import guard, optimizer, schedule, step, tokenizer, trained
+from bert_jax import optimizer, step, step_guard
+from bert_jax.commands import load_model
 from bert_jax.data.sources import pydocs
 from bert_jax.objectives import base
+from bert_jax.tokenizers import tokenizer
+from bert_jax.tokenizers.special import Vocabulary
 
 pytestmark = pytest.mark.parity
 
@@ -77,8 +80,8 @@ def folder() -> Path:
 
 
 @pytest.fixture(scope="module")
-def encoder(folder) -> trained.Trained:
-    return trained.open_model(folder)
+def encoder(folder) -> load_model.Trained:
+    return load_model.open_model(folder)
 
 
 def rows_of(encoder, lines: list[str]) -> list[list[int]]:
@@ -194,7 +197,7 @@ def real_batches(directory: Path) -> tuple:
     words = tokenizer.load(store.path / "tokenizer")
     spec = stream.spec(config, "main")
     batches = list(stream.train_batches(store, words.word_starts, spec, 0, STEPS))
-    return config, base.Vocabulary(words.size, **words.special), batches
+    return config, Vocabulary(words.size, **words.special), batches
 
 
 def batch_of_theirs(batch: dict) -> dict:
@@ -228,8 +231,8 @@ def test_a_run_has_the_losses_of_one_in_pytorch(theirs, tmp_path):
     tensors = {name: value.detach().numpy() for name, value in model.named_parameters()}
     params = jax.tree.map(jnp.array, transformers_bert.params_of(tensors))
     objective = base.make(config, vocabulary)
-    update = optimizer.make(config.optimizer, schedule.make("linear", **RATE))
-    state = step.State(jnp.int32(0), params, guard.guarded(update.init(params)))
+    update = optimizer.make(config.optimizer, optimizer.schedule("linear", **RATE))
+    state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
     train = jax.jit(
         partial(step.train, objective=objective, optimizer=update, seed=0, micro_batches=1)
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_jax.data.preparing import partitions
+from bert_jax.data.preparation import partitions
 
 
 @pytest.mark.parametrize("records", [1, 1000, 100_000])

@@ -9,7 +9,9 @@ import pytest
 from running import lines
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import config, pretrain, schedule, tokenizer, trained
+from bert_jax import config, optimizer, train
+from bert_jax.commands import load_model
+from bert_jax.tokenizers import tokenizer
 
 pytestmark = pytest.mark.slow  # each compiles programs for eight devices
 
@@ -52,7 +54,7 @@ def world(tmp_path_factory):
     """A directory with the store, and an undisturbed run on eight devices."""
     directory = tmp_path_factory.mktemp("phases")
     write_corpus(directory / "corpus.txt", documents=60)
-    assert pretrain.pretrain(load(directory), directory / "run") == 0
+    assert train.pretrain(load(directory), directory / "run") == 0
     return directory
 
 
@@ -69,7 +71,7 @@ def test_the_batch_grows_and_the_rows_a_device_computes_do_not(world):
 
 
 def test_the_schedule_goes_on_in_steps(world):
-    rate = schedule.make("linear", 1e-3, SMALL["schedule.warmup"], 9)
+    rate = optimizer.schedule("linear", 1e-3, SMALL["schedule.warmup"], 9)
     found = [line["learning_rate"] for line in lines(world / "run") if line["split"] == "train"]
     np.testing.assert_allclose(found, [rate(step) for step in range(9)], rtol=1e-6)
 
@@ -79,7 +81,7 @@ def test_the_same_command_on_fewer_devices_goes_on_alike(world, tmp_path, capsys
     shutil.copytree(world / "run", tmp_path / "run")
     for step in (6, 9):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / str(step))
-    assert pretrain.pretrain(load(world, **{"mesh.tensor": 4}), tmp_path / "run") == 0
+    assert train.pretrain(load(world, **{"mesh.tensor": 4}), tmp_path / "run") == 0
     assert phases(tmp_path / "run") == {"small": (4, 1), "medium": (8, 1), "large": (16, 1)}
     said = capsys.readouterr().out
     assert "phase large: 3 steps of 32 rows of 32 tokens in 16 micro-batches" in said
@@ -87,7 +89,7 @@ def test_the_same_command_on_fewer_devices_goes_on_alike(world, tmp_path, capsys
     assert [line["step"] for line in found] == [line["step"] for line in expected]
     for a, b in zip(found, expected, strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
-    before, after = (trained.open_run(place / "run").params for place in (world, tmp_path))
+    before, after = (load_model.open_run(place / "run").params for place in (world, tmp_path))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), after, before)
 
 

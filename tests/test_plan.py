@@ -13,9 +13,12 @@ from plans import MEMORY, arguments, compile_nothing
 from slices import devices, needs_libtpu
 from small import SMALL, overrides, small_config, write_corpus
 
-from bert_jax import plan, runtime, sharding, topology
-from bert_jax.main import main
-from bert_jax.planning import apart, compiled, describe, estimate
+from bert_jax import config
+from bert_jax.cli import main
+from bert_jax.parallel import chips
+from bert_jax.parallel import mesh as meshes
+from bert_jax.planning import child_process, compilation, describe, estimate, plan, topology
+from bert_jax.runs import jax_setup
 
 
 @needs_libtpu
@@ -46,11 +49,11 @@ def test_a_plan_from_outside(tmp_path):
     assert "v5litepod-4" in text and "1 host," in text and "are the compiler's" in text
 
 
-CHIP = topology.CHIPS["v5e"]
+CHIP = chips.CHIPS["v5e"]
 
 
 def numbers(one, mesh, phase, events):
-    found = estimate.parts(one, mesh, compiled.Step(MEMORY, events))
+    found = estimate.parts(one, mesh, compilation.Step(MEMORY, events))
     return estimate.estimate(one, mesh, phase, found, flops=1e12)
 
 
@@ -58,7 +61,7 @@ def numbers(one, mesh, phase, events):
 def test_the_arithmetic():
     """A step that computes for 3 ms and sends for 1 ms along one line, hidden, and for 2 ms along two."""
     one = topology.find("v5e:4x4")
-    mesh = sharding.make_mesh(small_config("mesh.fsdp=4").mesh, devices("v5e:4x4"))
+    mesh = meshes.make_mesh(small_config("mesh.fsdp=4").mesh, devices("v5e:4x4"))
     assert topology.bandwidth(one, mesh, "all-gather", ("fsdp",)) == CHIP.link
     assert topology.bandwidth(one, mesh, "all-reduce", ("data", "fsdp")) == 2 * CHIP.link
     events = [
@@ -68,7 +71,7 @@ def test_the_arithmetic():
         ["done", "a"],
         ["send", [["all-reduce", ["data", "fsdp"], round(0.002 * 2 * CHIP.link)]]],
     ]
-    phase = plan.choose_phases(small_config(), None)[0]
+    phase = config.choose_phases(small_config(), None)[0]
     values = numbers(one, mesh, phase, events)
     assert values["seconds_computing"] == pytest.approx(0.003)
     assert values["seconds_of_kernels"] == pytest.approx(0.001)
@@ -98,12 +101,12 @@ def test_the_arithmetic():
 @needs_libtpu
 def test_what_is_waited_for_is_not_hidden():
     """Not even the last bit of a sum of seconds in another order."""
-    mesh = sharding.make_mesh(small_config().mesh, devices("v5e:4x4"))
+    mesh = meshes.make_mesh(small_config().mesh, devices("v5e:4x4"))
     one, found = topology.find("v5e:4x4"), []
     for bytes_sent in range(1000, 1010):
         sent = ["send", [["all-reduce", ["data"], bytes_sent]]]
         events = [["compute", 777], sent] * 9
-        found.append(estimate.parts(one, mesh, compiled.Step(MEMORY, events)).hidden)
+        found.append(estimate.parts(one, mesh, compilation.Step(MEMORY, events)).hidden)
     assert found == [0.0] * 10
 
 
@@ -142,7 +145,7 @@ def test_real_tokens_are_those_of_the_store(stored, capsys, monkeypatch):
 @needs_libtpu
 def test_so_they_are_in_tables(stored, capsys, monkeypatch):
     """Of slices, and of ways to train."""
-    monkeypatch.setattr(compiled, "compile_step", compile_nothing)
+    monkeypatch.setattr(compilation, "compile_step", compile_nothing)
     place, shown = stored
     slices = ask(capsys, arguments(place, "--json", "-", topology="v5e"))["slices"]
     found = [one["phases"]["main"] for one in slices]
@@ -166,7 +169,7 @@ def ask(capsys, command):
 def test_a_damaged_store_is_told_before_minutes_of_compiling(
     stored, tmp_path, capsys, monkeypatch, more
 ):
-    monkeypatch.setattr(compiled, "compile_apart", None)
+    monkeypatch.setattr(compilation, "compile_apart", None)
     shutil.copytree(stored[0] / "store", tmp_path / "store")
     tokens = tmp_path / "store/train/tokens.npy"
     tokens.write_bytes(tokens.read_bytes()[:-2])
@@ -179,9 +182,9 @@ def test_a_damaged_store_is_told_before_minutes_of_compiling(
 @needs_libtpu
 def test_a_chip_of_two_devices():
     one = topology.find("v3:2x2")
-    mesh = sharding.make_mesh(small_config().mesh, topology.devices(one))
+    mesh = meshes.make_mesh(small_config().mesh, topology.devices(one))
     events = [["compute", 940], ["send", [["all-reduce", ["data"], 41_000]]]]
-    phase = plan.choose_phases(small_config(), None)[0]
+    phase = config.choose_phases(small_config(), None)[0]
     values = numbers(one, mesh, phase, events)
     assert values["bytes_per_chip"] == 2 * 24 and values["sent_per_chip"]["all-reduce"] == 82_000
     assert values["seconds_sending"] == pytest.approx(82_000 / 41e9)
@@ -196,7 +199,7 @@ def test_what_was_compiled_is_kept(tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert "compiling phase main" in err
     first = json.loads(out)
-    monkeypatch.setattr(compiled, "compile_apart", None)
+    monkeypatch.setattr(compilation, "compile_apart", None)
     assert main(arguments(tmp_path, "--json", "-", "--price", 3, **cache)) == 0
     out, err = capsys.readouterr()
     again = json.loads(out)
@@ -213,7 +216,7 @@ def test_what_was_compiled_is_kept(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("variable", ["JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"])
 def test_where_it_is_kept(tmp_path, monkeypatch, capsys, variable):
     """JAX's own variable comes first; a place that cannot be used is told, and what is said there not believed."""
-    monkeypatch.setattr(compiled, "compile_apart", compile_nothing)
+    monkeypatch.setattr(compilation, "compile_apart", compile_nothing)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
     monkeypatch.setenv(variable, str(tmp_path / "own"))
     command = arguments(tmp_path, compilation_cache="auto")
@@ -232,7 +235,7 @@ def test_where_it_is_kept(tmp_path, monkeypatch, capsys, variable):
 
 @needs_libtpu
 def test_a_place_that_fills_is_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(compiled, "compile_apart", compile_nothing)
+    monkeypatch.setattr(compilation, "compile_apart", compile_nothing)
     (tmp_path / "plans").touch()
     assert main(arguments(tmp_path, compilation_cache=tmp_path)) == 0
     _, told = capsys.readouterr().err.splitlines()
@@ -242,7 +245,7 @@ def test_a_place_that_fills_is_told(tmp_path, monkeypatch, capsys):
 def test_an_address_is_no_place_for_it(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "gs://bucket/programs")
-    assert runtime.beside_programs(small_config())[1] == "an address"
+    assert jax_setup.beside_programs(small_config())[1] == "an address"
     assert not list(tmp_path.iterdir())
 
 
@@ -254,8 +257,8 @@ def test_an_address_is_no_place_for_it(monkeypatch, tmp_path):
     ],
 )
 def test_what_does_not_fit(text, used, there):
-    error = compiled.explain(jax.errors.JaxRuntimeError(text))
-    assert isinstance(error, compiled.TooLarge)
+    error = compilation.explain(jax.errors.JaxRuntimeError(text))
+    assert isinstance(error, compilation.TooLarge)
     assert (error.used, error.there) == (used * 2**30, there * 2**30)
     assert f"needs {used:.2f} GiB of the {there:.2f} GiB" in str(error)
     assert f"{used - there:.2f} too many" in str(error)
@@ -267,7 +270,7 @@ def test_a_compiler_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
         raise jax.errors.JaxRuntimeError("INTERNAL: a shape\nof many\nlines")
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", fail)
-    monkeypatch.setattr(apart, "call", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(child_process, "call", lambda function, *arguments: function(*arguments))
     assert main(arguments(tmp_path)) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == ("bert-jax: the TPU compiler: JaxRuntimeError: INTERNAL: a shape of many lines")
@@ -275,7 +278,7 @@ def test_a_compiler_that_fails_ends_in_one_line(tmp_path, monkeypatch, capsys):
 
 @needs_libtpu
 def test_a_compiler_that_crashes_ends_in_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(compiled, "compile_here", crash)
+    monkeypatch.setattr(compilation, "compile_here", crash)
     assert main(arguments(tmp_path)) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == "bert-jax: the TPU compiler: it crashed (SIGSEGV) on phase main"

@@ -9,10 +9,12 @@ import pytest
 from small import small_config
 from worlds import make_store, random_documents
 
-from bert_jax import config, preflight, sharding
+from bert_jax import config
 from bert_jax.data import rows, stream
 from bert_jax.data import survey as surveys
 from bert_jax.errors import BadInput
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import preflight
 
 SHAPES = {"params": jax.ShapeDtypeStruct((1000, 250), np.float32)}  # a megabyte
 WORDS = np.ones(1000, bool)  # every piece begins a word
@@ -156,6 +158,6 @@ def test_a_workdir_that_cannot_be_written(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("batch", "most", "parts"), [(56, 4, "7 parts of 1"), (48, 4, "")])
 def test_rows_that_hardly_divide(batch, most, parts):
     changes = f"phases.main.batch={batch}", f"train.rows_per_chip={most}"
-    mesh = sharding.make_mesh(small_config().mesh)
+    mesh = meshes.make_mesh(small_config().mesh)
     warnings = preflight.check_micro_batches(small_config(*changes), mesh)
     assert [parts in line for line in warnings] == [True] * bool(parts)

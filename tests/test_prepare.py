@@ -23,15 +23,15 @@ from corpora import (
 )
 from texts import DATA
 
-from bert_jax import inspect
-from bert_jax import tokenizer as tokenizers
+from bert_jax.commands import inspect_batch
 from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
-from bert_jax.data import report as reports
 from bert_jax.data import store as stores
-from bert_jax.data.preparing import cut, partitions, shards
+from bert_jax.data.preparation import cut, partitions, shards
+from bert_jax.data.reports import report as reports
 from bert_jax.data.sources import files as sources
 from bert_jax.errors import BadInput, Unfinished
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 @pytest.fixture
@@ -348,7 +348,7 @@ def test_rows_of_other_vocabularies_are_shown_readably(make, kind):
     changes = {"phases.main.length": 64, "model.positions": 64, "phases.main.batch": 4}
     changes |= {"phases.main.predictions": 9, "tokenizer.kind": kind, "tokenizer.size": SIZES[kind]}
     config = make(make_text(200), *(f"{key}={value}" for key, value in changes.items()))
-    (row,) = inspect.inspect(config, step=0, rows=1, log=lambda line: None)["rows"]
+    (row,) = inspect_batch.inspect(config, step=0, rows=1, log=lambda line: None)["rows"]
     assert row.count("{") > 3 and "{[MASK]<" in row and "▁" in row and "Ġ" not in row
     text = re.sub(r"\{(?:[^ ]*<)?([^ ]+)\}", r"\1", row.partition(": ")[2])
     words = text.replace(" ", "").replace("▁", " ").replace("[CLS]", " ").replace("[SEP]", " ")

@@ -8,8 +8,10 @@ import running
 from running import assert_same_bits, lines, load, params
 from small import overrides, write_corpus
 
-from bert_jax import config, evaluate, pretrain, status, workdir
+from bert_jax import config, train
+from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.errors import BadInput
+from bert_jax.runs import status, workdir
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def test_a_damaged_checkpoint_is_passed_over(world, tmp_path, capsys, again):
         data = bytearray(path.read_bytes())
         data[len(data) // 3] ^= 1
         path.write_bytes(data)
-    assert pretrain.pretrain(load(settings), tmp_path / "run") == 0
+    assert train.pretrain(load(settings), tmp_path / "run") == 0
     told = capsys.readouterr().out
     assert f"{place}/20: " in told and "resumed from step 10" in told
     names = sorted(path.name.partition("-")[0] for path in place.iterdir())
@@ -85,7 +87,7 @@ def test_no_checkpoint_that_verifies(world, tmp_path):
         shutil.rmtree(tmp_path / f"run/checkpoints/{step}/fingerprints")
     before = sorted(str(path) for path in (tmp_path / "run").rglob("*"))
     with pytest.raises(BadInput, match="20: its fingerprints are missing; .*10: its fingerprints"):
-        pretrain.pretrain(load(settings), tmp_path / "run")
+        train.pretrain(load(settings), tmp_path / "run")
     assert sorted(str(path) for path in (tmp_path / "run").rglob("*")) == before
 
 
@@ -98,7 +100,7 @@ def test_two_processes_do_not_share_a_workdir(world, tmp_path):
     settings, _ = world
     with workdir.locked(tmp_path / "run"):
         with pytest.raises(BadInput, match="another process is training in it"):
-            pretrain.pretrain(load(settings), tmp_path / "run")
+            train.pretrain(load(settings), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
@@ -107,15 +109,15 @@ def test_stray_directories_are_not_checkpoints(world, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
     for name in ("22", "30", "notes"):  # the first in the way of the next save
         (tmp_path / "run/checkpoints" / name).mkdir()
-    assert evaluate.evaluate(tmp_path / "run")["step"] == 20
-    assert pretrain.pretrain(load(settings, **{"phases.main.steps": 22}), tmp_path / "run") == 0
+    assert evaluate_run(tmp_path / "run")["step"] == 20
+    assert train.pretrain(load(settings, **{"phases.main.steps": 22}), tmp_path / "run") == 0
     assert status.status(tmp_path / "run")["last_checkpoint"] == 22
 
 
 def test_old_checkpoints_are_kept_by_the_config(world, tmp_path):
     settings, _ = world
     keys = {"checkpoint.every": 5, "checkpoint.keep": 1, "checkpoint.keep_every": 10}
-    assert pretrain.pretrain(load(settings, **keys), tmp_path / "run") == 0
+    assert train.pretrain(load(settings, **keys), tmp_path / "run") == 0
     kept = {path.name for path in tmp_path.glob("run/checkpoints/*")}
     assert kept == {"10", "20"}
 
@@ -123,7 +125,7 @@ def test_old_checkpoints_are_kept_by_the_config(world, tmp_path):
 def test_a_finished_run_is_done_at_once(world, capsys):
     settings, workdir = world
     before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
-    assert pretrain.pretrain(load(settings), workdir) == 0
+    assert train.pretrain(load(settings), workdir) == 0
     assert "done already" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
 
@@ -147,7 +149,7 @@ def test_two_phases_and_more_steps_later(world, tmp_path):
 
     def run(**changes):
         settings = config.load(str(mine), overrides(keys | changes))
-        return pretrain.pretrain(settings, tmp_path / "run")
+        return train.pretrain(settings, tmp_path / "run")
 
     assert run() == 0
     # A report never mixes phases: one ends with step 6.
@@ -167,7 +169,7 @@ def test_another_config_is_refused(world):
     settings, workdir = world
     before = (workdir / "config.json").read_bytes()
     with pytest.raises(BadInput, match="config.seed: 12345 in the run, 1 now"):
-        pretrain.pretrain(load(settings, seed=1), workdir)
+        train.pretrain(load(settings, seed=1), workdir)
     assert (workdir / "config.json").read_bytes() == before
 
 
@@ -176,14 +178,14 @@ def test_another_store_is_refused(world, tmp_path):
     write_corpus(tmp_path / "corpus.txt", documents=50, seed=1)
     other = {"corpus.source": str(tmp_path / "corpus.txt")}
     with pytest.raises(BadInput, match="corpus.source"):
-        pretrain.pretrain(load(settings, **other), tmp_path / "run")
+        train.pretrain(load(settings, **other), tmp_path / "run")
     with pytest.raises(BadInput, match="corpus.source"):
-        pretrain.pretrain(load(settings, **other, store=tmp_path / "store"), workdir)
+        train.pretrain(load(settings, **other, store=tmp_path / "store"), workdir)
     assert not (tmp_path / "run").exists() and not (tmp_path / "store").exists()
 
 
 def test_evaluate_gives_the_runs_last_numbers(world):
-    values = evaluate.evaluate(world[1])
+    values = evaluate_run(world[1])
     last = lines(world[1])[-1]
     for name in ("loss", "mlm_loss", "mlm_loss_masked", "nsp_accuracy"):
         assert values[name] == pytest.approx(last[name], rel=1e-5)
@@ -195,8 +197,6 @@ def test_evaluate_takes_the_devices_that_are_here(world, tmp_path):
     saved = json.loads((tmp_path / "run/config.json").read_text())
     saved["mesh"]["fsdp"] = 16
     (tmp_path / "run/config.json").write_text(json.dumps(saved))
-    assert evaluate.evaluate(tmp_path / "run") == pytest.approx(
-        evaluate.evaluate(world[1]), rel=1e-5
-    )
+    assert evaluate_run(tmp_path / "run") == pytest.approx(evaluate_run(world[1]), rel=1e-5)
     with pytest.raises(BadInput, match="config.mesh: data=-1 fsdp=16 tensor=1 does not fit 8"):
-        evaluate.evaluate(tmp_path / "run", ["mesh.fsdp=16"])
+        evaluate_run(tmp_path / "run", ["mesh.fsdp=16"])

@@ -15,18 +15,13 @@ from processes import FAIL, RECORD, digests
 from running import assert_same_bits, lines, params
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import (
-    checkpoint,
-    config,
-    inspect,
-    pretrain,
-    runtime,
-    sharding,
-    status,
-    workdir,
-)
+from bert_jax import config, train
+from bert_jax.checkpoints import writer
+from bert_jax.commands import inspect_batch
 from bert_jax.data import store as stores
 from bert_jax.errors import LOST, BadInput
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import jax_setup, status, workdir
 
 CLOSE = 1e-5  # relative, float32
 STEPS = 20
@@ -45,13 +40,13 @@ def world(tmp_path_factory):
     }
     with pytest.MonkeyPatch.context() as patch:
         record_batches(patch, directory / "batches")
-        assert pretrain.pretrain(load(settings), directory / "run") == 0
+        assert train.pretrain(load(settings), directory / "run") == 0
     return settings, directory
 
 
 def record_batches(patch, directory):
     directory.mkdir()
-    patch.setattr(sharding, "to_devices", processes.record(directory, 0))
+    patch.setattr(meshes, "to_devices", processes.record(directory, 0))
 
 
 def load(settings, **changes):
@@ -90,17 +85,15 @@ def assert_one_line(ended, *parts, code=2):
 
 
 def use_devices(patch, number: int):
-    make_mesh = sharding.make_mesh
-    patch.setattr(
-        sharding, "make_mesh", lambda keys, _=None: make_mesh(keys, jax.devices()[:number])
-    )
+    make_mesh = meshes.make_mesh
+    patch.setattr(meshes, "make_mesh", lambda keys, _=None: make_mesh(keys, jax.devices()[:number]))
 
 
 @pytest.mark.slow
 def test_one_device(world, tmp_path, monkeypatch):
     settings, directory = world
     use_devices(monkeypatch, 1)
-    assert pretrain.pretrain(load(settings), tmp_path / "run") == 0
+    assert train.pretrain(load(settings), tmp_path / "run") == 0
     assert_same_run(tmp_path / "run", directory / "run")
 
 
@@ -118,7 +111,7 @@ def test_another_mesh_at_every_start(world, tmp_path, monkeypatch):
     """Eight devices, then four that split parameters, then one: what is restored is what was saved, to the bit."""
     settings, directory = world
     run, saved, restored = half_done(world, tmp_path), {}, {}
-    save, restore = checkpoint.save, checkpoint.restore
+    save, restore = writer.save, writer.restore
 
     def watched_save(checkpoints, step, state, *rest):
         saved[step] = jax.device_get(state)
@@ -134,14 +127,14 @@ def test_another_mesh_at_every_start(world, tmp_path, monkeypatch):
         stop.code = 75 if stop.times == 6 else 0  # after the start at step 10, and five steps
         return bool(stop.code)
 
-    monkeypatch.setattr(checkpoint, "save", watched_save)
-    monkeypatch.setattr(checkpoint, "restore", watched_restore)
+    monkeypatch.setattr(writer, "save", watched_save)
+    monkeypatch.setattr(writer, "restore", watched_restore)
     with monkeypatch.context() as patch:
         record_batches(patch, tmp_path / "four")
         use_devices(patch, 4)
-        patch.setattr(runtime.Stop, "asked", asked)
+        patch.setattr(jax_setup.Stop, "asked", asked)
         settings_of_four = load(settings, **{"mesh.fsdp": 2, "mesh.tensor": 2})
-        assert pretrain.pretrain(settings_of_four, run) == 75
+        assert train.pretrain(settings_of_four, run) == 75
     # Read on one device, without the loop.
     place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     places = jax.tree.map(lambda _: place, restored[10])
@@ -149,7 +142,7 @@ def test_another_mesh_at_every_start(world, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         record_batches(patch, tmp_path / "one")
         use_devices(patch, 1)
-        assert pretrain.pretrain(load(settings), run) == 0
+        assert train.pretrain(load(settings), run) == 0
     assert_same_bits(restored[15], saved[15])
     assert_same_run(run, directory / "run", bitwise_to=10)
     half = [digest for digest, _ in digests(directory / "batches")]
@@ -204,7 +197,7 @@ def test_a_signal_to_one_process_stops_all_and_the_run_goes_on(
     first, changes = STEPS // 2, {}
     if from_saved:
         changes = {"batches": tmp_path / "saved"}
-        inspect.save(load(settings), first, STEPS, tmp_path / "saved", lambda line: None)
+        inspect_batch.save(load(settings), first, STEPS, tmp_path / "saved", lambda line: None)
     with processes.started(arguments(settings, run, **changes), tmp_path, 2, 4) as running:
         wait_for_step(run, first + 2)
         running[1].send_signal(number)
@@ -213,7 +206,7 @@ def test_a_signal_to_one_process_stops_all_and_the_run_goes_on(
     stopped = status.status(run)
     assert stopped["state"] == {75: "preempted", 130: "interrupted"}[code]
     assert first < stopped["step"] == stopped["last_checkpoint"] < STEPS
-    assert pretrain.pretrain(load(settings), run) == 0
+    assert train.pretrain(load(settings), run) == 0
     assert_same_run(run, directory / "run", bitwise_to=first)
 
 
@@ -358,4 +351,4 @@ def test_a_missing_store_is_not_prepared_by_several(world, tmp_path, monkeypatch
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     absent = load(settings, store=tmp_path / "store")
     with pytest.raises(BadInput, match="missing; run bert-jax prepare first"):
-        pretrain.open_data(absent, tmp_path / "run", None)
+        train.open_data(absent, tmp_path / "run", None)

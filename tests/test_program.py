@@ -8,7 +8,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from slices import compiling, devices, needs_libtpu
 
-from bert_jax import program
+from bert_jax.planning import hlo
 
 PLATFORMS = ["cpu", pytest.param("tpu", marks=needs_libtpu)]
 KINDS = {
@@ -51,7 +51,7 @@ def compiled(function, mesh, shape=(256, 1024), spec=("data", "tensor"), results
 def test_each_kind_with_its_bytes_and_axes(kind, platform):
     mesh = mesh_on(platform)
     text = compiled(KINDS[kind], mesh).as_text()
-    (found,) = program.collectives(text, mesh)
+    (found,) = hlo.collectives(text, mesh)
     assert (found.kind, found.dtype, found.times) == (kind, "f32", 1)
     assert (found.bytes, found.axes, found.group, found.sent) == EXPECTED[kind]
     assert found.name.startswith("jit(") and np.prod(found.shape) * 4 == found.bytes
@@ -71,7 +71,7 @@ def test_a_loop_multiplies(platform):
 
         return jax.lax.scan(outer, x, length=5)[0]
 
-    found = program.collectives(compiled(five_times_three, mesh).as_text(), mesh)
+    found = hlo.collectives(compiled(five_times_three, mesh).as_text(), mesh)
     times = {axis: sum(c.times for c in found if c.axes == (axis,)) for axis in mesh.axis_names}
     assert times == {"data": 5, "tensor": 15}
 
@@ -84,7 +84,7 @@ def test_groups_of_several_axes_and_of_none():
         return jax.lax.psum(x, ("data", "tensor")) + alone
 
     text = compiled(function, mesh, spec=("data", ("fsdp", "tensor"))).as_text()
-    (found,) = program.collectives(text, mesh)
+    (found,) = hlo.collectives(text, mesh)
     assert (found.axes, found.group) == (("data", "tensor"), 4)
 
 
@@ -107,7 +107,7 @@ NOTATIONS = [
 
 @pytest.mark.parametrize("text, groups", NOTATIONS)
 def test_notations_of_groups(text, groups):
-    assert program.devices(text, 8) == groups
+    assert hlo.devices(text, 8) == groups
 
 
 def test_what_starts_and_ends_is_one_collective():
@@ -124,7 +124,7 @@ ENTRY %main (p: f32[8,4]) -> f32[32,4] {
   ROOT %e = f32[8,4]{1,0} all-reduce-done(%r)
 }
 """
-    found = program.collectives(text, mesh)
+    found = hlo.collectives(text, mesh)
     assert [(c.kind, c.shape) for c in found] == [
         ("all-gather", (32, 4)),
         ("all-reduce", (8, 4)),
@@ -137,7 +137,7 @@ def test_collectives_of_several_arrays_and_types():
         "  %a = (f32[8,128]{1,0:T(8,128)S(1)}, bf16[]{:T(2)}, /*index=2*/pred[3]{0}) all-reduce(%p, %q, %r), "
         'replica_groups={}, to_apply=%add, metadata={op_name="here"}\n}\n'
     )
-    found = program.collectives(text, mesh_on("cpu"))
+    found = hlo.collectives(text, mesh_on("cpu"))
     assert [c[:4] for c in found] == [
         ("all-reduce", "f32", (8, 128), 4096),
         ("all-reduce", "bf16", (), 2),
@@ -148,7 +148,7 @@ def test_collectives_of_several_arrays_and_types():
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_memory_of_a_device(platform):
     mesh = mesh_on(platform)
-    sizes = program.memory(compiled(lambda x: x * 2, mesh))
+    sizes = hlo.memory(compiled(lambda x: x * 2, mesh))
     assert (sizes.arguments, sizes.outputs, sizes.shared) == (PART, PART, 0)
 
 
@@ -195,7 +195,7 @@ ENTRY %main (p: f32[8]) -> f32[8] {
 
 
 def test_how_often_each_computation_runs():
-    times = program.runs(PROGRAM)
+    times = hlo.runs(PROGRAM)
     expected = dict(main=1, outer=7, outer_condition=7, inner=21, inner_condition=21, short=1)
     assert {name: times[name] for name in expected} == expected
     assert times["long"] == 1 and times["fused"] == 1 + 7 + 21 + 1 + 1

@@ -16,19 +16,20 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from small import VOCABULARY, small_batch, small_config
 
-from bert_jax import build, hash, program, sharding
+from bert_jax import build, prng
 from bert_jax.models import layers
 from bert_jax.objectives import base
-from bert_jax.planning import timeline
+from bert_jax.parallel import mesh as meshes
+from bert_jax.planning import hlo, timeline
 
 MESHES = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2)]
 ROWS = ("data", "fsdp")
 
 
 def mesh_of(shape, devices=None):
-    sizes = [f"mesh.{name}={size}" for name, size in zip(sharding.AXES, shape, strict=True)]
+    sizes = [f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)]
     devices = jax.devices()[: math.prod(shape)] if devices is None else devices
-    return sharding.make_mesh(small_config(*sizes).mesh, devices)
+    return meshes.make_mesh(small_config(*sizes).mesh, devices)
 
 
 @pytest.mark.parametrize("shape", MESHES[1:])
@@ -41,7 +42,7 @@ def mesh_of(shape, devices=None):
     ],
 )
 def test_the_same_elements_are_dropped_on_every_mesh(shape, size, spec):
-    keys = hash.fold(jnp.uint32(7), jnp.arange(size[0], dtype=jnp.uint32))
+    keys = prng.fold(jnp.uint32(7), jnp.arange(size[0], dtype=jnp.uint32))
     expected = np.asarray(layers.dropout(jnp.ones(size), keys, 0.1))
     mesh = mesh_of(shape)
     places = [NamedSharding(mesh, P(*s)) for s in (spec, (ROWS,))]
@@ -64,8 +65,8 @@ def test_a_model_with_dropout_has_the_same_loss_on_every_mesh(shape):
     other = loss(params, rows, totals, np.uint32(4))[0]
     mesh = mesh_of(shape)
     with jax.set_mesh(mesh):
-        params = jax.device_put(params, sharding.parameters(params, mesh))
-        placed = sharding.to_devices(mesh, rows, np.arange(16), 16)
+        params = jax.device_put(params, meshes.parameters(params, mesh))
+        placed = meshes.to_devices(mesh, rows, np.arange(16), 16)
         found = loss(params, placed, totals, np.uint32(3))[0]
     assert abs(float(found / expected) - 1) < 1e-6 < abs(float(other / expected) - 1)
 
@@ -76,12 +77,12 @@ def cost(devices) -> dict:
     mesh = mesh_of((len(devices), 1, 1), devices)
     made = build.build(config, mesh, VOCABULARY)
     text = made.train["main"].as_text()
-    instructions = list(program.instructions(text))
+    instructions = list(hlo.instructions(text))
     return {
         "generators": sum(i.opcode.startswith("rng") for i in instructions),
         "largest": max(math.prod(a.shape) for i in instructions for a in i.results),
-        "temporaries": program.memory(made.train["main"]).temporaries,
-        "arguments": program.memory(made.train["main"]).arguments,
+        "temporaries": hlo.memory(made.train["main"]).temporaries,
+        "arguments": hlo.memory(made.train["main"]).arguments,
         "cycles": timeline.cycles(timeline.read(text, mesh)),
     }
 

@@ -7,9 +7,20 @@ from plans import arguments
 from slices import devices, needs_libtpu
 from small import VOCABULARY, small_config
 
-from bert_jax import build, plan, program, topology
-from bert_jax.main import main
-from bert_jax.planning import compiled, describe, estimate, rank, search, sketch, timeline
+from bert_jax import build
+from bert_jax.cli import main
+from bert_jax.parallel import chips
+from bert_jax.planning import (
+    compilation,
+    describe,
+    estimate,
+    hlo,
+    rank,
+    search,
+    sketch,
+    timeline,
+    topology,
+)
 
 PARTS = estimate.Parts(100, 60, 40, 5, 1000, 500, 0.25, {("all-reduce", ("data",)): 75})
 
@@ -46,7 +57,7 @@ def test_on_a_longer_ring_with_other_links():
     meshes = [build.make_mesh(small_config(), [], topology.devices(one)) for one in slices]
     sends = [["all-reduce", ["data"], 3e8], ["collective-permute", ["data"], 1e8]]
     events = [["loop", 2, [["start", "a", sends], ["compute", 1.5e9], ["done", "a"]]]]
-    step = compiled.Step(program.Memory(1, 0, 0, 0, 0), events)
+    step = compilation.Step(hlo.Memory(1, 0, 0, 0, 0), events)
     stacks = sketch.Stacks(meshes[0], [step], 0.0)
     found, there, nowhere = (
         sketch.extrapolate(one, stacks.elsewhere(mesh))
@@ -66,12 +77,12 @@ def test_on_a_longer_ring_with_other_links():
 @pytest.mark.slow
 def test_a_sketch_is_near_the_whole():
     config = small_config("dtype=bfloat16", "model.width=128", "model.layers=6")
-    phase = plan.choose_phases(config, None)[0]._replace(batch=256)
+    phase = config.choose_phases(config, None)[0]._replace(batch=256)
     one, places = topology.find("v5e:2x2"), devices("v5e:2x2")
     found = sketch.sketch(one, config, places, phase, VOCABULARY, silent)
     mesh = build.make_mesh(config, [phase], places)
     design = build.design(config, mesh, VOCABULARY)
-    whole = estimate.parts(one, mesh, compiled.compile_step(config, design, phase))
+    whole = estimate.parts(one, mesh, compilation.compile_step(config, design, phase))
     assert found.cycles == pytest.approx(whole.cycles, rel=0.1)
     assert found.arguments == pytest.approx(whole.arguments, rel=0.02)
     assert found.bytes == pytest.approx(whole.bytes, rel=0.25)
@@ -90,10 +101,10 @@ def test_micro_batches_of_a_ranking_are_those_of_the_whole():
         f"phases.main.batch={4 * 4 * 32}",
         "train.rows_per_chip=32",
     )
-    (phase,), one = plan.choose_phases(config, None), topology.find("v5e:2x4")
+    (phase,), one = config.choose_phases(config, None), topology.find("v5e:2x4")
     mesh = build.make_mesh(config, [phase], devices(one.name))
     design = build.design(config, mesh, VOCABULARY)
-    whole = estimate.parts(one, mesh, compiled.compile_step(config, design, phase))
+    whole = estimate.parts(one, mesh, compilation.compile_step(config, design, phase))
     alone = estimate.estimate(one, mesh, phase, whole, 1.0)
     found = rank.measure(config, [one], phase, rank.LOOP, {32}, VOCABULARY, silent)
     fills, lines = {"main": estimate.FULL}, [{rank.LOOP: found}]
@@ -114,7 +125,7 @@ def test_slices_of_a_kind(tmp_path, capsys):
     values = json.loads(capsys.readouterr().out)
     names = [one["topology"] for one in values["slices"]]
     assert sorted(names) == sorted(
-        f"v5e:{shape}" for shape in topology.CHIPS["v5e"].shapes if shape != "16x16"
+        f"v5e:{shape}" for shape in chips.CHIPS["v5e"].shapes if shape != "16x16"
     )
     assert values["left_out"].keys() == {"v5e:16x16"}
     assert "batch=128: does not divide over 256 devices" in values["left_out"]["v5e:16x16"]
@@ -172,12 +183,12 @@ def test_where_nothing_fits_ways_are_tried_where_least_is_held(monkeypatch):
         tried.append((mesh.shape["fsdp"], mesh.shape["tensor"], config.train.remat))
         held = 1e11 * (1 + abs(mesh.shape["fsdp"] - 2) + abs(mesh.shape["tensor"] - 2))
         if mesh.shape["fsdp"] > 1:
-            raise compiled.TooLarge(held, 1e10)
+            raise compilation.TooLarge(held, 1e10)
         return PARTS._replace(bytes=held)
 
     monkeypatch.setattr(search, "sketch", made_up)
     config, one = small_config("phases.main.batch=64", "model.heads=4"), topology.find("v5e:2x2")
-    (phase,) = plan.choose_phases(config, None)
+    (phase,) = config.choose_phases(config, None)
     table = search.search(config, one, devices("v5e:2x2"), phase, VOCABULARY, estimate.FULL, silent)
     assert {way[:2] for way in tried if way[2] != "none"} == {(2, 2)}
     held = [row["bytes_per_chip"] for row in table]
@@ -189,16 +200,16 @@ def test_a_sketch_that_is_too_large_says_what_all_layers_need(monkeypatch):
     """Of ten layers, by stacks of one and of three: one that fits and one that does not, then none that does."""
 
     def compile_step(config, design, phase, tell):
-        memory = program.Memory(fixed + config.model.layers * 10, 0, 0, 0, 0)
+        memory = hlo.Memory(fixed + config.model.layers * 10, 0, 0, 0, 0)
         if memory.total > 100:
-            raise compiled.TooLarge(memory.total, 100)
-        return compiled.Step(memory, [])
+            raise compilation.TooLarge(memory.total, 100)
+        return compilation.Step(memory, [])
 
-    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    monkeypatch.setattr(compilation, "compile_step", compile_step)
     config, one = small_config("model.layers=10"), topology.find("v5e:2x2")
-    (phase,) = plan.choose_phases(config, None)
+    (phase,) = config.choose_phases(config, None)
     for fixed in (80, 200):
-        with pytest.raises(compiled.TooLarge) as error:
+        with pytest.raises(compilation.TooLarge) as error:
             sketch.sketch(one, config, devices("v5e:2x2"), phase, VOCABULARY, silent)
         assert (error.value.used, error.value.there) == (fixed + 100, 100)
 
@@ -209,10 +220,10 @@ def test_a_compiler_that_fails_leaves_out_what_it_fails_on(monkeypatch, tmp_path
 
     def compile_step(config, design, phase, tell):
         if config.train.remat == "full" or design.mesh.devices.flat[0].device_kind == "TPU v4":
-            raise compiled.Failed("the TPU compiler: it crashed (SIGSEGV) on phase main")
-        return compiled.Step(program.Memory(10, 0, 0, 0, 0), [["compute", 9]])
+            raise compilation.Failed("the TPU compiler: it crashed (SIGSEGV) on phase main")
+        return compilation.Step(hlo.Memory(10, 0, 0, 0, 0), [["compute", 9]])
 
-    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    monkeypatch.setattr(compilation, "compile_step", compile_step)
     rows = {"phases.main.batch": 128}
     assert main(arguments(tmp_path, "--search", "--json", "-", **rows)) == 0
     table = json.loads(capsys.readouterr().out)["phases"]["main"]
@@ -231,9 +242,9 @@ def test_a_compiler_that_fails_on_all_is_not_bad_input(monkeypatch, tmp_path, ca
     """Nor is it where some slices were refused before."""
 
     def compile_step(config, design, phase, tell):
-        raise compiled.Failed("the TPU compiler: it crashed (SIGSEGV) on phase main")
+        raise compilation.Failed("the TPU compiler: it crashed (SIGSEGV) on phase main")
 
-    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    monkeypatch.setattr(compilation, "compile_step", compile_step)
     changes, more = (options, []) if isinstance(options, dict) else ({}, options)
     assert main(arguments(tmp_path, *more, **{"phases.main.batch": 8}, **changes)) == 1
     assert capsys.readouterr().err.splitlines()[-1].count("crashed") == 1
@@ -272,15 +283,15 @@ def ranked(monkeypatch, capsys, tmp_path, compiler) -> dict:
     def compile_step(config, design, phase, tell):
         return compiler(phase.batch // design.mesh.size * phase.length)
 
-    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    monkeypatch.setattr(compilation, "compile_step", compile_step)
     rows = {"phases.main.batch": 1024}
     options = arguments(tmp_path, "--price", "1", "--json", "-", topology="v5e", **rows)
     assert main(options) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def step_of(cycles: int, held: int = 10) -> compiled.Step:
-    return compiled.Step(program.Memory(held, 0, 0, 0, 0), [["compute", cycles]])
+def step_of(cycles: int, held: int = 10) -> compilation.Step:
+    return compilation.Step(hlo.Memory(held, 0, 0, 0, 0), [["compute", cycles]])
 
 
 @needs_libtpu
@@ -307,12 +318,16 @@ def test_the_most_rows_that_fit_are_measured(monkeypatch, tmp_path, capsys):
 @pytest.mark.parametrize("why", ["no room, by the line", "no room", "a crash"])
 def test_slices_beyond_what_was_measured_are_not_the_cheapest(monkeypatch, tmp_path, capsys, why):
     """On a line the one would be that whose many rows could not be measured."""
-    memory = topology.CHIPS["v5e"].memory
+    memory = chips.CHIPS["v5e"].memory
 
     def compiler(tokens):
         if tokens > 8192:
             assert why != "no room, by the line"
-            raise compiled.TooLarge(17, 16) if why == "no room" else compiled.Failed("it crashed")
+            raise (
+                compilation.TooLarge(17, 16)
+                if why == "no room"
+                else compilation.Failed("it crashed")
+            )
         held = memory * tokens / 32768 if why == "no room, by the line" else 10
         return step_of(bent(tokens), round(held))
 
@@ -333,12 +348,12 @@ def test_slices_beyond_what_was_measured_are_not_the_cheapest(monkeypatch, tmp_p
 @pytest.mark.parametrize("layers", [3, 4])
 def test_what_is_compiled_whole_is_not_extrapolated(monkeypatch, tmp_path, capsys, layers):
     """A step of 0.9 of a chip fits where the compiler said so of all its layers, and needs some to spare where not."""
-    held = round(0.9 * topology.CHIPS["v5e"].memory)
+    held = round(0.9 * chips.CHIPS["v5e"].memory)
 
     def compile_step(config, design, phase, tell):
-        return compiled.Step(program.Memory(held, 0, 0, 0, 0), [["compute", 9]])
+        return compilation.Step(hlo.Memory(held, 0, 0, 0, 0), [["compute", 9]])
 
-    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    monkeypatch.setattr(compilation, "compile_step", compile_step)
     one = {"topology": "v5e:1x1", "model.layers": layers}
     assert main(arguments(tmp_path, "--search", "--json", "-", **one)) == 0
     values = json.loads(capsys.readouterr().out)

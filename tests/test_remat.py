@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import pytest
 from small import small_batch, small_objective, small_params
 
-from bert_jax import hash
+from bert_jax import prng
 
 KINDS = ("none", "attention", "full")
-KEY = hash.key(3)
+KEY = prng.key(3)
 
 
 def objective(remat):

@@ -8,9 +8,10 @@ import time
 import pytest
 from processes import free_port
 
-from bert_jax import config, rendezvous
+from bert_jax import config
 from bert_jax.errors import BadInput, Missing
-from bert_jax.rendezvous import Place
+from bert_jax.parallel import rendezvous
+from bert_jax.parallel.rendezvous import Place
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 SLURM = {

@@ -11,13 +11,13 @@ import pytest
 from small import small_config, write_corpus
 from worlds import random_documents, write_split
 
-from bert_jax import arguments, main
+from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.data import prepare, report
-from bert_jax.data.reporting import measures
-from bert_jax.tokenizer import Tokenizer
+from bert_jax.data import prepare
+from bert_jax.data.reports import measures, report
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.special import SPECIAL
+from bert_jax.tokenizers.tokenizer import Tokenizer
 
 CLEAN = report.Counted(10**7, 20_000, 0, 0, 0, {}, 0, 0.0, [])
 ORDINARY = 200
@@ -290,17 +290,17 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
         "store": tmp_path / "store",
     }
     keys = [f"--config.{key}={value}" for key, value in options.items()]
-    assert main.main(["prepare", "--config", "demo", *keys]) == 0
+    assert cli.main(["prepare", "--config", "demo", *keys]) == 0
     text = capsys.readouterr().out
     command = re.search(r"bert-jax pretrain (.*\\\n)+.*", text)[0].replace("\\\n", " ")
-    rest, overrides = arguments.split_overrides(shlex.split(command))
+    rest, overrides = cli.split_overrides(shlex.split(command))
     assert rest[:4] == ["bert-jax", "pretrain", "--config", "bert_tiny"]
     config = configs.load(rest[3], overrides)
     assert (config.objective.pairs, config.objective.masking) == ("sop", "whole_word")
     assert prepare.open_or_refuse(config).manifest["splits"]["heldout"]["documents"] == 12
     assert "warning: 12 documents are held out" in text
     keys = [f"--config.{key}" for key in overrides]
-    assert main.main(["inspect", "--step", "0", *rest[2:4], *keys]) == 0
+    assert cli.main(["inspect", "--step", "0", *rest[2:4], *keys]) == 0
     assert "[SEP]" in capsys.readouterr().out  # rows as the run would see them
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_jax import report
+from bert_jax.runs import report
 
 BANDS = (10, 5.0, 6.0, 20, 3.0, 5.0)
 

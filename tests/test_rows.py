@@ -8,8 +8,8 @@ import pytest
 from original import HashDraws, RandomDraws, flat, original
 from worlds import make_store, random_documents
 
-from bert_jax import hash
-from bert_jax.data import mapped, rows
+from bert_jax import prng
+from bert_jax.data import memory_map, rows
 from bert_jax.errors import BadInput
 
 
@@ -119,7 +119,7 @@ def hashed_documents(number):
     """Documents made by our own hash, which stays what it is when a library's generator changes."""
 
     def size(draw, most):
-        return 1 + int(hash.below(hash.mix(np.full(1, draw, np.uint32)), most)[0])
+        return 1 + int(prng.below(prng.mix(np.full(1, draw, np.uint32)), most)[0])
 
     return [
         [
@@ -234,8 +234,8 @@ def test_rows_do_not_depend_on_the_blocks_nor_on_the_slices(tmp_path, monkeypatc
     rules = RULES._replace(weights=weights)
     expected = np.concatenate(list(rows.build(split, rules, 0)))
     monkeypatch.setattr(rows, "BLOCK", 7)
-    monkeypatch.setattr(mapped, "SLICE", 100)  # parts of a file between two looks at the memory
-    monkeypatch.setattr(mapped, "LIMIT", 0)  # everything is given back each time
+    monkeypatch.setattr(memory_map, "SLICE", 100)  # parts of a file between two looks at the memory
+    monkeypatch.setattr(memory_map, "LIMIT", 0)  # everything is given back each time
     parts = list(rows.build(split, rules, 0))
     assert len(parts) > 20
     # The copies of a document follow one another in each block.
@@ -260,7 +260,7 @@ def test_one_sentence_longer_than_everything(tmp_path):
 
 
 def test_coins_are_fair():
-    keys = hash.mix(np.arange(20_000, dtype=np.uint32))
+    keys = prng.mix(np.arange(20_000, dtype=np.uint32))
     for tosses in (1, 31, 32, 33, 100, 1024, 1025, 50_000):
         heads = rows.fair_coins(keys, np.full(len(keys), tosses))
         assert abs(heads.mean() - tosses / 2) < 4 * (tosses / 4 / len(keys)) ** 0.5

@@ -2,7 +2,7 @@
 
 from bert_jax import config as configs
 from bert_jax.data import corpus
-from bert_jax.data.preparing import cut, sample
+from bert_jax.data.preparation import cut, sample
 
 
 def cut_into(tmp_path, sources: list[list[str]]) -> list[cut.Texts]:

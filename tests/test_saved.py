@@ -14,9 +14,13 @@ import pytest
 from saved_world import World, refused, rewrite
 from small import write_corpus
 
-from bert_jax import batch, clock, config, evaluate, feed, pretrain, save_batches, saved, trained
+from bert_jax import config, evaluate, train
+from bert_jax.cli import main
+from bert_jax.commands import load_model, save_batches
+from bert_jax.commands.evaluate import evaluate_run
+from bert_jax.data import batch, batch_files, feed
 from bert_jax.errors import BadInput
-from bert_jax.main import main
+from bert_jax.runs import timing
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +34,7 @@ def world(tmp_path_factory):
 def undisturbed(world, tmp_path_factory):
     """The workdir of a run from the store."""
     directory = tmp_path_factory.mktemp("run") / "run"
-    assert pretrain.pretrain(world.load(), directory) == 0
+    assert train.pretrain(world.load(), directory) == 0
     return directory
 
 
@@ -52,12 +56,12 @@ def assert_same(batches, others):
 def numbers(workdir):
     """What two runs have in common if they are the same: all metrics that are no time."""
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    return [{k: line[k] for k in line.keys() - clock.TIMES} for line in lines]
+    return [{k: line[k] for k in line.keys() - timing.TIMES} for line in lines]
 
 
 def assert_same_run(a, b):
     jax.tree.map(
-        np.testing.assert_array_equal, trained.open_run(a).params, trained.open_run(b).params
+        np.testing.assert_array_equal, load_model.open_run(a).params, load_model.open_run(b).params
     )
     assert numbers(a) == numbers(b)
 
@@ -93,7 +97,7 @@ def test_packed_rows_are_read_back_bitwise(world, tmp_path):
     world.save(6, 10, tmp_path / "packed", **packed)
     settings = world.load(**packed)
     long = config.phases(settings)[1]
-    from_saved = feed.SavedFeed(settings, saved.open_saved(tmp_path / "packed"))
+    from_saved = feed.SavedFeed(settings, batch_files.open_saved(tmp_path / "packed"))
     from_saved.check_config()
     batches = list(from_saved.train(long, 6, 10))
     assert max(int(arrays["sequence_ids"].max()) for arrays in batches) > 1
@@ -116,7 +120,7 @@ def test_many_files_are_read_like_one(world, tmp_path, monkeypatch):
 
 
 def test_the_manifest_has_the_digest_of_every_batch(world, capsys):
-    manifest = saved.open_saved(world.saved, hashes=True).manifest
+    manifest = batch_files.open_saved(world.saved, hashes=True).manifest
     for phase, step, place in (("short", 5, 5), ("long", 6, 0), ("long", 9, 3)):
         capsys.readouterr()
         assert main(["inspect", *world.arguments("--step", step, "--json", "-")]) == 0
@@ -132,7 +136,7 @@ def test_the_command_says_what_it_saved(world, tmp_path, capsys):
     options = ["--steps", "4:7", "--save", tmp_path / "new", "--json", tmp_path / "values.json"]
     assert main(["inspect", *world.arguments(*options)]) == 0
     values = json.loads((tmp_path / "values.json").read_text())
-    manifest = saved.open_saved(tmp_path / "new", hashes=True).manifest
+    manifest = batch_files.open_saved(tmp_path / "new", hashes=True).manifest
     assert values["steps"] == manifest["steps"] == [4, 7]
     assert values["phases"] == ["short", "long"] and values["digest"] == manifest["digest"]
     assert values["heldout_rows"] == {"short": 13, "long": 13}
@@ -165,18 +169,18 @@ def test_odd_values_come_back(world, tmp_path):
     made["positions"][0, 0] = 70000
     made["pair_weights"] = np.zeros((4, 0), np.float32)
     table = save_batches.write_table([made], 5, tmp_path, "train")
-    held = saved.Saved(tmp_path, {"vocabulary": 100})
-    read = saved.Reader(held, json.loads(json.dumps(table))).read(np.full(4, 5), np.arange(4))
+    held = batch_files.Saved(tmp_path, {"vocabulary": 100})
+    read = batch_files.Reader(held, json.loads(json.dumps(table))).read(np.full(4, 5), np.arange(4))
     assert_same([made], [read])
 
 
 @pytest.mark.slow
 def test_pretrain_gives_the_same_bits(world, undisturbed, tmp_path):
     settings = world.load(batches=world.saved, store=tmp_path / "nowhere")
-    assert pretrain.pretrain(settings, tmp_path / "run") == 0
+    assert train.pretrain(settings, tmp_path / "run") == 0
     assert_same_run(undisturbed, tmp_path / "run")
     assert not (tmp_path / "nowhere").exists()
-    measured = [evaluate.evaluate(run) for run in (undisturbed, tmp_path / "run")]
+    measured = [evaluate_run(run) for run in (undisturbed, tmp_path / "run")]
     assert measured[0] == measured[1]
 
 
@@ -190,13 +194,13 @@ def test_a_run_goes_on_from_the_other_kind(world, undisturbed, tmp_path, order, 
         return whole_split(*arguments)
 
     monkeypatch.setattr(evaluate, "over", interrupted)
-    assert pretrain.pretrain(world.load(**places[order[0]]), tmp_path / "run") == 75
+    assert train.pretrain(world.load(**places[order[0]]), tmp_path / "run") == 75
     monkeypatch.undo()
-    assert pretrain.pretrain(world.load(**places[order[1]]), tmp_path / "run") == 0
+    assert train.pretrain(world.load(**places[order[1]]), tmp_path / "run") == 0
     jax.tree.map(
         np.testing.assert_array_equal,
-        trained.open_run(undisturbed).params,
-        trained.open_run(tmp_path / "run").params,
+        load_model.open_run(undisturbed).params,
+        load_model.open_run(tmp_path / "run").params,
     )
 
 
@@ -204,7 +208,7 @@ def test_a_run_goes_on_from_the_other_kind(world, undisturbed, tmp_path, order, 
 def test_one_device(world, tmp_path, monkeypatch):
     monkeypatch.setattr(jax, "devices", lambda: jax.local_devices()[:1])
     for name, places in (("a", {}), ("b", {"batches": world.saved})):
-        assert pretrain.pretrain(world.load(**places), tmp_path / name) == 0
+        assert train.pretrain(world.load(**places), tmp_path / name) == 0
     assert json.loads((tmp_path / "b/run.json").read_text())["mesh"]["data"] == 1
     assert_same_run(tmp_path / "a", tmp_path / "b")
 
@@ -216,7 +220,7 @@ def test_only_the_steps_that_are_left_are_needed(world, undisturbed, tmp_path):
             shutil.rmtree(path)
     (tmp_path / "run/summary.json").unlink()
     world.save(6, 10, tmp_path / "saved")
-    assert pretrain.pretrain(world.load(batches=tmp_path / "saved"), tmp_path / "run") == 0
+    assert train.pretrain(world.load(batches=tmp_path / "saved"), tmp_path / "run") == 0
     assert_same_run(undisturbed, tmp_path / "run")
 
 
@@ -249,7 +253,7 @@ PathFinder.find_spec = find_others
 """
 COMMANDS = """
 import json, sys
-from bert_jax.main import main
+from bert_jax.cli import main
 
 for expected, *command in json.loads(sys.argv[1]):
     code = main(command)

@@ -7,9 +7,10 @@ import shutil
 import pytest
 from saved_world import World, refused, rewrite
 
-from bert_jax import config, feed
+from bert_jax import config
+from bert_jax.cli import main
+from bert_jax.data import feed
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.main import main
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ from saved_world import World, rewrite
 from small import SMALL, overrides, write_corpus
 
 from bert_jax import config
+from bert_jax.cli import main
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.main import main
+from bert_jax.storage import checksums
 
 ROOT = Path(__file__).parent.parent
 # What runs what it reads. `runpy` is how a config that is Python is executed, at the user's word, in one place.
@@ -48,8 +49,8 @@ def test_nothing_executes_what_it_reads_but_a_python_config():
     assert {name: names for name, names in found.items() if names} == {
         "bert_jax/config.py": {"runpy"},
         # Messages between the processes of one command, which it has written itself.
-        "bert_jax/data/preparing/beam.py": {"pickle"},
-        "bert_jax/planning/apart.py": {"pickle"},
+        "bert_jax/data/preparation/beam.py": {"pickle"},
+        "bert_jax/planning/child_process.py": {"pickle"},
     }
 
 
@@ -118,7 +119,7 @@ def test_a_pickle_among_saved_batches_is_not_opened(made, tmp_path, capsys):
     pickled(saved / name, trap)
     manifest["files"][name] = {
         "bytes": (saved / name).stat().st_size,
-        "sha256": stores.digest(saved / name),
+        "sha256": checksums.digest(saved / name),
     }
     rewrite(saved, manifest)
     assert main(["inspect", *made.arguments("--step", 0, batches=saved)]) == 2
@@ -139,7 +140,7 @@ def test_paths_of_manifests_stay_inside(made, tmp_path, capsys, kind, name):
     if name == "link":
         (place / "link").symlink_to(outside)
     manifest = json.loads((place / "manifest.json").read_text())
-    known = {"bytes": outside.stat().st_size, "sha256": stores.digest(outside)}
+    known = {"bytes": outside.stat().st_size, "sha256": checksums.digest(outside)}
     manifest["files"][name] = known
     rewrite(place, manifest)
     changes = {"store" if kind == "store" else "batches": place}

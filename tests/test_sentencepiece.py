@@ -10,8 +10,8 @@ import pytest
 import sentencepiece
 from texts import NASTY, PROSE, odd_lines, published
 
-from bert_jax import tokenizer as tokenizers
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 def make_model(**settings) -> bytes:

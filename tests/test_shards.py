@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_jax.data.preparing import shards
+from bert_jax.data.preparation import shards
 
 ARRAYS = {
     "tokens": np.arange(40, dtype=np.uint16),

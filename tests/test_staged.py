@@ -13,10 +13,12 @@ from corpora import config_of, make_text
 from fsspec.exceptions import FSTimeoutError
 from worlds import make_store, random_documents
 
-from bert_jax import main, remote, staged
+from bert_jax import cli
+from bert_jax.data import download
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput, Missing
+from bert_jax.storage import checksums, remote
 
 bucket = pytest.importorskip("bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 there = bucket.there
@@ -47,15 +49,15 @@ def read(there) -> list[str]:
 
 
 def test_a_path_is_used_as_it_is(tmp_path):
-    assert staged.local(str(tmp_path)) == staged.local(tmp_path) == tmp_path
+    assert download.local(str(tmp_path)) == download.local(tmp_path) == tmp_path
 
 
 def test_a_store_is_copied_once(there, store, monkeypatch):
     monkeypatch.setattr(remote, "PART", 1000)  # bytes: many parts a file
-    place = staged.local(STORE)
+    place = download.local(STORE)
     assert contents(place) == contents(store.path)
     assert read(there) == sorted(name for name in contents(place) if name.endswith(".npy"))
-    assert staged.local(f"{STORE}/") == staged.local(STORE, hashes=True) == place
+    assert download.local(f"{STORE}/") == download.local(STORE, hashes=True) == place
     assert read(there) == []
     np.testing.assert_array_equal(
         stores.open_store(place, hashes=True).splits["train"].tokens, store.splits["train"].tokens
@@ -63,48 +65,48 @@ def test_a_store_is_copied_once(there, store, monkeypatch):
 
 
 def test_what_was_altered_is_fetched_again(there, store):
-    place, name = staged.local(STORE), "train/tokens.npy"
+    place, name = download.local(STORE), "train/tokens.npy"
     read(there)
     data = bytearray((place / name).read_bytes())
     data[200] ^= 1
     (place / name).write_bytes(data)
-    assert staged.local(STORE) == place and read(there) == []  # sizes alone
-    assert staged.local(STORE, hashes=True) == place and read(there) == [name]
+    assert download.local(STORE) == place and read(there) == []  # sizes alone
+    assert download.local(STORE, hashes=True) == place and read(there) == [name]
     (place / name).write_bytes(data[:-1])
     (place / "unigrams.npy").unlink()
-    staged.local(STORE)
+    download.local(STORE)
     assert read(there) == [name, "unigrams.npy"]
     assert contents(place) == contents(store.path)
 
 
 def test_another_store_at_the_address_is_another_copy(there, store, tmp_path):
-    first = staged.local(STORE)
+    first = download.local(STORE)
     other = make_store(tmp_path / "other", random_documents(50, seed=1))
     for name in contents(other.path):
         there.put(f"stores/one/{name}", (other.path / name).read_bytes(), {})
-    second = staged.local(STORE)
+    second = download.local(STORE)
     assert contents(first) == contents(store.path) and contents(second) == contents(other.path)
 
 
 def test_what_is_altered_in_the_bucket_is_refused(there, store):
     there.flip(TOKENS)
     with pytest.raises(BadInput, match="^gs://bucket/stores/one/train/tokens.npy: altered"):
-        staged.local(STORE)
+        download.local(STORE)
     assert not list(Path(os.environ["XDG_CACHE_HOME"]).rglob("*tokens*part"))
 
 
 def test_nothing_is_written_outside_of_the_copy(there, store, tmp_path):
     manifest = json.loads(there.text("stores/one/manifest.json"))
     manifest["files"]["../../../escaped"] = {"bytes": 1, "sha256": "0"}
-    manifest["digest"] = stores.manifest_digest(manifest)
-    there.put("stores/one/manifest.json", stores.manifest_text(manifest).encode(), {})
+    manifest["digest"] = checksums.manifest_digest(manifest)
+    there.put("stores/one/manifest.json", checksums.manifest_text(manifest).encode(), {})
     there.put("stores/escaped", b"x", {})
     with pytest.raises(BadInput, match="lies outside of the directory"):
-        staged.local(STORE)
+        download.local(STORE)
     assert not list(tmp_path.rglob("escaped"))
 
 
-COPY = f"from bert_jax import staged; print(staged.local({STORE!r}))"
+COPY = f"from bert_jax.data import download; print(download.local({STORE!r}))"
 
 
 def start(*variables: dict) -> list[subprocess.Popen]:
@@ -137,44 +139,44 @@ def test_a_copy_that_was_killed_goes_on(there, store):
     running[0].communicate(timeout=60)
     assert running[0].returncode == -9
     read(there)
-    place = staged.local(STORE)
+    place = download.local(STORE)
     assert read(there) == [last] and contents(place) == contents(store.path)
 
 
 def test_what_was_begun_takes_no_room(there, store, monkeypatch):
     """Neither what a kill has left, when the room is counted, nor what could not be read to its end."""
-    place = staged.local(STORE)
+    place = download.local(STORE)
     (place / "train/tokens.npy").unlink()
     left = place / "train/.tokens.npy.part"
     left.write_text("")
-    right = staged.check_room
+    right = download.check_room
 
     def check(place, size):
         assert not left.exists()
         right(place, size)
 
-    monkeypatch.setattr(staged, "check_room", check)
+    monkeypatch.setattr(download, "check_room", check)
     there.fault = lambda method, name: 403 * (method == "READ" and name == TOKENS)
     with pytest.raises(BadInput, match="Forbidden"):
-        staged.local(STORE)
+        download.local(STORE)
     assert not list(place.rglob("*.part"))
     there.fault = lambda method, name: 0
-    assert contents(staged.local(STORE)) == contents(store.path)
+    assert contents(download.local(STORE)) == contents(store.path)
 
 
 def test_what_a_kill_has_left_where_a_store_is_to_be_made(there):
     there.put("stores/one/.writable", b"", {})
-    staged.check_free(STORE)
+    download.check_free(STORE)
     assert not there.names()
     there.put("stores/one/notes", b"", {})
     with pytest.raises(BadInput, match="no token store, but notes is there"):
-        staged.check_free(STORE)
+        download.check_free(STORE)
 
 
 def test_a_bucket_that_stumbles_is_asked_again(there, store):
     tokens = "READ", TOKENS
     there.fault = lambda *what: 503 if what == tokens and there.asked.count(tokens) == 1 else 0
-    assert contents(staged.local(STORE)) == contents(store.path)
+    assert contents(download.local(STORE)) == contents(store.path)
 
 
 @pytest.mark.parametrize(
@@ -190,11 +192,11 @@ def test_a_bucket_that_stumbles_is_asked_again(there, store):
 )
 def test_a_bad_address_is_told_in_a_line(there, store, capsys, name, status, said):
     there.fault = lambda method, name: status
-    assert main.main(["verify", "--store", name]) == 2
+    assert cli.main(["verify", "--store", name]) == 2
     errors = capsys.readouterr().err
     assert errors.startswith("bert-jax: ") and errors.count("\n") == 1
     with pytest.raises(BadInput, match=said):
-        staged.local(name)
+        download.local(name)
 
 
 def test_out_of_reach_is_not_refused():
@@ -212,7 +214,7 @@ def test_out_of_reach_is_not_refused():
 
 
 def test_a_missing_extra_is_named():
-    code = "import sys; sys.modules['gcsfs'] = None; from bert_jax.main import main; "
+    code = "import sys; sys.modules['gcsfs'] = None; from bert_jax.cli import main; "
     code += f"sys.exit(main(['verify', '--store', '{STORE}']))"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     hint = "addresses gs:// cannot be read here: pip install 'bert_jax[gcs]'"
@@ -233,7 +235,7 @@ def test_a_store_is_made_at_an_address(there, tmp_path):
     last = max(there.objects, key=lambda name: there.objects[name].generation)
     assert last == "stores/one/manifest.json"
     there.asked.clear()
-    assert preparing.open_or_refuse(config).path == staged.local(STORE)
+    assert preparing.open_or_refuse(config).path == download.local(STORE)
     assert preparing.prepare(config, log.append) and "already prepared" in log[-1]
     assert read(there) == []
 
@@ -250,11 +252,11 @@ def test_a_store_that_could_not_be_copied_is_copied_by_the_next_start(there, tmp
     there.put = refuse
     with pytest.raises(BadInput, match=f"^config.store={STORE}: OSError: Forbidden"):
         preparing.prepare(config, log.append)
-    assert not staged.is_there(STORE)
+    assert not download.is_there(STORE)
     there.put = put
     preparing.prepare(config, log.append)
     assert sum("vocabulary:" in line for line in log) == 2  # the first start's two lines
-    stores.open_store(staged.local(STORE), hashes=True)
+    stores.open_store(download.local(STORE), hashes=True)
 
 
 def test_something_else_at_the_address_is_refused(there, tmp_path):

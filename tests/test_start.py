@@ -12,9 +12,10 @@ from jax._src import lru_cache
 from running import assert_same_bits
 from small import VOCABULARY, small_config
 
-from bert_jax import build, runtime
+from bert_jax import build
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
+from bert_jax.runs import jax_setup
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def unset():
 def test_programs_are_kept_where_users_expect_them(unset, tmp_path, monkeypatch, variable):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
-    runtime.start(configs.base())
+    jax_setup.start(configs.base())
     place = tmp_path / ("bert_jax" if variable == "XDG_CACHE_HOME" else ".cache/bert_jax")
     assert jax.config.jax_compilation_cache_dir == str(place)
     assert stat.S_IMODE(place.stat().st_mode) == 0o700, "what lies there is executed"
@@ -41,7 +42,7 @@ def test_programs_are_kept_where_users_expect_them(unset, tmp_path, monkeypatch,
 def test_jax_own_place_comes_first(unset, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
-    runtime.start(configs.base())
+    jax_setup.start(configs.base())
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
     assert not (tmp_path / "here").exists()
 
@@ -51,9 +52,9 @@ def test_a_place_that_cannot_be_made(unset, tmp_path, monkeypatch, capsys):
     (tmp_path / "file").touch()
     named = small_config(f"compilation_cache={tmp_path}/file/cache")
     with pytest.raises(BadInput, match="config.compilation_cache=.*: .*/file/cache: Not a dir"):
-        runtime.start(named)
+        jax_setup.start(named)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    runtime.start(configs.base())
+    jax_setup.start(configs.base())
     assert not jax.config.jax_compilation_cache_dir
     assert "file/bert_jax: Not a directory: what is compiled is not kept" in capsys.readouterr().err
 
@@ -61,7 +62,7 @@ def test_a_place_that_cannot_be_made(unset, tmp_path, monkeypatch, capsys):
 def test_a_program_that_is_damaged_is_written_again(unset, tmp_path):
     """By a process that has compiled it; the next one reads it. The place is that of JAX's own variable."""
     script = (
-        "import jax; from bert_jax import config, runtime; runtime.start(config.base());"
+        "import jax; from bert_jax import config; from bert_jax.runs import jax_setup; jax_setup.start(config.base());"
         "print(jax.jit(lambda x: x + 1)(jax.numpy.arange(3)))"
     )
     given = os.environ | {
@@ -87,7 +88,7 @@ def test_a_program_that_is_damaged_is_written_again(unset, tmp_path):
 @pytest.mark.parametrize("most", [-1, 1000])
 def test_an_entry_is_there_until_the_next_is_whole(tmp_path, monkeypatch, most):
     """Also of a cache of limited size, where each has a time beside it."""
-    runtime.replace_damaged()
+    jax_setup.replace_damaged()
     cache, seen = lru_cache.LRUCache(str(tmp_path), max_size=most), []
     cache.put("a", b"sound")
 
@@ -113,12 +114,12 @@ def test_other_names_in_jax_break_nothing(monkeypatch, name):
     cache = lru_cache.LRUCache
     put = cache.put
     monkeypatch.delattr(lru_cache, name)
-    runtime.replace_damaged()
+    jax_setup.replace_damaged()
     assert cache.put is put
 
 
 def test_a_state_that_was_begun_is_the_same():
-    config = runtime.start(small_config())
+    config = jax_setup.start(small_config())
     mesh = build.make_mesh(config, configs.phases(config))
     states = [
         build.build(config, mesh, VOCABULARY, begin=begin).initialize() for begin in (True, False)
@@ -129,7 +130,7 @@ def test_a_state_that_was_begun_is_the_same():
 def test_pytorch_is_not_imported_for_tensorboard(tmp_path):
     """A torch that is there, and would be found out."""
     (tmp_path / "torch.py").write_text("print('imported')\n")
-    code = "from bert_jax import board; print('between'); import torch"
+    code = "from bert_jax.runs import tensorboard; print('between'); import torch"
     said = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2
 from worlds import SPECIAL, synthetic_store
 
-from bert_jax import hash
+from bert_jax import prng
 from bert_jax.data import rows, stream
 
 V, LENGTH, PREDICTIONS, ROWS, BATCH = 30522, 128, 20, 1_000_000, 2048
@@ -255,7 +255,7 @@ def test_short_targets(store):
 @pytest.mark.parametrize("count", [1_000_003, 1 << 20])
 def test_the_order_of_rows(count):
     """Where a row goes has nothing to do with where it stood, nor with where its neighbour goes."""
-    order = hash.shuffle(np.arange(count), count, np.full(1, hash.key(count)))
+    order = prng.shuffle(np.arange(count), count, np.full(1, prng.key(count)))
     assert np.bincount(order, minlength=count).max() == 1
     cells = 64
     before, after = np.arange(count) * cells // count, order * cells // count

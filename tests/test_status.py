@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from bert_jax import main, report, status, workdir
+from bert_jax import cli
 from bert_jax.errors import BadInput
+from bert_jax.runs import report, status, workdir
 
 
 def write(directory, state="running", **changes):
@@ -102,7 +103,7 @@ def test_what_is_no_status_is_refused(tmp_path, key):
 @pytest.mark.parametrize("time", ["yesterday", "2026-13-01T00:00:00Z"])
 def test_a_time_that_is_none_is_refused(tmp_path, capsys, time):
     write(tmp_path, time=time)
-    assert main.main(["status", "--workdir", str(tmp_path)]) == 2
+    assert cli.main(["status", "--workdir", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
         f"bert-jax: {tmp_path}/status.json: not the status of a run (time)\n"
     )
@@ -159,7 +160,7 @@ def full(*_, **__):
 
 
 def test_a_stopped_process_is_silent_and_then_running_again(tmp_path, monkeypatch):
-    code = "import time; from pathlib import Path; from bert_jax import report\n"
+    code = "import time; from pathlib import Path; from bert_jax.runs import report\n"
     code += f"report.HEARTBEAT = 0.5\nwith report.Reporter(Path({str(tmp_path)!r}), 0, 20):\n"
     code += "    time.sleep(100)"
     process = subprocess.Popen([sys.executable, "-c", code])

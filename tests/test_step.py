@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from small import VOCABULARY, small_batch, small_config
 
-from bert_jax import evaluate, metrics, optimizer, schedule, sharding, step
+from bert_jax import evaluate, optimizer, step
 from bert_jax.objectives import base
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import metrics
 
 
 def train(mesh_shape, micro_batches=1, steps=5, rows=16, **kwargs):
@@ -16,23 +18,23 @@ def train(mesh_shape, micro_batches=1, steps=5, rows=16, **kwargs):
     names = ("data", "fsdp", "tensor")
     keys = [f"mesh.{name}={size}" for name, size in zip(names, mesh_shape, strict=True)]
     config = small_config(*keys, *kwargs.pop("overrides", ()))
-    mesh = sharding.make_mesh(config.mesh, jax.devices()[: int(np.prod(mesh_shape))])
+    mesh = meshes.make_mesh(config.mesh, jax.devices()[: int(np.prod(mesh_shape))])
     objective = base.make(config, VOCABULARY)
-    rate = schedule.make("linear", 1e-2, 2, 20)
+    rate = optimizer.schedule("linear", 1e-2, 2, 20)
     update = optimizer.make(config.optimizer, rate)
     initialize = partial(step.init, objective, update, 3, small_batch(rows))
-    places = sharding.state(jax.eval_shape(initialize), mesh)
+    places = meshes.state(jax.eval_shape(initialize), mesh)
     function = partial(
         step.train, objective=objective, optimizer=update, seed=3, micro_batches=micro_batches
     )
     losses = []
     with jax.set_mesh(mesh):
         state = jax.jit(initialize, out_shardings=places)()
-        everywhere = sharding.replicated(mesh)
+        everywhere = meshes.replicated(mesh)
         function = jax.jit(function, out_shardings=(places, everywhere, everywhere))
         for number in range(steps):
             batch = small_batch(rows, seed=number)
-            placed = sharding.to_devices(mesh, batch, np.arange(rows), rows)
+            placed = meshes.to_devices(mesh, batch, np.arange(rows), rows)
             state, values, _ = function(state, placed)
             losses.append(metrics.means(values)["loss"])
     return losses, state

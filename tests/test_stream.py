@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from worlds import SPECIAL, make_store, random_documents
 
-from bert_jax.data import index, mapped, stream
+from bert_jax.data import index, memory_map, stream
 from bert_jax.data.packing import Epochs
 from bert_jax.errors import BadInput
 
@@ -249,8 +249,8 @@ def test_what_is_given_back_changes_nothing(store, monkeypatch):
     """Mapped pages are dropped all the time, while batches are made from them."""
     whole = batches(store, 0, 100, weights=(1.5,))
     for name, value in (("LIMIT", 0), ("SLICE", 64)):
-        monkeypatch.setattr(mapped, name, value)
-    monkeypatch.setattr(mapped, "PERIOD", 0)
+        monkeypatch.setattr(memory_map, name, value)
+    monkeypatch.setattr(memory_map, "PERIOD", 0)
     assert_same(batches(store, 0, 100, weights=(1.5,)), whole)
     assert_same(batches(store, 70, 100, weights=(1.5,)), whole[70:])
 

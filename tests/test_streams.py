@@ -7,7 +7,7 @@ import pytest
 from processes import environment
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import status
+from bert_jax.runs import status
 
 PROGRAM = (sys.executable, "-m", "bert_jax")
 

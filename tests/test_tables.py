@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tables
-from bert_jax import arguments, config, main
+from bert_jax import cli, config
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = sorted({command for table in tables.TABLES.values() for command in table.commands})
@@ -41,8 +41,8 @@ def parse_script(name: str, arguments: list[str], monkeypatch) -> None:
 
 def parse_command(words: list[str]) -> None:
     """Of bert-jax."""
-    rest, overrides = arguments.split_overrides(words)
-    options = main.parser().parse_args(rest)
+    rest, overrides = cli.split_overrides(words)
+    options = cli.parser(cli.COMMANDS).parse_args(rest)
     if getattr(options, "config", None):
         config.load(options.config, overrides)
 

@@ -10,9 +10,9 @@ from slices import compiling, devices, needs_libtpu
 from small import VOCABULARY, small_config
 from test_program import PROGRAM, compiled, mesh_on
 
-from bert_jax import build, program
+from bert_jax import build
 from bert_jax import config as configs
-from bert_jax.planning import timeline
+from bert_jax.planning import hlo, timeline
 
 # In the notations of a TPU's program: a start and what waits for it, one in three pieces with a product between them,
 # one that is waited for, one fused with what adds up, and a loop.
@@ -125,13 +125,13 @@ def test_cycles_grow_with_the_work():
 
 def line_by_line(text):
     """Cycles of every line, as often as its computation runs, but those of the branches that are not the longest."""
-    times, own, forks, name = program.runs(text), {}, [], ""
+    times, own, forks, name = hlo.runs(text), {}, [], ""
     for line in text.splitlines():
-        if head := program.COMPUTATION.match(line):
+        if head := hlo.COMPUTATION.match(line):
             name = head[2]
         counts = re.findall(r'estimated_cycles":"(\d+)', line)
         own[name] = own.get(name, 0) + sum(times[name] * int(count) for count in counts)
-        forks.append(program.branches(line))
+        forks.append(hlo.branches(line))
     shorter = [sorted(own[branch] for branch in fork)[:-1] for fork in forks]
     return sum(own.values()) - sum(map(sum, shorter))
 
@@ -150,7 +150,7 @@ def test_every_collective_of_a_step_is_in_its_schedule(sizes):
     events = timeline.read(text, mesh)
     assert timeline.cycles(events) == line_by_line(text) > 0
     expected = {}
-    for one in program.collectives(text, mesh):
+    for one in hlo.collectives(text, mesh):
         expected[one.kind, one.axes] = expected.get((one.kind, one.axes), 0) + one.sent
     found = timeline.sent(events)
     assert found.keys() == expected.keys() and found

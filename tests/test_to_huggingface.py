@@ -10,9 +10,9 @@ from runs import make_run, run_batch
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from bert_jax.commands.export import without
 from bert_jax.convert import names, to_huggingface
 from bert_jax.errors import BadInput
-from bert_jax.export import without
 from bert_jax.objectives import base
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from texts import NASTY, PROSE, nasty
 
-from bert_jax import tokenizer as tokenizers
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.tokenizers import sample
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 SIZES = {"wordpiece": 500, "unigram": 200, "bpe": 500, "byte_bpe": 700}
 KINDS = pytest.mark.parametrize("kind", SIZES)
@@ -142,7 +142,7 @@ def test_training_is_deterministic_over_processes(kind):
     # Hash maps are seeded anew in each process; text enough for ties between merges.
     size = {"unigram": 100}.get(kind, 400)
     code = (
-        "import random; from bert_jax import tokenizer as t; d = random.Random(1);"
+        "import random; from bert_jax.tokenizers import tokenizer as t; d = random.Random(1);"
         "w = [''.join(d.choices('abcdefghij\\u0434\\u0436', k=5)) for _ in range(300)];"
         "texts = iter([' '.join(d.choices(w, k=20)) for _ in range(100)]);"
         f"print(t.train({kind!r}, texts, {size}, True).fingerprint)"

@@ -8,8 +8,8 @@ import transformers
 from runs import SIZES
 from texts import NASTY, PROSE, nasty, odd_lines, published, real_lines
 
-from bert_jax import tokenizer as tokenizers
 from bert_jax.convert import tokenizer_files
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 PUBLISHED = {"uncased": "bert_base_uncased_vocab.txt", "cased": "bert_base_cased_vocab.txt"}
 PUBLISHED |= {"chinese": "bert_base_chinese_vocab.txt", "albert": "albert_spiece_30k.model"}

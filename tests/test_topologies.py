@@ -7,15 +7,15 @@ import pytest
 from slices import devices, needs_libtpu
 from small import small_config
 
-from bert_jax import sharding
 from bert_jax.errors import BadInput
+from bert_jax.parallel import mesh as meshes
 
 pytestmark = needs_libtpu
 
 
 def mesh_of(shape, slice_devices):
-    sizes = dict(zip(sharding.AXES, shape, strict=True))
-    return sharding.make_mesh(SimpleNamespace(**sizes), slice_devices)
+    sizes = dict(zip(meshes.AXES, shape, strict=True))
+    return meshes.make_mesh(SimpleNamespace(**sizes), slice_devices)
 
 
 @pytest.mark.parametrize("shape", [(16, 1, 1), (4, 4, 1), (2, 4, 2), (1, 4, 4), (8, 1, 2)])
@@ -33,7 +33,7 @@ def test_hosts_read_every_row_and_only_those_of_their_devices(shape, slices):
         for place in np.ndindex(mesh.devices.shape):
             if mesh.devices[place].process_index == host:
                 expected |= set(per_device[place[:2]])
-        found = sharding.host_rows(mesh, rows, host)
+        found = meshes.host_rows(mesh, rows, host)
         assert found.tolist() == sorted(expected)
         seen.append(found)
     times = np.bincount(np.concatenate(seen), minlength=rows)
@@ -43,8 +43,8 @@ def test_hosts_read_every_row_and_only_those_of_their_devices(shape, slices):
 
 def test_the_rows_of_a_host_are_not_contiguous():
     mesh = mesh_of((16, 1, 1), devices("v5e:4x4"))
-    assert sharding.host_rows(mesh, 16, 0).tolist() == [0, 1, 6, 15]
-    assert sharding.host_rows(mesh, 32, 0).tolist() == [0, 1, 2, 3, 12, 13, 30, 31]
+    assert meshes.host_rows(mesh, 16, 0).tolist() == [0, 1, 6, 15]
+    assert meshes.host_rows(mesh, 32, 0).tolist() == [0, 1, 2, 3, 12, 13, 30, 31]
 
 
 @pytest.mark.parametrize("shape", [(2, 16, 1), (2, 1, 16), (4, 4, 2), (8, 2, 2), (32, 1, 1)])
@@ -67,4 +67,4 @@ def test_data_takes_what_is_left_of_all_slices():
     mesh = mesh_of((-1, 4, 1), devices("v5e:4x4", num_slices=2))
     assert dict(mesh.shape) == {"data": 8, "fsdp": 4, "tensor": 1}
     config = small_config("mesh.fsdp=4").mesh
-    assert sharding.make_mesh(config, devices("v5e:4x4")).shape["data"] == 4
+    assert meshes.make_mesh(config, devices("v5e:4x4")).shape["data"] == 4

@@ -14,9 +14,9 @@ import pytest
 from jax.sharding import Mesh, SingleDeviceSharding
 from slices import compiling, needs_libtpu
 
-from bert_jax import metrics, topology
 from bert_jax.errors import BadInput
-from bert_jax.planning import compiled, timeline
+from bert_jax.parallel import chips
+from bert_jax.planning import compilation, timeline, topology
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_libtpu_knows_every_slice(one):
     extents = 1 + np.max([device.coords for device in devices], axis=0)
     assert tuple(extents[: len(one.shape)]) == one.shape and math.prod(extents) == one.chips
     assert len({device.process_index for device in devices}) == max(1, one.chips // 4)
-    assert metrics.utilization(one.chip.flops * one.chips, devices) == pytest.approx(1)
+    assert chips.utilization(one.chip.flops * one.chips, devices) == pytest.approx(1)
 
 
 @needs_libtpu
-@pytest.mark.parametrize("kind", topology.CHIPS)
+@pytest.mark.parametrize("kind", chips.CHIPS)
 def test_the_compiler_agrees_about_a_chip(kind):
     """Cycles of a large matrix product fit the published peak; what does not fit is told with the memory there is."""
-    one = topology.make(kind, topology.CHIPS[kind].shapes[0])
+    one = topology.make(kind, chips.CHIPS[kind].shapes[0])
     device = topology.devices(one)[0]
     place = SingleDeviceSharding(device)
     x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16, sharding=place)
@@ -104,7 +104,7 @@ def test_the_compiler_agrees_about_a_chip(kind):
     large = jax.ShapeDtypeStruct((1 << 20, 1 << 18), jnp.float32, sharding=place)
     with compiling(), pytest.raises(jax.errors.JaxRuntimeError) as error:
         jax.jit(lambda a: a + 1).lower(large).compile()
-    found = compiled.explain(error.value)
+    found = compilation.explain(error.value)
     assert found.there * one.chip.devices == pytest.approx(one.chip.memory, rel=1e-3)
     assert found.used >= 4 << 38
 

@@ -6,8 +6,9 @@ import running
 from jax.profiler import ProfileData, start_trace, stop_trace
 from running import assert_same_bits, lines, load, params
 
-from bert_jax import clock, pretrain
-from bert_jax.traces import Traces
+from bert_jax import train
+from bert_jax.runs import timing
+from bert_jax.runs.profiler import Traces
 
 
 @pytest.fixture(scope="module")
@@ -34,18 +35,18 @@ def test_the_chosen_steps_and_no_others(world, tmp_path, capsys):
     settings, undisturbed = world
     assert not (undisturbed / "traces").exists()
     run, chosen = tmp_path / "run", load(settings, **{"profile.steps": (12, 14)})
-    assert pretrain.pretrain(chosen, run) == 0
+    assert train.pretrain(chosen, run) == 0
     assert traced_steps(run / "traces") == [[12, 13]]
     assert f"trace of steps 12 to 13: {run}/traces" in capsys.readouterr().out
     assert_same_bits(params(run), params(undisturbed))
 
     def numbers(workdir):
-        return [{key: line[key] for key in line.keys() - clock.TIMES} for line in lines(workdir)]
+        return [{key: line[key] for key in line.keys() - timing.TIMES} for line in lines(workdir)]
 
     assert numbers(run) == numbers(undisturbed)
     # A run that goes on after them, and to more steps, writes no other.
     more = load(settings, **{"profile.steps": (12, 14), "phases.main.steps": 25})
-    assert pretrain.pretrain(more, run) == 0
+    assert train.pretrain(more, run) == 0
     assert traced_steps(run / "traces") == [[12, 13]]
 
 
@@ -68,7 +69,7 @@ def test_a_trace_that_cannot_be_made_does_not_end_the_run(world, tmp_path, capsy
     start_trace(str(tmp_path / "another"))
     try:
         keys = {"profile.steps": (2, 20), "phases.main.steps": 20}
-        assert pretrain.pretrain(load(settings, **keys), tmp_path / "run") == 0
+        assert train.pretrain(load(settings, **keys), tmp_path / "run") == 0
     finally:
         stop_trace()
     assert "traces: no trace (RuntimeError: " in capsys.readouterr().out

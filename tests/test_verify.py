@@ -8,11 +8,12 @@ import pytest
 from damages import DAMAGES, exchange, make_manifest, names
 from small import small_config, write_corpus
 
-from bert_jax.data import index, prepare, rows, sound
+from bert_jax.cli import main
+from bert_jax.commands.verify_store import describe, verify
+from bert_jax.data import index, integrity, prepare, rows
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.main import main
-from bert_jax.verify import describe, verify
+from bert_jax.storage import checksums
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_content_is_checked_whatever_the_manifest_says(store, name, edit, words)
 
 def test_parts_meet(store, monkeypatch):
     """Checked in parts of a few items a store is as sound, and damage on a border is found."""
-    monkeypatch.setattr(sound, "PART", 16)
+    monkeypatch.setattr(integrity, "PART", 16)
     assert found(store) == []
     ends = np.load(store / "train/sentence_ends.npy")
     lines = change(store, "train/sentence_ends.npy", put(16, ends[15]))
@@ -136,7 +137,7 @@ def test_counts_of_the_manifest(store):
 @pytest.mark.parametrize("part", [16, 1 << 22])
 def test_heldout_documents_that_are_trained_on(store, monkeypatch, part):
     """A training document, the fifth, becomes the first held-out one."""
-    monkeypatch.setattr(sound, "PART", part)
+    monkeypatch.setattr(integrity, "PART", part)
     tokens, ends, documents = stores.open_store(store).splits["train"][1:4]
     first, last = documents[3], documents[4]
     start, end = ends[first - 1], ends[last - 1]
@@ -171,7 +172,7 @@ def test_a_manifest_that_only_looks_the_same(store):
         path.write_text(text)
         assert [line.partition(": ")[0] for line in found(store)] == ["manifest.json"]
     manifest["format"] = 1
-    path.write_text(stores.manifest_text(manifest))
+    path.write_text(checksums.manifest_text(manifest))
     assert "not a token store of format 2" in found(store)[0]
 
 
@@ -179,9 +180,9 @@ def test_a_manifest_that_only_looks_the_same(store):
 def test_places_outside_of_the_store(store, name):
     (store.parent / "outside.npy").write_bytes(b"secret")
     manifest = json.loads((store / "manifest.json").read_text())
-    manifest["files"][name] = {"bytes": 6, "sha256": stores.digest(store.parent / "outside.npy")}
-    manifest["digest"] = stores.manifest_digest(manifest)
-    (store / "manifest.json").write_text(stores.manifest_text(manifest))
+    manifest["files"][name] = {"bytes": 6, "sha256": checksums.digest(store.parent / "outside.npy")}
+    manifest["digest"] = checksums.manifest_digest(manifest)
+    (store / "manifest.json").write_text(checksums.manifest_text(manifest))
     assert found(store) == [f"{name}: lies outside of the directory"]
     with pytest.raises(BadInput, match="outside of the directory"):
         stores.open_store(store)
@@ -215,7 +216,7 @@ def test_cached_rows_are_named_and_no_fault_of_the_store(store):
 
 
 def test_what_cannot_be_read(store, monkeypatch):
-    digest = stores.digest
+    digest = checksums.digest
 
     def refuse(path):
         if path.name == "unigrams.npy":
@@ -223,19 +224,19 @@ def test_what_cannot_be_read(store, monkeypatch):
         return digest(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stores, "digest", refuse)
+        patch.setattr(checksums, "digest", refuse)
         assert found(store) == ["unigrams.npy: cannot be read (Permission denied)"]
     manifest = json.loads((store / "manifest.json").read_text())
     long, circle = "x" * 300, "circle"
     manifest["files"] |= dict.fromkeys((long, circle), {"bytes": 6, "sha256": ""})
-    manifest["digest"] = stores.manifest_digest(manifest)
-    (store / "manifest.json").write_text(stores.manifest_text(manifest))
+    manifest["digest"] = checksums.manifest_digest(manifest)
+    (store / "manifest.json").write_text(checksums.manifest_text(manifest))
     (store / circle).symlink_to(circle)
     assert f"{long}: cannot be read (File name too long)" in found(store)
-    problems = list(sound.check(store, None, None, print))
+    problems = list(integrity.check(store, None, None, print))
     assert not problems
-    monkeypatch.setattr(sound, "SPLITS", (long,))
-    problems = list(sound.open_split(store, long, None))
+    monkeypatch.setattr(integrity, "SPLITS", (long,))
+    problems = list(integrity.open_split(store, long, None))
     assert {problem.text for problem in problems} == {"cannot be read (File name too long)"}
     with pytest.raises(BadInput, match="cannot be read .File name too long"):
         verify(store / long, print)

@@ -8,7 +8,7 @@ import pytest
 from fuzz.attempts import listing
 from small import SMALL, overrides, write_corpus
 
-from bert_jax.main import main
+from bert_jax.cli import main
 
 FEW_STEPS = {"phases.main.steps": 4, "log.every": 2, "checkpoint.every": 2, "evaluate.every": 0}
 

@@ -6,11 +6,14 @@ import shutil
 import pytest
 from saved_world import World
 
-from bert_jax import feed, loop, stored, workdir
+from bert_jax import loop
+from bert_jax.checkpoints import reader
+from bert_jax.cli import main
+from bert_jax.data import feed, file_watch
 from bert_jax.data import store as stores
-from bert_jax.data import watch
 from bert_jax.errors import BadInput
-from bert_jax.main import main
+from bert_jax.runs import workdir
+from bert_jax.storage import checksums
 
 TOKENS = "train/tokens.npy"
 
@@ -57,7 +60,7 @@ def store(made, tmp_path):
 @pytest.mark.parametrize("change", CHANGES, ids=["flip", "grow", "replace", "hide", "remove"])
 @pytest.mark.parametrize("name", [TOKENS, "tokenizer/settings.json", "manifest.json"])
 def test_changes_are_named(store, name, change):
-    seen = watch.Watch(store, stores.read_manifest(store)["files"])
+    seen = file_watch.Watch(store, stores.read_manifest(store)["files"])
     seen.check()
     change(store / name)
     with pytest.raises(BadInput) as caught:
@@ -66,10 +69,10 @@ def test_changes_are_named(store, name, change):
 
 
 def test_the_same_bytes_are_read_once_more(store, monkeypatch):
-    seen = watch.Watch(store, stores.read_manifest(store)["files"])
+    seen = file_watch.Watch(store, stores.read_manifest(store)["files"])
     read = []
-    digest = stores.digest
-    monkeypatch.setattr(stores, "digest", lambda path: read.append(path.name) or digest(path))
+    digest = checksums.digest
+    monkeypatch.setattr(checksums, "digest", lambda path: read.append(path.name) or digest(path))
     os.utime(store / TOKENS)
     shutil.copy2(store / "unigrams.npy", store / "copy")
     os.replace(store / "copy", store / "unigrams.npy")
@@ -101,7 +104,7 @@ def test_a_run_whose_data_change_ends(made, tmp_path, monkeypatch, capsys, key):
     line = capsys.readouterr().err.strip()
     assert line.startswith(f"bert-jax: {place / name}: changed while it was read: ")
     assert line.endswith("the last checkpoint is step 3") and "\n" not in line
-    assert stored.newest(run / "checkpoints") == 3
+    assert reader.newest(run / "checkpoints") == 3
     assert workdir.read_json(run / "status.json")["state"] == "failed"
 
 
@@ -109,7 +112,7 @@ def test_a_run_whose_data_change_ends(made, tmp_path, monkeypatch, capsys, key):
 def test_both_feeds_look(made, monkeypatch, key):
     data = feed.open_feed(made.load(**({"batches": made.saved} if key == "batches" else {})), 0)
     data.check_unchanged()
-    monkeypatch.setattr(watch, "stamp", lambda path: None)
-    monkeypatch.setattr(stores, "check_file", lambda *_, **__: "another one")
+    monkeypatch.setattr(file_watch, "stamp", lambda path: None)
+    monkeypatch.setattr(checksums, "check_file", lambda *_, **__: "another one")
     with pytest.raises(BadInput, match="changed while it was read: another one"):
         data.check_unchanged()

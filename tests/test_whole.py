@@ -7,7 +7,7 @@ import time
 import pytest
 
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.whole import STALE, whole
+from bert_jax.storage.atomic import STALE, whole
 
 
 def write(directory) -> None:

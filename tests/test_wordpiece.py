@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 from texts import NASTY, PROSE, odd_lines, published, real_lines
 
-from bert_jax import tokenizer as tokenizers
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
 
 VOCABULARIES = {"uncased": True, "cased": False, "chinese": True}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from texts import INVENTED, NASTY, PROSE, nasty, odd_lines, published
 
-from bert_jax import tokenizer as tokenizers
-from bert_jax import words
+from bert_jax.commands import words
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 CHINESE = ["漢字かな交じり文。他来了，她也来了；我们去看海", "他们说：好！ABC漢字123"] * 3
 EMOJI = ["I ❤️ it 👩‍👩‍👧 so 🙂 much🙂, don't you?", "🙂🙂🙂"]

@@ -2,8 +2,10 @@
 
 import pytest
 
-from bert_jax import pretrain, stored, workdir
+from bert_jax import train
+from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
+from bert_jax.runs import workdir
 
 
 class Processes:
@@ -41,11 +43,11 @@ def test_a_workdir_that_only_process_0_sees(tmp_path, monkeypatch, process):
 def test_two_workdirs_with_other_checkpoints(tmp_path, monkeypatch):
     """Told with both names: they may be two spellings of one place, or mounted differently."""
     monkeypatch.setattr(workdir, "SEEN", 0.3)
-    found = stored.Found(20, {})
-    monkeypatch.setattr(stored, "newest", lambda place: 20)
-    monkeypatch.setattr(stored, "newest_sound", lambda *_: found)
+    found = reader.Found(20, {})
+    monkeypatch.setattr(reader, "newest", lambda place: 20)
+    monkeypatch.setattr(reader, "newest_sound", lambda *_: found)
     same, other = [20, "/mnt/same"], [None, "/mnt/other"]
-    assert pretrain.newest_checkpoint(tmp_path, Processes(0, others=[same])) == found
+    assert train.newest_checkpoint(tmp_path, Processes(0, others=[same])) == found
     told = "/mnt/other: its newest checkpoint is None in process 2, 20 in process 0, whose --workdir is"
     with pytest.raises(BadInput, match=f"--workdir {told} {tmp_path}"):
-        pretrain.newest_checkpoint(tmp_path, Processes(0, others=[same, other]))
+        train.newest_checkpoint(tmp_path, Processes(0, others=[same, other]))

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from bert_jax.data.preparing import workplace
+from bert_jax.data.preparation import workplace
 from bert_jax.errors import BadInput
 
 

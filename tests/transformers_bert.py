@@ -4,10 +4,11 @@ import jax
 import numpy as np
 from small import small_config
 
-from bert_jax import sharding
 from bert_jax.convert import names, settings
 from bert_jax.models import layers
 from bert_jax.objectives import base, mlm
+from bert_jax.parallel import mesh as meshes
+from bert_jax.tokenizers.special import Vocabulary
 
 STATES = ("hidden_states", "pooled", "mlm_logits", "pair_logits")
 LOSSES = ("mlm_loss", "nsp_loss", "loss")
@@ -24,8 +25,8 @@ def config_of(theirs: dict, *overrides: str):
     return small_config(*keys, f"phases.main.length={length}", *overrides)
 
 
-def vocabulary_of(theirs: dict) -> base.Vocabulary:
-    return base.Vocabulary(theirs["vocab_size"], pad=0, unk=1, cls=2, sep=3, mask=4)
+def vocabulary_of(theirs: dict) -> Vocabulary:
+    return Vocabulary(theirs["vocab_size"], pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 def params_of(tensors: dict) -> dict:
@@ -50,7 +51,7 @@ def params_of(tensors: dict) -> dict:
 
 def by_path(tree) -> dict:
     leaves = jax.tree.leaves_with_path(tree)
-    return {sharding.path_name(path): np.asarray(leaf) for path, leaf in leaves}
+    return {meshes.path_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def batch_of(theirs: dict) -> dict:

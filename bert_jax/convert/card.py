@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax import clock, history, staged
 from bert_jax import config as configs
+from bert_jax.data import download
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput, Unfinished
+from bert_jax.runs import metrics_file, timing
 
 TRAINING = "training.json"  # the run's config; config.json is the model's
 OTHER = "other  # to be chosen by who publishes it"
@@ -184,7 +185,7 @@ def data(run) -> Iterator[str]:
 def open_store(run) -> tuple[dict, dict] | None:
     """(manifest, report) of the run's token store, if it is there."""
     try:
-        path = staged.here(run.config.store)
+        path = download.here(run.config.store)
         if not path:
             return None
         manifest = stores.read_manifest(path)
@@ -256,7 +257,7 @@ def heldout(run, workdir: Path) -> Iterator[str]:
     yield f"At step {values.pop('step'):,}, losses in nats:"
     yield from ("", "| | |", "| --- | --- |")
     for key, value in values.items():
-        if isinstance(value, float) and key not in clock.TIMES:
+        if isinstance(value, float) and key not in timing.TIMES:
             yield f"| {key} | {value:.4f} |"
     yield f"| unigram_entropy | {run.facts.get('unigram_entropy', math.nan):.4f} |"
     yield ""
@@ -265,5 +266,5 @@ def heldout(run, workdir: Path) -> Iterator[str]:
 
 def read_metrics(run, workdir: Path) -> list[dict]:
     """Up to the step that is exported: a killed run may have told of later ones."""
-    lines = history.lines(workdir / "metrics.jsonl")
+    lines = metrics_file.lines(workdir / "metrics.jsonl")
     return [line for line in lines if line["step"] <= run.step]

@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_jax import regular, workdir
-from bert_jax import tokenizer as tokenizers
 from bert_jax.convert import settings as config_json
 from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
+from bert_jax.runs import workdir
+from bert_jax.storage import regular_files
 from bert_jax.tokenizers import library, wordpiece
+from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special import SPECIAL
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -95,7 +96,7 @@ def refuse_others(directory: Path) -> None:
 def opened(path: Path):
     """The file, mapped, its header checked."""
     try:
-        return safe_open(regular.check(path), framework="numpy")
+        return safe_open(regular_files.check(path), framework="numpy")
     except (SafetensorError, OSError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise BadInput(f"{path}: not a whole safetensors file ({reason})") from None

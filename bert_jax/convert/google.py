@@ -7,12 +7,13 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax import regular, workdir
-from bert_jax import tokenizer as tokenizers
 from bert_jax.convert import names
 from bert_jax.convert import settings as bert_config
 from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
+from bert_jax.runs import workdir
+from bert_jax.storage import regular_files
+from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
 
 CONFIG, CHECKPOINT, NEWEST = "bert_config.json", "bert_model.ckpt", "checkpoint"
@@ -66,7 +67,7 @@ def find(directory: Path) -> Path:
         raise BadInput(
             f"{directory}: several checkpoints, {several}, and no file {NEWEST!r} that names one"
         )
-    text = regular.text(newest, errors="replace")
+    text = regular_files.text(newest, errors="replace")
     named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
     # It may be the path on the machine that wrote it.
     chosen = [path for path in found if named and path.name == Path(named[1]).name]
@@ -100,7 +101,7 @@ class Loader:
         """TensorFlow would wait for what a pipe says."""
         for file in (Path(index), *self.path.parent.glob(f"{self.path.name}.data-*")):
             try:
-                regular.check(file)
+                regular_files.check(file)
             except OSError as error:
                 raise BadInput(f"{file}: not readable ({error.strerror})") from None
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax import regular
 from bert_jax.convert import names
 from bert_jax.convert.source import Source
 from bert_jax.errors import BadInput
-from bert_jax.tokenizer import Tokenizer
+from bert_jax.storage import regular_files
 from bert_jax.tokenizers import wordpiece
+from bert_jax.tokenizers.tokenizer import Tokenizer
 
 
 def extend(source: Source, path: Path) -> tuple[Source, dict]:
@@ -43,7 +43,7 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
 def read(path: Path, model: wordpiece.WordPiece) -> list[str]:
     """The words of the file as the tokenizer has them: lower-cased and without accents, where it does that."""
     try:
-        lines = regular.text(path).split("\n")
+        lines = regular_files.text(path).split("\n")
     except OSError as error:
         raise BadInput(f"--add-words {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

@@ -8,12 +8,13 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax import batch, sharding
 from bert_jax import config as configs
 from bert_jax.convert import names
+from bert_jax.data import batch
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
-from bert_jax.tokenizer import Tokenizer
+from bert_jax.parallel import mesh as meshes
+from bert_jax.tokenizers.tokenizer import Tokenizer
 
 # Of config.model: with another value the tensors would be another model. The rest is for training alone.
 FIXED = ("layers", "width", "heads", "feed_forward", "positions", "segments")
@@ -84,7 +85,7 @@ def parameters(source: Source, config: ConfigDict, objective: base.Objective) ->
     example = batch.synthetic(1, 8, 1, source.tokenizer.size)
     shapes = jax.eval_shape(objective.init, jax.random.key(0), example)
     leaves, tree = jax.tree.flatten_with_path(shapes)
-    shapes = {sharding.path_name(path): leaf.shape for path, leaf in leaves}
+    shapes = {meshes.path_name(path): leaf.shape for path, leaf in leaves}
     table = names.parameters(config.model.layers)
     parts = source.parts()
     loaded = {
@@ -106,7 +107,7 @@ def fresh(objective, example, seed: int, paths: list[str]) -> dict[str, np.ndarr
 
     def init(rng):
         leaves = jax.tree.leaves_with_path(objective.init(rng, example))
-        found = {sharding.path_name(path): leaf for path, leaf in leaves}
+        found = {meshes.path_name(path): leaf for path, leaf in leaves}
         return {path: found[path] for path in paths}
 
     return jax.device_get(jax.jit(init)(jax.random.key(seed)))

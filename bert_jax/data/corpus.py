@@ -16,8 +16,8 @@ from bert_jax import config as configs
 from bert_jax.data.sources import files, pydocs, text, tfds
 from bert_jax.data.sources.filters import NONE, Filters
 from bert_jax.data.sources.sentences import cap, split_sentences
-from bert_jax.data.store import digest
 from bert_jax.errors import BadInput
+from bert_jax.storage.checksums import digest
 
 BLOCK = 1 << 20  # bytes of text that are worked on together, about
 PROBE = 1 << 16  # bytes that are read at a time to see whether a file is what it should be

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax import tokenizer as tokenizers
 from bert_jax.data import corpus
-from bert_jax.data.preparing import hashes
-from bert_jax.data.preparing.pool import workers
+from bert_jax.data.preparation import hashes
+from bert_jax.data.preparation.pool import workers
 from bert_jax.data.store import Store, open_store
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.table import Direct, Units
 
 

@@ -32,10 +32,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax import regular
-from bert_jax.data import mapped, rows
+from bert_jax.data import memory_map, rows
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
+from bert_jax.storage import regular_files
 
 VERSION = 3  # of the rows that the same store and rules give; part of the names
 PROBE = 1024  # rows, evenly spread
@@ -141,7 +141,7 @@ class Indexes:
     def _rows_per_epoch(self, directory: Path) -> int:
         path = directory / f"{self.name}-rows.json"
         try:
-            known = json.loads(regular.text(path))
+            known = json.loads(regular_files.text(path))
             if known == remembered(path, known["rows"]) and known["rows"] > 0:
                 return known["rows"]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -170,7 +170,7 @@ def name_weights(rules_: rows.Rules) -> str:
 def read(path: Path, kind: Kind) -> np.ndarray | None:
     """The index in a file, or None if there is no file or not a sound one."""
     try:
-        index = np.load(regular.check(path), mmap_mode="r")
+        index = np.load(regular_files.check(path), mmap_mode="r")
     except Exception:  # a damaged header is evaluated, and can raise anything
         return None
     shaped = index.dtype == kind.dtype and index.ndim == 2 and index.shape[1] == kind.columns
@@ -201,9 +201,9 @@ def read_rows(index: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Rows [..., columns] of a mapped index, given their numbers int64[...]."""
     places = numbers.reshape(-1)
     chosen = np.empty((len(places), index.shape[1]), index.dtype)
-    for part in mapped.in_order(places, index):
+    for part in memory_map.in_order(places, index):
         chosen[part] = index[places[part]]
-        mapped.release(index)
+        memory_map.release(index)
     return chosen.reshape(*numbers.shape, index.shape[1])
 
 

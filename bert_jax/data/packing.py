@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax import hash
+from bert_jax import prng
 from bert_jax.data import index, rows
 from bert_jax.data.index import Indexes, Kind
 from bert_jax.data.store import Store
@@ -72,13 +72,13 @@ class Epochs:
         else:
             key = rows.purpose_key(self.split, self.rules, epoch, "packed_order")
             size = len(opened.packed)
-            members = index.read_rows(opened.packed, hash.shuffle(numbers % size, size, key))
+            members = index.read_rows(opened.packed, prng.shuffle(numbers % size, size, key))
             used = members != NONE
             index.check(opened.packed, sound(members) and (members[used] < count).all())
             # Masks are drawn by these numbers: those of a row that is used again are others.
             members = members + (numbers // size * count)[..., None]
         chosen = np.zeros((*members.shape, rows.COLUMNS), np.int64)
-        places = hash.shuffle(members[used] % count, count, order)
+        places = prng.shuffle(members[used] % count, count, order)
         chosen[used] = index.read_rows(opened.pairs, places)
         index.check(opened.pairs, self.pairs.kind.sound(chosen[used]))
         if opened.packed is not None:
@@ -128,7 +128,7 @@ def build(
         if cancelled():
             return
         numbers = np.arange(first, min(first + WINDOW, len(pairs)))
-        chosen = index.read_rows(pairs, hash.shuffle(numbers, len(pairs), order))
+        chosen = index.read_rows(pairs, prng.shuffle(numbers, len(pairs), order))
         sizes = lengths(chosen, rules)
         index.check(pairs, sizes.max() <= rules.length)
         packed = pack(sizes, rules.length, sequences)

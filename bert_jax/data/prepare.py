@@ -22,26 +22,20 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax import remote, staged
-from bert_jax import tokenizer as tokenizers
-from bert_jax.data import corpus, report
+from bert_jax.data import corpus, download
 from bert_jax.data import store as stores
-from bert_jax.data.given import given_vocabulary
-from bert_jax.data.preparing import cut, filters, shards, splits
-from bert_jax.data.preparing.encode import Vocabulary, encode
-from bert_jax.data.preparing.pool import workers
-from bert_jax.data.preparing.sample import sample, take
-from bert_jax.data.preparing.workplace import (
-    clear,
-    follow,
-    hidden,
-    locate,
-    rename,
-    workplace,
-)
+from bert_jax.data.preparation import cut, filters, shards, splits
+from bert_jax.data.preparation.encode import Vocabulary, encode
+from bert_jax.data.preparation.pool import workers
+from bert_jax.data.preparation.sample import sample, take
+from bert_jax.data.preparation.workplace import clear, follow, hidden, locate, rename, workplace
+from bert_jax.data.reports import report
+from bert_jax.data.vocabulary_file import given_vocabulary
 from bert_jax.errors import BadInput, Unfinished, one_line
-from bert_jax.tokenizer import Tokenizer
-from bert_jax.whole import terminable
+from bert_jax.storage import checksums, remote
+from bert_jax.storage.atomic import terminable
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.tokenizer import Tokenizer
 
 # Libraries that decide the bits of a store, beside the code of this package.
 DECIDING = ("numpy", "tokenizers", "sentencepiece", "datasketch", "tensorflow-datasets")
@@ -88,25 +82,25 @@ def prepare(
 
 def prepare_there(config, log: Callable[[str], None], runner: Callable | None) -> dict:
     """The same for a store at an address: it is made on this host and copied there, the manifest last."""
-    if staged.is_there(config.store):
+    if download.is_there(config.store):
         kept = keep(config)
         log(
             f"store {config.store}: already prepared, from this text as far as names and sizes tell"
         )
         return kept
-    staged.check_free(config.store)
+    download.check_free(config.store)
     made = config.copy_and_resolve_references()
     with made.unlocked():
-        made.store = str(staged.making(config.store, made_from(config)))
+        made.store = str(download.making(config.store, made_from(config)))
     result = prepare(made, log, runner)
     log(f"prepare: the store is copied to {config.store}")
-    staged.upload(Path(made.store), config.store)
+    download.upload(Path(made.store), config.store)
     return result
 
 
 def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
     """The store at `config.store`; BadInput, key by key, if `config` asks for another corpus or tokenizer."""
-    path = staged.local(config.store, hashes=config.store_hashes)
+    path = download.local(config.store, hashes=config.store_hashes)
     store = stores.open_store(path, hashes=hashes)
     there, asked = store.manifest["made_from"], made_from(config)
     if config.tokenizer.path and same_vocabulary(config, store):
@@ -309,7 +303,7 @@ def finish(
     result = report.make(config, directory, tokenizer, numbers)
     text = "".join(f"{line}\n" for line in report.describe(result))
     (directory / "report.txt").write_text(text, encoding="utf-8")
-    content = {path: stores.digest(directory / path) for path in content_paths()}
+    content = {path: checksums.digest(directory / path) for path in content_paths()}
     made = made_from(config)
     identity = json.dumps([made, tokenizer.fingerprint, content, table], sort_keys=True)
     manifest = {

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax import hash
-from bert_jax.data import mapped
+from bert_jax import prng
+from bert_jax.data import memory_map
 from bert_jax.data.store import SPLITS, Split
 from bert_jax.errors import BadInput
 
@@ -160,7 +160,7 @@ def blocks(split: Split, rules: Rules, epoch: int) -> Iterator[Block]:
         begin = int(ends[first - 1]) if first else 0
         after = max(first + 1, int(np.searchsorted(ends, begin + BLOCK, side="right")))
         block = open_block(split, first, after, begin)
-        mapped.release(split.sentence_ends, split.document_ends)
+        memory_map.release(split.sentence_ends, split.document_ends)
         number = uses(split, rules, epoch, block.documents)
         for copy in range(number.max()):
             yield choose(block, copy, number > copy)
@@ -180,7 +180,7 @@ def uses(split: Split, rules: Rules, epoch: int, documents: np.ndarray) -> np.nd
     for weight, after in zip(rules.weights, split.source_ends, strict=True):
         here = np.flatnonzero((documents >= first) & (documents < after))
         if here.size:
-            place = hash.shuffle(documents[here].astype(np.int64) - first, int(after - first), key)
+            place = prng.shuffle(documents[here].astype(np.int64) - first, int(after - first), key)
             before = epoch * weight + (place + 0.5) / (after - first)
             result[here] = np.floor(before + weight) - np.floor(before)
         first = int(after)
@@ -248,7 +248,7 @@ def every_chunk(split, rules, epoch, block) -> tuple[Chunks, np.ndarray]:
         a_size, random = size, np.zeros(len(start), bool)
     else:
         draw = drawer(split, rules, epoch, block, start)
-        a_size = 1 + hash.below(draw("sentences_in_a"), np.maximum(size - 1, 1))
+        a_size = 1 + prng.below(draw("sentences_in_a"), np.maximum(size - 1, 1))
         random = size == 1
         if rules.pairs == "nsp":
             random |= draw("random_pair") < HALF
@@ -262,9 +262,9 @@ def target_lengths(split, rules, epoch, block) -> np.ndarray:
     tokens."""
     room = rules.length - special_pieces(rules.pairs)
     key = purpose_key(split, rules, epoch, "target_length", block.copy)
-    key = hash.fold(key, block.documents)
-    short = hash.uniform(hash.fold(key, np.uint32(0))) < rules.short_rate
-    return np.where(short, 2 + hash.below(hash.fold(key, np.uint32(1)), room - 1), room)
+    key = prng.fold(key, block.documents)
+    short = prng.uniform(prng.fold(key, np.uint32(0))) < rules.short_rate
+    return np.where(short, 2 + prng.below(prng.fold(key, np.uint32(1)), room - 1), room)
 
 
 def make_rows(split: Split, rules: Rules, epoch: int, block: Block, chunks: Chunks) -> Rows:
@@ -282,8 +282,8 @@ def make_rows(split: Split, rules: Rules, epoch: int, block: Block, chunks: Chun
     room = rules.length - special_pieces(rules.pairs)
     a_length, b_length = truncated_lengths(a_end - a_begin, b_end - b_begin, room)
     bits = draw("truncate")
-    a_start = a_begin + fair_coins(hash.fold(bits, np.uint32(0)), a_end - a_begin - a_length)
-    b_start = b_begin + fair_coins(hash.fold(bits, np.uint32(1)), b_end - b_begin - b_length)
+    a_start = a_begin + fair_coins(prng.fold(bits, np.uint32(0)), a_end - a_begin - a_length)
+    b_start = b_begin + fair_coins(prng.fold(bits, np.uint32(1)), b_end - b_begin - b_length)
     return Rows(a_start, a_length, b_start, b_length, label.astype(np.int64))
 
 
@@ -296,12 +296,12 @@ def fill_random(split, rules, epoch, block, chunks, a_length, b_begin, b_end) ->
     other = other_documents(split, own, draw("random_document"))
     first = np.where(other > 0, split.document_ends[other - 1], 0)
     after = split.document_ends[other]
-    sentence = first + hash.below(draw("random_start"), after - first)
+    sentence = first + prng.below(draw("random_start"), after - first)
     wanted = target_lengths(split, rules, epoch, block)[block.owner[start]] - a_length[where]
-    for part in mapped.in_order(sentence, split.sentence_ends):
+    for part in memory_map.in_order(sentence, split.sentence_ends):
         begin, end = sentences_from(split, sentence[part], after[part], wanted[part])
         b_begin[where[part]], b_end[where[part]] = begin, end
-        mapped.release(split.sentence_ends)
+        memory_map.release(split.sentence_ends)
 
 
 def other_documents(split: Split, own: np.ndarray, bits: np.ndarray) -> np.ndarray:
@@ -311,7 +311,7 @@ def other_documents(split: Split, own: np.ndarray, bits: np.ndarray) -> np.ndarr
     first, after = np.concatenate([[0], split.source_ends[:-1]])[source], split.source_ends[source]
     alone = after - first == 1
     first, after = np.where(alone, 0, first), np.where(alone, len(split.document_ends), after)
-    other = first + hash.below(bits, after - first - 1)
+    other = first + prng.below(bits, after - first - 1)
     return other + (other >= own)
 
 
@@ -352,7 +352,7 @@ def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
         if not more.size:
             break
         unused = 32 - np.minimum(few[more] - 32 * word, 32)
-        bits = hash.fold(keys[more], np.uint32(word)) >> unused.astype(np.uint32)
+        bits = prng.fold(keys[more], np.uint32(word)) >> unused.astype(np.uint32)
         heads[more] += np.bitwise_count(bits)
     stretched = tosses / 2 + (heads - 512) * np.sqrt(tosses / 1024)
     return np.where(tosses > 1024, np.rint(stretched).astype(np.int64).clip(0, tosses), heads)
@@ -366,7 +366,7 @@ def drawer(split, rules, epoch, block, start) -> Callable[[str], np.ndarray]:
 
     def draw(purpose: str) -> np.ndarray:
         key = purpose_key(split, rules, epoch, purpose, block.copy)
-        return hash.fold(hash.fold(key, block.documents)[owner], sentence)
+        return prng.fold(prng.fold(key, block.documents)[owner], sentence)
 
     return draw
 
@@ -374,5 +374,5 @@ def drawer(split, rules, epoch, block, start) -> Callable[[str], np.ndarray]:
 def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str, copy: int = 0) -> np.ndarray:
     """uint32[1]; an array because NumPy warns where scalars overflow."""
     number = SPLITS.index(split.path.name)
-    numbers = (rules.seed, hash.PURPOSE[purpose], number, rules.phase, epoch)
-    return np.full(1, hash.key(*numbers, *([copy] if copy else [])))
+    numbers = (rules.seed, prng.PURPOSE[purpose], number, rules.phase, epoch)
+    return np.full(1, prng.key(*numbers, *([copy] if copy else [])))

@@ -1,7 +1,7 @@
 """The token store: a directory of mapped arrays that `prepare` writes once and every run reads.
 
     manifest.json             format, what made it and its fingerprint, counts, SHA-256 of every file and of itself
-    tokenizer/                the vocabulary, as bert_jax.tokenizer reads it
+    tokenizer/                the vocabulary, as bert_jax.tokenizers.tokenizer reads it
     report.json               what prepare counted, for programs: numbers of the store alone
     report.txt                the report for people, as it was for the config that made the store
     unigrams.npy              int64[K, V] how often each piece stands in the training split, by source
@@ -18,17 +18,15 @@ directory with a manifest is a finished one.
 """
 
 import ast
-import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax import regular
 from bert_jax.errors import BadInput
+from bert_jax.storage import checksums, regular_files
 
 FORMAT = 2
 SPLITS = ("train", "heldout")
@@ -69,45 +67,17 @@ def token_type(vocabulary: int) -> np.dtype:
     return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_manifest(directory: Path, manifest: dict) -> None:
     """Adds format, files and digest to `manifest` and writes it: the last file of a store to be written."""
-    manifest = {"format": FORMAT, **manifest, "files": file_table(directory)}
-    manifest["digest"] = manifest_digest(manifest)
-    (directory / "manifest.json").write_text(manifest_text(manifest))
-
-
-def file_table(directory: Path) -> dict:
-    """{name: {bytes, sha256}} of all files that are there."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    return {
-        path.relative_to(directory).as_posix(): {
-            "bytes": path.stat().st_size,
-            "sha256": digest(path),
-        }
-        for path in files
-    }
-
-
-def manifest_text(manifest: dict) -> str:
-    return json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-
-
-def manifest_digest(manifest: dict) -> str:
-    """SHA-256, in hex, of all that a manifest says but its digest."""
-    values = {key: value for key, value in manifest.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    manifest = {"format": FORMAT, **manifest, "files": checksums.file_table(directory)}
+    manifest["digest"] = checksums.manifest_digest(manifest)
+    (directory / "manifest.json").write_text(checksums.manifest_text(manifest))
 
 
 def read_manifest(directory: Path) -> dict:
     path = Path(directory) / "manifest.json"
     try:
-        manifest = json.loads(regular.text(path))
+        manifest = json.loads(regular_files.text(path))
     except FileNotFoundError:
         raise BadInput(
             f"{directory}: not a token store (no manifest.json); run bert-jax prepare"
@@ -118,7 +88,7 @@ def read_manifest(directory: Path) -> dict:
         raise BadInput(
             f"{path}: not a token store of format {FORMAT}; run bert-jax prepare into a new directory"
         )
-    if manifest["digest"] != manifest_digest(manifest):
+    if manifest["digest"] != checksums.manifest_digest(manifest):
         raise BadInput(f"{path}: altered since it was written (SHA-256 differs from its digest)")
     return manifest
 
@@ -155,36 +125,9 @@ def check_files(
                 yield Problem("manifest.json", f"does not name {name}")
     for name, expected in manifest["files"].items():
         tell(name)
-        text = check_file(Path(directory), name, expected, hashes)
+        text = checksums.check_file(Path(directory), name, expected, hashes)
         if text:
             yield Problem(name, text)
-
-
-def check_file(directory: Path, name: str, expected: dict, hashes: bool) -> str:
-    """What is wrong with one file, or an empty text."""
-    path = directory / name
-    # Nothing outside of a store is read, whatever a manifest or a link in it says.
-    if not inside(directory, name):
-        return "lies outside of the directory"
-    try:
-        if not path.is_file():
-            return "missing"
-        size = path.stat().st_size
-        if size != expected["bytes"]:
-            return f"{size} bytes, {expected['bytes']} in the manifest"
-        if hashes and digest(path) != expected["sha256"]:
-            return "altered since it was written (SHA-256 differs from the manifest)"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    return ""
-
-
-def inside(directory: Path, name: str) -> bool:
-    """Whether a name, links followed, stays within the directory."""
-    path = Path(name)
-    straight = not path.is_absolute() and ".." not in path.parts and "\0" not in name
-    real = os.path.realpath  # unlike Path.resolve it takes a link that leads to itself
-    return straight and Path(real(directory / path)).is_relative_to(real(directory))
 
 
 def open_store(directory: str | Path, *, hashes: bool = False) -> Store:

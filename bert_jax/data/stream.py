@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_jax.data import mapped, masking, places
+from bert_jax.data import masking, memory_map, pair_places
 from bert_jax.data.index import Ahead, never
 from bert_jax.data.packing import LEAST, Epoch, Epochs
 from bert_jax.data.rows import (
@@ -244,7 +244,7 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
     Row numbers from `rows` on only fill the batch and weigh nothing.
     """
     documents, special = store.splits[split], store.manifest["special"]
-    pages = mapped.writable(documents.path / "tokens.npy")
+    pages = memory_map.writable(documents.path / "tokens.npy")
     tokens = tf.experimental.dlpack.from_dlpack(pages.__dlpack__())
     mask = partial(masking.mask, make_masking(spec, special, word_starts))
 
@@ -268,7 +268,7 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
     def pipeline(source, opened, steps, epoch_steps, positions, rows=math.inf):
         inputs = window_inputs(source, opened, spec.batch, steps, epoch_steps, positions, rows)
         batches = dataset(positions.astype(np.int32), *inputs).with_options(options(threads))
-        with mapped.released(pages):
+        with memory_map.released(pages):
             for batch in batches.as_numpy_iterator():
                 check_ids(batch["tokens"], len(word_starts), documents.path)
                 yield batch
@@ -333,10 +333,10 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
     starts = tf.concat([tf.zeros_like(ends[:, :1]), ends[:, :-1]], axis=1)
     first_seps = starts + 1 + pair.a_length
     place = tf.range(spec.length, dtype=tf.int64)[None, :]
-    owner = places.owners(ends, place)
+    owner = pair_places.owners(ends, place)
     before_a, before_b = pair.a_start - starts - 1, pair.b_start - first_seps - 1
     values = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
-    values = tf.unstack(places.at(values, owner), axis=2)
+    values = tf.unstack(pair_places.at(values, owner), axis=2)
     start, first_sep, last_sep, before_a, before_b = values
     in_a = (place > start) & (place < first_sep)
     in_b = (place > first_sep) & (place < last_sep)

@@ -21,10 +21,11 @@ from flax import linen as nn
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-from bert_jax import axes, hash
+from bert_jax import prng
 from bert_jax.errors import BadInput
 from bert_jax.models import attention_kernel, layers
 from bert_jax.models.attention_kernel import LANES, LONGEST
+from bert_jax.parallel import constraints
 
 DEVICES = {
     "fused": "TPUs from v5 on",
@@ -84,7 +85,7 @@ def attend(
     """
     dropout = 0.0 if keys is None else dropout
     _, length, heads, head_size = q_BLHK.shape
-    shape = length, heads // axes.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
+    shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
     kind = choose(kind, Case(*devices_of(), *shape, dropout, bias is not None))
     if kind == "xla":
         core = partial(plain, dropout=dropout)
@@ -92,10 +93,10 @@ def attend(
         return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys)
     if kind == "fused":
         keys = jnp.zeros(len(sequence_ids), jnp.uint32) if keys is None else keys
-        kernel = axes.by_heads(partial(fused, rate=dropout))
+        kernel = constraints.by_heads(partial(fused, rate=dropout))
         return kernel(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
     kernel = {"splash": splash, "cudnn": cudnn}[kind]
-    return axes.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
+    return constraints.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
 def resolve(config, phase, mesh) -> str:
@@ -196,8 +197,8 @@ def plain(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys, *, dropout: float):
 def fused(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, rate: float, interpret: bool = False):
     """By this project's kernel, with dropout. Tokens of padding see each other. interpret: as of `splash`."""
     heads, size = q_BLHK.shape[2:]
-    first = axes.tensor_part() * heads
-    drop = attention_kernel.Drop(hash.fold(keys, jnp.uint32(0)), first[None])
+    first = constraints.tensor_part() * heads
+    drop = attention_kernel.Drop(prng.fold(keys, jnp.uint32(0)), first[None])
     vectors = (x.reshape(*x.shape[:2], -1) for x in (q_BLHK, k_BMHK, v_BMHK))
     result = attention_kernel.attend(*vectors, sequence_ids, drop, size, rate, interpret)
     return result.reshape(q_BLHK.shape)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from bert_jax import hash
+from bert_jax import prng
 from bert_jax.models import layers
 
 LANES = 128  # of a TPU's vector registers
@@ -160,7 +160,7 @@ def weights(keys, along, across, query, key, row: int, head, rate: float):
     length = scores.shape[0]
     places = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
     counter = head * length * length + next(places) * length + next(places)
-    bits = hash.fold(keys[pl.program_id(0) * along.shape[0] + row], counter.astype(jnp.uint32))
+    bits = prng.fold(keys[pl.program_id(0) * along.shape[0] + row], counter.astype(jnp.uint32))
     return probabilities, bits >= jnp.uint32(round(rate * 2**32))
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax import hash
+from bert_jax import prng
 from bert_jax.models import attention, layers
 
 
@@ -66,7 +66,7 @@ class Encoder(nn.Module):
         x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
         x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
         for number, block in enumerate(self.blocks):
-            layer_keys = None if keys is None else hash.fold(keys, jnp.uint32(number + 1))
+            layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
             x = block(x, attend, None, layer_keys)
         return x
 
@@ -89,3 +89,15 @@ def make(config, vocabulary: int) -> Encoder:
         remat=config.train.remat,
         **{name: config.model[name] for name in names},
     )
+
+
+def row_flops(model, vocabulary: int, length: int, predictions: int, sequences: int = 1) -> float:
+    """Floating-point operations of a training step, a row: three times the matrix products of the forward pass.
+
+    Only the masked positions meet the vocabulary. Remat and dropout do not count; the attention of one packed pair to
+    another does, which is computed before it is masked.
+    """
+    width, hidden = model.width, model.feed_forward or 4 * model.width
+    layer = (8 * width**2 + 4 * width * hidden) * length + 4 * length**2 * width
+    head = 2 * predictions * (width**2 + width * vocabulary) + 2 * sequences * width**2
+    return 3.0 * (model.layers * layer + head)

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax import axes, hash
+from bert_jax import prng
+from bert_jax.parallel import constraints
 
 ACTIVATIONS = {
     "gelu_tanh": partial(nn.gelu, approximate=True),
@@ -34,7 +35,7 @@ def dropout(x, keys, rate: float):
     for axis in range(1, x.ndim):
         counter = counter * jnp.uint32(x.shape[axis])
         counter = counter + jax.lax.broadcasted_iota(jnp.uint32, (1, *x.shape[1:]), axis)
-    bits = hash.fold(keys.reshape(-1, *(1,) * (x.ndim - 1)), counter)
+    bits = prng.fold(keys.reshape(-1, *(1,) * (x.ndim - 1)), counter)
     kept = bits >= jnp.uint32(round(rate * 2**32))
     return jnp.where(kept, x * jnp.asarray(1 / (1 - rate), x.dtype), 0)
 
@@ -54,7 +55,7 @@ def maybe_dropout(x, keys, place: int, rate: float):
     """Dropout at one of the places of a layer, if there are keys and a rate."""
     if keys is None or rate == 0:
         return x
-    return dropout(x, hash.fold(keys, jnp.uint32(place)), rate)
+    return dropout(x, prng.fold(keys, jnp.uint32(place)), rate)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -68,13 +69,13 @@ def affine(x, kernel, bias, gradient_dtype):
 
 
 def _affine_forward(x, kernel, bias, gradient_dtype):
-    x, kernel = axes.activation(x), kernel.astype(x.dtype)
-    return axes.activation(x @ kernel + bias.astype(x.dtype)), (x, kernel)
+    x, kernel = constraints.activation(x), kernel.astype(x.dtype)
+    return constraints.activation(x @ kernel + bias.astype(x.dtype)), (x, kernel)
 
 
 def _affine_backward(gradient_dtype, saved, gradient):
     x, kernel = saved
-    gradient = axes.activation(gradient)
+    gradient = constraints.activation(gradient)
     rows = tuple(range(x.ndim - 1))
     # The factor on the left is turned, which costs a CPU's compiler a pass with long strides: the narrower one is.
     is_wide = x.shape[-1] > gradient.shape[-1]
@@ -85,7 +86,7 @@ def _affine_backward(gradient_dtype, saved, gradient):
     d_kernel = d_kernel.T if is_wide else d_kernel
     d_bias = gradient.sum(rows, dtype=gradient_dtype)
     return (
-        axes.activation(gradient @ kernel.T),
+        constraints.activation(gradient @ kernel.T),
         d_kernel.astype(jnp.float32),
         d_bias.astype(jnp.float32),
     )
@@ -101,22 +102,24 @@ def project(x, table, gradient_dtype):
 
 
 def _project_forward(x, table, gradient_dtype):
-    x, table = axes.activation(x), table.astype(x.dtype)
-    logits = jnp.einsum("...d,vd->...v", x, axes.table(table), preferred_element_type=jnp.float32)
-    return axes.logits(logits), (x, table)
+    x, table = constraints.activation(x), table.astype(x.dtype)
+    logits = jnp.einsum(
+        "...d,vd->...v", x, constraints.table(table), preferred_element_type=jnp.float32
+    )
+    return constraints.logits(logits), (x, table)
 
 
 def _project_backward(gradient_dtype, saved, gradient):
     x, table = saved
     rows = tuple(range(x.ndim - 1))
-    gradient = axes.logits(gradient.astype(x.dtype))
+    gradient = constraints.logits(gradient.astype(x.dtype))
     sum_rows = partial(
         jax.lax.dot_general,
         dimension_numbers=((rows, rows), ((), ())),
         preferred_element_type=gradient_dtype,
     )
-    d_table = axes.sum_to_table(sum_rows, gradient, x)
-    return axes.activation(gradient @ axes.table(table)), d_table.astype(jnp.float32)
+    d_table = constraints.sum_to_table(sum_rows, gradient, x)
+    return constraints.activation(gradient @ constraints.table(table)), d_table.astype(jnp.float32)
 
 
 project.defvjp(_project_forward, _project_backward)
@@ -264,9 +267,9 @@ class Block(nn.Module):
         attention = Attention(self.heads, name="attention", **common)
         feed_forward = FeedForward(self.hidden, self.activation, name="feed_forward", **common)
         y = maybe_dropout(attention(x, attend, bias, keys), keys, 1, self.dropout)
-        x = axes.stream(LayerNorm(self.epsilon, x.dtype, name="attention_norm")(x + y))
+        x = constraints.stream(LayerNorm(self.epsilon, x.dtype, name="attention_norm")(x + y))
         y = maybe_dropout(feed_forward(x), keys, 2, self.dropout)
-        return axes.stream(LayerNorm(self.epsilon, x.dtype, name="feed_forward_norm")(x + y))
+        return constraints.stream(LayerNorm(self.epsilon, x.dtype, name="feed_forward_norm")(x + y))
 
 
 def padded_size(vocabulary: int) -> int:
@@ -302,10 +305,10 @@ class Embedder(nn.Module):
         self.segment_table = self.param("segments", init, (self.segments, self.width))
 
     def __call__(self, tokens, positions, segments):
-        vectors = axes.lookup(self.words, tokens, self.gradient_dtype)
+        vectors = constraints.lookup(self.words, tokens, self.gradient_dtype)
         for table, ids in ((self.position_table, positions), (self.segment_table, segments)):
             vectors += table.at[ids].get(mode="promise_in_bounds")
-        return axes.stream(vectors)
+        return constraints.stream(vectors)
 
     def attend(self, x, bias):
         """float32 logits[..., V padded] of x[..., D] by the tied word embeddings; padding has the least possible."""

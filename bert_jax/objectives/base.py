@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax import hash
+from bert_jax import prng
 from bert_jax.models import layers
+from bert_jax.tokenizers.special import Vocabulary
 
 
 class Objective(NamedTuple):
@@ -27,17 +28,6 @@ class Objective(NamedTuple):
     weights: Callable  # (batch) -> {term: total weight}, before any forward pass
     loss: Callable  # (params, batch, totals, key, *, train) -> (scalar, {name: (sum, weight)})
     outputs: Callable  # (params, batch) -> {name: array[B, ...]}
-
-
-class Vocabulary(NamedTuple):
-    """What an objective needs to know of the tokenizer: its size and the special ids."""
-
-    size: int
-    pad: int
-    unk: int
-    cls: int
-    sep: int
-    mask: int
 
 
 def make(config, vocabulary: Vocabulary) -> Objective:
@@ -65,8 +55,8 @@ def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Object
     def loss(params, batch, totals, key, *, train):
         keys = None
         if train:
-            place = hash.fold(key, jnp.uint32(hash.PURPOSE["dropout"]))
-            keys = hash.fold(place, batch["rows"].astype(jnp.uint32))
+            place = prng.fold(key, jnp.uint32(prng.PURPOSE["dropout"]))
+            keys = prng.fold(place, batch["rows"].astype(jnp.uint32))
         metrics = terms(module.apply({"params": params}, batch, keys), batch)
         scalar = sum(metrics[f"{term}_loss"][0] / total for term, total in totals.items())
         return scalar, metrics

@@ -5,6 +5,7 @@ from flax import linen as nn
 
 from bert_jax.models import layers
 from bert_jax.objectives import base
+from bert_jax.tokenizers.special import Vocabulary
 
 
 class Pretrainer(nn.Module):
@@ -34,7 +35,7 @@ class Pretrainer(nn.Module):
         return outputs
 
 
-def make(config, vocabulary: base.Vocabulary) -> base.Objective:
+def make(config, vocabulary: Vocabulary) -> base.Objective:
     """Terms `mlm` and `nsp` or `sop`, each a mean of its own; metrics `_loss` in nats and `_accuracy`."""
     pairs = config.objective.pairs
     paired = pairs != "none"

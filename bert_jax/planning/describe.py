@@ -1,6 +1,6 @@
 """Plans for people; what the compiler estimates, what is arithmetic, and what is extrapolated are told apart."""
 
-from bert_jax import topology
+from bert_jax.parallel import chips
 from bert_jax.planning.changes import options
 from bert_jax.planning.estimate import ALL_HIDDEN, FULL, NONE_HIDDEN
 from bert_jax.planning.kernels import doubt
@@ -80,7 +80,7 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
 
 def gib(count: float) -> str:
     """As memories are told, and as the compiler tells what it needs of them."""
-    return f"{count / topology.GIB:.2f}"
+    return f"{count / chips.GIB:.2f}"
 
 
 def filled(phase: dict) -> str:

@@ -6,9 +6,8 @@ of them is hidden behind computing is read from the schedule; the range around i
 
 from typing import NamedTuple
 
-from bert_jax import topology
-from bert_jax.planning import timeline
-from bert_jax.planning.compiled import Step
+from bert_jax.planning import timeline, topology
+from bert_jax.planning.compilation import Step
 
 HOUR = 3600  # seconds
 # What ends the keys of a step that hides all it sends, and of one that hides nothing.

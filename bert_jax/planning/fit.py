@@ -11,10 +11,11 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax import build, sharding
+from bert_jax import build
 from bert_jax.errors import BadInput
+from bert_jax.parallel import mesh as meshes
 from bert_jax.planning.changes import changed, options
-from bert_jax.planning.compiled import Failed, Step, TooLarge, attempt
+from bert_jax.planning.compilation import Failed, Step, TooLarge, attempt
 
 TRIES = 3  # compiles for the number of rows, a setting of the rest
 
@@ -54,17 +55,17 @@ def settings(config: ConfigDict, devices: int) -> list[dict[str, object]]:
     levels = ("none", "attention", "full")
     remats = levels[levels.index(config.train.remat) + 1 :]
     sizes = (config.mesh.fsdp * 2**power for power in range(1, 20))
-    meshes = [{"mesh.fsdp": size, "mesh.data": -1} for size in sizes if size <= devices]
-    split = [mesh | {"train.remat": remats[-1]} for mesh in meshes[-1:] if remats]
-    return [{}, *({"train.remat": remat} for remat in remats), *meshes, *split]
+    shapes = [{"mesh.fsdp": size, "mesh.data": -1} for size in sizes if size <= devices]
+    split = [mesh | {"train.remat": remats[-1]} for mesh in shapes[-1:] if remats]
+    return [{}, *({"train.remat": remat} for remat in remats), *shapes, *split]
 
 
 def fewer_rows(config, changes, devices, phase, vocabulary, failed, tell) -> Found | str:
     """With these changes and as many rows at once as fit, a divisor of a chip's rows; else the last that was tried."""
     trial = changed(config, changes)
     mesh = build.make_mesh(trial, [phase], devices)
-    rows = phase.batch // sharding.axis_size(mesh, sharding.ROWS)
-    at_once = rows // sharding.micro_batches(mesh, phase.batch, trial.train)
+    rows = phase.batch // meshes.axis_size(mesh, meshes.ROWS)
+    at_once = rows // meshes.micro_batches(mesh, phase.batch, trial.train)
     design = build.design(trial, mesh, vocabulary)
     held = state_bytes(design.shapes, design.places)
     if held > failed.there:

@@ -5,13 +5,15 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax import build, sharding, topology
+from bert_jax import build
 from bert_jax.errors import BadInput
-from bert_jax.facts import step_flops
+from bert_jax.parallel import mesh as meshes
+from bert_jax.planning import topology
 from bert_jax.planning.changes import changed
-from bert_jax.planning.compiled import Failed, TooLarge
+from bert_jax.planning.compilation import Failed, TooLarge
 from bert_jax.planning.estimate import Fill, Parts, estimate, total
 from bert_jax.planning.sketch import SPARE, Stacks, between, compile_stacks, extrapolate, is_whole
+from bert_jax.runs.run_info import step_flops
 
 LONGEST = 1000  # characters of reasons
 # That a device computes at once, in two sketches of a kind of chip. A third, where slices have more, is of as many as
@@ -41,17 +43,17 @@ def rank(
     """
     slices, left_out = [], {}
     for kind in kinds:
-        mine, meshes = [one for one in topology.known() if one.kind == kind], {}
+        mine, made = [one for one in topology.known() if one.kind == kind], {}
         for one in mine:
             places = topology.devices(one)
             try:
-                meshes[one] = build.make_mesh(config, phases, places)
+                made[one] = build.make_mesh(config, phases, places)
             except BadInput as error:
                 left_out[one.name] = error
         lines = []
         for phase in phases:
             asked = {}  # rows at once, by the micro-batches in which they are measured
-            for mesh in meshes.values():
+            for mesh in made.values():
                 at_once = rows_at_once(config, phase, mesh)
                 asked.setdefault(measured(config, phase, mesh), set()).add(at_once)
             line = {
@@ -59,7 +61,7 @@ def rank(
                 for count in sorted(asked)
             }
             lines.append(line)
-        for one, mesh in meshes.items():
+        for one, mesh in made.items():
             price = prices.get(kind, prices.get(""))
             try:
                 slices.append(row(config, one, mesh, phases, lines, vocabulary, fills, price))
@@ -83,13 +85,13 @@ class Measured(NamedTuple):
 
 def measured(config, phase, mesh) -> int:
     """In how many micro-batches a step is measured that has those of the config."""
-    return 1 if sharding.micro_batches(mesh, phase.batch, config.train) == 1 else LOOP
+    return 1 if meshes.micro_batches(mesh, phase.batch, config.train) == 1 else LOOP
 
 
 def rows_at_once(config, phase, mesh) -> int:
     """Of a device."""
-    count = sharding.micro_batches(mesh, phase.batch, config.train)
-    return phase.batch // sharding.axis_size(mesh, sharding.ROWS) // count
+    count = meshes.micro_batches(mesh, phase.batch, config.train)
+    return phase.batch // meshes.axis_size(mesh, meshes.ROWS) // count
 
 
 def attempt(config, slices, phase, count, asked, vocabulary, tell) -> Measured | Exception:
@@ -115,7 +117,7 @@ def measure(
     one = next(large, slices[-1])
     changes = {"mesh.data": -1, "train.micro_batches": count, "train.rows_per_chip": 0}
     trial, devices = changed(config, changes), topology.devices(one)
-    devices_of_rows = sharding.axis_size(build.make_mesh(trial, [], devices), sharding.ROWS)
+    devices_of_rows = meshes.axis_size(build.make_mesh(trial, [], devices), meshes.ROWS)
 
     def stacks(at_once: int) -> Stacks:
         some = phase._replace(batch=at_once * count * devices_of_rows)
@@ -145,7 +147,7 @@ def row(config, one, mesh, phases: list, lines: list, vocabulary, fills, price) 
     """The numbers of a slice. Raises why, where what they go by could not be measured."""
     numbers = {}
     for phase, line in zip(phases, lines, strict=True):
-        count = sharding.micro_batches(mesh, phase.batch, config.train)
+        count = meshes.micro_batches(mesh, phase.batch, config.train)
         at_once = rows_at_once(config, phase, mesh)
         loop = measured(config, phase, mesh)
         if isinstance(line[loop], Exception):

@@ -6,12 +6,12 @@ from ml_collections import ConfigDict
 
 from bert_jax import build
 from bert_jax.errors import BadInput
-from bert_jax.facts import step_flops
+from bert_jax.parallel.mesh import make_mesh
 from bert_jax.planning.changes import changed
-from bert_jax.planning.compiled import Failed, TooLarge
+from bert_jax.planning.compilation import Failed, TooLarge
 from bert_jax.planning.estimate import Fill, estimate
 from bert_jax.planning.sketch import SPARE, is_whole, sketch
-from bert_jax.sharding import make_mesh
+from bert_jax.runs.run_info import step_flops
 
 MICRO_BATCHES = 1, 2, 4, 8
 REMATS = "none", "attention", "full"

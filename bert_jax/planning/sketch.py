@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 
 from bert_jax import build
-from bert_jax.planning import compiled, timeline
+from bert_jax.planning import compilation, timeline
 from bert_jax.planning.changes import changed
 from bert_jax.planning.estimate import Parts, parts
 
@@ -29,7 +29,7 @@ class Stacks(NamedTuple):
     """Steps of short stacks, and where between them, or beyond, the whole one lies."""
 
     mesh: jax.sharding.Mesh
-    steps: list[compiled.Step]  # one, where the whole stack is short
+    steps: list[compilation.Step]  # one, where the whole stack is short
     share: float
 
     def with_trips(self, before: int, after: int) -> "Stacks":
@@ -75,21 +75,21 @@ def compile_stacks(config, devices, phase, vocabulary, tell: Callable[[str], Non
     mesh = build.make_mesh(config, [phase], devices)
     if is_whole(config):
         design = build.design(config, mesh, vocabulary)
-        return Stacks(mesh, [compiled.compile_step(config, design, phase, tell)], 0.0)
+        return Stacks(mesh, [compilation.compile_step(config, design, phase, tell)], 0.0)
     found = []
     for count in STACKS:
         short = changed(config, {"model.layers": count})
         design = build.design(short, mesh, vocabulary)
-        found.append(compiled.attempt(short, design, phase, tell))
+        found.append(compilation.attempt(short, design, phase, tell))
     share = (layers - STACKS[0]) / (STACKS[1] - STACKS[0])
-    if failed := [step for step in found if isinstance(step, compiled.TooLarge)]:
-        raise compiled.TooLarge(line(*map(used, found), share), failed[0].there)
+    if failed := [step for step in found if isinstance(step, compilation.TooLarge)]:
+        raise compilation.TooLarge(line(*map(used, found), share), failed[0].there)
     return Stacks(mesh, found, share)
 
 
-def used(step: compiled.Step | compiled.TooLarge) -> float:
+def used(step: compilation.Step | compilation.TooLarge) -> float:
     """Bytes of a device."""
-    return step.used if isinstance(step, compiled.TooLarge) else step.memory.total
+    return step.used if isinstance(step, compilation.TooLarge) else step.memory.total
 
 
 def between(a: Parts, b: Parts, share: float) -> Parts:

@@ -13,9 +13,8 @@ send, computes other things, and waits for the rest. Events are plain lists, whi
 import re
 from collections.abc import Callable, Iterator
 
-from bert_jax import program
 from bert_jax.errors import BadInput
-from bert_jax.planning import kernels
+from bert_jax.planning import hlo, kernels
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 FUSED = re.compile(r"\bcalls=%?([\w.\-]+)")
@@ -26,7 +25,7 @@ NAME = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = ")
 
 def read(text: str, mesh) -> list:
     """The events of a program for the devices of `mesh`; of a condition the branch with most cycles."""
-    lines, entry = program.computations(text)
+    lines, entry = hlo.computations(text)
     made = {}
     for name in lines:  # what is called stands before what calls it
         made[name] = join(list(events(lines[name], lines, made, mesh)))
@@ -42,27 +41,27 @@ def events(own: list[str], lines: dict, made: dict, mesh) -> Iterator[list]:
             yield ["kernel", count]
         if "-done(" in line:
             opcode, operand = re.search(r" ([\w\-]+)-done\((?:[^%]*)%?([\w.\-]+)", line).groups()
-            if opcode in program.KINDS:
+            if opcode in hlo.KINDS:
                 yield ["done", operand]
         elif " fusion(" in line:
             yield from fused(line, lines, mesh)
-        elif branches := program.branches(line):
+        elif branches := hlo.branches(line):
             yield from max((made.get(name, []) for name in branches), key=cycles)
         elif " while(" in line:
             loop = dict(re.findall(r"\b(condition|body)=%?([\w.\-]+)", line))
-            yield ["loop", program.trips(line, lines), made.get(loop["body"], [])]
+            yield ["loop", hlo.trips(line, lines), made.get(loop["body"], [])]
         elif " call(" in line:
-            for name, _ in program.calls(line, lines):
+            for name, _ in hlo.calls(line, lines):
                 yield from made.get(name, [])
         else:
             yield from plain(line, mesh)
 
 
 def plain(line: str, mesh) -> Iterator[list]:
-    if not any(f" {kind}" in line for kind in program.KINDS):
+    if not any(f" {kind}" in line for kind in hlo.KINDS):
         return
-    instruction = program.parse(line)
-    sent = sends(program.exchange(instruction, mesh)) if instruction else []
+    instruction = hlo.parse(line)
+    sent = sends(hlo.exchange(instruction, mesh)) if instruction else []
     if sent and instruction.opcode.endswith("-start"):
         yield ["start", NAME.match(line)[1], sent]
     elif sent:
@@ -74,10 +73,10 @@ def fused(line: str, lines: dict, mesh) -> Iterator[list]:
     name = FUSED.search(line)[1]
     inside = lines.get(name, [])
     text = "\n".join(inside)
-    parsed = [program.parse(other, name) for other in inside] if "replica_groups" in text else []
+    parsed = [hlo.parse(other, name) for other in inside] if "replica_groups" in text else []
     for instruction in filter(None, parsed):
-        key = program.chain(instruction)
-        sent = sends(program.exchange(instruction, mesh))
+        key = hlo.chain(instruction)
+        sent = sends(hlo.exchange(instruction, mesh))
         if sent and key is None:
             yield ["send", sent]
         elif sent and 'custom_call_target="AsyncCollectiveStart"' in text:
@@ -86,7 +85,7 @@ def fused(line: str, lines: dict, mesh) -> Iterator[list]:
             yield ["done", "/".join(key)]
 
 
-def sends(collectives: list[program.Collective]) -> list[list]:
+def sends(collectives: list[hlo.Collective]) -> list[list]:
     return [[one.kind, list(one.axes), round(one.sent)] for one in collectives]
 
 

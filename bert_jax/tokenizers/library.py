@@ -19,8 +19,8 @@ from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from bert_jax import regular
 from bert_jax.errors import BadInput
+from bert_jax.storage import regular_files
 from bert_jax.tokenizers import table, wordpiece
 from bert_jax.tokenizers.sample import lines, repeated
 from bert_jax.tokenizers.special import SPECIAL, Ban, check, find
@@ -184,7 +184,7 @@ def units(document: dict) -> re.Pattern | None:
 
 def parse(path: Path) -> dict:
     try:
-        document = json.loads(regular.text(path))
+        document = json.loads(regular_files.text(path))
     except OSError as error:
         raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
     except (ValueError, RecursionError) as error:  # not UTF-8 or not JSON

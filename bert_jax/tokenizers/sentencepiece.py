@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from bert_jax import regular
 from bert_jax.errors import BadInput
+from bert_jax.storage import regular_files
 from bert_jax.tokenizers import model_proto, table
 from bert_jax.tokenizers.sample import COVERAGE, lines
 from bert_jax.tokenizers.special import SPECIAL, Ban, check, find
@@ -103,7 +103,7 @@ def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 def open_model(path: Path) -> tuple[bytes, sentencepiece.SentencePieceProcessor]:
     try:
-        model = regular.content(path)
+        model = regular_files.content(path)
         processor = open_processor(model)
         model_pieces(processor)  # one that is not UTF-8 is found here
         return model, processor

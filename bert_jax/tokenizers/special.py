@@ -2,12 +2,24 @@
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from bert_jax.errors import BadInput
 
 # Their names, and their order in vocabularies that are trained here.
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 OTHER_NAMES = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+
+
+class Vocabulary(NamedTuple):
+    """What models and batches need to know of a tokenizer: its size and the special ids."""
+
+    size: int
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
 
 
 def find(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], list[str]]:

@@ -17,8 +17,8 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from bert_jax import regular
 from bert_jax.errors import BadInput
+from bert_jax.storage import regular_files
 from bert_jax.tokenizers import table
 from bert_jax.tokenizers.sample import COVERAGE, repeated
 from bert_jax.tokenizers.special import SPECIAL
@@ -103,7 +103,7 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
 def given(path: Path, lowercase: bool) -> WordPiece:
     """A published vocab.txt: one piece a line, its id the line's number from 0."""
     try:
-        text = regular.text(path)
+        text = regular_files.text(path)
     except OSError as error:
         raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
     except UnicodeDecodeError:

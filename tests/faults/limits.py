@@ -1,6 +1,6 @@
 """Within how many seconds processes have to end: the deadlines that their config sets, and what comes on top."""
 
-from bert_jax import guardian
+from bert_jax.runs import watchdog
 
 # Seconds; compiled programs are there already.
 DEADLINES = {"compile": 60, "step": 8, "save": 10, "evaluate": 15}
@@ -17,7 +17,7 @@ def keys() -> dict:
 
 def to_end(*armed: str) -> float:
     """Seconds until all have ended, of which one is stuck or gone under the longest of these deadlines."""
-    return max(DEADLINES[key] for key in armed) + HEARTBEAT + guardian.MOMENT + SLACK
+    return max(DEADLINES[key] for key in armed) + HEARTBEAT + watchdog.MOMENT + SLACK
 
 
 def to_save(*left: str) -> float:

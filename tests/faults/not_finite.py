@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax import batch, feed, pretrain, saved
+from bert_jax import train
+from bert_jax.data import batch, batch_files, feed
 from bert_jax.objectives import base
 from faults.world import STEPS, Outcome, World, call, flat
 
@@ -50,8 +51,8 @@ def unnamed(world: World, run: Path, ended, step: int, once: bool) -> str:
 
 
 def read_batch(world: World, step: int) -> dict:
-    batches = saved.open_saved(world.directory / "batches")
-    return next(saved.train(batches, "main", step, step + 1))
+    batches = batch_files.open_saved(world.directory / "batches")
+    return next(batch_files.train(batches, "main", step, step + 1))
 
 
 # --- What a step does to the state ----------------------------------------------------------------
@@ -60,7 +61,7 @@ def read_batch(world: World, step: int) -> dict:
 @contextlib.contextmanager
 def observed():
     """{step: (state before, state after)} of each step that is done, as a run in this process does them."""
-    seen, build = {}, pretrain.build
+    seen, build = {}, train.build
 
     def building(*arguments):
         trainer = build(*arguments)
@@ -76,11 +77,11 @@ def observed():
 
         return step
 
-    pretrain.build = building
+    train.build = building
     try:
         yield seen
     finally:
-        pretrain.build = build
+        train.build = build
 
 
 def applied(seen: dict, steps) -> str:
@@ -101,12 +102,12 @@ def applied(seen: dict, steps) -> str:
 @contextlib.contextmanager
 def in_weights(world, steps, draw):
     """Of one masked position or of a pair, in the batch that a feed gives."""
-    train = feed.SavedFeed.train
+    whole = feed.SavedFeed.train
     name = str(draw.choice(["masked_weights", "pair_weights"]))
     row = int(draw.integers(world.settings["phases.main.batch"]))
 
     def broken(self, phase, begin, last, positions=None):
-        for step, arrays in enumerate(train(self, phase, begin, last, positions), begin):
+        for step, arrays in enumerate(whole(self, phase, begin, last, positions), begin):
             if step in steps:
                 arrays[name][row, 0] = np.nan
             yield arrays
@@ -115,7 +116,7 @@ def in_weights(world, steps, draw):
     try:
         yield
     finally:
-        feed.SavedFeed.train = train
+        feed.SavedFeed.train = whole
 
 
 @contextlib.contextmanager
@@ -164,7 +165,7 @@ def poisoned(x, is_hit, place):
 @contextlib.contextmanager
 def in_parameter(world, steps, draw):
     """One number of one parameter, before the first of the steps; as a device whose memory fails."""
-    build = pretrain.build
+    build = train.build
 
     def building(*arguments):
         trainer = build(*arguments)
@@ -187,11 +188,11 @@ def in_parameter(world, steps, draw):
         leaves[number] = jax.device_put(array, leaves[number].sharding)
         return jax.tree.unflatten(tree, leaves)
 
-    pretrain.build = building
+    train.build = building
     try:
         yield
     finally:
-        pretrain.build = build
+        train.build = build
 
 
 def one_number(leaves, draw) -> tuple[int, tuple]:

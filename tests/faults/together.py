@@ -8,7 +8,8 @@ from pathlib import Path
 
 import stuck as program
 
-from bert_jax import cluster, errors
+from bert_jax import errors
+from bert_jax.parallel import processes as cluster
 from faults import limits, moments
 from faults.world import HALF, TOGETHER, Outcome, World
 

@@ -18,8 +18,10 @@ import processes
 import stuck
 from small import SMALL, overrides, write_corpus
 
-from bert_jax import clock, loop, memory, stored
-from bert_jax.main import main
+from bert_jax import loop
+from bert_jax.checkpoints import reader
+from bert_jax.cli import main
+from bert_jax.runs import allocator, timing
 
 STEPS, EVERY = 30, 2  # steps of a run, and after how many it is saved
 EVALUATED = (10, 20)  # the steps, before the last one, that are evaluated
@@ -131,7 +133,7 @@ class World:
             shutil.copytree(self.warm, cache)
         variables = {
             "JAX_COMPILATION_CACHE_DIR": str(cache),
-            "GLIBC_TUNABLES": memory.LASTING,  # or each process starts twice
+            "GLIBC_TUNABLES": allocator.LASTING,  # or each process starts twice
             stuck.FAULT: fault,
         }
         devices = DEVICES[kind]
@@ -154,7 +156,7 @@ class World:
     def finish(self, run: Path, kind: str = ALONE, cache: Path | None = None, **changes) -> str:
         """Lets a disturbed run go on to its end; what is wrong then, or an empty text. One process is this one, but for
         a cache of its own."""
-        newest, is_done = stored.newest(run / "checkpoints"), (run / "summary.json").exists()
+        newest, is_done = reader.newest(run / "checkpoints"), (run / "summary.json").exists()
         if kind == ALONE and cache is None:
             ended = [call(*self.pretrain(run, **changes))]
         else:
@@ -241,19 +243,19 @@ def cut(run: Path, step: int) -> None:
 def lines(run: Path) -> list[dict]:
     """metrics.jsonl without what depends on the clock; `place` is (step, split)."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    kept = [{key: line[key] for key in line.keys() - clock.TIMES} for line in found]
+    kept = [{key: line[key] for key in line.keys() - timing.TIMES} for line in found]
     return [line | {"place": (line["step"], line["split"])} for line in kept]
 
 
 def read_state(run: Path, step: int) -> dict[str, np.ndarray]:
     """The arrays of a checkpoint, read by Orbax without a word of ours about what should be in it."""
     state = {}
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as saved:
         for item in ("params", "opt_state"):
             path = run / "checkpoints" / str(step) / item
-            tree = reader.metadata(path).item_metadata.tree
+            tree = saved.metadata(path).item_metadata.tree
             kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-            state[item] = reader.restore(path, args=ocp.args.PyTreeRestore(restore_args=kinds))
+            state[item] = saved.restore(path, args=ocp.args.PyTreeRestore(restore_args=kinds))
     return flat(state)
 
 

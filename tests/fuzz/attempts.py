@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax.main import main
+from bert_jax.cli import main
 
 LONGEST = 30  # seconds of a try
 STUCK = 3 * LONGEST  # seconds after which one is killed that is stuck in C

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from small import overrides
 
-from bert_jax import __version__
-from bert_jax.arguments import split_overrides
-from bert_jax.main import parser
+from bert_jax import __version__, cli
 from fuzz import configs, models, reference, runs
 from fuzz.attempts import Attempt, captured, parsed
 from fuzz.damage import TEXTS, VALUES
@@ -124,10 +122,10 @@ def judge_output(line: list[str], world, place: Path):
     """By what the line asks for, whatever was done to it."""
 
     def oracle(code, out, err):
-        arguments, given = split_overrides(line)
+        arguments, given = cli.split_overrides(line)
         with captured():
             try:
-                options = parser().parse_args(arguments)
+                options = cli.parser(cli.COMMANDS).parse_args(arguments)
             except SystemExit:  # of --help and --version
                 options = None
         if options is None:

@@ -8,7 +8,7 @@ import numpy as np
 import outside
 from hypothesis import strategies as st
 
-from bert_jax.main import main
+from bert_jax.cli import main
 from fuzz import reference
 from fuzz.attempts import Attempt, captured, parsed
 from fuzz.damage import change_file, changed_bytes, changed_json

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from bert_jax import config as configs
-from bert_jax import stored
+from bert_jax.checkpoints import reader
 from fuzz.configs import flat
 
 # Keys of a config of which nothing that was learnt depends, or of which phases to come may have others.
@@ -61,8 +61,8 @@ def arrays(place: Path) -> dict[str, bytes] | None:
     if not all(path.is_file() or path.is_dir() for path in place.rglob("*")):
         return None  # a pipe would be waited for
     try:
-        names = stored.read_manifest(place)
-        return {name: stored.read(place, name).tobytes() for name in names}
+        names = reader.read_manifest(place)
+        return {name: reader.read(place, name).tobytes() for name in names}
     except Exception:  # what reads them raises what it likes
         return None
 

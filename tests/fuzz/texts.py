@@ -20,7 +20,7 @@ import tokenizers
 from corpora import make_text
 from hypothesis import strategies as st
 
-from bert_jax.main import main
+from bert_jax.cli import main
 from fuzz import reference
 from fuzz.attempts import Attempt, captured, parsed
 from fuzz.damage import change_file, changed_bytes

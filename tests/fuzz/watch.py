@@ -4,7 +4,7 @@ import contextlib
 import faulthandler
 import os
 
-from bert_jax.guardian import STACKS, Guardian
+from bert_jax.runs.watchdog import STACKS, Guardian
 from fuzz.attempts import STUCK
 
 LONGEST_NOTE = 2000  # characters; a pipe takes a whole line

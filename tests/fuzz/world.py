@@ -12,8 +12,8 @@ from corpora import make_text
 from small import SMALL, overrides
 from texts import PROSE
 
-from bert_jax import tokenizer
-from bert_jax.main import main
+from bert_jax.cli import main
+from bert_jax.tokenizers import tokenizer
 
 FEW_STEPS = {"phases.main.steps": 4, "log.every": 2, "checkpoint.every": 2, "evaluate.every": 0}
 SETTINGS = SMALL | FEW_STEPS | {"corpus.heldout": 0.2, "model.width": 16}

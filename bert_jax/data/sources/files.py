@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
-from bert_jax.remote import is_address
+from bert_jax.storage.remote import is_address
 
 PIECE = 1 << 20  # bytes that are read at a time
 LONGEST_LINE = 1_000_000  # bytes; longer lines are not text

@@ -13,7 +13,7 @@ import absl.logging  # noqa: F401  it makes its own kind of logger, and has to c
 
 from bert_jax.data.sources.text import parts
 from bert_jax.errors import BadInput
-from bert_jax.remote import is_address
+from bert_jax.storage.remote import is_address
 
 PREFIX = "tfds:"
 BATCH = 64  # examples that leave TensorFlow together: one by one is three times the work

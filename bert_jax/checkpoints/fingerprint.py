@@ -1,0 +1,175 @@
+"""Fingerprints of arrays: 64 bits that change with any value and its place, and are the same on any mesh.
+
+The sum, modulo 2**32, of a hash of every element's bits and number (row-major), and the sum of that hash hashed again
+with the number. Sums of integers do not depend on their order, so each device adds up its own part. The hash is a
+bijection of the bits: where one element differs, the first sum differs; where several do, both agree by chance once in
+2**64 times.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from bert_jax import prng
+from bert_jax.errors import Unfinished
+from bert_jax.parallel.constraints import AXES
+from bert_jax.parallel.mesh import path_name
+
+AGAIN = np.uint32(
+    0x85EBCA6B
+)  # odd; what is the same by chance in the first hash is not in the second
+CHUNK = 1 << 18  # elements that NumPy hashes at a time: they stay in the processor's cache
+SHOWN = 3  # names in a message, at most
+
+
+class Leaf(NamedTuple):
+    """What is kept of an array."""
+
+    dtype: str
+    shape: list[int]
+    digest: str  # 16 hex digits
+
+
+def sums(bits, numbers, shift=np.right_shift):
+    """The two sums over uint32 bits and element numbers of the same shape."""
+    first = prng.fold(numbers, bits, shift)
+    second = prng.mix(first ^ numbers * AGAIN, shift)
+    return first.sum(dtype=np.uint32), second.sum(dtype=np.uint32)
+
+
+def digest(total) -> str:
+    return "".join(f"{int(part):08x}" for part in total)
+
+
+def of_array(array: np.ndarray) -> Leaf:
+    """The fingerprint of an array in the memory of this host."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    flat = flat.view(f"u{flat.dtype.itemsize}")
+    total = np.zeros(2, np.uint32)
+    for start in range(0, flat.size, CHUNK):
+        bits = flat[start : start + CHUNK].astype(np.uint32)
+        numbers = np.arange(start, start + bits.size, dtype=np.uint64).astype(np.uint32)
+        total += np.array(sums(bits, numbers), np.uint32)
+    return Leaf(str(array.dtype), list(array.shape), digest(total))
+
+
+@partial(jax.jit, static_argnames="shape")  # traced once for all layers
+def of_part(part, start, shape):
+    """uint32[2], jitted: the sums over a device's part of an array of `shape`; start: where it begins, an axis each."""
+    if part.dtype == bool:
+        part = part.astype(jnp.uint8)
+    bits = jax.lax.bitcast_convert_type(part, f"uint{part.dtype.itemsize * 8}").astype(jnp.uint32)
+    numbers, stride = jnp.zeros(part.shape, jnp.uint32), 1
+    for axis in reversed(range(part.ndim)):
+        place = jax.lax.broadcasted_iota(jnp.uint32, part.shape, axis) + start[axis]
+        numbers += place * np.uint32(stride % 2**32)
+        stride *= shape[axis]
+    return jnp.stack(sums(bits, numbers, jax.lax.shift_right_logical))
+
+
+def lower(mesh: Mesh, shapes, places):
+    """To be compiled: the tree -> (uint32[D, N, 2], int32[N]) for N leaves of `shapes`, laid out as `places`: the sums
+    as each of D devices, in the order of the mesh, has them, and how many values are not finite."""
+    leaves, specs = jax.tree.leaves(shapes), [place.spec for place in jax.tree.leaves(places)]
+    split = np.array([[axis in axes_of(spec) for spec in specs] for axis in AXES])
+
+    def local(*parts):
+        found, wrong = [], []
+        for part, leaf, spec in zip(parts, leaves, specs, strict=True):
+            found.append(of_part(part, starts(part, spec), leaf.shape))
+            is_number = jnp.issubdtype(part.dtype, jnp.inexact)
+            wrong.append((~jnp.isfinite(part)).sum(dtype=jnp.int32) if is_number else jnp.int32(0))
+        found, wrong = jnp.stack(found), jnp.stack(wrong)
+        for axis, is_split in zip(AXES, split, strict=True):
+            found = jnp.where(is_split[:, None], jax.lax.psum(found, axis), found)
+            wrong = jnp.where(is_split, jax.lax.psum(wrong, axis), wrong)
+        return jax.lax.all_gather(found, AXES), jax.lax.pmax(wrong, AXES)
+
+    # Unchecked: what the devices have need not be the same, which is what is asked.
+    function = jax.shard_map(
+        local, mesh=mesh, in_specs=tuple(specs), out_specs=P(), check_vma=False
+    )
+    function = jax.jit(partial(function_of_leaves, function))
+    placed = jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        shapes,
+        places,
+    )
+    return function.lower(placed)
+
+
+def function_of_leaves(function, tree):
+    return function(*jax.tree.leaves(tree))
+
+
+def axes_of(spec: P) -> set[str]:
+    """The mesh axes over which an array is split."""
+    groups = (group if isinstance(group, tuple) else (group,) for group in spec if group)
+    return {axis for group in groups for axis in group}
+
+
+def starts(part, spec: P) -> list:
+    """Where this device's part begins, uint32 for each axis of the array."""
+    found = [jnp.uint32(0)] * part.ndim
+    for number, group in enumerate(spec):
+        if group:
+            found[number] = jax.lax.axis_index(group).astype(jnp.uint32) * part.shape[number]
+    return found
+
+
+def read(program, tree, mesh: Mesh) -> dict[str, Leaf]:
+    """{path: Leaf} of a tree on devices, by its compiled `program`.
+
+    Raises FloatingPointError where a value is not finite, and Unfinished where devices that ought to hold the same
+    values do not.
+    """
+    found, wrong = jax.device_get(program(tree))
+    leaves = jax.tree.leaves_with_path(tree)
+    names = [path_name(path) for path, _ in leaves]
+    bad = [f"{name} ({count})" for name, count in zip(names, wrong, strict=True) if count]
+    if bad:
+        raise FloatingPointError(f"values that are not finite in {listed(bad)}")
+    different = np.flatnonzero((found != found[:1]).any(axis=(0, 2)))
+    if different.size:
+        raise Unfinished(f"copies that devices hold differ: {listed(odd_ones(found, names, mesh))}")
+    return {
+        name: Leaf(str(leaf.dtype), list(leaf.shape), digest(total))
+        for name, (_, leaf), total in zip(names, leaves, found[0], strict=True)
+    }
+
+
+def odd_ones(found: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
+    """Each name whose sums are not the same everywhere, with the devices that are not of the majority."""
+    texts = []
+    for number, name in enumerate(names):
+        kinds, which, counts = np.unique(
+            found[:, number], axis=0, return_inverse=True, return_counts=True
+        )
+        if len(kinds) > 1:
+            few = np.flatnonzero(which.reshape(-1) != counts.argmax())
+            texts.append(f"{name} on {listed([str(mesh.devices.flat[i]) for i in few])}")
+    return texts
+
+
+def listed(names: list[str]) -> str:
+    rest = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def differences(kept: dict[str, Leaf], found: dict[str, Leaf]) -> str:
+    """In what two sets of fingerprints differ, or an empty text."""
+    for name in sorted(kept | found):
+        if name not in found:
+            return f"{name} is missing"
+        if name not in kept:
+            return f"{name} has no fingerprint"
+        if kept[name] != found[name]:
+            same_kind = kept[name][:2] == found[name][:2]
+            how = "values" if same_kind else f"{kept[name][:2]}, not {found[name][:2]}"
+            return f"{name} is not what was saved ({how})"
+    return ""

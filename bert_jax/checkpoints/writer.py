@@ -1,0 +1,221 @@
+"""Saving and restoring the state of a run, by Orbax.
+
+A step's directory holds `params`, `opt_state`, each readable without the other, and `fingerprints`: what reader.py
+checks before anything is restored.
+"""
+
+import contextlib
+import logging
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import jax
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
+
+from bert_jax.checkpoints import fingerprint, reader
+from bert_jax.errors import Missing, Unfinished, one_line
+from bert_jax.parallel import mesh as meshes
+from bert_jax.parallel import processes as cluster
+from bert_jax.storage import remote
+
+LONGEST = 300  # characters of what a library says
+
+
+class Manager(ocp.CheckpointManager):
+    """Orbax's, which remembers what it has saved where that has gone since, and leaves signals to runtime.Stop."""
+
+    def __init__(self, directory: Path, **settings):
+        super().__init__(directory, **settings)
+        self.begun = sorted(reader.steps(directory))  # to be saved
+
+    def save(self, step: int, *arguments, **settings) -> bool:
+        is_begun = super().save(step, *arguments, **settings)
+        self.begun.append(step)
+        return is_begun
+
+    def reached_preemption(self, step: int) -> bool:
+        return False
+
+    def last_word(self) -> str:
+        """For a message: what is left when a run ends."""
+        if self.directory.exists():
+            step = reader.newest(self.directory)
+            return (
+                "no checkpoint is there" if step is None else f"the last checkpoint is step {step}"
+            )
+        whole = self.begun[:-1] if self.is_saving_in_progress() else self.begun
+        last = f"the last checkpoint was step {whole[-1]}" if whole else "there was no checkpoint"
+        return f"{last}; {self.directory} has gone"
+
+
+@contextlib.contextmanager
+def manager(directory: Path, keep: int = 1, keep_every: int = 0):
+    """A context that gives a CheckpointManager, which saves in the background; it keeps the newest `keep` and every one
+    at a multiple of `keep_every`."""
+    policies = [LatestN(keep)] + ([EveryNSteps(keep_every)] if keep_every else [])
+    options = ocp.CheckpointManagerOptions(
+        preservation_policy=AnyPreservationPolicy(policies),
+        enable_async_checkpointing=True,
+    )
+    names = (*reader.ITEMS, reader.FINGERPRINTS)
+    with quiet():
+        place = directory if remote.is_address(directory) else Path(directory).absolute()
+        checkpoints = Manager(place, options=options, item_names=names)
+        try:
+            yield checkpoints
+        except BaseException:
+            # An error of what is still being saved would hide the one that matters.
+            with contextlib.suppress(Exception):
+                checkpoints.close()
+            raise
+        with saving(checkpoints):
+            checkpoints.close()
+
+
+@contextlib.contextmanager
+def quiet():
+    """Within it what Orbax's threads raise is not printed, stack by stack: the main thread is told, and says a line.
+
+    After an error they may still raise more, so it stays quiet.
+    """
+
+    def is_news(record) -> bool:
+        return not record.exc_info
+
+    def unraisable(args) -> None:
+        if "Event loop is closed" not in str(args.exc_value):
+            before(args)
+
+    loggers = logging.getLogger("absl"), logging.getLogger("asyncio")
+    for logger in loggers:
+        logger.addFilter(is_news)
+    before, sys.unraisablehook = sys.unraisablehook, unraisable
+    yield
+    for logger in loggers:
+        logger.removeFilter(is_news)
+    sys.unraisablehook = before
+
+
+def set_aside(directory: Path, steps: Iterable[int]) -> list[Path]:
+    """Renames the directories of these steps, and what has a step's name but is no checkpoint, which Orbax would take
+    for one. Returns the new names."""
+    good = {str(step) for step in reader.steps(directory)} - {str(step) for step in steps}
+    strays = [
+        path
+        for path in directory.glob("*")
+        if path.name.isdecimal() and not (path.name in good and reader.is_whole(path))
+    ]
+    return [path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")) for path in strays]
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Deletes what saves that were cut off have left; a full disk may need the room."""
+    if not remote.is_address(directory):
+        for path in directory.glob("*.orbax-checkpoint-tmp"):
+            shutil.rmtree(path, ignore_errors=True)
+        return
+    for path in directory.glob("*"):
+        if reader.STEP.fullmatch(path.name) and not reader.is_committed(path):
+            path.rmtree(missing_ok=True)
+
+
+def save(checkpoints: Manager, step: int, state, leaves, run: str) -> None:
+    """Starts to save; raises Unfinished where it, or the save before it, has failed.
+
+    state: a State; leaves: the fingerprints of the items, {item/path: Leaf}; run: the id of the run.
+    """
+    finish(checkpoints)
+    with saving(checkpoints):
+        items = {name: ocp.args.StandardSave(tree) for name, tree in reader.items(state).items()}
+        items[reader.FINGERPRINTS] = ocp.args.JsonSave(reader.manifest(step, run, leaves))
+        if not checkpoints.save(step, args=ocp.args.Composite(**items)):
+            raise RuntimeError(f"step {step}: Orbax sees a later one, or this one, already")
+
+
+def finish(checkpoints: Manager) -> None:
+    """Waits until what was saved last lies on the disk; raises Unfinished where it does not."""
+    with saving(checkpoints):
+        checkpoints.wait_until_finished()
+        step = checkpoints.latest_step()
+        # Process 0 finishes a step's directory; others may see that later.
+        is_main = jax.process_index() == 0
+        if is_main and step is not None and not reader.is_whole(checkpoints.directory / str(step)):
+            raise FileNotFoundError(f"{checkpoints.directory / str(step)} has gone")
+
+
+def check(checkpoints: Manager) -> None:
+    """Raises Unfinished where a save in the background has failed; does not wait for one that goes on, nor for an
+    address, which may be out of reach until the next save."""
+    if checkpoints.is_saving_in_progress():
+        return
+    if remote.is_address(checkpoints.directory):
+        with saving(checkpoints):
+            checkpoints.wait_until_finished()
+    else:
+        finish(checkpoints)
+
+
+@contextlib.contextmanager
+def saving(checkpoints: Manager):
+    """What a library raises because a checkpoint cannot be written becomes one line. Not where it is another process
+    that is gone: Orbax waits for all."""
+    try:
+        yield
+    except (Missing, Unfinished):
+        raise
+    except Exception as error:  # of Orbax, TensorStore, the file system: they raise what they like
+        if cluster.is_loss(error):
+            raise
+        reason = one_line(error, LONGEST)
+        text = f"{checkpoints.directory}: a checkpoint was not saved ({reason})"
+        if remote.is_out_of_reach(error):
+            raise Missing(text) from None
+        raise Unfinished(f"{text}; {checkpoints.last_word()}") from None
+
+
+def save_params(directory: Path, params, run: str) -> None:
+    """Step 0 of a run that starts from given parameters; it has no optimizer state yet."""
+    with manager(directory) as checkpoints:
+        items = {"params": ocp.args.StandardSave(params)}
+        leaves = reader.fingerprints({"params": params})
+        items[reader.FINGERPRINTS] = ocp.args.JsonSave(reader.manifest(0, run, leaves))
+        with saving(checkpoints):
+            checkpoints.save(0, args=ocp.args.Composite(**items))
+        finish(checkpoints)
+
+
+def restore(place: Path, shapes, places):
+    """The State saved in a step's directory, of these shapes, laid out as `places`."""
+    items = restore_items(place, reader.ITEMS, shapes, places)
+    step = jax.device_put(jax.numpy.int32(int(place.name)), places.step)
+    return shapes._replace(step=step, **items)
+
+
+def restore_items(place: Path, names: Iterable[str], shapes, places) -> dict:
+    """Some of the ITEMS saved in a step's directory, by name. Raises Unfinished where they cannot be read."""
+    shapes, places = (
+        {name: reader.items(tree)[name] for name in names} for tree in (shapes, places)
+    )
+    cache = reader.one_cache(place)
+    try:
+        return jax.tree.map_with_path(
+            lambda path, leaf: reader.to_devices(place, meshes.path_name(path), leaf, cache),
+            meshes.placed(shapes, places),
+        )
+    except Exception as error:  # of TensorStore, though process 0 has just read all of it
+        reason = one_line(error, LONGEST)
+        raise Unfinished(f"{place}: cannot be restored ({reason})") from None
+
+
+def check_restored(place: Path, leaves: dict[str, fingerprint.Leaf]) -> None:
+    """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was."""
+    kept = reader.read_manifest(place)
+    items = {name.partition("/")[0] for name in kept}  # of an import, parameters alone
+    found = {name: leaf for name, leaf in leaves.items() if name.partition("/")[0] in items}
+    different = fingerprint.differences(kept, found)
+    if different:
+        raise Unfinished(f"{place}: lies otherwise on the devices: {different}")

@@ -1,0 +1,70 @@
+"""`evaluate`: held-out numbers of a run's newest checkpoint, or of several models on the same text."""
+
+import math
+from functools import partial
+from pathlib import Path
+
+import jax
+
+from bert_jax import cli, step
+from bert_jax import config as configs
+from bert_jax.commands import evaluate_models, load_model
+from bert_jax.data.feed import open_feed
+from bert_jax.errors import BadInput
+from bert_jax.evaluate import Heldout, over
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import run_info
+
+OPTIONS = [
+    cli.option("--workdir", "of a run, on rows of its own store", type=cli.run_place),
+    cli.option("--model", "directory of a model; may repeat", type=cli.run_place, action="append"),
+    cli.option("--config", "whose held-out text the models are measured on"),
+    cli.AS_JSON,
+]
+
+
+def run(options, overrides) -> int:
+    if bool(options.workdir) == bool(options.model):
+        raise BadInput("evaluate: expected --workdir, or --model and --config")
+    if bool(options.model) != bool(options.config):
+        raise BadInput("evaluate: --model and --config, which names the text, go together")
+    if options.model:
+        config = cli.load_config(options, overrides)
+        values = evaluate_models.evaluate(options.model, config, cli.tell)
+        return cli.show(options, values, evaluate_models.describe(values))
+    values = evaluate_run(options.workdir, overrides)
+    return cli.show(
+        options, values, "\n".join(f"{name} {value:.6g}" for name, value in values.items())
+    )
+
+
+def evaluate_run(directory: Path, overrides: list[str] = ()) -> dict:
+    """Held-out numbers of a run's newest checkpoint, on rows like those of its last phase."""
+    run = load_model.open_run(directory, overrides)
+    data = open_feed(run.config)
+    run_info.check_store(directory, run.facts, run.step, data)
+    mesh = mesh_for(run.config, overrides)
+    phase = configs.phases(run.config)[-1]
+    places = meshes.parameters(run.params, mesh)
+    params = jax.device_put(run.params, places)
+    function = jax.jit(partial(step.evaluate, objective=run.objective))
+    with jax.set_mesh(mesh):
+        batches = Heldout(data, run.config, phase, mesh)
+        values = over(function, params, batches)
+    return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}
+
+
+def mesh_for(config, overrides: list[str]):
+    """The mesh of a run where it was asked for or fits the devices that are here; else one over all of them, on which
+    parameters are split if they were."""
+    keys = config.mesh.copy_and_resolve_references()
+    try:
+        mesh = meshes.make_mesh(keys)
+    except BadInput:
+        if any(override.startswith("mesh.") for override in overrides):
+            raise
+        fsdp = math.gcd(jax.device_count(), keys.fsdp * keys.tensor, config.model.width)
+        keys.update(data=-1, fsdp=fsdp, tensor=1)
+        mesh = meshes.make_mesh(keys)
+    meshes.check_model(mesh, config.model)
+    return mesh

@@ -1,0 +1,117 @@
+"""Writes a run's newest checkpoint as others read it: a Hugging Face directory or Google's TensorFlow checkpoint."""
+
+import re
+import time
+from pathlib import Path
+
+from bert_jax import cli
+from bert_jax.checkpoints import reader
+from bert_jax.commands import load_model
+from bert_jax.convert import card, to_huggingface
+from bert_jax.errors import BadInput
+from bert_jax.runs import metrics
+from bert_jax.storage.atomic import free, whole
+
+CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what the hub takes as a name or an identifier
+
+
+FORMATS = ("huggingface", "google")
+OPTIONS = [
+    cli.RUN,
+    cli.option(
+        "--output", "directory to write; may not be there yet", type=cli.place, **cli.NEEDED
+    ),
+    cli.option("--format", "default: %(default)s", choices=FORMATS, default=FORMATS[0]),
+    cli.option("--name", "of the model, in its card; default: the run's", default=""),
+    cli.option("--license", "of the weights, as apache-2.0", default="", metavar="ID"),
+    cli.option("--data-license", "of the text, as cc-by-sa-4.0", default="", metavar="ID"),
+    cli.option("--language", "of the text, as en", default="", metavar="CODE"),
+    cli.AS_JSON,
+]
+
+
+def run(options, overrides) -> int:
+    cli.refuse(overrides)
+    about = options.name, options.license, options.data_license, options.language
+    values = export(options.workdir, options.output, options.format, *about)
+    return cli.show(options, values, describe(values))
+
+
+def export(
+    workdir: Path,
+    output: Path,
+    form: str = "huggingface",
+    name: str = "",
+    license: str = "",
+    data_license: str = "",
+    language: str = "",
+) -> dict:
+    """{output, files, bytes, parameters, step, seconds}. Nothing is left behind where it fails.
+
+    form: huggingface or google. name, license (of the weights), data_license (of the text) and language are for the
+    model card; licences and language as the hub spells them, `apache-2.0` and `en`.
+    """
+    started = time.monotonic()
+    options = {"--name": name, "--license": license, "--data-license": data_license}
+    check_card(form, options | {"--language": language})
+    free(output, "--output")
+    # TensorFlow takes all parameters at once; safetensors are written one by one, in little memory.
+    restore = reader.restore_params if form == "google" else reader.stored_params
+    run = load_model.open_run(workdir, restore=restore)
+    check_run(run, workdir)
+    # A head that an import has made up, and that nothing has trained since, is nobody's.
+    params = without(run.params, load_model.fresh(run))
+    parameters = metrics.count(params, run.vocabulary.size)
+    model = run.config, run.vocabulary, run.tokenizer, params
+    with whole(output, "--output") as place:
+        if form == "google":
+            from bert_jax.convert import google
+
+            google.write(place, *model)
+        else:
+            parts = to_huggingface.write(place, *model)
+            name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)
+            # As it was typed, so that what is pasted runs where this ran; whole paths are of one machine.
+            path = output.name if output.is_absolute() else str(output)
+            about = card.About(name, license, data_license, language, path, parameters)
+            card.write(place, run, workdir, parts, about)
+        sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
+    return {
+        "output": str(output),
+        "files": list(sizes),
+        "bytes": sum(sizes.values()),
+        "parameters": parameters,
+        "step": run.step,
+        "seconds": time.monotonic() - started,
+    }
+
+
+def check_card(form: str, options: dict[str, str]) -> None:
+    for option, value in options.items():
+        if value and form == "google":
+            raise BadInput(f"{option} {value}: a TensorFlow checkpoint has no model card")
+        if value and not CODE.fullmatch(value):
+            raise BadInput(f"{option} {value}: expected letters, digits, and . _ - between them")
+
+
+def without(params: dict, parts: list[str]) -> dict:
+    """The parameters without those of some parts, of mlm, pair and pooler."""
+    kept = {name: tree for name, tree in params.items() if name not in parts}
+    encoder = {name: tree for name, tree in params["encoder"].items() if name not in parts}
+    return kept | {"encoder": encoder}
+
+
+def check_run(run, workdir: Path) -> None:
+    """Raises BadInput where the other side has no name for the model."""
+    for key, only in (("model.name", "bert"), ("objective.name", "mlm")):
+        section, name = key.split(".")
+        if run.config[section][name] != only:
+            value = run.config[section][name]
+            raise BadInput(f"{workdir}: {key}={value}: only {only} has a name elsewhere")
+
+
+def describe(values: dict) -> str:
+    return (
+        f"{values['output']}: {', '.join(values['files'])}; {values['parameters']:,} parameters of step "
+        f"{values['step']:,}, {values['bytes'] / 1e6:,.1f} MB in {values['seconds']:.1f} s"
+    )

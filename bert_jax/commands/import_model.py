@@ -1,0 +1,124 @@
+"""A model that others made becomes a run at step 0, to continue or to fine-tune."""
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from bert_jax import cli
+from bert_jax import config as configs
+from bert_jax.checkpoints import writer
+from bert_jax.commands import load_model
+from bert_jax.convert import new_words, source
+from bert_jax.data import download
+from bert_jax.errors import BadInput
+from bert_jax.runs import metrics, new_workdir, run_info, workdir
+from bert_jax.tokenizers import wordpiece
+from bert_jax.tokenizers.tokenizer import Tokenizer
+
+PAIR_HEAD = (
+    "the pair head is the source's as it is: unless it came from a run with objective.pairs=sop, it tells next"
+    " sentences, not the order"
+)
+
+
+OPTIONS = [
+    cli.option("--source", "directory of a model of another program", type=cli.place, **cli.NEEDED),
+    cli.RUN,
+    cli.option("--config", "config of the run to come; base where it is left out"),
+    cli.option("--add-words", "new words, one a line", type=cli.place, metavar="FILE"),
+    cli.AS_JSON,
+]
+
+
+def run(options, overrides) -> int:
+    settings = configs.load(options.config) if options.config else None
+    values = import_model(options.source, options.workdir, settings, overrides, options.add_words)
+    return cli.show(options, values, describe(values))
+
+
+def import_model(
+    place: Path,
+    directory: Path | str,
+    config: ConfigDict | None = None,
+    overrides: list[str] = (),
+    words: Path | None = None,
+) -> dict:
+    """Makes the workdir `directory`, which may be an address; returns what is in its run.json, with what was left out
+    and what starts fresh.
+
+    config: of the run to come; its model is that of the source, its tokenizer too. None is base, with a store in the
+    workdir. words: a file of words that the vocabulary gets. Nothing is written before all is known to be right.
+    """
+    new_workdir.check(directory)
+    refused = next((key for key in overrides if key.startswith("tokenizer.")), None)
+    if refused:
+        raise BadInput(f"--config.{refused}: the tokenizer is that of the source")
+    found, added = load_model.read_source(Path(place)), {}
+    if words:
+        found, added = new_words.extend(found, words)
+    settings = source.to_config(found, config, overrides)
+    model = load_model.open_source(found, settings)
+    settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
+    values = model.facts | {
+        "run": workdir.new_run(),
+        "tokenizer": model.tokenizer.fingerprint,
+        "config": configs.digest(settings),
+        **metrics.parameters(model.params, model.vocabulary.size),
+        "versions": run_info.versions(),
+    }
+    values["imported"]["tokenizer"] = rules(model.tokenizer)
+    if settings.objective.pairs == "sop" and "pair" in found.parts():
+        values["imported"]["pair_head"] = PAIR_HEAD
+    if added:
+        values["imported"]["added_words"] = added
+    with new_workdir.made(directory) as temporary:
+        writer.save_params(workdir.checkpoints(temporary), model.params, values["run"])
+        configs.save(settings, temporary / "config.json")
+        model.tokenizer.save(temporary / "tokenizer")
+        workdir.write_json(temporary / "run.json", values)
+        progress = {"step": 0, "steps": configs.total_steps(settings), "last_checkpoint": 0}
+        workdir.write_status(temporary, "imported", **progress)
+    # `config` of run.json is a digest; here it is the file to go on with.
+    return values | {"workdir": str(directory), "config": f"{directory}/config.json"}
+
+
+def run_config(settings: ConfigDict, words: Tokenizer, directory: Path | str, own_store: bool):
+    """The config of the run to come: its tokenizer is the copy in the workdir."""
+    place = download.absolute(str(directory))
+    settings = settings.copy_and_resolve_references()
+    with settings.unlocked():
+        settings.tokenizer.path = f"{place}/tokenizer/{words.file}"
+        if words.model.kind == wordpiece.KIND:
+            settings.tokenizer.lowercase = words.model.lowercase
+        if own_store:
+            settings.store = f"{place}/store"
+    return settings
+
+
+def rules(words: Tokenizer) -> str:
+    """What was understood of a tokenizer: a vocab.txt by itself does not say whether its words are lower-cased."""
+    model = words.model
+    if model.kind != wordpiece.KIND:
+        return model.kind
+    return f"{model.kind}, {'lower-cased' if model.lowercase else 'cased'}"
+
+
+def describe(values: dict) -> str:
+    """What was imported, what is not the source's, and how to go on."""
+    imported, lines = values["imported"], []
+    head = f"{imported['source']} ({imported['format']}): {values['parameters']:,} parameters"
+    lines.append(f"{head}, {values['vocabulary']['size']:,} pieces, {imported['tokenizer']}")
+    if values["fresh"]:
+        lines.append(f"not in the source, starts fresh: {', '.join(values['fresh'])}")
+    if imported["unused"]:
+        lines.append(
+            f"left out, the objective has no place for it: {', '.join(imported['unused'])}"
+        )
+    if "pair_head" in imported:
+        lines.append(imported["pair_head"])
+    if imported["left_out"]:
+        lines.append(f"left out, no parameters of the model: {imported['left_out']} tensors")
+    for what, number in imported.get("added_words", {}).items():
+        lines.append(f"words {what}: {number}")
+    go_on = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"
+    return "\n".join([*lines, f"to go on: {go_on}"])

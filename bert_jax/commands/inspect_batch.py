@@ -1,0 +1,128 @@
+"""The batch at a step, as the model will see it; and the batches of many steps, saved."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax import cli
+from bert_jax import config as configs
+from bert_jax.commands import save_batches
+from bert_jax.data import batch
+from bert_jax.data.feed import StoreFeed, import_stream, open_feed
+from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer
+
+
+def interval(text: str) -> tuple[int, int]:
+    """A and B of "A:B"."""
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text}: expected A:B, the steps A to B - 1")
+    return int(first), int(last)
+
+
+OPTIONS = [
+    cli.CONFIG,
+    cli.option("--step", "the step whose batch is shown", type=int),
+    cli.option("--rows", "rows to show; default: 4", type=cli.positive),
+    cli.option(
+        "--steps", "the steps A to B - 1, whose batches are saved", type=interval, metavar="A:B"
+    ),
+    cli.option("--save", "to save batches to, with --steps", type=cli.place, metavar="DIR"),
+    cli.AS_JSON,
+]
+
+
+def run(options, overrides) -> int:
+    showing = options.step is not None
+    if showing == (options.steps is not None) or showing == (options.save is not None):
+        raise BadInput("inspect: expected --step N, or --steps A:B and --save DIR")
+    if options.rows and not showing:
+        raise BadInput(f"--rows {options.rows}: rows are shown of one step, with --step N")
+    config = cli.load_config(options, overrides)
+    if showing:
+        values = inspect(config, options.step, options.rows or 4, cli.tell)
+        return cli.show(options, values, describe(values))
+    values = save(config, *options.steps, options.save, cli.tell)
+    return cli.show(options, values, save_batches.describe(values))
+
+
+def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
+    """The batch that step `step` trains on: its phase, sha256, fill, pair_ratio, pairs_per_row, masked_per_row, and the
+    texts of its rows, pair by pair."""
+    total = configs.total_steps(config)
+    if not 0 <= step < total:
+        raise BadInput(f"--step {step}: the run has the steps 0 to {total - 1}")
+    feed = open_feed(config) if config.batches else prepared(config, log)
+    words = tokenizer.load(feed.path / "tokenizer")
+    phase = next(phase for phase in configs.phases(config) if step < phase.last)
+    arrays = next(feed.train(phase, step, step + 1))
+    weights = arrays["pair_weights"].sum()
+    return {
+        "step": step,
+        "phase": phase.name,
+        "sha256": batch.digest(arrays),
+        "fill": float((arrays["sequence_ids"] > 0).mean()),
+        "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
+        "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
+        "masked_per_row": float(arrays["masked_weights"].sum() / phase.batch),
+        "rows": [
+            text for row in range(min(rows, phase.batch)) for text in show(arrays, row, words)
+        ],
+    }
+
+
+def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callable) -> dict:
+    """Saves the batches of steps first..last-1 for machines without TensorFlow; see save_batches.save."""
+    save_batches.check(config, first, last, directory)
+    if config.batches:
+        raise BadInput(f"config.batches={config.batches}: batches are saved from the store")
+    feed = prepared(config, log)
+    feed.check(first)
+    if config.store_hashes:
+        feed.check_hashes()
+    return save_batches.save(feed, first, last, directory, log)
+
+
+def prepared(config: ConfigDict, log: Callable) -> StoreFeed:
+    """The store of the config, prepared first if it is missing."""
+    from bert_jax.data import prepare
+
+    import_stream()
+    prepare.prepare(config, log)
+    return StoreFeed(config, prepare.open_or_refuse(config))
+
+
+def show(arrays: dict, row: int, words) -> list[str]:
+    """The pieces of each pair of a row; a masked position reads {shown<target}, or {target} where it was kept."""
+    used = arrays["masked_weights"][row] > 0
+    positions = arrays["masked_positions"][row][used]
+    targets = dict(zip(positions, arrays["masked_targets"][row][used], strict=True))
+    owners, texts = arrays["sequence_ids"][row], []
+    for pair in range(owners.max()):
+        pieces = []
+        for place in np.flatnonzero(owners == pair + 1):
+            shown = words.readable(arrays["tokens"][row, place])
+            if place in targets:
+                target = words.readable(targets[place])
+                shown = f"{{{target}}}" if shown == target else f"{{{shown}<{target}}}"
+            pieces.append(shown)
+        weight, label = arrays["pair_weights"][row, pair], arrays["pair_labels"][row, pair]
+        number = f".{pair + 1}" if arrays["pair_weights"].shape[1] > 1 else ""
+        texts.append(f"row {row}{number}{f' label {label}' if weight else ''}: {' '.join(pieces)}")
+    return texts
+
+
+def describe(values: dict) -> str:
+    ratio = values["pair_ratio"]
+    pairs = "" if ratio is None else f"  label 1 {ratio:.3f}"
+    if values["pairs_per_row"] > 1:
+        pairs = f"  pairs a row {values['pairs_per_row']:.2f}{pairs}"
+    head = (
+        f"step {values['step']} (phase {values['phase']})  fill {values['fill']:.3f}{pairs}  "
+        f"masked a row {values['masked_per_row']:.2f}  sha256 {values['sha256']}"
+    )
+    return "\n".join([head, *values["rows"]])

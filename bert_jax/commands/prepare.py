@@ -1,0 +1,24 @@
+"""`prepare`: raw text -> token store, and a report of the text."""
+
+from bert_jax import cli
+
+OPTIONS = [
+    cli.CONFIG,
+    cli.option("--runner", "of Apache Beam; default: processes here", default=""),
+    cli.option("options", "of the runner, after --", nargs="*", metavar="OPTION"),
+    cli.AS_JSON,
+]
+
+
+def run(options, overrides) -> int:
+    config = cli.load_config(options, overrides)
+    from bert_jax.data import prepare
+    from bert_jax.data.preparation import beam
+    from bert_jax.data.reports import report
+
+    engine = beam.open_runner(options.runner, options.options)
+    values = prepare.prepare(config, cli.tell, engine)
+    lines = report.describe(values, config.store, config.tokenizer.path)
+    if "seconds" in values:
+        lines.append(f"{values['seconds']:.1f} s, {values['megabytes_per_second']:.1f} MB/s")
+    return cli.show(options, values, "\n".join(lines))

@@ -1,0 +1,202 @@
+"""Where a run's batches come from: the token store, by TensorFlow, or saved batches, without it.
+
+A machine that only reads saved batches needs no TensorFlow: `pip install --no-deps .`, and beside it jax flax optax
+orbax-checkpoint ml-collections tokenizers sentencepiece protobuf safetensors tensorboardX tqdm.
+
+Both kinds of feed have
+
+    key, path           the key of the config that names it, and the directory, which has a copy of the `tokenizer`
+    fingerprint         the store's, whose content decides every batch
+    unigram_entropy     nats, of the training split
+    vocabulary          Vocabulary
+    train(phase, first, last, positions)    the batches of steps first..last-1 of the run, all of `phase`
+    heldout(phase, batch, positions)        held-out batches, the same at every iteration, and how many `rows`
+    check_hashes()      raises BadInput where a file is not what was written
+    check_unchanged()   raises BadInput where a file has changed since the feed was opened; a stat a file where none has
+
+where batches are NumPy arrays (the batch contract), and positions are the rows to make of each, by default all.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import jax
+from ml_collections import ConfigDict
+
+from bert_jax import config as configs
+from bert_jax.data import batch_files, download
+from bert_jax.data import store as stores
+from bert_jax.data.batch_files import Saved
+from bert_jax.data.file_watch import Watch
+from bert_jax.errors import BadInput, Missing, Unfinished
+from bert_jax.storage import remote
+from bert_jax.tokenizers import tokenizer
+from bert_jax.tokenizers.special import Vocabulary
+
+
+def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | SavedFeed":
+    """What a config reads, as it is there, its hashes checked if the config says so; with a step, all that a run needs
+    from this step on, or BadInput: a store is prepared if it is missing, and hashes are left to the run."""
+    if config.batches:
+        hashes = config.store_hashes
+        place = download.local(config.batches, hashes=hashes, read=batch_files.read_manifest)
+        feed = SavedFeed(config, batch_files.open_saved(place))
+        feed.check_config()
+    elif step is None:
+        place = download.local(config.store, hashes=config.store_hashes)
+        feed = StoreFeed(config, stores.open_store(place))
+    else:
+        feed = StoreFeed(config, prepared(config))
+    if step is not None:
+        feed.check(step)
+    elif config.store_hashes:
+        feed.check_hashes()
+    return feed
+
+
+def prepared(config: ConfigDict) -> stores.Store:
+    """The store of a config, prepared first if it is missing; it has to be of this config."""
+    from bert_jax.data import prepare
+
+    import_stream()  # before hours of work, not after them
+    if not download.is_there(config.store):
+        if jax.process_count() > 1:
+            raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
+        prepare.prepare(config)
+    return prepare.open_or_refuse(config)
+
+
+def import_stream():
+    """bert_jax.data.stream, with TensorFlow."""
+    try:
+        from bert_jax.data import stream
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise BadInput(
+            "config.batches='': TensorFlow, which reads the token store, is not installed; on a machine that has it,"
+            " bert-jax inspect --steps A:B --save DIR makes batches for this one"
+        ) from None
+    return stream
+
+
+class StoreFeed:
+    """Batches made from the token store as they are needed."""
+
+    key = "store"
+
+    def __init__(self, config: ConfigDict, store: stores.Store):
+        self.stream = import_stream()
+        self.config, self.store, self.path = config, store, store.path
+        self.fingerprint = store.fingerprint
+        self.unigram_entropy = store.manifest["unigram_entropy"]
+        self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
+        self.word_starts = tokenizer.load(store.path / "tokenizer").word_starts
+        self.check_unchanged = Watch(store.path, store.manifest["files"]).check
+
+    def check(self, step: int) -> None:
+        """Raises BadInput where rows of a phase cannot be made."""
+        for phase in configs.phases(self.config):
+            for split in self.store.splits:
+                spec = self.stream.spec(self.config, phase.name)
+                self.stream.check(self.store, split, self.word_starts, spec)
+
+    def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
+        spec = self.stream.spec(self.config, phase.name)
+        steps = first - phase.first, last - phase.first
+        return self.stream.train_batches(self.store, self.word_starts, spec, *steps, positions)
+
+    def heldout(self, phase, batch: int, positions=None) -> Iterable[dict]:
+        spec = self.stream.spec(self.config, phase.name)._replace(batch=batch)
+        rows = self.config.evaluate.rows
+        return self.stream.Heldout(self.store, self.word_starts, spec, rows, positions)
+
+    def check_hashes(self) -> None:
+        stores.open_store(self.path, hashes=True)
+
+
+class SavedFeed:
+    """Batches that `inspect --save` has written."""
+
+    key = "batches"
+
+    def __init__(self, config: ConfigDict, batches: Saved):
+        manifest = batches.manifest
+        self.config, self.saved, self.path = config, batches, batches.path
+        self.fingerprint = manifest["fingerprint"]
+        self.unigram_entropy = manifest["unigram_entropy"]
+        self.vocabulary = Vocabulary(manifest["vocabulary"], **manifest["special"])
+        self.check_unchanged = Watch(batches.path, manifest["files"]).check
+
+    def check_config(self) -> None:
+        """Raises BadInput where these are not the batches of the config, key by key."""
+        refused = [*differing_keys(self.saved, self.config), *differing_text(self)]
+        if refused:
+            raise BadInput(
+                f"config.batches={self.path}: batches of another config: {'; '.join(refused)}"
+            )
+
+    def check(self, step: int) -> None:
+        """Raises BadInput where not all is there that a run needs from `step` on."""
+        total = configs.total_steps(self.config)
+        if step < total and not (step in self.saved.steps and total - 1 in self.saved.steps):
+            raise BadInput(
+                f"config.batches={self.path}: {batch_files.describe_steps(self.saved)}, the run needs {step} to"
+                f" {total - 1}"
+            )
+        last = configs.phases(self.config)[-1]
+        for phase in configs.phases(self.config):
+            if phase.last > step or phase == last:
+                self.heldout(phase, phase.batch)
+
+    def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
+        return batch_files.train(self.saved, phase.name, first, last, positions)
+
+    def heldout(self, phase, batch: int, positions=None) -> Iterable[dict]:
+        return batch_files.Heldout(
+            self.saved, phase.name, batch, self.config.evaluate.rows, positions
+        )
+
+    def check_hashes(self) -> None:
+        batch_files.open_saved(self.path, hashes=True)
+
+
+def differing_keys(batches: Saved, config: ConfigDict) -> list[str]:
+    """The keys on which the batches depend and that have another value in the config, one line each."""
+    there = configs.flatten(batches.manifest["config"])
+    asked = configs.flatten(config) | {"phase_order": batch_files.order(config, batches.steps.stop)}
+    return [
+        f"config.{key}: {was!r} there, {now!r} now"
+        for key, was in there.items()
+        if plain(was) != plain(now := asked.get(key))
+    ]
+
+
+def differing_text(feed: SavedFeed) -> list[str]:
+    """The same for the text and the tokenizer that the store was made of; a vocabulary file need not be here."""
+    from bert_jax.data import prepare
+
+    config, there = feed.config, feed.saved.manifest["made_from"]
+    if there.get("tokenizer.path") and config.tokenizer.path:
+        if not is_within_reach(config.tokenizer.path):
+            config = config.copy_and_resolve_references()
+            with config.unlocked():
+                kept = feed.path / "tokenizer"
+                config.tokenizer.path = str(kept / tokenizer.load(kept).file)
+    asked = prepare.made_from(config)
+    return [
+        f"config.{key}: {there.get(key)!r} there, {asked.get(key)!r} now"
+        for key in sorted(asked | there)
+        if plain(asked.get(key)) != plain(there.get(key))
+    ]
+
+
+def is_within_reach(name: str) -> bool:
+    with contextlib.suppress(BadInput, Missing, Unfinished):  # of an address
+        return remote.exists(name)
+    return False
+
+
+def plain(value):
+    """As JSON has it."""
+    return list(value) if isinstance(value, tuple) else value

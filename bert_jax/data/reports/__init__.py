@@ -1,0 +1,1 @@
+"""The parts of the corpus report; bert_jax/data/reports/report.py is the way in."""

@@ -1,0 +1,197 @@
+"""What a process sets up: dtypes for this backend, matrix precision, the compilation cache, signals."""
+
+import os
+import platform
+import secrets
+import signal
+import sys
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+
+import jax
+from jax.experimental import multihost_utils
+from ml_collections import ConfigDict
+
+from bert_jax.data import download
+from bert_jax.errors import BadInput
+from bert_jax.parallel.processes import Cluster
+from bert_jax.runs import libtpu
+from bert_jax.storage import remote
+
+
+def start(config: ConfigDict) -> ConfigDict:
+    """Sets up JAX for `config`; returns a copy whose dtype is resolved for the backend that is there."""
+    config = config.copy_and_resolve_references()
+    if config.dtype == "auto":
+        config.dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    if config.dtype == "float32":
+        # Float32 products are bfloat16 passes on TPU and TF32 on recent GPUs unless told otherwise.
+        jax.config.update("jax_default_matmul_precision", "highest")
+    if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
+        keep_programs(config.compilation_cache)
+    keeps = jax.config.jax_compilation_cache_dir
+    if keeps:
+        replace_damaged()
+    if jax.process_count() == 1:
+        libtpu.release()  # of several, JAX's service has SIGTERM
+    elif keeps and jax.default_backend() == "cpu":
+        share_programs()
+    return config
+
+
+def keep_programs(name: str) -> None:
+    """Has JAX keep what it compiles in the directory of that name."""
+    directory, reason = programs(name)
+    if reason:
+        line = f"bert-jax: {directory}: {reason}: what is compiled is not kept (config.compilation_cache)"
+        print(line, file=sys.stderr)
+        return
+    jax.config.update("jax_compilation_cache_dir", str(directory))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def programs(name: str) -> tuple[Path, str]:
+    """The directory of compiled programs of that name, made where it is not there, which only its owner can read: they
+    are executed; and why the one of `auto` cannot be used, or ''. Raises BadInput where another cannot."""
+    directory, reason = made(download.cache() if name == "auto" else Path(name))
+    if name == "auto" and not reason:
+        found = directory.stat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o022:
+            reason = "others can write there"  # what lies there is executed
+    if reason and name != "auto":
+        raise BadInput(f"config.compilation_cache={name}: {directory}: {reason}")
+    return directory, reason
+
+
+def made(directory: Path) -> tuple[Path, str]:
+    """A directory, made where it is not there, and why it cannot be written, or ''."""
+    try:
+        directory = directory.expanduser()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return directory, "" if os.access(directory, os.W_OK) else "not writable"
+    except (OSError, RuntimeError) as error:  # a user without a home
+        return directory, getattr(error, "strerror", None) or str(error)
+
+
+def beside_programs(config: ConfigDict) -> tuple[Path | str | None, str]:
+    """The directory in which `start` would have JAX keep programs, for what else is known of them, and why it cannot be
+    used, or ''; None where nothing is to be kept. Raises BadInput as `programs`."""
+    own = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if own and remote.is_address(own):
+        return own, "an address"
+    if own:
+        return made(Path(own))
+    return programs(config.compilation_cache) if config.compilation_cache else (None, "")
+
+
+def replace_damaged() -> None:
+    """Has JAX write what it has compiled also where an entry is that it could not read: a process that is killed while
+    it writes one leaves such, and JAX would compile at every start to come. An entry appears when it is whole: who
+    reads it meanwhile, or is killed, finds the one before."""
+    try:
+        from jax._src.lru_cache import _ATIME_SUFFIX, _CACHE_SUFFIX, LRUCache  # no setting does it
+
+        put = LRUCache.put
+    except (ImportError, AttributeError):
+        return  # a JAX that has other names for them: it keeps programs as it does
+    if put.__module__ == __name__:
+        return
+
+    def replace(self, key: str, value: bytes) -> None:
+        new = f"{key}.{secrets.token_hex(4)}"
+        names = (_ATIME_SUFFIX, _CACHE_SUFFIX)  # who removes old entries looks for the time of each
+        with getattr(self, "lock", None) or nullcontext():  # which only a cache of limited size has
+            try:
+                put(self, new, value)
+                for name in names:
+                    if (written := self.path / f"{new}{name}").exists():
+                        written.replace(self.path / f"{key}{name}")
+            finally:
+                for name in names:
+                    (self.path / f"{new}{name}").unlink(missing_ok=True)
+
+    LRUCache.put = replace
+
+
+def share_programs() -> None:
+    """Has all processes of this machine find the programs that the first has kept.
+
+    Only process 0 writes them, and on a CPU JAX's key of a program has the process in it: the others would compile at
+    every start. Here it has the processor instead, for whose features the program is made.
+    """
+    try:
+        from jax._src import cache_key  # no setting does it
+    except ImportError:
+        return
+
+    kinds = ("model name", "flags", "Features")
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else ()
+    processor = sorted({platform.processor(), *(line for line in lines if line.startswith(kinds))})
+
+    def update(hashed, devices) -> None:
+        places = [(device.id, device.process_index) for device in devices.flat]
+        hashed.update(repr((processor, places)).encode())
+
+    cache_key._hash_accelerator_config = update
+
+
+# Exit codes of a run that was told to stop, and has saved what there was to save.
+PREEMPTED, INTERRUPTED = 75, 130
+SIGNALS = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
+
+
+class Stop:
+    """Whether to stop, and with which exit code."""
+
+    def __init__(self, processes: Cluster):
+        self.processes = processes
+        self.code = 0  # of several processes, each has its own until they agree
+        self.agreed = False
+        self.times = 0  # that it was asked: the same in all processes whenever they ask
+        self.pressed = False  # Ctrl-C, here
+        self.begun = False  # where not, a process alone has nothing to save, and ends at once
+
+    def asked(self) -> bool:
+        """Whether to stop now: the same in all processes, which ask after each step and each held-out batch.
+
+        JAX's service names one of the numbers to come, from 1 on: none may be left out, and nobody else may ask it.
+        """
+        self.times += 1
+        if self.processes.is_alone:
+            return bool(self.code)
+        if not self.agreed and multihost_utils.reached_preemption_sync_point(self.times):
+            self.agreed = True
+            self.code = max(PREEMPTED, *self.processes.gather(self.code))
+        return self.agreed
+
+
+@contextmanager
+def stop_signals(processes: Cluster):
+    """Within it SIGTERM and the first Ctrl-C only ask to stop; a second Ctrl-C stops at once. So does the first signal
+    to a process alone that has not begun.
+
+    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a time to ask that none
+    has passed.
+    """
+    stop = Stop(processes)
+
+    def handle(number, _):
+        if processes.is_alone and not stop.begun:
+            with suppress(Exception):  # of a stream that is being written
+                print("bert-jax: stopped before the first step", file=sys.stderr)
+                sys.stdout.flush()
+            os._exit(SIGNALS[number])
+        if stop.pressed and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.pressed |= number == signal.SIGINT
+        stop.code = stop.code or SIGNALS[number]
+        if not processes.is_alone:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    numbers = SIGNALS if processes.is_alone else [signal.SIGINT]
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

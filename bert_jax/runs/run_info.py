@@ -1,0 +1,101 @@
+"""run.json and the head of the log: what is being trained, and the yardsticks for its loss."""
+
+import math
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+from bert_jax import config as configs
+from bert_jax.errors import BadInput
+from bert_jax.models import attention, bert
+from bert_jax.parallel import mesh as meshes
+from bert_jax.runs import metrics
+from bert_jax.tokenizers import tokenizer
+
+PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+def facts(config, data, trainer) -> dict:
+    """What run.json says; data as in data/feed.py."""
+    vocabulary = data.vocabulary
+    params = trainer.shapes.params
+    devices = trainer.mesh.devices.flatten()
+    phases = {
+        phase.name: phase_facts(config, vocabulary.size, phase, trainer.mesh)
+        for phase in configs.phases(config)
+    }
+    return {
+        **metrics.parameters(params, vocabulary.size),
+        "unigram_entropy": data.unigram_entropy,
+        "vocabulary": vocabulary._asdict(),
+        "store_fingerprint": data.fingerprint,
+        "versions": versions(),
+        "devices": [device.device_kind for device in devices],
+        "mesh": dict(trainer.mesh.shape),
+        "sharding": meshes.describe(params),
+        "phases": phases,
+    }
+
+
+def versions() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
+
+
+def phase_facts(config, vocabulary: int, phase, mesh) -> dict:
+    parts = meshes.micro_batches(mesh, phase.batch, config.train)
+    return {
+        "tokens_per_step": phase.batch * phase.length,
+        "flops_per_step": step_flops(config, vocabulary, phase),
+        "attention": attention.resolve(config, phase, mesh),
+        "micro_batches": parts,
+        # That a device computes at once.
+        "rows_per_chip": phase.batch // (meshes.axis_size(mesh, meshes.ROWS) * parts),
+    }
+
+
+def step_flops(config, vocabulary: int, phase) -> float:
+    shape = phase.length, phase.predictions, phase.sequences
+    return bert.row_flops(config.model, vocabulary, *shape) * phase.batch
+
+
+def describe(config, facts: dict) -> str:
+    """The head of the log."""
+    model, entropy = config.model, facts["unigram_entropy"]
+    kinds = ", ".join(sorted(set(facts["devices"])))
+    lines = [
+        f"{model.name} {model.layers} x {model.width}, {facts['parameters']:,} parameters, objective "
+        f"{config.objective.name}, {config.dtype} on {len(facts['devices'])} x {kinds}"
+    ]
+    lines += [
+        describe_phase(phase, facts["phases"][phase.name]) for phase in configs.phases(config)
+    ]
+    if config.objective.name == "mlm":
+        untrained = math.log(facts["vocabulary"]["size"])
+        lines.append(
+            f"yardsticks: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] "
+            f"positions for frequencies alone; pair loss {math.log(2):.2f} untrained"
+        )
+    return "\n".join(lines)
+
+
+def describe_phase(phase, facts: dict) -> str:
+    parts = facts["micro_batches"]
+    return (
+        f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows of {phase.length} tokens in "
+        f"{parts} micro-batch{'es' if parts > 1 else ''}, {facts['rows_per_chip']} rows a device at once, attention"
+        f" by {facts['attention']}"
+    )
+
+
+def check_store(directory: Path, facts: dict, step: int, data) -> None:
+    """Refuses data that is not of the run's store; before the first step of an import, data of another
+    tokenizer."""
+    if step:
+        fits = data.fingerprint == facts.get("store_fingerprint")
+        what = f"not of the store that {directory} was trained on"
+    else:
+        words = (tokenizer.load(place / "tokenizer") for place in (data.path, Path(directory)))
+        fits = len({found.fingerprint for found in words}) == 1
+        what = f"its tokenizer is not that of {directory}; prepare a store with {directory}/config.json"
+    if not fits:
+        raise BadInput(f"config.{data.key}={data.path}: {what}")

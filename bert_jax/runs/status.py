@@ -1,0 +1,81 @@
+"""What a run is doing, read from its workdir alone."""
+
+import calendar
+import os
+import time
+from pathlib import Path
+
+from bert_jax.errors import BadInput
+from bert_jax.runs import workdir
+
+MISSED = 6  # heartbeats that a run may miss: a slow file system, clocks that differ
+KINDS = {"state": str, "step": int, "steps": int, "pid": int, "born": int, "host": str, "time": str}
+
+
+def status(directory: Path) -> dict:
+    """status.json. Its `state` is imported, running, done, preempted, interrupted or failed; of a run that says that it
+    is running also killed (its process is gone, which is known on its own machine, until that starts anew) or silent
+    (no heartbeat)."""
+    path = Path(directory) / "status.json"
+    if not path.is_file():
+        raise BadInput(f"{directory}: not a run (no status.json)")
+    values = workdir.read_json(path)
+    wrong = [key for key, kind in KINDS.items() if type(values.get(key)) is not kind]
+    if wrong or "last_checkpoint" not in values:
+        raise BadInput(f"{path}: not the status of a run ({(*wrong, 'last_checkpoint')[0]})")
+    if values["state"] == "running":
+        values["state"] = condition(path, values)
+    return values
+
+
+def condition(path: Path, values: dict) -> str:
+    """running, silent or killed."""
+    heartbeat = values.get("heartbeat")
+    if type(heartbeat) not in (int, float):
+        raise BadInput(f"{path}: not the status of a run (heartbeat)")
+    silence, _ = age(path, values, "time"), age(path, values, "progress")
+    if is_gone(values):
+        return "killed"
+    return "silent" if silence > MISSED * heartbeat else "running"
+
+
+def is_gone(values: dict) -> bool:
+    """Whether a process is known to have ended, of which workdir.process() was written down: on this machine alone."""
+    same = workdir.here().items() <= values.items()
+    return same and not alive(values["pid"], values["born"])
+
+
+def alive(pid: int, born: int) -> bool:
+    """Whether the process is there that had this number when it wrote it down."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # somebody else's, but there
+    return workdir.born(pid) == born
+
+
+def age(path: Path, values: dict, key: str) -> float:
+    """Seconds since a time that the status names."""
+    try:
+        return time.time() - calendar.timegm(time.strptime(values[key], workdir.TIME))
+    except (KeyError, TypeError, ValueError):
+        raise BadInput(f"{path}: not the status of a run ({key})") from None
+
+
+def describe(values: dict) -> str:
+    """For people, one line."""
+    parts = [values["state"], f"step {values['step']} of {values['steps']}"]
+    if isinstance(values.get("loss"), float):
+        parts.append(f"loss {values['loss']:.4f}")
+    if values["state"] == "running":
+        parts.append(f"{values.get('seconds_left')} seconds left")
+    if values["state"] in ("running", "silent", "killed"):
+        parts.append(f"last progress {values['progress']}")
+    if values["state"] in ("silent", "killed"):
+        parts.append(f"last sign of life {values['time']}")
+    parts.append(f"last checkpoint {values['last_checkpoint']}")
+    if values.get("error"):
+        parts.append(values["error"])
+    return ", ".join(parts)

@@ -1,0 +1,186 @@
+"""Tokenizers behind one small interface: ids, special ids, word starts, training, saving.
+
+What cuts the text is in bert_jax/tokenizers: WordPiece (vocab.txt), SentencePiece (.model) and
+whatever a Hugging Face tokenizer.json says. Each file there has a class with what Tokenizer asks for,
+`given` for the files of others, `read` for those that its `write` wrote, and `train`.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain, groupby
+from pathlib import Path
+
+import numpy as np
+
+from bert_jax.errors import BadInput
+from bert_jax.storage import regular_files
+from bert_jax.tokenizers import library, sentencepiece, wordpiece
+from bert_jax.tokenizers.special import SPECIAL, literal
+from bert_jax.tokenizers.table import Direct, Units
+
+SAVED = {module.KIND: module for module in (wordpiece, sentencepiece, library)}
+
+
+class Tokenizer:
+    """Text to ids of a fixed list of pieces, and back.
+
+    pieces: list[str], by id. special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}; `pad`, `unk`, `cls`,
+    `sep` and `mask` are those ids too.
+    """
+
+    def __init__(self, model: wordpiece.WordPiece | sentencepiece.SentencePiece | library.Library):
+        self.model = model
+        self.pieces, self.special = model.pieces, model.special
+        self.pad, self.unk, self.cls, self.sep, self.mask = map(self.special.get, SPECIAL)
+
+    @property
+    def size(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def file(self) -> str:
+        """The name of the file that `save` writes beside settings.json."""
+        return SAVED[self.model.kind].FILE
+
+    @property
+    def word_starts(self) -> np.ndarray:
+        """bool[size]: whether a piece begins a word; special pieces do."""
+        return self.model.word_starts
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256, in hex, of all that decides the ids."""
+        text = json.dumps([self.model.kind, *self.model.identity])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Ids of each text; no special piece is added, and none but [UNK] is read from a text."""
+        return self.model.encode(texts)
+
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a text, as `encode` gives them, and where in it each piece stands: (first character, end).
+
+        A piece may cover white space before it; what the rules drop from a text is covered by none. Of pieces that
+        share a character, as its bytes do, some may cover nothing, and stand before the one that covers it.
+        """
+        return self.model.spans(text)
+
+    def table(self) -> Units | Direct:
+        """What encodes whole corpora: `.encode(texts) -> (int32[T] ids, int64[len(texts)] ends)`."""
+        return self.model.table()
+
+    def encode_with_masks(self, text: str) -> list[int]:
+        """Ids of a text in which [MASK], [SEP] and [CLS] (or <mask>, </s> and <s>, if the pieces are
+        called that) mean the special pieces."""
+        pattern, special = literal(self.pieces, self.special)
+        ids, glued = [], False
+        for part in pattern.split(text):
+            if part in special:
+                ids.append(special[part])
+            elif part.strip():
+                ids += self.encode_part(part.strip(), glued and not part[0].isspace())
+            glued = part in special
+        return ids
+
+    def encode_part(self, text: str, glued: bool) -> list[int]:
+        """The ids of a part of a text, at a word's start unless it is glued to what stands before."""
+        mark = self.model.mark
+        if mark and glued:
+            return self.model.encode_inside(text)
+        ids = self.encode([text])[0]
+        if not mark or not ids or self.pieces[ids[0]].startswith(mark):
+            return ids
+        return self.encode([f" {text}"])[0]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable text: pieces joined into words, special pieces as they are."""
+        ids = [int(number) for number in ids]
+        if not self.model.mark:
+            return self.model.decode(ids)
+        # Libraries leave special pieces out, or put no space before them.
+        special, text = set(self.special.values()), ""
+        for marked, run in groupby(ids, special.__contains__):
+            run = list(run)
+            if marked:
+                # [UNK] stands for a part of a word.
+                shown = (self.pieces[i] if i == self.unk else f" {self.pieces[i]}" for i in run)
+                text += "".join(shown)
+            else:
+                gap = " " if self.pieces[run[0]].startswith(self.model.mark) else ""
+                text += gap + self.model.decode(run).removeprefix(" ")
+        return text.removeprefix(" ")
+
+    def readable(self, number: int) -> str:
+        """One piece as people can read it: bytes as characters, a space as "▁"."""
+        return self.model.readable(int(number))
+
+    def save(self, directory: str | Path) -> None:
+        """Writes settings.json, and vocab.txt, sentencepiece.model or tokenizer.json, as others read them."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        settings = {"kind": self.model.kind, **self.model.write(directory)}
+        (directory / "settings.json").write_text(json.dumps(settings) + "\n")
+
+
+def load(directory: str | Path) -> Tokenizer:
+    """The tokenizer that `save` wrote."""
+    path = Path(directory) / "settings.json"
+    try:
+        settings = json.loads(regular_files.text(path))
+        kind = settings["kind"]
+        if kind not in SAVED:
+            raise BadInput(f"{path}: kind {kind!r}, expected one of {', '.join(SAVED)}")
+        return Tokenizer(SAVED[kind].read(Path(directory), settings))
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file; not a saved tokenizer") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadInput(f"{path}: not a saved tokenizer ({error})") from None
+
+
+def given(path: str | Path, lowercase: bool) -> Tokenizer:
+    """A tokenizer of a published file: vocab.txt (any .txt), a .model or a tokenizer.json (any .json).
+
+    lowercase: for vocab.txt; the others know theirs.
+    """
+    path = Path(path)
+    if path.suffix == ".txt":
+        return Tokenizer(wordpiece.given(path, lowercase))
+    if path.suffix == ".model":
+        return Tokenizer(sentencepiece.given(path))
+    if path.suffix == ".json":
+        return Tokenizer(library.given(path))
+    raise BadInput(f"{path}: expected a vocab.txt, a .model or a tokenizer.json")
+
+
+# Training of these takes counts, which of several parts of the texts are added up. SentencePiece takes texts.
+COUNTED = {"wordpiece": wordpiece, "byte_bpe": library}
+
+
+def taken(kind: str, texts: Iterable[str]) -> Counter[str] | list[str]:
+    """What training takes of some of its texts: how often each word is there, or the texts themselves."""
+    return COUNTED[kind].count(texts) if kind in COUNTED else list(texts)
+
+
+def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokenizer:
+    """A vocabulary of `size` pieces, special ones first; equal texts give equal ones.
+
+    kind: wordpiece or byte_bpe (`size` at most), unigram or bpe (`size` exactly). Raises BadInput where `size` is too
+    small or too large for the texts.
+    """
+    return train_taken(kind, [taken(kind, texts)], size, lowercase)
+
+
+def train_taken(
+    kind: str, parts: Iterable[Counter[str] | list[str]], size: int, lowercase: bool
+) -> Tokenizer:
+    """The same, of what was taken of each part of the texts, in their order."""
+    if kind not in COUNTED:
+        # Not as they come: what is raised meanwhile the library would take for its own error.
+        texts = list(chain.from_iterable(parts))
+        return Tokenizer(sentencepiece.train(kind, texts, size, lowercase))
+    counts = Counter()
+    for part in parts:
+        counts.update(part)
+    return Tokenizer(COUNTED[kind].train(counts, size, lowercase))

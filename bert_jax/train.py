@@ -1,0 +1,217 @@
+"""A run and its wiring: what is refused, agreed on and opened before the loop, and how it ends."""
+
+import contextlib
+import shutil
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax
+from ml_collections import ConfigDict
+
+from bert_jax import config as configs
+from bert_jax.build import Trainer, build, make_mesh
+from bert_jax.checkpoints import reader, writer
+from bert_jax.data import download
+from bert_jax.data.feed import open_feed
+from bert_jax.errors import LOST, BadInput, Missing
+from bert_jax.loop import Data, Loop
+from bert_jax.parallel import processes as cluster
+from bert_jax.parallel.processes import Cluster
+from bert_jax.runs import jax_setup, metrics_file, preflight, report, run_info, workdir
+from bert_jax.runs.mirror import Mirror, mirrored
+from bert_jax.runs.watchdog import Guardian
+from bert_jax.storage import remote
+from bert_jax.tokenizers import tokenizer
+
+STATES = {0: "done", jax_setup.PREEMPTED: "preempted", jax_setup.INTERRUPTED: "interrupted"}
+
+
+def pretrain(config: ConfigDict, directory: Path | str) -> int:
+    """Trains to the last step of the config, from the newest checkpoint in `directory`, which may be an address, if
+    there is one.
+
+    Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving, 76 where a device was lost.
+    """
+    with (
+        cluster.joined(config.distributed) as processes,
+        Guardian(config.deadlines, processes.name) as guardian,
+    ):
+        guardian.arm("compile")
+        config = jax_setup.start(config)  # JAX looks for the devices of all processes
+        # Where processes met is not part of the run.
+        config.distributed = configs.base().distributed
+        # Saved with its whole path, so that the run can be used from anywhere.
+        config.store, config.batches = map(download.absolute, (config.store, config.batches))
+        with mirrored(directory) as mirror:
+            return pretrain_together(config, mirror, processes, guardian)
+
+
+def pretrain_together(
+    config: ConfigDict, mirror: Mirror, processes: Cluster, guardian: Guardian
+) -> int:
+    """The same in every process of the run; the exit code."""
+    directory = mirror.directory
+    guardian.arm("save")  # and to read what was saved
+    processes.agree(config)
+    found = newest_checkpoint(directory, processes)
+    guardian.arm("compile")
+    newest = found.step
+    mesh, total = check(config, directory, newest), configs.total_steps(config)
+    summarized = processes.from_main((directory / "summary.json").is_file())
+    if newest == total and summarized:
+        if processes.is_main:
+            with mirror.held():
+                workdir.mark_done(directory)
+        print(f"{workdir.name(directory)}: done already, {total} steps")
+        return 0
+    name = config.batches or config.store
+    if remote.is_address(name) or not (config.batches or download.is_there(name)):
+        guardian.arm("")  # to prepare or to copy a store takes as long as it takes
+    data = open_data(config, directory, newest)
+    guardian.arm("compile")
+    processes.compare({"config.store: fingerprint": data.fingerprint})
+    with jax_setup.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
+        # The hashes of a large store take as long as the compiler does.
+        sound = beside.submit(check_hashes, config, data)
+        trainer = build(config, mesh, data.vocabulary, newest is None)
+        sound.result()
+        stop.begun = True  # the workdir is written from here on
+        with contextlib.ExitStack() as held:
+            reporter = report.Silent()
+            if not processes.is_main:
+                held.enter_context(mirror.flushed())  # its traces
+            else:
+                held.enter_context(workdir.locked(directory))
+                held.enter_context(mirror.held())
+                prepare_workdir(config, mirror, data, trainer, found)
+                mirror.flush()
+                bands = config.bands
+                reporter = report.Reporter(directory, newest or 0, total, bands, mirror.flush)
+            held.enter_context(reporter)
+            processes.on_failure = mirror.after(reporter.failed)
+            workdir.check_shared(directory, processes)
+            check_steps(directory, processes)  # after some were renamed
+            run = processes.from_main(run_id(directory) if processes.is_main else None)
+            try:
+                loop = Loop(config, directory, data, trainer, reporter, processes, guardian, run)
+                code = loop.run(newest, stop)
+            except BaseException as error:
+                code = jax_setup.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+                reporter.failed(f"{type(error).__name__}: {error}", code)
+                if not cluster.is_loss(error):
+                    raise
+                traceback.print_exception(error)
+                return LOST
+            reporter.last_word(STATES[code])
+    return code
+
+
+def newest_checkpoint(directory: Path, processes: Cluster) -> reader.Found:
+    """The newest checkpoint that verifies, as process 0 finds it, once all see those that are there: some file systems
+    show a new file late to other hosts."""
+    check_steps(directory, processes)
+    place = workdir.checkpoints(directory)
+    sound = reader.newest_sound(place, run_id(directory)) if processes.is_main else None
+    step, skipped = processes.from_main(sound)
+    return reader.Found(step, {int(number): reason for number, reason in skipped.items()})
+
+
+def check_steps(directory: Path, processes: Cluster) -> None:
+    """Returns once all see the same newest step. Raises BadInput where one does not in time."""
+    place, deadline = workdir.checkpoints(directory), time.monotonic() + workdir.SEEN
+    newest = processes.from_main(reader.newest(place))
+    seen = newest if processes.is_main else reader.newest(place)
+    while seen != newest and time.monotonic() < deadline:
+        time.sleep(0.1)
+        seen = reader.newest(place)
+    found = processes.gather([seen, workdir.name(directory)])
+    for number, (step, there) in enumerate(found):
+        if step != newest:
+            raise BadInput(
+                f"--workdir {there}: its newest checkpoint is {step} in process {number}, {newest} in process 0, whose"
+                f" --workdir is {found[0][1]}"
+            )
+
+
+def run_id(directory: Path) -> str:
+    """By which the checkpoints of a run are known as its own; empty before it has begun."""
+    path = directory / "run.json"
+    if path.exists():
+        return workdir.read_json(path).get("run", "")
+    if reader.steps(workdir.checkpoints(directory)):
+        raise BadInput(
+            f"{path}: missing, though there are checkpoints, which it says are the run's"
+        )
+    return ""
+
+
+def prepare_workdir(config, mirror: Mirror, data: Data, trainer: Trainer, found: reader.Found):
+    """All that is refused or written once the workdir is ours, up to the first step."""
+    directory = mirror.directory
+    place = workdir.checkpoints(directory)
+    known = [*found.skipped, *([] if found.step is None else [found.step])]
+    if reader.steps(place)[:1] != sorted(known, reverse=True)[:1]:
+        raise Missing(f"--workdir {directory}: another process has trained in it just now")
+    writer.remove_unfinished(place)
+    print(*reader.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
+    for path in writer.set_aside(place, found.skipped):
+        print(f"{path}: renamed, so that it is not taken for a checkpoint")
+    lines = metrics_file.mend(directory / "metrics.jsonl")
+    lines += preflight.check_place(config, directory, trainer.shapes)
+    lines += preflight.check_micro_batches(config, trainer.mesh)
+    if not found.step:
+        lines += preflight.check_data(config, data)
+    print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
+    write_run(config, directory, data, trainer)
+    mirror.remove("summary.json")  # of a run that was done
+
+
+def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding.Mesh:
+    """Refuses what cannot work before anything is computed or written; returns the mesh."""
+    mesh = make_mesh(config, configs.phases(config))
+    workdir.check(directory, (config.store, config.batches, config.compilation_cache))
+    told = directory / "run.json"
+    if told.is_file():
+        metrics_file.starts(workdir.read_json(told), told)
+    if step is not None:
+        old = configs.read(directory / "config.json")
+        refused = configs.refusals(old, config, step)
+        if refused:
+            raise BadInput(f"{directory}: a run of another config: {'; '.join(refused)}")
+        before, now = configs.total_steps(old), configs.total_steps(config)
+        if step and before != now:
+            print(f"{now} steps instead of {before}: from here on the rate is that of {now} steps")
+    return mesh
+
+
+def open_data(config: ConfigDict, directory: Path, step: int | None) -> Data:
+    """What the run reads from its newest checkpoint on, if it is that of the run: a missing store is prepared first."""
+    data = open_feed(config, step or 0)
+    if step is not None:
+        run_info.check_store(directory, workdir.read_json(directory / "run.json"), step, data)
+    return data
+
+
+def check_hashes(config: ConfigDict, data: Data) -> None:
+    """Raises BadInput where a file that is read is not what was written."""
+    if config.store_hashes:
+        data.check_hashes()
+
+
+def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer) -> None:
+    """What a workdir holds before the first step, and the head of the log."""
+    configs.save(config, directory / "config.json")
+    shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
+    words = tokenizer.load(directory / "tokenizer")
+    values = {"run": workdir.new_run(), "tokenizer": words.fingerprint}
+    values["config"] = configs.digest(config)
+    values |= run_info.facts(config, data, trainer)
+    if (directory / "run.json").is_file():
+        before = workdir.read_json(directory / "run.json")
+        values |= {
+            key: before[key] for key in ("run", "imported", "fresh", "starts") if key in before
+        }
+    workdir.write_json(directory / "run.json", values)
+    print(run_info.describe(config, values), flush=True)
