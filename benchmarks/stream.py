@@ -186,7 +186,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.store:
         return report(arguments.store, arguments.seconds)
-    from worlds import synthetic_store
+    from kits.stores import synthetic_store
 
     with tempfile.TemporaryDirectory(dir=arguments.under) as directory:
         begin = time.perf_counter()

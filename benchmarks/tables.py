@@ -111,7 +111,7 @@ TABLES = {
         (
             SIMPLE_STORE,
             "python benchmarks/verify.py --store stores/simplewiki",
-            f"{PYTEST} tests/test_verify.py",
+            f"{PYTEST} tests/commands/test_verify.py",
         ),
     ),
     "sentences": Table(
@@ -128,8 +128,8 @@ TABLES = {
         "all equal",
         2,
         (
-            f"{PYTEST} -mslow tests/test_wordpiece.py tests/test_sentencepiece.py tests/test_library.py"
-            " tests/test_tokenizer_files.py",
+            f"{PYTEST} --full tests/tokenizers",
+            f"{PYTEST} --full tests/convert/test_tokenizer_files.py",
         ),
     ),
     "near": Table(
@@ -158,7 +158,7 @@ TABLES = {
         "masks and pairs over a million rows",
         "shares within 0.2 %, chi-square not rejected",
         3,
-        (f"{PYTEST} tests/test_statistics.py",),
+        (f"{PYTEST} tests/data/test_statistics.py",),
     ),
     "step": Table(
         "step on the CPU, tokens a second, in turns with PyTorch (extra `parity`)",
@@ -204,13 +204,15 @@ TABLES = {
         "against transformers on PyTorch: largest differences",
         "2e-5; losses 1e-6, gradients 1e-4; after 10 steps 1e-6; losses of 200 steps 1e-3; ids equal",
         3,
-        ("bash launch/test.sh --parity tests/test_golden.py tests/test_parity.py -rP",),
+        ("bash launch/test.sh --parity tests/test_golden.py tests/convert/test_parity.py -rP",),
     ),
     "exports": Table(
         "export, then import, and the other way round, in both formats",
         "bitwise",
         2,
-        (f"{PYTEST} tests/test_export.py tests/test_google.py tests/test_import_model.py",),
+        (
+            f"{PYTEST} tests/commands/test_export.py tests/convert/test_google.py tests/commands/test_import_model.py",
+        ),
     ),
     "finetune": Table(
         "the demo, exported and fine-tuned in transformers on SST-2, beside random weights (extra `parity`)",
@@ -229,8 +231,8 @@ TABLES = {
         "1e-5 relative",
         10,
         (
-            f"{PYTEST} tests/test_parallel.py tests/test_processes.py tests/test_micro_batches.py"
-            " tests/test_remat.py",
+            f"{PYTEST} tests/parallel/test_meshes.py tests/parallel/test_processes.py tests/test_micro_batches.py"
+            " tests/models/test_remat.py",
         ),
     ),
     "packing": Table(
@@ -262,14 +264,14 @@ TABLES = {
         15,
         (
             "python benchmarks/scaling.py",
-            f"{PYTEST} tests/test_large.py tests/test_topologies.py",
+            f"{PYTEST} tests/test_large.py tests/parallel/test_topologies.py",
         ),
     ),
     "randomness": Table(
         "docs/scaling.md: dropout on 4, 64 and 256 devices (extra `plan`)",
         "cycles do not grow with devices",
         3,
-        ("python benchmarks/randomness.py", f"{PYTEST} tests/test_randomness.py"),
+        ("python benchmarks/randomness.py", f"{PYTEST} tests/parallel/test_randomness.py"),
     ),
     "faults": Table(
         "docs/faults.md, which it writes: faults injected from outside",

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from small import small_config
+from kits.small import small_config
 
 from bert_jax import config, models, objectives
 from bert_jax.errors import BadInput

@@ -1,9 +1,8 @@
 """Every file of configs/ is a config that runs could start from."""
 
-from pathlib import Path
-
 import jax
 import pytest
+from kits.places import ROOT
 
 from bert_jax import config
 from bert_jax.data import batch
@@ -11,7 +10,7 @@ from bert_jax.objectives import base
 from bert_jax.runs import metrics
 from bert_jax.tokenizers.special import Vocabulary
 
-FOLDER = Path(__file__).parent.parent / "configs"
+FOLDER = ROOT / "configs"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in ("__init__", "base"))
 
 

@@ -6,10 +6,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+from kits.places import ROOT
 
 from bert_jax import cli, config
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")])
 CONFIGS = sorted(path for path in ROOT.glob("configs/*.py") if path.stem != "__init__")
 COMMAND = re.compile(r"(?:^|\s)bert-jax +(.*)")

@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
-import processes
 import pytest
-import running
-from running import assert_same_bits, lines, load, params, signal_after
-from small import overrides
+from kits import processes, running
+from kits.running import assert_same_bits, lines, load, params, signal_after
+from kits.small import overrides
 
 from bert_jax import cli, evaluate, loop, train
 from bert_jax.data import batch, feed
@@ -207,12 +205,12 @@ def test_a_killed_process_resumes_to_the_same_bits(world, tmp_path):
     cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
     environment = processes.environment(devices=8, **cache)
     for step in (5, 15):
-        process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parent)
+        process = subprocess.Popen(command, env=environment)
         while process.poll() is None and not reached(tmp_path / "run", step):
             time.sleep(0.01)
         process.kill()
         process.wait()
-    assert subprocess.run(command, env=environment, cwd=Path(__file__).parent).returncode == 0
+    assert subprocess.run(command, env=environment).returncode == 0
     assert_same_bits(params(tmp_path / "run"), params(undisturbed))
     steps = [(line["step"], line["split"]) for line in lines(tmp_path / "run")]
     assert steps == [(line["step"], line["split"]) for line in lines(undisturbed)]

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import transformers_bert
-from transformers_bert import within
+from kits import transformers_bert
+from kits.transformers_bert import within
 
 from bert_jax import optimizer, step, step_guard
 from bert_jax.objectives import base

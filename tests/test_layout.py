@@ -5,11 +5,10 @@ import configparser
 import subprocess
 import sys
 from fnmatch import fnmatch
-from pathlib import Path
 
 import pytest
+from kits.places import ROOT
 
-ROOT = Path(__file__).parent.parent
 FILES = sorted([*ROOT.glob("bert_jax/**/*.py"), *ROOT.glob("configs/**/*.py")])
 
 # A room imports the rooms before it and the ground, which imports itself and storage. Of the top level, planning and

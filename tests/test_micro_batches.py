@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import optax
 import pytest
-from slices import compiling, devices, needs_libtpu
-from small import VOCABULARY, small_batch, small_config
+from kits.slices import compiling, devices, needs_libtpu
+from kits.small import VOCABULARY, small_batch, small_config
 
 from bert_jax import optimizer, step
 from bert_jax.objectives import base

@@ -4,8 +4,8 @@ import json
 import shutil
 
 import pytest
-import running
-from running import load
+from kits import running
+from kits.running import load
 
 from bert_jax import cli, train
 from bert_jax.commands import export

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from small import small_batch, small_config, small_objective, small_params
+from kits.small import small_batch, small_config, small_objective, small_params
 
 from bert_jax import optimizer, step
 from bert_jax.checkpoints import reader, writer

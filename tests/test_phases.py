@@ -6,8 +6,8 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from running import lines
-from small import SMALL, overrides, write_corpus
+from kits.running import lines
+from kits.small import SMALL, overrides, write_corpus
 
 from bert_jax import config, optimizer, train
 from bert_jax.commands import load_model

@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from small import VOCABULARY, small_batch, small_config
+from kits.small import VOCABULARY, small_batch, small_config
 
 from bert_jax import evaluate, optimizer, step
 from bert_jax.objectives import base

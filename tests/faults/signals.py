@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-import stuck
+from kits import stuck
 
 from faults import limits, moments
 from faults.world import ALONE, EVALUATED, HALF, STEPS, TOGETHER, Outcome, World, lines

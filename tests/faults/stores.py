@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-import damages
+from kits import damage as damages
 
 from faults.world import Outcome, World, call
 

@@ -14,9 +14,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-import processes
-import stuck
-from small import SMALL, overrides, write_corpus
+from kits import processes, stuck
+from kits.small import SMALL, overrides, write_corpus
 
 from bert_jax import loop
 from bert_jax.checkpoints import reader

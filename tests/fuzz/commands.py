@@ -5,10 +5,10 @@ import math
 import re
 from pathlib import Path
 
-import outside
 from hypothesis import strategies as st
+from kits import outside
+from kits.small import overrides
 from safetensors.numpy import load_file
-from small import overrides
 
 from bert_jax import __version__, cli
 from fuzz import configs, models, reference, runs

@@ -6,7 +6,7 @@ import os
 import runpy
 
 from hypothesis import strategies as st
-from small import SMALL, overrides
+from kits.small import SMALL, overrides
 
 from bert_jax import config
 from fuzz.attempts import Attempt, parsed

@@ -5,8 +5,8 @@ import struct
 from pathlib import Path
 
 import numpy as np
-import outside
 from hypothesis import strategies as st
+from kits import outside
 
 from bert_jax.cli import main
 from fuzz import reference

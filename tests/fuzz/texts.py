@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 import tokenizers
-from corpora import make_text
 from hypothesis import strategies as st
+from kits.corpora import make_text
 
 from bert_jax.cli import main
 from fuzz import reference

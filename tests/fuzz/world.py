@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-import outside
-from corpora import make_text
-from small import SMALL, overrides
-from texts import PROSE
+from kits import outside
+from kits.corpora import make_text
+from kits.small import SMALL, overrides
+from kits.texts import PROSE
 
 from bert_jax.cli import main
 from bert_jax.tokenizers import tokenizer

@@ -1,0 +1,112 @@
+"""benchmarks/: every table's command is there and understood, and the README names them all."""
+
+import argparse
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kits.places import ROOT
+
+from benchmarks import tables
+from bert_jax import cli, config
+
+COMMANDS = sorted({command for table in tables.TABLES.values() for command in table.commands})
+NEEDS = {"finetune_transformers": "torch"}
+
+
+class Parsed(Exception):
+    """Thrown in place of what a script does once it has understood its arguments."""
+
+
+def parse_script(name: str, arguments: list[str], monkeypatch) -> None:
+    """Of benchmarks/: no word is left over but keys of a config."""
+    pytest.importorskip(NEEDS.get(name, "sys"))
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def stop(*given, **named):
+        _, rest = parse(*given, **named)
+        raise Parsed([word for word in rest if not word.startswith("--config.")])
+
+    module = importlib.import_module(f"benchmarks.{name}")
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    with pytest.raises(Parsed) as parsed:
+        module.main()
+    assert parsed.value.args == ([],)
+
+
+def parse_command(words: list[str]) -> None:
+    """Of bert-jax."""
+    rest, overrides = cli.split_overrides(words)
+    options = cli.parser(cli.COMMANDS).parse_args(rest)
+    if getattr(options, "config", None):
+        config.load(options.config, overrides)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_there_and_understood(command, tmp_path, monkeypatch):
+    match shlex.split(command.format(data=tmp_path, scratch=tmp_path)):
+        case ["bert-jax", *arguments]:
+            parse_command(arguments)
+        case ["python", script, *arguments] if script.startswith("benchmarks/"):
+            parse_script(Path(script).stem, arguments, monkeypatch)
+        case ["python", "-m", "pytest", *files] | ["bash", "launch/test.sh", *files]:
+            files = [file for file in files if not file.startswith("-")]
+            assert files and all((ROOT / file).is_file() for file in files)
+        case ["bash", script, *_] if script.endswith(".sh"):
+            subprocess.run(["bash", "-n", ROOT / script], check=True)
+        case [program, *_]:
+            assert program == "tar"
+
+
+def test_the_readme_names_every_table():
+    text = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)
+    assert sorted(named) == sorted(tables.TABLES)
+
+
+def test_what_is_not_there_is_told_before_anything_is_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tables, "make", None)
+    assert tables.main(["statistics", "packing", "--data", str(tmp_path)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert f"packing: {tmp_path}/simplewiki/" in error and "\n" not in error
+    assert tables.main(["statistic"]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "statistic: no such table; one of demo, " in error and "\n" not in error
+
+
+def test_a_dry_run_prints_and_runs_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tables.subprocess, "run", None)
+    (tmp_path / "glue.tar.xz").touch()
+    assert tables.main(["finetune", "--data", str(tmp_path), "--dry-run"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("+ ")]
+    assert len(lines) == len(tables.TABLES["finetune"].commands)
+    assert lines[2].startswith(f"+ tar -xJf {tmp_path}/glue.tar.xz -C /")
+
+
+def test_commands_run_in_order_until_one_fails(tmp_path, monkeypatch, capfd):
+    commands = (
+        "python -c 'import sys; print(sys.executable)'",
+        "bash -c 'pwd; exit 3'",
+        "python -c 'print(\"never\")'",
+    )
+    monkeypatch.setitem(tables.TABLES, "new", tables.Table("a", "b", 1, commands))
+    assert tables.main(["new"]) == 3
+    out, err = capfd.readouterr()
+    lines = out.splitlines()
+    assert str(ROOT) in lines and "never" not in lines
+    assert any(Path(line) == Path(sys.executable) for line in lines)
+    assert re.search(r"^Commit \S+, \d{4}-\d\d-\d\d, \d+ cores of .*, jax 0", out, re.MULTILINE)
+    assert err == "tables.py: new: exit code 3\n"
+
+
+def test_the_list_says_what_each_needs(capsys):
+    assert tables.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(tables.TABLES)
+    (line,) = (line for line in lines if line.startswith("packing "))
+    assert "needs simplewiki/simplewiki-2017.txt.xz in --data" in line

@@ -1,0 +1,116 @@
+"""Small models as other programs leave them: a Hugging Face directory, a TensorFlow checkpoint of the original."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from bert_jax.convert import names
+from bert_jax.tokenizers.special import SPECIAL
+
+SIZES = {"layers": 2, "width": 16, "feed_forward": 24, "positions": 32, "segments": 2}
+HEADS = 2
+WORDS = ("the", "bank", "river", "un", "able", "##able", "##ion", "walk", "old", ",", ".")
+LETTERS = [
+    *"abcdefghijklmnopqrstuvwxyz",
+    *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"),
+]
+PIECES = [*SPECIAL.values(), *WORDS, *LETTERS]
+PARTS = ("encoder", "pooler", "mlm", "pair")
+
+# Of a run that goes on from an imported model.
+SETTINGS = {
+    "dtype": "float32",
+    "compilation_cache": "",
+    "corpus.workers": 1,
+    "corpus.heldout": 0.1,
+    "optimizer.learning_rate": 1e-2,
+    "schedule.warmup": 2,
+    "phases.main.steps": 8,
+    "phases.main.length": 32,
+    "phases.main.batch": 8,
+    "phases.main.predictions": 5,
+    "log.every": 4,
+    "evaluate.every": 4,
+    "evaluate.rows": 16,
+    "checkpoint.every": 4,
+}
+
+
+def make_tensors(format: str = "huggingface", parts=PARTS, seed: int = 0) -> dict[str, np.ndarray]:
+    """{their name: float32}; norms near 1, all else small; the same parameters in either format."""
+    draw, tensors = np.random.default_rng(seed), {}
+    for item in names.parameters(SIZES["layers"]):
+        array = draw.normal(0, 0.1, names.shape(item, SIZES, len(PIECES))).astype(np.float32)
+        array += item.path.endswith("/scale")
+        if item.part in parts:
+            turned = format in item.transposed
+            tensors[getattr(item, format)] = np.ascontiguousarray(array.T if turned else array)
+    return tensors
+
+
+def huggingface_config() -> dict:
+    return {
+        "model_type": "bert",
+        "hidden_act": "gelu",
+        "hidden_size": SIZES["width"],
+        "intermediate_size": SIZES["feed_forward"],
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": SIZES["positions"],
+        "num_attention_heads": HEADS,
+        "num_hidden_layers": SIZES["layers"],
+        "type_vocab_size": SIZES["segments"],
+        "vocab_size": len(PIECES),
+    }
+
+
+def write_huggingface(directory: Path, tensors=None, pieces=PIECES, **changes) -> Path:
+    """A directory that transformers would open; changes: of keys of config.json, None takes one out."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_config(directory / "config.json", huggingface_config() | changes)
+    write_vocabulary(directory, pieces)
+    tensors = make_tensors() if tensors is None else tensors
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    return directory
+
+
+def google_config() -> dict:
+    config = huggingface_config()
+    del config["model_type"], config["layer_norm_eps"]
+    return config
+
+
+def write_google(
+    directory: Path, tensors=None, pieces=PIECES, name="bert_model.ckpt", **changes
+) -> Path:
+    """A directory as the original program has it."""
+    import tensorflow as tf
+
+    directory.mkdir(parents=True, exist_ok=True)
+    write_config(directory / "bert_config.json", google_config() | changes)
+    write_vocabulary(directory, pieces)
+    tensors = make_tensors("google") if tensors is None else tensors
+    tf.raw_ops.SaveV2(
+        prefix=str(directory / name),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=[tf.constant(array) for array in tensors.values()],
+    )
+    return directory
+
+
+def write_config(path: Path, values: dict) -> None:
+    path.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
+
+
+def write_vocabulary(directory: Path, pieces) -> None:
+    (directory / "vocab.txt").write_text(
+        "".join(piece + "\n" for piece in pieces), encoding="utf-8"
+    )
+
+
+def copy(source: Path, target: Path) -> Path:
+    """A writable copy of a directory, to be damaged."""
+    return Path(shutil.copytree(source, target, copy_function=shutil.copyfile))

@@ -1,0 +1,17 @@
+"""`bert-jax plan` of a small model, and a compiler that has nothing to say of it."""
+
+from kits.small import SMALL, overrides
+
+from bert_jax.planning import compilation, hlo
+
+MEMORY = hlo.Memory(arguments=10, outputs=9, shared=8, temporaries=7, code=6)
+
+
+def arguments(directory, *more, topology="v5e:2x2", **changes):
+    keys = SMALL | {"store": directory / "store", "dtype": "auto", **changes}
+    keys = [f"--config.{key}" for key in overrides(keys)]
+    return ["plan", "--config", "demo", "--topology", topology, *keys, *map(str, more)]
+
+
+def compile_nothing(*_):
+    return compilation.Step(MEMORY, [["compute", 9]])

@@ -1,0 +1,64 @@
+"""Programs to read: small ones compiled for the CPU and for a TPU slice, and one written by hand."""
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+from kits.slices import compiling, devices
+
+
+def mesh_on(platform, shape=(2, 4), names=("data", "tensor")):
+    places = jax.devices() if platform == "cpu" else devices("v5e:2x4")
+    return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(shape), devices=places)
+
+
+def compiled(function, mesh, shape=(256, 1024), spec=("data", "tensor"), results=None):
+    """A program of each device's part of float32[shape]."""
+    spec = P(*spec)
+    mapped = jax.shard_map(
+        function, mesh=mesh, in_specs=spec, out_specs=results or spec, check_vma=False
+    )
+    x = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+    with compiling():
+        return jax.jit(mapped).lower(x).compile()
+
+
+PROGRAM = """
+HloModule jit_step
+
+%fused (p: f32[8]) -> f32[8] {
+  ROOT %a = f32[8]{0} add(%p, %p)
+}
+
+%inner_condition (s: (s32[], f32[8])) -> pred[] {
+  %c = s32[]{:T(128)} constant(3)
+  ROOT %l = pred[]{:T(512)} compare(%i, %c), direction=LT
+}
+
+%inner (s: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %f = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"10"}
+}
+
+%outer_condition (s: (s32[], f32[8])) -> pred[] {
+  ROOT %l = pred[] compare(%i, %j), direction=LT
+}
+
+%outer (s: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %g = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"100"}
+  %w = (s32[], f32[8]) while(%t), condition=%inner_condition, body=%inner
+}
+
+%short (p: f32[8]) -> f32[8] {
+  %f = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"4"}
+}
+
+%long (p: f32[8]) -> f32[8] {
+  %f = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"5"}
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %h = f32[8]{0} fusion(%p), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"1000"}
+  %w = (s32[], f32[8]) while(%t), condition=%outer_condition, body=%outer, backend_config={"known_trip_count":{"n":"7"}}
+  ROOT %r = f32[8]{0} conditional(%k, %p, %p), branch_computations={%short, %long}
+}
+"""

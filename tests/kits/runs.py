@@ -1,0 +1,74 @@
+"""Runs of the tests' small world that nobody trained: a config, a tokenizer, random parameters in a checkpoint."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+from kits.small import VOCABULARY, small_batch, small_config
+from kits.texts import PROSE
+
+from bert_jax import config as configs
+from bert_jax.checkpoints import reader, writer
+from bert_jax.data import batch
+from bert_jax.objectives import base
+from bert_jax.runs import metrics, workdir
+from bert_jax.step import State
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.special import Vocabulary
+
+SIZES = {"wordpiece": 150, "unigram": 200, "bpe": 200, "byte_bpe": 300}
+
+# Lines of metrics.jsonl with the least that each says.
+TRAIN = {"step": 5, "split": "train", "time": 9.0, "seconds": 1.0, "save_seconds": 0.0}
+TRAIN |= {"input_seconds": 0.5, "fill": None, "loss": 2.5}
+HELDOUT = {"step": 5, "split": "heldout", "time": 9.5, "seconds": 0.5, "save_seconds": 0.0}
+
+
+def make_run(
+    directory: Path, *overrides: str, kind: str = "wordpiece", step: int = 7, words=None, **facts
+):
+    """(config, vocabulary, tokenizer, params) of the run written to `directory`; no parameter is zero or one."""
+    config = small_config(*overrides)
+    tokenizer = words or tokenizers.train(kind, PROSE, SIZES[kind], True)
+    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
+    params = jax.jit(base.make(config, vocabulary).init)(
+        jax.random.key(0), batch.synthetic(1, 8, 1, 9, 0)
+    )
+    draw = np.random.default_rng(step)
+    params = jax.tree.map(lambda x: x + draw.normal(0, 0.1, x.shape).astype(np.float32), params)
+    directory.mkdir(parents=True)
+    configs.save(config, directory / "config.json")
+    tokenizer.save(directory / "tokenizer")
+    known = {
+        "parameters": metrics.count(params, vocabulary.size),
+        "vocabulary": vocabulary._asdict(),
+        "unigram_entropy": 3.5,
+        "devices": ["cpu", "cpu"],
+        "versions": {"jax": "0.1"},
+        "config": configs.digest(config),
+    }
+    workdir.write_json(directory / "run.json", known | facts)
+    save(directory, step, params)
+    return config, vocabulary, tokenizer, params
+
+
+def save(directory: Path, step: int, params) -> None:
+    state = State(step, params, {"count": np.int32(step)})
+    leaves = reader.fingerprints(reader.items(state))
+    with writer.manager(directory / "checkpoints") as checkpoints:
+        writer.save(checkpoints, step, state, leaves, run="")
+        writer.finish(checkpoints)
+
+
+def run_batch(vocabulary: Vocabulary, rows: int = 6) -> dict:
+    """Padded rows of two segments for a run's vocabulary."""
+    arrays = small_batch(rows)
+    special = {
+        getattr(VOCABULARY, name): getattr(vocabulary, name) for name in vocabulary._fields[1:]
+    }
+    tokens = arrays["tokens"] % vocabulary.size
+    for old, new in special.items():
+        tokens[arrays["tokens"] == old] = new
+    arrays["tokens"] = tokens
+    arrays["segments"] = np.where(arrays["sequence_ids"], arrays["segments"], 0)
+    return arrays

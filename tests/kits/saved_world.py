@@ -1,0 +1,71 @@
+"""The world of saved batches: a store, and a config of two phases and ten steps over it."""
+
+from pathlib import Path
+
+import pytest
+from kits.small import SMALL, overrides, write_corpus
+
+from bert_jax import config, train
+from bert_jax.commands import inspect_batch
+from bert_jax.errors import BadInput
+from bert_jax.storage import checksums
+
+PHASES = """from bert_jax.configs import base, demo
+
+def get_config():
+    config = demo.get_config()
+    config.phase_order = ("short", "long")
+    config.phases = base.ConfigDict(dict(
+        short=base.phase(steps=6, length=16, batch=16, predictions=3),
+        long=base.phase(steps=4, length=32, batch=8, predictions=5)))
+    return config
+"""
+KEYS = {key: value for key, value in SMALL.items() if not key.startswith("phases")}
+KEYS |= {
+    "log.every": 3,
+    "checkpoint.every": 3,
+    "evaluate.every": 4,
+    "evaluate.rows": 13,
+    "checkpoint.keep": 9,
+}
+
+
+class World:
+    """A corpus, a config over it, and a place for its batches."""
+
+    def __init__(self, directory: Path):
+        self.file = directory / "two.py"
+        self.file.write_text(PHASES)
+        write_corpus(directory / "corpus.txt", documents=60)
+        self.settings = KEYS | {
+            "corpus.source": str(directory / "corpus.txt"),
+            "store": str(directory / "store"),
+        }
+        self.saved = directory / "saved"
+
+    def load(self, **changes):
+        return config.load(str(self.file), overrides(self.settings | changes))
+
+    def arguments(self, *more, **changes):
+        keys = [f"--config.{key}" for key in overrides(self.settings | changes)]
+        return ["--config", str(self.file), *keys, *map(str, more)]
+
+    def save(self, first: int, last: int, directory: Path, **changes) -> dict:
+        return inspect_batch.save(self.load(**changes), first, last, directory, lambda line: None)
+
+
+def refused(world, tmp_path, **changes) -> str:
+    """The one line with which pretrain refuses; nothing is written."""
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(BadInput) as caught:
+        train.pretrain(world.load(**changes), tmp_path / "run")
+    assert sorted(tmp_path.rglob("*")) == before
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def rewrite(directory, manifest):
+    """A manifest that is sound in itself."""
+    manifest["digest"] = checksums.manifest_digest(manifest)
+    (directory / "manifest.json").write_text(checksums.manifest_text(manifest))

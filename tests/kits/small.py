@@ -1,0 +1,78 @@
+"""The tests' small world: a config of width 32 and two layers, its objective, and batches with holes."""
+
+import jax
+import numpy as np
+from kits import corpora
+
+from bert_jax import config
+from bert_jax.data import batch
+from bert_jax.objectives import base
+from bert_jax.tokenizers.special import Vocabulary
+
+VOCABULARY = Vocabulary(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+# Everything that makes `demo` small, with every dropout on.
+SMALL = {
+    "dtype": "float32",
+    "compilation_cache": "",
+    "corpus.format": "lines",
+    "corpus.heldout": 0.1,
+    "corpus.workers": 1,
+    "tokenizer.size": 200,
+    "model.width": 32,
+    "model.heads": 4,
+    "model.positions": 32,
+    "model.dropout": 0.1,
+    "model.attention_dropout": 0.1,
+    "optimizer.bias_correction": False,
+    "schedule.warmup": 5,
+    "phases.main.steps": 20,
+    "phases.main.length": 32,
+    "phases.main.batch": 16,
+    "phases.main.predictions": 5,
+    "log.every": 5,
+    "evaluate.every": 10,
+    "evaluate.rows": 24,
+    "checkpoint.every": 10,
+    "checkpoint.keep": 2,
+}
+
+
+def overrides(settings: dict) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def small_config(*changes):
+    return config.load("demo", [*overrides(SMALL), *changes])
+
+
+def small_batch(rows: int = 16, length: int = 32, predictions: int = 5, seed: int = 0) -> dict:
+    """Rows of different lengths with different numbers of masked positions."""
+    arrays = batch.synthetic(rows, length, predictions, VOCABULARY.size, seed)
+    draw = np.random.default_rng(seed + 1)
+    lengths = draw.integers(length // 2, length + 1, rows)
+    real = np.arange(length) < lengths[:, None]
+    arrays["sequence_ids"] = real.astype(np.int32)
+    arrays["tokens"] = np.where(real, arrays["tokens"], VOCABULARY.pad).astype(np.int32)
+    arrays["positions"] = np.where(real, arrays["positions"], 0).astype(np.int32)
+    used = np.arange(predictions) < draw.integers(1, predictions + 1, rows)[:, None]
+    inside = arrays["masked_positions"] < lengths[:, None]
+    weights = (used & inside).astype(np.float32)
+    arrays["masked_weights"] = weights
+    arrays["masked_positions"] = np.where(weights, arrays["masked_positions"], 0).astype(np.int32)
+    np.put_along_axis(arrays["tokens"], arrays["masked_positions"], VOCABULARY.mask, axis=1)
+    return arrays
+
+
+def small_objective(*overrides):
+    return base.make(small_config(*overrides), VOCABULARY)
+
+
+def small_params(objective, seed: int = 0):
+    return jax.jit(objective.init)(jax.random.key(seed), small_batch())
+
+
+def write_corpus(path, documents: int, seed: int = 0) -> None:
+    """A text file of random documents, a sentence a line."""
+    corpora.write(path, corpora.make_text(documents, seed))

@@ -1,0 +1,18 @@
+"""What stands in profiler traces."""
+
+from jax.profiler import ProfileData
+
+
+def traced_steps(directory) -> list[list[int]]:
+    """Of every file, the numbers of the steps that were dispatched in it."""
+    found = []
+    for path in sorted(directory.rglob("*.xplane.pb")):
+        events = [
+            event
+            for plane in ProfileData.from_file(str(path)).planes
+            for line in plane.lines
+            for event in line.events
+            if event.name == "train"
+        ]
+        found.append(sorted(int(dict(event.stats)["step_num"]) for event in events))
+    return found

@@ -1,0 +1,154 @@
+"""BERT of Hugging Face transformers as ours, and ours measured as golden/make_bert.py measures theirs. No PyTorch."""
+
+import jax
+import numpy as np
+from kits.small import small_config
+
+from bert_jax.convert import names, settings
+from bert_jax.models import layers
+from bert_jax.objectives import base, mlm
+from bert_jax.parallel import mesh as meshes
+from bert_jax.tokenizers.special import Vocabulary
+
+STATES = ("hidden_states", "pooled", "mlm_logits", "pair_logits")
+LOSSES = ("mlm_loss", "nsp_loss", "loss")
+# What gradients are compared with at least: those of key biases are zero but for rounding.
+FLOOR = 1e-3
+
+
+def config_of(theirs: dict, *overrides: str):
+    """A small config with the model of a BertConfig, without dropout."""
+    whole = theirs | {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+    model = settings.from_huggingface(whole, "config.json")
+    length = theirs["max_position_embeddings"]
+    keys = [f"model.{key}={value}" for key, value in model.items()]
+    return small_config(*keys, f"phases.main.length={length}", *overrides)
+
+
+def vocabulary_of(theirs: dict) -> Vocabulary:
+    return Vocabulary(theirs["vocab_size"], pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+def params_of(tensors: dict) -> dict:
+    """{their name: array} of parameters, gradients or the like -> our tree."""
+    numbers = [name.split(".")[3] for name in tensors if name.startswith("bert.encoder.layer.")]
+    table = names.parameters(1 + max(map(int, numbers)))
+    assert {item.huggingface for item in table} == set(tensors)
+    tree = {}
+    for item in table:
+        array = tensors[item.huggingface]
+        array = array.T if "huggingface" in item.transposed else array
+        if item.padded:
+            rows = layers.padded_size(len(array)) - len(array)
+            array = np.pad(array, [(0, rows)] + [(0, 0)] * (array.ndim - 1))
+        *path, last = item.path.split("/")
+        place = tree
+        for name in path:
+            place = place.setdefault(name, {})
+        place[last] = array
+    return tree
+
+
+def by_path(tree) -> dict:
+    leaves = jax.tree.leaves_with_path(tree)
+    return {meshes.path_name(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def batch_of(theirs: dict) -> dict:
+    """Their batch, every position of which may be predicted, as the batch contract."""
+    labels = theirs["labels"]
+    rows, length = labels.shape
+    arrays = {
+        "tokens": theirs["input_ids"],
+        "segments": theirs["token_type_ids"],
+        "positions": np.broadcast_to(np.arange(length), labels.shape),
+        "sequence_ids": theirs["attention_mask"],
+        "masked_positions": np.broadcast_to(np.arange(length), labels.shape),
+        "masked_targets": np.maximum(labels, 0),
+        "cls_positions": np.zeros((rows, 1)),
+        "pair_labels": theirs["next_sentence_label"][:, None],
+        "rows": np.arange(rows),
+    }
+    weights = {"masked_weights": labels >= 0, "pair_weights": np.ones((rows, 1))}
+    return {name: array.astype(np.int32) for name, array in arrays.items()} | {
+        name: array.astype(np.float32) for name, array in weights.items()
+    }
+
+
+def hidden_states(config, vocabulary, params, batch) -> dict:
+    """hidden_states[layers + 1, B, L, D], the embeddings' first, and pooled[B, D], caught inside the encoder."""
+    module = mlm.Pretrainer(base.make_encoder(config, vocabulary), paired=True)
+    _, state = module.apply(
+        {"params": params},
+        batch,
+        None,
+        capture_intermediates=lambda module, method: method in ("__call__", "pool"),
+    )
+    caught = state["intermediates"]["encoder"]
+    places = ["embedder_norm", *(f"blocks_{number}" for number in range(config.model.layers))]
+    states = jax.numpy.stack([caught[place]["__call__"][0] for place in places])
+    return dict(hidden_states=states, pooled=caught["pool"][0][:, 0])
+
+
+def evaluate(config, vocabulary, params, batch) -> dict:
+    """What golden/make_bert.py evaluates, by our objective; `gradient` is a tree."""
+    objective = base.make(config, vocabulary)
+
+    def loss(params):
+        return objective.loss(params, batch, objective.weights(batch), 0, train=False)
+
+    @jax.jit
+    def run(params):
+        (scalar, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        outputs = objective.outputs(params, batch)
+        totals = objective.weights(batch)
+        return hidden_states(config, vocabulary, params, batch) | dict(
+            mlm_logits=outputs["mlm_logits"][..., : vocabulary.size],
+            pair_logits=outputs["pair_logits"][:, 0],
+            mlm_loss=metrics["mlm_loss"][0] / totals["mlm"],
+            nsp_loss=metrics["nsp_loss"][0] / totals["nsp"],
+            loss=scalar,
+            gradient=gradient,
+        )
+
+    return jax.device_get(run(params))
+
+
+def differences(ours: dict, theirs: dict, real) -> dict:
+    """{name: largest difference at real tokens; of losses and gradients the relative one}. real: bool[B, L]."""
+    found = {}
+    for name in STATES:
+        apart = np.abs(ours[name] - theirs[name])
+        by_token = name in ("hidden_states", "mlm_logits")
+        found[name] = (apart[..., real, :] if by_token else apart).max()
+    for name in LOSSES:
+        found[name] = abs(ours[name] / theirs[name] - 1)
+    expected = by_path(params_of(within(theirs, "gradient/")))
+    for name, array in by_path(ours["gradient"]).items():
+        scale = max(np.abs(expected[name]).max(), FLOOR)
+        found[f"gradient/{name}"] = np.abs(array - expected[name]).max() / scale
+    return found
+
+
+def check(found: dict, states: float, gradients: float, losses: float = 1e-6) -> None:
+    """Prints `differences` (pytest -rP shows them); fails with every one that is not below its limit."""
+    tell(found)
+    limits = dict.fromkeys(STATES, states) | dict.fromkeys(LOSSES, losses)
+    wrong = {name: x for name, x in found.items() if not x < limits.get(name, gradients)}
+    assert not wrong, wrong
+
+
+def tell(found: dict) -> None:
+    gradients = {name: x for name, x in found.items() if name.startswith("gradient/")}
+    worst = max(gradients, key=gradients.get)
+    for name in (*STATES, *LOSSES, worst):
+        print(f"{found[name]:.1e}  {name}")
+
+
+def within(arrays: dict, prefix: str) -> dict:
+    """Those whose names begin so, under the rest of their names."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,27 @@
+"""Vocabularies as other programs make them."""
+
+import io
+
+import sentencepiece
+from kits.texts import PROSE
+
+from bert_jax.tokenizers import tokenizer as tokenizers
+
+
+def make_model(**settings) -> bytes:
+    """A unigram model as the library makes it when nobody asks for more."""
+    file = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(PROSE),
+        model_writer=file,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **{"vocab_size": 300, **settings},
+    )
+    return file.getvalue()
+
+
+def given(tmp_path, model: bytes) -> tokenizers.Tokenizer:
+    path = tmp_path / "some.model"
+    path.write_bytes(model)
+    return tokenizers.given(path, True)

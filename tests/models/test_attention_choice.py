@@ -1,0 +1,143 @@
+"""Each implementation of attention refuses what it cannot do, and is chosen for what it can."""
+
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from kits.attending import GPU, HEADS, SETTINGS, TPU, attend, make_rows, on_tpu, plain
+from kits.runs import make_run, run_batch
+from kits.slices import devices, needs_libtpu
+from kits.small import small_config
+
+from bert_jax import build, cli
+from bert_jax import config as configs
+from bert_jax.commands import load_model
+from bert_jax.errors import BadInput
+from bert_jax.models import attention
+from bert_jax.models.attention import Case
+
+ABLE = {
+    "fused": Case(*TPU, 512, 4, 64, "bfloat16", 1, 0.1),
+    "splash": Case(*TPU, 640, 4, 64, "bfloat16", 1, 0.0),
+    "cudnn": Case(*GPU, 512, 4, 64, "bfloat16", 1, 0.0),
+}
+REFUSALS = [
+    ("fused", dict(kernels=(), device="cpu"), "cpu, only TPUs from v5 on"),
+    ("fused", dict(length=500), "phases.main.length=500, only multiples of 128"),
+    ("fused", dict(length=640), "phases.main.length=640, only up to 512"),
+    ("fused", dict(head_size=96), "model.width/model.heads=96, only what divides 128"),
+    ("fused", dict(heads=3), "a width of 192 on a device, only multiples of 128"),
+    ("fused", dict(is_biased=True), "biased scores"),
+    ("splash", dict(kernels=(), device="cpu"), "cpu, only TPUs from v4 on"),
+    ("splash", dict(length=100), "phases.main.length=100, only multiples of 128"),
+    ("splash", dict(dropout=0.1), "model.attention_dropout=0.1, only 0"),
+    ("splash", dict(is_biased=True), "biased scores"),
+    (
+        "cudnn",
+        dict(kernels=("splash",), device="TPU v4"),
+        "TPU v4, only GPUs of NVIDIA from Ampere on",
+    ),
+    ("cudnn", dict(dtype="float32"), "dtype=float32, only bfloat16"),
+    ("cudnn", dict(sequences=3), "phases.main.sequences=3, only 1"),
+    ("cudnn", dict(head_size=66), "model.width/model.heads=66, only multiples of 8 up to 128"),
+    ("cudnn", dict(head_size=136), "model.width/model.heads=136, only multiples of 8 up to 128"),
+    ("cudnn", dict(dropout=0.1), "model.attention_dropout=0.1, only 0"),
+    ("cudnn", dict(is_biased=True), "biased scores"),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "expected"), REFUSALS)
+def test_what_cannot_be_done_is_refused_in_a_line(kind, changes, expected):
+    """And `auto` never asks for it."""
+    able, unable = ABLE[kind], ABLE[kind]._replace(**changes)
+    assert attention.choose(kind, able) == attention.choose("auto", able) == kind
+    with pytest.raises(BadInput) as error:
+        attention.choose(kind, unable, "phases.main.")
+    assert str(error.value) == f"config.model.attention={kind}: cannot do {expected}"
+    assert attention.choose("xla", unable) == "xla"
+    if kind in unable.kernels:
+        assert attention.choose("auto", unable) == "xla"
+
+
+def test_all_that_cannot_be_done_is_told_at_once():
+    with pytest.raises(BadInput) as error:
+        attention.choose("splash", ABLE["cudnn"]._replace(length=65, dropout=0.5))
+    assert str(error.value).count(";") == 2 and "\n" not in str(error.value)
+
+
+def test_what_is_packed_or_in_float32_is_not_refused_to_splash():
+    case = ABLE["splash"]._replace(sequences=5, dtype="float32", head_size=66)
+    assert attention.choose("auto", case) == "splash"
+
+
+def test_auto_takes_a_kernel_where_it_is_the_faster():
+    assert attention.choose("auto", ABLE["fused"]._replace(length=256)) == "fused"
+    assert attention.choose("auto", ABLE["fused"]._replace(length=128)) == "xla"
+    assert attention.choose("auto", ABLE["splash"]._replace(length=384, heads=3)) == "splash"
+    assert attention.choose("auto", ABLE["splash"]._replace(length=256, heads=3)) == "xla"
+    assert attention.choose("auto", ABLE["cudnn"]._replace(length=100)) == "cudnn"
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "expected"),
+    [("cuda 12090", "9.0", True), ("cuda 12090", "7.5", False), ("rocm 60300", "gfx90a", False)],
+)
+def test_only_new_gpus_of_nvidia_have_cudnn(version, capability, expected):
+    client = SimpleNamespace(platform_version=version)
+    device = SimpleNamespace(client=client, compute_capability=capability)
+    assert attention.has_cudnn(device) == expected
+
+
+def test_what_a_program_has_decides(monkeypatch):
+    """A model with attention dropout is evaluated by what has none."""
+    on_tpu(monkeypatch)
+    q, k, v, _, ids = make_rows(2, 128)
+    function = attend("splash", ids)
+    np.testing.assert_allclose(function(q, k, v, None, None)[0], plain(q, k, v, ids)[0], atol=1e-5)
+    with pytest.raises(BadInput, match="attention_dropout=0.1"):
+        function(q, k, v, None, np.zeros(2, np.uint32))
+    with pytest.raises(BadInput, match="biased"):
+        function(q, k, v, np.zeros((1, HEADS, 128, 128)), None)
+    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: GPU)
+    with pytest.raises(BadInput, match="sequences=3, only 1; dtype=float32"):
+        attend("cudnn", ids, sequences=3)(q, k, v, None, None)
+
+
+@needs_libtpu
+@pytest.mark.parametrize(("name", "expected"), [("v5e:2x2", "splash"), ("v3:2x2", "xla")])
+def test_a_plan_chooses_for_the_slice_and_not_for_this_machine(name, expected):
+    keys = ("phases.main.length=512", "phases.main.sequences=4", "phases.main.predictions=80")
+    settings = small_config("model.positions=512", "model.attention_dropout=0.0", *keys)
+    (phase,) = configs.phases(settings)
+    elsewhere, here = (build.make_mesh(settings, [phase], d) for d in (devices(name), None))
+    assert attention.resolve(settings, phase, elsewhere) == expected
+    assert attention.resolve(settings, phase, here) == "xla"
+
+
+def test_every_phase_is_asked_before_anything_is_compiled(monkeypatch):
+    on_tpu(monkeypatch)
+    settings = small_config(*SETTINGS, "model.attention=splash", "phases.main.length=128")
+    build.make_mesh(settings, configs.phases(settings))
+    settings = small_config(*SETTINGS, "model.attention=splash", "phases.main.length=120")
+    with pytest.raises(BadInput, match="phases.main.length=120"):
+        build.make_mesh(settings, configs.phases(settings))
+
+
+def test_pretrain_refuses_at_the_door(tmp_path, capsys):
+    arguments = ["pretrain", "--config", "demo", "--workdir", str(tmp_path / "run")]
+    arguments += ["--config.model.attention=splash", f"--config.store={tmp_path / 'store'}"]
+    assert cli.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("bert-jax: config.model.attention=splash: cannot do cpu, only TPUs")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_other_devices_is_used_here(tmp_path):
+    """And may go on elsewhere: nothing that is learnt depends on it."""
+    _, vocabulary, _, _ = make_run(tmp_path / "run", "model.attention=splash")
+    run = load_model.open_run(tmp_path / "run")
+    assert run.config.model.attention == "auto"
+    outputs = jax.jit(run.objective.outputs)(run.params, run_batch(vocabulary))
+    assert np.isfinite(outputs["mlm_logits"]).all()
+    assert configs.may_change("model.attention") and not configs.may_change("model.heads")

@@ -1,0 +1,204 @@
+"""The model against BERT written once more in NumPy, float64, from the paper and the original program."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from kits.small import VOCABULARY, small_batch, small_config, small_objective, small_params
+
+from bert_jax.models import layers
+from bert_jax.runs import metrics
+
+
+def layer_norm(x, parameters):
+    deviation = np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+    return (x - x.mean(-1, keepdims=True)) / deviation * parameters["scale"] + parameters["bias"]
+
+
+def dense(x, parameters):
+    return x @ parameters["kernel"] + parameters["bias"]
+
+
+def softmax(x):
+    x = np.exp(x - x.max(-1, keepdims=True))
+    return x / x.sum(-1, keepdims=True)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def reference_attention(x, real, parameters, heads):
+    def split(name):
+        return dense(x, parameters[name]).reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+    query, key, value = map(split, ("query", "key", "value"))
+    scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
+    scores = scores + (1 - real[:, None, None, :]) * -10000.0
+    mixed = (softmax(scores) @ value).transpose(0, 2, 1, 3).reshape(x.shape)
+    return dense(mixed, parameters["out"])
+
+
+def reference_encoder(params, batch, heads):
+    table = params["embedder"]
+    x = table["words"][batch["tokens"]] + table["positions"][batch["positions"]]
+    x = layer_norm(x + table["segments"][batch["segments"]], params["embedder_norm"])
+    for number in range(2):
+        block = params[f"blocks_{number}"]
+        attention = reference_attention(x, batch["sequence_ids"], block["attention"], heads)
+        x = layer_norm(x + attention, block["attention_norm"])
+        hidden = gelu(dense(x, block["feed_forward"]["up"]))
+        hidden = dense(hidden, block["feed_forward"]["down"])
+        x = layer_norm(x + hidden, block["feed_forward_norm"])
+    return x
+
+
+def reference_losses(params, batch, heads):
+    x = reference_encoder(params["encoder"], batch, heads)
+    rows = np.arange(len(x))[:, None]
+    head = params["mlm"]
+    masked = layer_norm(
+        gelu(dense(x[rows, batch["masked_positions"]], head["dense"])), head["norm"]
+    )
+    words = params["encoder"]["embedder"]["words"][: VOCABULARY.size]
+    probabilities = softmax(masked @ words.T + head["bias"][: VOCABULARY.size])
+    chosen = np.take_along_axis(probabilities, batch["masked_targets"][..., None], -1)[..., 0]
+    weights = batch["masked_weights"]
+    mlm = -(np.log(chosen) * weights).sum() / (weights.sum() + 1e-5)
+    pooled = np.tanh(dense(x[:, 0], params["encoder"]["pooler"]))
+    probabilities = softmax(dense(pooled, params["pair"]))
+    nsp = -np.log(probabilities[rows[:, 0], batch["pair_labels"][:, 0]]).mean()
+    return mlm, nsp
+
+
+def noisy(params):
+    """Parameters in which nothing is zero or one, so that every one of them matters."""
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(5), len(leaves))
+    moved = [
+        leaf + 0.1 * jax.random.normal(key, leaf.shape)
+        for leaf, key in zip(leaves, keys, strict=True)
+    ]
+    return jax.tree.unflatten(tree, moved)
+
+
+def test_loss_is_berts():
+    objective, batch = small_objective(), small_batch()
+    params = noisy(small_params(objective))
+    loss, metrics = jax.jit(
+        lambda params: objective.loss(params, batch, objective.weights(batch), 0, train=False)
+    )(params)
+    double = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    mlm, nsp = reference_losses(double, batch, heads=4)
+    assert loss == pytest.approx(mlm + nsp, rel=1e-5)
+    assert metrics["nsp_loss"][0] / metrics["nsp_loss"][1] == pytest.approx(nsp, rel=1e-5)
+
+
+def test_padding_changes_nothing():
+    objective, batch = small_objective(), small_batch()
+    params = small_params(objective)
+    other = dict(batch)
+    other["tokens"] = np.where(batch["sequence_ids"] > 0, batch["tokens"], 77).astype(np.int32)
+    assert (other["tokens"] != batch["tokens"]).any()
+    outputs = jax.jit(objective.outputs)
+    for name, array in outputs(params, batch).items():
+        np.testing.assert_array_equal(array, outputs(params, other)[name])
+
+
+def test_packed_sequences_do_not_see_each_other():
+    """Two sequences in one row give what each gives in a row of its own."""
+    objective = small_objective("objective.pairs=none")
+    params = noisy(small_params(objective))
+    apart = small_batch(rows=2, length=16, predictions=4)
+    apart["sequence_ids"][:] = 1
+    apart["positions"][:] = np.arange(16)
+    together = {name: array.copy().reshape(1, -1) for name, array in apart.items()}
+    together["sequence_ids"][:, 16:] = 2
+    together["masked_positions"][:, 4:] += 16
+    together["rows"] = np.zeros(1, np.int32)
+    outputs = jax.jit(objective.outputs)
+    separate = outputs(params, apart)["mlm_logits"].reshape(1, 8, -1)
+    np.testing.assert_allclose(
+        outputs(params, together)["mlm_logits"], separate, rtol=1e-4, atol=1e-4
+    )
+
+
+def test_padded_vocabulary_counts_nowhere():
+    objective, batch = small_objective(), small_batch()
+    params = small_params(objective)
+    words = params["encoder"]["embedder"]["words"]
+    assert words.shape == (256, 32)
+    assert (words[VOCABULARY.size :] == 0).all() and (words[: VOCABULARY.size] != 0).any(1).all()
+    logits = jax.jit(objective.outputs)(params, batch)["mlm_logits"]
+    assert (jax.nn.softmax(logits)[..., VOCABULARY.size :] == 0).all()
+
+
+def test_parameters_are_berts():
+    """BERT-base has 110,106,428 parameters with its heads (those of the published checkpoint)."""
+    vocabulary = VOCABULARY._replace(size=30522)
+    settings = small_config("model.layers=12", "model.width=768", "model.heads=12")
+    with settings.unlocked():
+        settings.model.positions = 512
+    from bert_jax.objectives import base
+
+    objective = base.make(settings, vocabulary)
+    shapes = jax.eval_shape(objective.init, jax.random.key(0), small_batch())
+    assert shapes["encoder"]["embedder"]["words"].shape == (30592, 768)
+    assert metrics.count(shapes, 30522) == 110_106_428
+
+
+def test_bfloat16_is_near_float32():
+    batch = small_batch()
+    exact, rounded = small_objective(), small_objective("dtype=bfloat16")
+    params = small_params(exact)
+    logits = [jax.jit(o.outputs)(params, batch)["mlm_logits"] for o in (exact, rounded)]
+    assert logits[1].dtype == np.float32
+    np.testing.assert_allclose(*[x[..., : VOCABULARY.size] for x in logits], atol=3e-2)
+
+
+def test_dropout_statistics_and_gradient():
+    x = jax.numpy.ones((8, 64, 64))
+    keys = jax.numpy.arange(8, dtype=jax.numpy.uint32)
+    y, pull = jax.vjp(lambda x: layers.dropout(x, keys, 0.1), x)
+    dropped = float((y == 0).mean())
+    assert dropped == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / x.size) ** 0.5)
+    np.testing.assert_allclose(y[y != 0], 1 / 0.9, rtol=1e-6)
+    np.testing.assert_array_equal(pull(x)[0], y)  # the backward pass drops the same elements
+    assert len({row.tobytes() for row in np.asarray(y)}) == 8  # each row its own
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_of_parameters_are_not_rounded(dtype):
+    """4097 needs 13 bits; bfloat16 has 8, and would make 4096 of it."""
+    x = jax.numpy.ones((4097, 1), dtype)
+    weights, bias = jax.numpy.ones((1, 1)), jax.numpy.zeros(1)
+    _, pull = jax.vjp(
+        lambda kernel, bias: layers.affine(x, kernel, bias, np.float32), weights, bias
+    )
+    assert [float(gradient.sum()) for gradient in pull(x)] == [4097, 4097]
+    _, pull = jax.vjp(lambda table: layers.project(x, table, np.float32), weights)
+    assert float(pull(x.astype(np.float32))[0].sum()) == 4097
+
+
+@pytest.mark.parametrize(
+    ("dtype", "deviations"), [("float32", 0), ("float32", 30), ("bfloat16", 0), ("bfloat16", 30)]
+)
+def test_layer_norm_and_its_gradients(dtype, deviations):
+    """Against the formula in float64, of rows whose mean is so many deviations."""
+    draw = np.random.default_rng(3)
+    x = draw.normal(size=(2, 5, 48)) * draw.uniform(0.1, 9, (2, 5, 1))
+    x = np.float64(jnp.asarray(x + deviations * x.std(-1, keepdims=True), dtype))
+    scale, bias, along = draw.normal(size=48), draw.normal(size=48), draw.normal(size=x.shape)
+    normal = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    inner = along * scale
+    d_x = inner - inner.mean(-1, keepdims=True)
+    d_x = (d_x - normal * (inner * normal).mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    expected = normal * scale + bias, d_x, (along * normal).sum((0, 1)), along.sum((0, 1))
+
+    single = jnp.asarray(x, dtype), jnp.float32(scale), jnp.float32(bias)
+    y, pull = jax.vjp(lambda *them: layers.normalize(*them, 1e-12, dtype), *single)
+    found = y, *pull(jnp.asarray(along, dtype))
+    assert y.dtype == dtype
+    error = {0: 2e-6, 30: 5e-5}[deviations] if dtype == "float32" else 2e-2
+    for a, b in zip(found, expected, strict=True):
+        assert np.abs(np.float64(a) - b).max() <= error * np.abs(b).max()

@@ -1,0 +1,70 @@
+"""Meshes of real slices: their hosts' rows, several slices, and programs of the TPU compiler."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from kits.slices import devices, needs_libtpu
+from kits.small import small_config
+
+from bert_jax.errors import BadInput
+from bert_jax.parallel import mesh as meshes
+
+pytestmark = needs_libtpu
+
+
+def mesh_of(shape, slice_devices):
+    sizes = dict(zip(meshes.AXES, shape, strict=True))
+    return meshes.make_mesh(SimpleNamespace(**sizes), slice_devices)
+
+
+@pytest.mark.parametrize("shape", [(16, 1, 1), (4, 4, 1), (2, 4, 2), (1, 4, 4), (8, 1, 2)])
+@pytest.mark.parametrize("slices", [1, 2])
+def test_hosts_read_every_row_and_only_those_of_their_devices(shape, slices):
+    options = {"num_slices": 2} if slices == 2 else {}
+    mesh = mesh_of((shape[0] * slices, *shape[1:]), devices("v5e:4x4", **options))
+    rows, parts = 64, shape[0] * shape[1] * slices
+    per_device = np.arange(rows).reshape(shape[0] * slices, shape[1], rows // parts)
+    hosts = sorted({device.process_index for device in mesh.devices.flat})
+    assert len(hosts) == 4 * slices
+    seen = []
+    for host in hosts:
+        expected = set()
+        for place in np.ndindex(mesh.devices.shape):
+            if mesh.devices[place].process_index == host:
+                expected |= set(per_device[place[:2]])
+        found = meshes.host_rows(mesh, rows, host)
+        assert found.tolist() == sorted(expected)
+        seen.append(found)
+    times = np.bincount(np.concatenate(seen), minlength=rows)
+    # Devices that share a part of `tensor` read the same rows, and may be of different hosts.
+    assert times.min() >= 1 and (shape[2] > 1 or times.max() == 1)
+
+
+def test_the_rows_of_a_host_are_not_contiguous():
+    mesh = mesh_of((16, 1, 1), devices("v5e:4x4"))
+    assert meshes.host_rows(mesh, 16, 0).tolist() == [0, 1, 6, 15]
+    assert meshes.host_rows(mesh, 32, 0).tolist() == [0, 1, 2, 3, 12, 13, 30, 31]
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 1), (2, 1, 16), (4, 4, 2), (8, 2, 2), (32, 1, 1)])
+def test_only_data_goes_from_slice_to_slice(shape):
+    mesh = mesh_of(shape, devices("v5e:4x4", num_slices=2))
+    slices = np.vectorize(lambda device: device.slice_index)(mesh.devices)
+    assert len(np.unique(slices)) == 2 and mesh.devices.shape == shape
+    assert (slices == slices[:, :1, :1]).all()
+    assert np.ptp(slices[: shape[0] // 2]) == 0 and np.ptp(slices[shape[0] // 2 :]) == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 32, 1), (1, 16, 2), (-1, 1, 32)])
+def test_what_needs_two_slices_for_one_copy_is_refused(shape):
+    with pytest.raises(BadInput, match="config.mesh: .*2 slices of 16 devices") as error:
+        mesh_of(shape, devices("v5e:4x4", num_slices=2))
+    assert "\n" not in str(error.value)
+
+
+def test_data_takes_what_is_left_of_all_slices():
+    mesh = mesh_of((-1, 4, 1), devices("v5e:4x4", num_slices=2))
+    assert dict(mesh.shape) == {"data": 8, "fsdp": 4, "tensor": 1}
+    config = small_config("mesh.fsdp=4").mesh
+    assert meshes.make_mesh(config, devices("v5e:4x4")).shape["data"] == 4

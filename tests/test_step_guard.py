@@ -1,0 +1,191 @@
+"""What is not finite is never applied: any pattern of bad steps, what is told of them, and the band of spikes."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from kits.small import VOCABULARY, small_batch, small_config
+
+from bert_jax import optimizer, step, step_guard
+from bert_jax.objectives import base
+from bert_jax.runs import metrics
+
+BAD = {"weight": np.nan, "infinite weight": np.inf, "gradient": np.nan}
+
+
+@jax.custom_vjp
+def poison(x, bad):
+    """x, whose gradient is `bad` where that is not finite."""
+    return x
+
+
+poison.defvjp(
+    lambda x, bad: (x, bad),
+    lambda bad, g: (jnp.where(jnp.isfinite(bad), g, bad), jnp.zeros_like(bad)),
+)
+
+
+@cache
+def world(name="adam", **limits):
+    """(initial state, the compiled step) of a small model with dropout and a rate that changes with every step."""
+    config = small_config(f"optimizer.name={name}", "model.layers=1", "model.width=16")
+    made = base.make(config, VOCABULARY)
+
+    def loss(params, rows, *others, **kwargs):
+        value, values = made.loss(params, rows, *others, **kwargs)
+        return poison(value, rows["bad"].sum()), values
+
+    objective = made._replace(loss=loss)
+    update = optimizer.make(config.optimizer, optimizer.schedule("linear", 1e-2, 2, 20))
+    state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
+    judge = partial(step_guard.judge, **limits)
+    train = partial(step.train, objective=objective, optimizer=update, seed=3, judge=judge)
+    return state, jax.jit(partial(train, micro_batches=1))
+
+
+def batch(number: int, bad: str = "") -> dict:
+    rows = small_batch(4, seed=number) | {"bad": np.zeros(4, np.float32)}
+    if "weight" in bad:
+        rows["masked_weights"][1, 0] = BAD[bad]
+    elif bad:
+        rows["bad"][2] = BAD[bad]
+    return rows
+
+
+def same_bits(a, b) -> bool:
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs)
+
+
+@pytest.mark.parametrize("name", ["adam", "adafactor"])
+def test_any_pattern_of_bad_steps_changes_nothing_but_the_number_of_the_step(name):
+    """As if the others alone had been trained on, each at its own step: its rate, its dropout."""
+    first, train = world(name)
+    seed = np.random.SeedSequence().entropy
+    print("seed", seed)
+    draw = np.random.default_rng(seed)
+    for _ in range(5):
+        pattern = [draw.choice([*BAD, "", ""]) for _ in range(7)]
+        state = alone = first
+        for number, bad in enumerate(pattern):
+            state, _, verdict = train(state, batch(number, bad))
+            assert bool(verdict.is_applied) == (not bad), pattern
+            if not bad:
+                alone, *_ = train(alone._replace(step=jnp.int32(number)), batch(number))
+        assert same_bits(state.params, alone.params), pattern
+        kept = state.opt_state, alone.opt_state
+        assert same_bits(*(part._replace(row=0) for part in kept)), pattern
+        assert state.step == len(pattern)
+        trailing = len(pattern) - max(
+            (i + 1 for i, bad in enumerate(pattern) if not bad), default=0
+        )
+        assert state.opt_state.row == trailing
+
+
+def test_a_parameter_that_is_not_finite_stops_all_steps_and_is_found():
+    first, train = world()
+    embedder = first.params["encoder"]["embedder"]
+    words = embedder["words"].at[7, 3].set(jnp.inf)
+    encoder = first.params["encoder"] | {"embedder": embedder | {"words": words}}
+    state = first._replace(params=first.params | {"encoder": encoder})
+    before = state.params
+    for number in range(3):
+        state, _, verdict = train(state, batch(number))
+    assert same_bits(state.params, before) and verdict.row == 3
+    found = [
+        path[-1].key for path, f in jax.tree.leaves_with_path(step_guard.not_finite(before)) if f
+    ]
+    assert found == ["words"]
+
+
+def test_metrics_are_means_over_the_applied_steps():
+    state, train = world()
+    sums, expected = None, []
+    for number, bad in enumerate(["", "weight", "", "gradient"]):
+        state, values, _ = train(state, batch(number, bad))
+        sums = values if sums is None else metrics.add(sums, values)
+        expected += [] if bad else [metrics.means(values)["loss"]]
+    means = metrics.means(sums)
+    assert means["loss"] == pytest.approx(np.mean(expected), rel=1e-6)
+    assert means["skipped"] == 0.5 and means["spikes"] == 0
+    assert all(np.isfinite(value) for value in means.values())
+    nothing = metrics.means(values)  # of the last step alone
+    assert nothing.pop("skipped") == 1 and nothing.pop("spikes") == 0
+    assert all(np.isnan(value) for value in nothing.values())
+
+
+@pytest.mark.parametrize(
+    "bad, text",
+    [
+        ("weight", "step 4: the loss is nan; skipped"),
+        ("gradient", "step 4: the gradient norm is nan; skipped"),
+        ("", ""),
+    ],
+)
+def test_what_is_told(bad, text):
+    state, train = world()
+    for row in (1, 2):
+        state, _, verdict = train(state, batch(0, bad))
+        in_a_row = " (2 in a row)" if bad and row == 2 else ""
+        assert step_guard.describe(4, jax.device_get(verdict)) == text + in_a_row
+
+
+def judged(losses, **limits):
+    """([verdict], the band) of a run with these losses."""
+    judge = jax.jit(partial(step_guard.judge, **limits))
+    state, verdicts = step_guard.guarded(()), []
+    for loss in losses:
+        verdict, band = judge(state, jnp.float32(loss), jnp.float32(1))
+        state = step_guard.Guarded((), band, verdict.row)
+        verdicts.append(jax.device_get(verdict))
+    return verdicts, state.band
+
+
+LIMITS = {"window": 20, "spike": 6.0, "skip_spikes": True}
+
+
+def test_spikes_are_told_from_noise():
+    losses = np.random.default_rng(0).normal(3, 0.1, 200)
+    losses[[5, 60, 120]] = 9.0, 5.0, np.inf  # the first before there is a band
+    verdicts, band = judged(losses, **LIMITS)
+    assert [i for i, verdict in enumerate(verdicts) if verdict.is_spike] == [60]
+    assert [i for i, verdict in enumerate(verdicts) if not verdict.is_applied] == [60, 120]
+    text = step_guard.describe(60, verdicts[60])
+    assert text.startswith("step 60: the loss 5 is above the band, which ends at ")
+    assert text.endswith("; skipped")
+    assert band.mean == pytest.approx(3, abs=0.15) and band.count == 20
+    logged, _ = judged(losses, **LIMITS | {"skip_spikes": False})
+    assert logged[60].is_spike and logged[60].is_applied
+    assert step_guard.describe(60, logged[60]).endswith("; applied")
+    none, _ = judged(losses, **LIMITS | {"spike": 0.0})
+    assert not any(verdict.is_spike for verdict in none)
+
+
+@pytest.mark.parametrize("level", [4.0, 8.0, 1e6])
+def test_a_level_that_lasts_is_accepted(level):
+    """Skipped spikes do not stop a run: the band widens with each."""
+    verdicts, _ = judged([3.0] * 40 + [level] * 200, **LIMITS)
+    spikes = [i for i, verdict in enumerate(verdicts) if verdict.is_spike]
+    assert spikes == list(range(40, 40 + len(spikes))) and 0 < len(spikes) < 150
+    assert all(verdict.row == 0 for verdict in verdicts)
+
+
+def test_a_falling_loss_is_no_spike():
+    losses = 10 * np.exp(-np.arange(300) / 60) + 1
+    verdicts, _ = judged(losses, **LIMITS)
+    assert not any(verdict.is_spike for verdict in verdicts)
+
+
+def test_a_skipped_spike_changes_nothing():
+    first, train = world(window=3, spike=2.0, skip_spikes=True)
+    state = first
+    for number in range(4):
+        state, *_ = train(state, batch(number))
+    band = state.opt_state.band._replace(mean=jnp.float32(1.0), deviation=jnp.float32(0.1))
+    state = state._replace(opt_state=state.opt_state._replace(band=band))
+    after, _, verdict = train(state, batch(5))
+    assert verdict.is_spike and not verdict.is_applied
+    assert same_bits((after.params, after.opt_state.inner), (state.params, state.opt_state.inner))
+    assert after.step == 5 and 1 < after.opt_state.band.mean < 1.1

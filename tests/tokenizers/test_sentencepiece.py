@@ -1,0 +1,168 @@
+"""Ids equal those of the sentencepiece library; models of others keep theirs and get what they lack."""
+
+import os
+import subprocess
+import sys
+from itertools import accumulate
+
+import pytest
+import sentencepiece
+from kits.texts import NASTY, PROSE, odd_lines, published
+from kits.vocabularies import given, make_model
+
+from bert_jax.errors import BadInput
+from bert_jax.tokenizers import tokenizer as tokenizers
+
+
+def check_library(ours: tokenizers.Tokenizer, model: bytes, texts: list[str]) -> None:
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
+    expected = theirs.encode(texts)
+    assert ours.encode(texts) == expected
+    ids, ends = ours.table().encode(texts)
+    assert ids.tolist() == [number for text in expected for number in text]
+    assert ends.tolist() == list(accumulate(map(len, expected)))
+
+
+def test_ids_of_albert():
+    path = published("albert_spiece_30k.model")
+    tokenizer = tokenizers.given(path, True)
+    assert tokenizer.special == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
+    assert tokenizer.size == 30000
+    check_library(tokenizer, path.read_bytes(), odd_lines(1000) + NASTY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["albert", "unigram", "bpe"])
+def test_ids_of_many_lines_equal_the_library(tmp_path, kind):
+    texts = odd_lines(20_000)
+    if kind == "albert":
+        path = published("albert_spiece_30k.model")
+    else:
+        tokenizers.train(kind, texts[::4], 12_000, True).save(tmp_path)
+        path = tmp_path / "sentencepiece.model"
+    check_library(tokenizers.given(path, True), path.read_bytes(), texts)
+
+
+def test_what_a_model_lacks_is_appended(tmp_path):
+    """As LLaMA's: <unk> 0, <s> 1, </s> 2, bytes for unknown characters; no padding, no mask."""
+    model = make_model(model_type="bpe", vocab_size=400, byte_fallback=True)
+    tokenizer = given(tmp_path, model)
+    size = tokenizer.size - 2
+    assert tokenizer.special == {"pad": size, "unk": 0, "cls": 1, "sep": 2, "mask": size + 1}
+    assert tokenizer.pieces[:3] == ["<unk>", "<s>", "</s>"]
+    assert tokenizer.pieces[-2:] == ["[PAD]", "[MASK]"]
+    check_library(tokenizer, model, PROSE + NASTY)
+    ids = tokenizer.encode_with_masks("the [MASK] fox")
+    assert tokenizer.decode(ids) == "the [MASK] fox"
+
+
+def test_special_pieces_by_the_models_own_ids(tmp_path):
+    pieces = {"pad_id": 3, "pad_piece": "<nothing>", "bos_piece": "<begin>", "eos_piece": "<end>"}
+    tokenizer = given(tmp_path, make_model(**pieces, control_symbols=["[CLS]", "<mask>"]))
+    found = {name: tokenizer.pieces[number] for name, number in tokenizer.special.items()}
+    expected = {"pad": "<nothing>", "unk": "<unk>", "cls": "[CLS]", "sep": "<end>"}
+    assert found == expected | {"mask": "<mask>"}
+    assert tokenizer.encode_with_masks("<mask> [CLS]") == [tokenizer.mask, tokenizer.cls]
+
+
+def test_user_defined_special_pieces_are_not_read_from_text(tmp_path):
+    model = make_model(user_defined_symbols=["<mask>", "[SEP]", "<other>"])
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
+    text = "the <mask> fox[SEP] <other>"
+    assert theirs.piece_to_id("<mask>") in theirs.encode(text)
+    tokenizer = given(tmp_path, model)
+    special = set(tokenizer.special.values()) - {tokenizer.unk}
+    ids, table_ids = tokenizer.encode([text])[0], tokenizer.table().encode([text])[0].tolist()
+    assert not special & set(ids) and ids == table_ids and ids.count(tokenizer.unk) == 2
+    assert theirs.piece_to_id("<other>") in ids
+
+
+@pytest.mark.parametrize("content", [None, b"", b"abc", b"[PAD]\n[UNK]\n"])
+def test_bad_models(tmp_path, content):
+    path = tmp_path / "some.model"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match="not a SentencePiece model|No such file") as error:
+        tokenizers.given(path, True)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize(
+    "texts, size, message",
+    [
+        (PROSE, 9999, "size=9999: too many, this text is enough for [0-9]+$"),
+        (PROSE, 20, "size=20: too few, single characters alone take 4[0-9]$"),
+        (PROSE, 3, "size=3: too few"),
+        ([], 100, "size=100: there is no text"),
+        (["", " \n "], 100, "size=100: there is no text"),
+    ],
+)
+def test_sizes_that_do_not_fit_the_text(kind, texts, size, message, capfd):
+    with pytest.raises(BadInput, match=f"^config.tokenizer.{message}"):
+        tokenizers.train(kind, texts, size, True)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_what_is_said_to_be_enough_is(kind):
+    with pytest.raises(BadInput) as error:
+        tokenizers.train(kind, PROSE, 9999, True)
+    size = int(str(error.value).split()[-1])
+    assert tokenizers.train(kind, PROSE, size, True).size == size
+
+
+def test_scores_of_unigram_models_add_up_exactly_in_float32():
+    """So that of equal sums the first is taken everywhere, and not the one that rounding favours at some place."""
+    processor = tokenizers.train("unigram", PROSE, 200, True).model.processor
+    scores = [processor.get_score(number) * 256 for number in range(processor.piece_size())]
+    assert all(score == round(score) for score in scores) and len(set(scores)) > 50
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_long_lines_and_odd_characters_can_be_trained_on(kind, capfd):
+    words = " ".join(f"dro{a}{b}" for a in "aeiou" for b in "bcdfg")
+    texts = [" ".join([words] * 500), "鱼" * 20_000, *NASTY, "a\x00b ▁ \u2585 c"]
+    tokenizer = tokenizers.train(kind, texts, 120, True)
+    assert tokenizer.unk not in tokenizer.encode(["drobab 鱼鱼"])[0]
+    assert any(piece.startswith("▁dro") for piece in tokenizer.pieces)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_lowercase_folds_case_and_keeps_accents():
+    folded, kept = (tokenizers.train("bpe", PROSE, 120, lowercase) for lowercase in (True, False))
+    assert folded.encode(["THE Élan"]) == folded.encode(["the élan"])
+    assert folded.encode(["elan"]) != folded.encode(["élan"])
+    assert kept.encode(["The Élan"]) != kept.encode(["the élan"])
+
+
+ORACLE = """
+import pathlib, sys
+from sentencepiece import sentencepiece_model_pb2 as full
+from bert_jax.tokenizers import model_proto as ours
+
+model = pathlib.Path(sys.argv[1]).read_bytes()
+theirs, read = full.ModelProto.FromString(model), ours.Model.FromString(model)
+specs = {"trainer_spec": "Trainer", "normalizer_spec": "Normalizer"}
+for part, message in specs.items():
+    for name, *_ in ours.MESSAGES[message]:
+        assert getattr(getattr(theirs, part), name) == getattr(getattr(read, part), name), name
+        default = getattr(type(getattr(theirs, part))(), name)
+        assert default == getattr(type(getattr(read, part))(), name), name
+pieces = [[(p.piece, p.score, p.type) for p in model.pieces] for model in (theirs, read)]
+assert pieces[0] == pieces[1] and len(pieces[0]) > 40
+some = ours.Pieces.FromString(model)
+for proto in (theirs, some):
+    for piece in proto.pieces:
+        piece.score = round(piece.score)
+assert theirs.SerializeToString(deterministic=True) == some.SerializeToString(deterministic=True)
+"""
+
+
+def test_a_model_file_is_read_as_its_own_library_does(tmp_path):
+    """By the module that comes with it, which refuses an older protobuf unless it is told not to look."""
+    (tmp_path / "some.model").write_bytes(make_model())
+    environment = os.environ | {"TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK": "true"}
+    command = [sys.executable, "-c", ORACLE, str(tmp_path / "some.model")]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
