@@ -204,7 +204,7 @@ TABLES = {
         "against transformers on PyTorch: largest differences",
         "2e-5; losses 1e-6, gradients 1e-4; after 10 steps 1e-6; losses of 200 steps 1e-3; ids equal",
         3,
-        ("bash launch/test.sh --parity tests/test_golden.py tests/convert/test_parity.py -rP",),
+        ("bash launch/test.sh --full tests/test_golden.py tests/convert/test_parity.py -rP",),
     ),
     "exports": Table(
         "export, then import, and the other way round, in both formats",
@@ -271,7 +271,7 @@ TABLES = {
         "docs/scaling.md: dropout on 4, 64 and 256 devices (extra `plan`)",
         "cycles do not grow with devices",
         3,
-        ("python benchmarks/randomness.py", f"{PYTEST} tests/parallel/test_randomness.py"),
+        ("python benchmarks/randomness.py", f"{PYTEST} --full tests/parallel/test_randomness.py"),
     ),
     "faults": Table(
         "docs/faults.md, which it writes: faults injected from outside",

@@ -288,36 +288,6 @@ def may_change(key: str) -> bool:
     return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
 
 
-def is_of_model(key: str) -> bool:
-    """Whether imported parameters would mean something else with another value."""
-    group, _, name = key.partition(".")
-    free = ("dropout", "attention_dropout", "initializer")
-    return (group == "model" and name not in free) or key in ("objective.name", "objective.pairs")
-
-
-def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
-    """The keys in which a run at `step` may not differ from its saved config: all but cadence, place and future."""
-    before, after = phases(old), phases(new)
-    started = {phase.name for phase in before if phase.first < step}
-    # The steps of the phase that the run is in, or has just ended with, may change; not to fewer than are done.
-    unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
-    unfinished &= {phase.name for phase in after if phase.last >= step}
-    changes = differences(*map(spelled_out, (old, new)))
-    refused = []
-    for key, (was, now) in changes.items():
-        group, _, rest = key.partition(".")
-        if may_change(key) or (step == 0 and not is_of_model(key)):
-            continue
-        if group == "phases":
-            name, _, what = rest.partition(".")
-            if name not in started or (what == "steps" and name in unfinished):
-                continue
-        if group == "phase_order" and was[: len(started)] == now[: len(started)]:
-            continue
-        refused.append(f"config.{key}: {was!r} in the run, {now!r} now")
-    return refused
-
-
 def digest(config: ConfigDict) -> str:
     """SHA-256, in hex, of all that a run's parameters depend on: without what may change at a restart, without the
     phases, of which those to come may, and without the place of a vocabulary."""

@@ -40,7 +40,7 @@ def train(
     """(state, batch) -> (state, {name: (sum, weight)}, verdict); the gradient is exactly the whole batch's.
 
     `summed` makes of a function that sums over rows, `function(batch, *others)`, one that adds up what each device
-    makes of its own rows (`sharding.summed`); without it that is left to the compiler. `judge` says whether the step is
+    makes of its own rows (`mesh.summed`); without it that is left to the compiler. `judge` says whether the step is
     applied: if not, nothing changes but the number of the step, and its metrics weigh nothing.
     """
     key = prng.fold(jnp.uint32(prng.key(seed)), state.step.astype(jnp.uint32))

@@ -19,13 +19,22 @@ from bert_jax.errors import LOST, BadInput, Missing
 from bert_jax.loop import Data, Loop
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import jax_setup, metrics_file, preflight, report, run_info, workdir
+from bert_jax.runs import (
+    jax_setup,
+    metrics_file,
+    preflight,
+    report,
+    resume,
+    run_info,
+    signals,
+    workdir,
+)
 from bert_jax.runs.mirror import Mirror, mirrored
 from bert_jax.runs.watchdog import Guardian
 from bert_jax.storage import remote
 from bert_jax.tokenizers import tokenizer
 
-STATES = {0: "done", jax_setup.PREEMPTED: "preempted", jax_setup.INTERRUPTED: "interrupted"}
+STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
 
 
 def pretrain(config: ConfigDict, directory: Path | str) -> int:
@@ -72,7 +81,7 @@ def pretrain_together(
     data = open_data(config, directory, newest)
     guardian.arm("compile")
     processes.compare({"config.store: fingerprint": data.fingerprint})
-    with jax_setup.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
+    with signals.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
         # The hashes of a large store take as long as the compiler does.
         sound = beside.submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary, newest is None)
@@ -98,7 +107,7 @@ def pretrain_together(
                 loop = Loop(config, directory, data, trainer, reporter, processes, guardian, run)
                 code = loop.run(newest, stop)
             except BaseException as error:
-                code = jax_setup.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+                code = signals.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
                 reporter.failed(f"{type(error).__name__}: {error}", code)
                 if not cluster.is_loss(error):
                     raise
@@ -177,7 +186,7 @@ def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding
         metrics_file.starts(workdir.read_json(told), told)
     if step is not None:
         old = configs.read(directory / "config.json")
-        refused = configs.refusals(old, config, step)
+        refused = resume.refusals(old, config, step)
         if refused:
             raise BadInput(f"{directory}: a run of another config: {'; '.join(refused)}")
         before, now = configs.total_steps(old), configs.total_steps(config)

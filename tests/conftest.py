@@ -8,21 +8,25 @@ import os
 import tempfile
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 # Before jax and TensorFlow are imported, and for the processes that tests start.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # of TensorFlow's own log, errors only
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # or it announces them on stderr, whatever the log level
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # the developer's own programs
-os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # kits, for the processes that tests start
+# For the processes that tests start: this checkout, also where another one is installed, and kits.
+os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # or a TensorFlow with CUDA takes all memory of the GPU
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
-from kits import running  # noqa: E402
+from kits import campaign, runs  # noqa: E402
 
 from bert_jax.runs import jax_setup  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
+# As a run in float32 sets it: or a program would be compiled twice, by who comes first in a process.
+jax.config.update("jax_default_matmul_precision", "highest")
 
 # Compiling is most of a small test. One directory a user, who alone can write into it, for all workers: entries appear
 # whole.
@@ -35,7 +39,13 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax_setup.replace_damaged()
 
 # Files begin in this order, so that no worker is left with a long one at the end; then all others.
-SLOWEST = ()
+SLOWEST = """
+    parallel/test_deadlines.py commands/test_evaluate_models.py test_ends.py commands/test_benchmark.py
+    test_micro_batches.py models/test_attention.py runs/test_mirror.py parallel/test_processes.py
+    commands/test_import_model.py test_golden.py test_phases.py data/test_batch_files.py test_step.py
+    parallel/test_meshes.py commands/test_compare.py data/test_batch_files_refused.py commands/test_export.py
+    planning/test_plan.py test_wheel.py test_optimizer.py runs/test_jax_setup.py checkpoints/test_reader.py
+""".split()
 
 # Where CI may skip: what it lacks on purpose. Anything else that is skipped there fails.
 MAY_SKIP = (
@@ -69,8 +79,15 @@ def pytest_runtest_makereport(item, call):
             report.outcome, report.longrepr = "failed", f"{reason}: may not be skipped here"
 
 
+def pytest_terminal_summary(terminalreporter, config):
+    chosen = config.option.keyword or config.option.markexpr
+    chosen = chosen or not all(Path(place).is_dir() for place in config.args)
+    if config.getoption("--full") and not chosen and not hasattr(config, "workerinput"):
+        campaign.write(ROOT / "docs/tests.md", terminalreporter.stats)
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """(settings, workdir) of an undisturbed run of 20 steps and its store, for all tests of a worker: copy the workdir
     before you change anything."""
-    return running.train(tmp_path_factory.mktemp("finished"))
+    return runs.train(tmp_path_factory.mktemp("finished"))

@@ -60,7 +60,7 @@ def test_parameters_and_state(name):
     assert bytes_of(shapes) - NUMBERS * count(*SIZES[name]) in range(COUNTERS + 1)
 
 
-@pytest.mark.parametrize("fsdp, tensor", [(8, 1), (1, 4), (2, 4), (4, 2)])
+@pytest.mark.parametrize("fsdp, tensor", [(8, 1), (4, 2)])
 @pytest.mark.parametrize("name", SIZES)
 def test_state_on_a_device(name, fsdp, tensor):
     shapes, places = shapes_and_places(name, f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")

@@ -26,7 +26,7 @@ LONGEST = 300  # characters of what a library says
 
 
 class Manager(ocp.CheckpointManager):
-    """Orbax's, which remembers what it has saved where that has gone since, and leaves signals to runtime.Stop."""
+    """Orbax's, which remembers what it has saved where that has gone since, and leaves signals to runs/signals.py."""
 
     def __init__(self, directory: Path, **settings):
         super().__init__(directory, **settings)

@@ -7,7 +7,7 @@ from pathlib import Path
 from bert_jax import cli
 from bert_jax.checkpoints import reader
 from bert_jax.commands import load_model
-from bert_jax.convert import card, to_huggingface
+from bert_jax.convert import model_card, to_huggingface
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics
 from bert_jax.storage.atomic import free, whole
@@ -73,8 +73,8 @@ def export(
             name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)
             # As it was typed, so that what is pasted runs where this ran; whole paths are of one machine.
             path = output.name if output.is_absolute() else str(output)
-            about = card.About(name, license, data_license, language, path, parameters)
-            card.write(place, run, workdir, parts, about)
+            about = model_card.About(name, license, data_license, language, path, parameters)
+            model_card.write(place, run, workdir, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
     return {
         "output": str(output),

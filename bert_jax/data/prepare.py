@@ -24,7 +24,7 @@ import numpy as np
 
 from bert_jax.data import corpus, download
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import cut, filters, shards, splits
+from bert_jax.data.preparation import file_ranges, filters, shards, splits
 from bert_jax.data.preparation.encode import Vocabulary, encode
 from bert_jax.data.preparation.pool import workers
 from bert_jax.data.preparation.sample import sample, take
@@ -190,7 +190,7 @@ def build(
     sources = materialized(sources, directory / "text", here, log)
     follow(plan(config, sources), directory, log)
     log("prepare: the text is read and cut into blocks")
-    texts, problems = cut.cut_all(sources, directory / "text", run)
+    texts, problems = file_ranges.cut_all(sources, directory / "text", run)
     vocabulary, tokenizer = saved_vocabulary(config, texts, directory, run, log)
     signatures = config.filter.near_duplicates > 0
     encoded = encode(texts, vocabulary, signatures, directory / "shards", run, log)
@@ -244,7 +244,7 @@ def plan(config, sources: list[corpus.Source]) -> dict:
 
 
 def saved_vocabulary(
-    config, texts: list[cut.Texts], directory: Path, run: Callable, log: Callable
+    config, texts: list[file_ranges.Texts], directory: Path, run: Callable, log: Callable
 ) -> tuple[Vocabulary, Tokenizer]:
     """The vocabulary that is given or trained, saved in a directory that its fingerprint names."""
     tokenizer = None
@@ -269,7 +269,9 @@ def load(path: Path) -> Tokenizer | None:
     return None
 
 
-def make_tokenizer(config, texts: list[cut.Texts], run: Callable, log: Callable) -> Tokenizer:
+def make_tokenizer(
+    config, texts: list[file_ranges.Texts], run: Callable, log: Callable
+) -> Tokenizer:
     if config.tokenizer.path:
         return given_vocabulary(config)
     start, settings = time.monotonic(), config.tokenizer
@@ -277,7 +279,7 @@ def make_tokenizer(config, texts: list[cut.Texts], run: Callable, log: Callable)
     chosen = sample(texts, settings.sample * 1_000_000)
     parts = run(functools.partial(take, settings.kind), chosen)
     tokenizer = tokenizers.train_taken(settings.kind, parts, settings.size, settings.lowercase)
-    megabytes = sum(cut.length(block) for _, block in chosen) / 1e6
+    megabytes = sum(file_ranges.length(block) for _, block in chosen) / 1e6
     log(
         f"vocabulary: {tokenizer.size} pieces from {megabytes:.1f} MB in {time.monotonic() - start:.1f} s"
     )

@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_jax.data import masking, memory_map, pair_places
+from bert_jax.data.epochs import Epoch, Epochs
 from bert_jax.data.index import Ahead, never
-from bert_jax.data.packing import LEAST, Epoch, Epochs
+from bert_jax.data.packing import LEAST
 from bert_jax.data.rows import (
     COLUMNS,
     Rows,

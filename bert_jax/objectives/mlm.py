@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
-from bert_jax.models import layers
+from bert_jax.models import heads, layers
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special import Vocabulary
 
@@ -16,7 +16,7 @@ class Pretrainer(nn.Module):
 
     def setup(self):
         encoder = self.encoder
-        self.mlm = base.MaskedLMHead(
+        self.mlm = heads.MaskedLMHead(
             encoder.vocabulary,
             encoder.activation,
             encoder.initializer,

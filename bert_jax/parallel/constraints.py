@@ -2,7 +2,7 @@
 
 Left to itself, XLA moves the activations of the whole batch to the devices that hold a part of a parameter, rather than
 the parameter to the rows. Nothing is said where no mesh is in use, where the rows do not divide (one example row), and
-where each device has been given its own rows (`sharding.summed`).
+where each device has been given its own rows (`mesh.summed`).
 """
 
 import math

@@ -14,7 +14,7 @@ from bert_jax.data.vocabulary_file import likely_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.models import attention
 from bert_jax.parallel import chips
-from bert_jax.planning import fit, rank, search, sketch, topology
+from bert_jax.planning import memory_fit, rank, search, sketch, topology
 from bert_jax.planning.changes import options
 from bert_jax.planning.compilation import TooLarge, compile_step
 from bert_jax.planning.estimate import FULL, Fill, estimate, parts, total
@@ -156,8 +156,8 @@ def expected_fills(config, phases: list) -> dict[str, Fill]:
 
 def advise(config, one: topology.Slice, phase, vocabulary, failed: TooLarge, tell) -> str:
     """What makes a step fit that does not, and what it is like then."""
-    found = fit.find(config, topology.devices(one), phase, vocabulary, failed, tell)
-    if not isinstance(found, fit.Found):
+    found = memory_fit.find(config, topology.devices(one), phase, vocabulary, failed, tell)
+    if not isinstance(found, memory_fit.Found):
         return f"nothing that was tried makes it fit: {'; '.join(found) or 'no setting is left'}"
     flops = step_flops(config, vocabulary.size, phase)
     values = estimate(one, found.mesh, phase, parts(one, found.mesh, found.step), flops)

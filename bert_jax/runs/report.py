@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
-from bert_jax.runs import jax_setup, metrics_file, timing
+from bert_jax.runs import metrics_file, signals, timing
 from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import Board
 from bert_jax.storage import remote
@@ -155,7 +155,7 @@ class Reporter:
     def failed(self, reason: str, code: int) -> None:
         """The last word of a run that ends unsaved; a disk that is full must not hide why."""
         state = "failed"
-        if code == jax_setup.INTERRUPTED:
+        if code == signals.INTERRUPTED:
             state, reason = "interrupted", "before it was saved"
         self.last_word(state, error=reason[:500])
 

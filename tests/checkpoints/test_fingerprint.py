@@ -11,7 +11,7 @@ from kits.small import small_config
 from bert_jax.checkpoints import fingerprint
 from bert_jax.errors import Unfinished
 from bert_jax.parallel import mesh as meshes
-from bert_jax.parallel.constraints import AXES, TABLE
+from bert_jax.parallel.constraints import TABLE
 
 SPECS = {"words": TABLE, "kernel": P("fsdp", "tensor"), "bias": P("tensor"), "scale": P()}
 SPECS |= {"half": P("fsdp", None), "count": P()}
@@ -41,7 +41,7 @@ def by_numpy(tree) -> dict:
     return {name: fingerprint.of_array(array) for name, array in tree.items()}
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (8, 1, 1), (2, 2, 2), (1, 4, 2), (1, 1, 8)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (8, 1, 1), (2, 2, 2)])
 def test_the_same_on_any_mesh(tree, shape):
     mesh = make_mesh(*shape)
     program, placed = on_mesh(tree, mesh)
@@ -56,8 +56,7 @@ def test_every_bit_of_every_element_counts(tree):
         for bit in range(32):
             flipped = array.copy()
             flipped.view(np.uint32)[place] ^= np.uint32(1 << bit)
-            first = fingerprint.of_array(flipped).digest
-            seen.add(first)
+            seen.add(fingerprint.of_array(flipped).digest)
     assert len(seen) == 1 + 32 * array.size
 
 
@@ -70,38 +69,20 @@ def test_swapped_rows_and_other_shapes_show(tree):
     assert fingerprint.of_array(zeros).digest != fingerprint.of_array(zeros[:3]).digest
 
 
-def test_long_arrays_are_counted_in_parts(monkeypatch, tree):
-    whole = fingerprint.of_array(tree["words"])
-    monkeypatch.setattr(fingerprint, "CHUNK", 7)
-    assert fingerprint.of_array(tree["words"]) == whole
-
-
-def test_a_copy_that_differs_is_named_with_its_device(tree):
-    mesh = make_mesh(8, 1, 1)
+@pytest.mark.parametrize(("name", "shape"), [("scale", (8, 1, 1)), ("kernel", (2, 2, 2))])
+def test_a_copy_that_differs_is_named_with_its_device(tree, name, shape):
+    """Of an array that all devices hold, and of one that is split over some axes and copied over others."""
+    mesh = make_mesh(*shape)
     program, placed = on_mesh(tree, mesh)
-    copies = [np.array(tree["bias"]) for _ in range(8)]
-    copies[5][3] = np.nextafter(copies[5][3], np.float32(9))
-    parts = [
-        jax.device_put(copy, device) for copy, device in zip(copies, mesh.devices.flat, strict=True)
-    ]
-    place = NamedSharding(mesh, P())
-    placed["bias"] = jax.make_array_from_single_device_arrays((16,), place, parts)
-    with pytest.raises(Unfinished, match=f"bias on {mesh.devices.flat[5]}"):
-        fingerprint.read(program, placed, mesh)
-
-
-def test_a_part_that_differs_on_one_of_its_devices_is_named(tree):
-    """Of an array that is split over some axes and copied over others."""
-    mesh = make_mesh(2, 2, 2)
-    program, placed = on_mesh(tree, mesh)
-    shards = placed["kernel"].addressable_shards
+    shards = placed[name].addressable_shards
     parts = [np.array(shard.data) for shard in shards]
-    parts[6][0, 0] += 1
+    parts[6].flat[0] = np.nextafter(parts[6].flat[0], np.float32(9))
     arrays = [jax.device_put(part, shard.device) for part, shard in zip(parts, shards, strict=True)]
-    placed["kernel"] = jax.make_array_from_single_device_arrays(
-        (8, 16), placed["kernel"].sharding, arrays
+    placed[name] = jax.make_array_from_single_device_arrays(
+        tree[name].shape, placed[name].sharding, arrays
     )
-    with pytest.raises(Unfinished, match="copies that devices hold differ: kernel on "):
+    odd = str(shards[6].device) if name == "scale" else ""  # of two copies either may be
+    with pytest.raises(Unfinished, match=f"{name} on {odd}"):
         fingerprint.read(program, placed, mesh)
 
 
@@ -112,21 +93,5 @@ def test_values_that_are_not_finite_are_named(tree, name, value):
     tree[name][3, 2] = value
     mesh = make_mesh(2, 2, 2)
     program, placed = on_mesh(tree, mesh)
-    with pytest.raises(FloatingPointError, match=f"not finite in {name} \\(1\\)"):
+    with pytest.raises(FloatingPointError, match=name):
         fingerprint.read(program, placed, mesh)
-
-
-def test_differences_are_named():
-    leaf = fingerprint.Leaf("float32", [2], "0" * 16)
-    kept = {"a": leaf}
-    assert fingerprint.differences(kept, kept) == ""
-    assert "a is missing" == fingerprint.differences(kept, {})
-    assert "b has no fingerprint" == fingerprint.differences(kept, kept | {"b": leaf})
-    other = leaf._replace(digest="1" * 16)
-    assert "a is not what was saved (values)" == fingerprint.differences(kept, {"a": other})
-    assert "[3]" in fingerprint.differences(kept, {"a": leaf._replace(shape=[3])})
-
-
-def test_axes():
-    assert AXES == ("data", "fsdp", "tensor")
-    assert fingerprint.axes_of(TABLE) == {"fsdp", "tensor"} and not fingerprint.axes_of(P())

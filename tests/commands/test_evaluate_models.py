@@ -71,11 +71,8 @@ def test_equal_models_are_equal(measure):
     one, other, again = values["models"]
     assert one == again and one["nats_per_word"] != other["nats_per_word"]
     assert [model["model"] for model in values["models"]] == ["a", "b", "a"]
-    assert 0 < values["windows"] <= 40 and 0 < values["documents"] <= values["windows"]
-    assert values["words"] <= values["characters"]
+    assert 0 < values["documents"] <= values["windows"] <= 40
     assert 0 < values["word_entropy"] <= math.log(values["words"])
-    shown = evaluate_models.describe(values).splitlines()
-    assert [line[0] for line in shown[2:]] == ["a", "b", "a"]
 
 
 def test_a_model_that_knows_is_right(measure, models):
@@ -93,26 +90,12 @@ def test_a_model_that_knows_is_right(measure, models):
     assert ignorant["accuracy"] == 0 and ignorant["unknown"] == 0
 
 
-def test_one_piece_wrong_is_a_word_wrong(models):
-    """Right at every second masked place of a row: only words of one piece there can be right."""
-
-    def logits(batch):
-        right = 100 * jax.nn.one_hot(batch["masked_targets"], 1024)
-        even = (jnp.arange(right.shape[1]) % 2 == 0)[:, None]
-        return jnp.where(even, right, -right)
-
-    windows = windows_of(models)
-    model = with_logits(models["c"], logits)
-    _, right, pieces = evaluate_models.score(model, windows, 2, LENGTH, 4)
-    assert right.any() and (pieces[right] == 1).all() and (pieces > 1).any()
-
-
 @pytest.mark.parametrize("name", "abcd")
 def test_nats_of_a_slow_count(models, name):
-    """A window at a time, at its own length, summed in float64."""
-    windows, number, model = windows_of(models), "abcd".index(name), models[name]
-    windows = [windows[0], windows[-1]]
-    nats, right, pieces = evaluate_models.score(model, windows, number, LENGTH, 4)
+    """A window at a time, at its own length, summed in float64, beside batches of two windows."""
+    every, number, model = windows_of(models), "abcd".index(name), models[name]
+    windows = [every[0], every[len(every) // 2], every[-1]]
+    nats, right, pieces = evaluate_models.score(model, windows, number, LENGTH, 2)
     expected = []
     for window in windows:
         cut, special = window.pieces[number], model.tokenizer
@@ -123,42 +106,23 @@ def test_nats_of_a_slow_count(models, name):
             masked.append(own)
             targets.append(tokens[own].copy())
             tokens[own] = special.mask
-        every = np.concatenate(masked)
-        size = len(tokens)
+        places, size = np.concatenate(masked), len(tokens)
         batch = small_batch(1, size, 1) | {
             "tokens": tokens[None].astype(np.int32),
             "segments": np.zeros((1, size), np.int32),
             "positions": np.arange(size, dtype=np.int32)[None],
             "sequence_ids": np.ones((1, size), np.int32),
-            "masked_positions": every[None].astype(np.int32),
+            "masked_positions": places[None].astype(np.int32),
         }
         logits = np.asarray(model.objective.outputs(model.params, batch)["mlm_logits"][0], float)
         logits = logits[:, : model.vocabulary.size]
         for own, target in zip(masked, targets, strict=True):
-            mine = logits[[list(every).index(place) for place in own]]
+            mine = logits[[list(places).index(place) for place in own]]
             cost = np.log(np.exp(mine).sum(axis=1)) - mine[np.arange(len(own)), target]
             expected.append((cost.sum(), (mine.argmax(axis=1) == target).all(), len(own)))
     slow = np.array(expected)
     np.testing.assert_allclose(nats, slow[:, 0], rtol=1e-5)
     assert (right == slow[:, 1]).all() and (pieces == slow[:, 2]).all()
-
-
-def test_batches_of_any_size(models):
-    windows = windows_of(models)
-    results = [
-        evaluate_models.score(models["a"], windows, 0, LENGTH, rows)
-        for rows in (1, 5, len(windows))
-    ]
-    for nats, right, pieces in results[1:]:
-        np.testing.assert_allclose(nats, results[0][0], rtol=1e-5)
-        assert (right == results[0][1]).all() and (pieces == results[0][2]).all()
-
-
-def test_the_shortest_model_decides_the_length(measure, models):
-    short = make_model(models["b"].tokenizer, length=20)
-    values = measure("as", s=short), measure("ab")
-    few, many = (value["words"] / value["windows"] for value in values)
-    assert few < many
 
 
 def test_whether_the_text_is_new_to_a_model(measure, tmp_path, models):
@@ -168,20 +132,13 @@ def test_whether_the_text_is_new_to_a_model(measure, tmp_path, models):
     others = {name: models["a"]._replace(facts=known) for name, known in facts.items()}
     values = measure("aoei", **others)
     assert [model["held_out"] for model in values["models"]] == [False, True, False, False]
-    shown = evaluate_models.describe(values).splitlines()[2:]
-    assert ["may have been trained on this text" in line for line in shown] == [
-        True,
-        False,
-        True,
-        True,
-    ]
 
 
 def test_models_that_predict_no_words(measure, models):
     outputs = models["a"].objective._replace(outputs=lambda params, batch: {"pair_logits": 0})
     headless = models["a"]._replace(step=0, facts={"fresh": ["mlm"]})
-    with pytest.raises(BadInput, match="n: objective 'mlm' has no mlm_logits"):
+    with pytest.raises(BadInput, match="mlm_logits"):
         measure("an", n=models["a"]._replace(objective=outputs))
-    with pytest.raises(BadInput, match="h: has no masked-LM head"):
+    with pytest.raises(BadInput, match="masked-LM head"):
         measure("ah", h=headless)
     assert measure("h", h=headless._replace(step=1))["models"]

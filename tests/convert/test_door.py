@@ -1,22 +1,27 @@
-"""Models of others at the door: what is right comes in bit for bit, what is not is refused in one line."""
+"""Models of others that are right come in bit for bit, however their files spell them."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 from kits import outside
-from kits.doors import BIAS, DECODER, ROWS, UP, WORDS, check_same, open_directory, refused, split
+from kits.doors import (
+    FORMATS,
+    WORDS,
+    check_same,
+    open_directory,
+    refused_import,
+    spelled,
+    split,
+    write,
+    write_tokenizer,
+)
+
+BIAS, DECODER = "cls.predictions.bias", "cls.predictions.decoder"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return outside.write_huggingface(tmp_path_factory.mktemp("huggingface") / "model")
-
-
-# --- What comes in --------------------------------------------------------------------------------
-
-
-def bare(tensors):
-    return {name.removeprefix("bert."): array for name, array in tensors.items()}
+@pytest.fixture
+def made(tmp_path):
+    return outside.write_huggingface(tmp_path / "model")
 
 
 def old_names(tensors):
@@ -27,7 +32,8 @@ def old_names(tensors):
 
 
 def with_copies(tensors):
-    return tensors | {f"{DECODER}.weight": tensors[WORDS], f"{DECODER}.bias": tensors[BIAS]}
+    copies = {f"{DECODER}.weight": tensors[spelled("huggingface", WORDS)]}
+    return tensors | copies | {f"{DECODER}.bias": tensors[BIAS]}
 
 
 def with_decoders_bias(tensors):
@@ -40,134 +46,75 @@ def with_buffers(tensors):
     return tensors | ids | {"bert.embeddings.token_type_ids": np.zeros((1, 32), np.int64)}
 
 
-SPELLINGS = {
-    function.__name__: function
-    for function in (dict, old_names, with_copies, with_decoders_bias, with_buffers)
-}
-
-
-@pytest.mark.parametrize("spelling", SPELLINGS)
-def test_spellings_of_the_same_model(spelling, tmp_path):
+@pytest.mark.parametrize("spell", [old_names, with_copies, with_decoders_bias, with_buffers])
+def test_spellings_of_the_same_model(spell, tmp_path):
     tensors = outside.make_tensors()
-    place = outside.write_huggingface(tmp_path / "model", SPELLINGS[spelling](tensors))
-    model = open_directory(place)
+    model = open_directory(outside.write_huggingface(tmp_path / "model", spell(tensors)))
     check_same(model.params, tensors)
     assert model.facts["fresh"] == [] and model.facts["imported"]["unused"] == []
-    assert model.facts["imported"]["left_out"] == 2 * (spelling == "with_buffers")
+    assert model.facts["imported"]["left_out"] == 2 * (spell is with_buffers)
 
 
-@pytest.mark.parametrize("spelling", [dict, old_names, with_buffers])
-def test_a_bare_encoder(spelling, tmp_path):
+@pytest.mark.parametrize("spell", [dict, old_names, with_buffers])
+def test_a_bare_encoder(spell, tmp_path):
     tensors = outside.make_tensors(parts=("encoder", "pooler"))
-    model = open_directory(outside.write_huggingface(tmp_path / "m", bare(spelling(tensors))))
+    bare = {name.removeprefix("bert."): array for name, array in spell(tensors).items()}
+    model = open_directory(outside.write_huggingface(tmp_path / "model", bare))
     check_same(model.params, tensors, ("encoder", "pooler"))
     assert model.facts["fresh"] == ["mlm", "pair"]
 
 
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
-def test_halves_are_read_exactly(kind, tmp_path):
-    tensors = {name: array.astype(kind) for name, array in outside.make_tensors().items()}
-    check_same(open_directory(outside.write_huggingface(tmp_path / "m", tensors)).params, tensors)
+def test_halves_are_read_exactly(form, kind, tmp_path):
+    tensors = {name: array.astype(kind) for name, array in outside.make_tensors(form).items()}
+    check_same(open_directory(write(form, tmp_path / "m", tensors)).params, tensors, form=form)
 
 
-@pytest.mark.parametrize("pooler", [True, False])
-@pytest.mark.parametrize("mlm", [True, False])
-@pytest.mark.parametrize("pair", [True, False])
-def test_heads_present_and_absent(pooler, mlm, pair, tmp_path):
-    heads = {"pooler": pooler, "mlm": mlm, "pair": pair}
-    there = {"encoder", *(part for part, is_there in heads.items() if is_there)}
-    tensors = outside.make_tensors(parts=there)
-    model = open_directory(outside.write_huggingface(tmp_path / "model", tensors))
-    paired = pooler or pair
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("heads", [(), ("mlm",), ("pooler",), ("pooler", "pair"), ("mlm", "pair")])
+def test_heads_may_be_absent(form, heads, tmp_path):
+    there = {"encoder", *heads}
+    tensors = outside.make_tensors(form, there)
+    model = open_directory(write(form, tmp_path / "model", tensors))
+    paired = bool(there & {"pooler", "pair"})
     assert model.config.objective.pairs == ("nsp" if paired else "none")
     needed = {"encoder", "mlm"} | ({"pooler", "pair"} if paired else set())
     assert model.facts["fresh"] == sorted(needed - there)
-    check_same(model.params, tensors, there)
+    check_same(model.params, tensors, there, form)
 
 
-def test_several_files(made, tmp_path):
-    place = outside.copy(made, tmp_path / "model")
-    split(place)
-    check_same(open_directory(place).params, outside.make_tensors())
-
-
-def test_files_that_are_links(made, tmp_path):
-    """As the hub's cache has them."""
-    place = tmp_path / "model"
-    place.mkdir()
+def test_several_files_and_links(made, tmp_path):
+    """The hub's cache has links for files."""
+    split(made)
+    (tmp_path / "links").mkdir()
     for file in made.iterdir():
-        (place / file.name).symlink_to(file)
-    check_same(open_directory(place).params, outside.make_tensors())
+        (tmp_path / "links" / file.name).symlink_to(file)
+    check_same(open_directory(tmp_path / "links").params, outside.make_tensors())
 
 
 def test_settings_come_from_config_json(tmp_path):
     changes = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "hidden_dropout_prob": 0}
-    changes |= {"added": [1], "type_vocab_size": 2, "num_attention_heads": 4}
+    changes |= {"added": [1], "num_attention_heads": 4}
     model = open_directory(outside.write_huggingface(tmp_path / "model", **changes)).config.model
     assert (model.activation, model.epsilon, model.dropout) == ("gelu_tanh", 1e-5, 0)
     assert (model.heads, model.segments, model.positions) == (4, 2, 32)
 
 
-# --- What does not: tensors -----------------------------------------------------------------------
-
-TENSORS = {
-    "missing": (lambda t: t.pop(UP), f"{UP} is missing, expected [24, 16]"),
-    "half a head": (
-        lambda t: t.pop("cls.predictions.transform.dense.weight"),
-        "cls.predictions.transform.dense.weight is missing, expected [16, 16]",
-    ),
-    "surplus": (
-        lambda t: t.update({"classifier.weight": np.zeros((3, 16), np.float32)}),
-        "classifier.weight [3, 16] has no place in a BERT",
-    ),
-    "transposed": (
-        lambda t: t.update({UP: t[UP].T.copy()}),
-        f"{UP} is [16, 24], expected [24, 16]",
-    ),
-    "rows": (
-        lambda t: t.update({WORDS: t[WORDS][:-1]}),
-        f"{WORDS} is [{ROWS - 1}, 16], expected [{ROWS}, 16]",
-    ),
-    "positions": (
-        lambda t: t.update({"bert.embeddings.position_embeddings.weight": t[WORDS][:31]}),
-        "bert.embeddings.position_embeddings.weight is [31, 16], expected [32, 16]",
-    ),
-    "scalar": (
-        lambda t: t.update({UP: np.array(1, np.float32)}),
-        f"{UP} is [], expected [24, 16]",
-    ),
-    "twice": (
-        lambda t: t.update({"bert.embeddings.LayerNorm.gamma": np.ones(16, np.float32)}),
-        "bert.embeddings.LayerNorm.gamma and bert.embeddings.LayerNorm.weight are the same tensor",
-    ),
-    "nan": (lambda t: t[UP].__setitem__((3, 3), np.nan), f"{UP} [24, 16]: 1 values are NaN"),
-    "infinite": (lambda t: t[WORDS].__setitem__(3, -np.inf), f"{WORDS} [{ROWS}, 16]: 16 values"),
-    "nan in both copies": (
-        lambda t: t.update({WORDS: t[WORDS] * np.nan, f"{DECODER}.weight": t[WORDS] * np.nan}),
-        f"{WORDS} [{ROWS}, 16]: {ROWS * 16} values are NaN",
-    ),
-    "double": (lambda t: t.update({UP: t[UP].astype(np.float64)}), f"{UP} is F64, expected one of"),
-    "whole numbers": (
-        lambda t: t.update({UP: t[UP].astype(np.int8)}),
-        f"{UP} is I8, expected one of",
-    ),
-    "not tied": (
-        lambda t: t.update({f"{DECODER}.weight": t[WORDS] + 1}),
-        f"{DECODER}.weight is not {WORDS}; models whose output matrix is not tied",
-    ),
-    "two biases": (
-        lambda t: t.update({f"{DECODER}.bias": t[BIAS] + 1}),
-        f"{DECODER}.bias is not {BIAS}",
-    ),
-    "nothing": (lambda t: t.clear(), "2 layers in its settings, and 0 tensors"),
-}
+# --- The tokenizer --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", TENSORS)
-def test_damaged_tensors_are_refused(damage, tmp_path):
-    tensors = outside.make_tensors()
-    change, expected = TENSORS[damage]
-    change(tensors)
-    place = outside.write_huggingface(tmp_path / "model", tensors)
-    line = refused(place)
-    assert expected in line and line.startswith(str(place)), line
+def test_tokenizer_json_counts_before_vocab_txt(made):
+    write_tokenizer(made)
+    assert not open_directory(made).tokenizer.model.lowercase
+    outside.write_vocabulary(made, [*outside.PIECES[:-1], "else"])
+    assert refused_import(made).startswith(f"{made / 'vocab.txt'}: ")
+
+
+def test_a_case_that_two_files_disagree_on(made):
+    """The library transformers would follow tokenizer_config.json."""
+    write_tokenizer(made)
+    (made / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert "do_lower_case" in refused_import(made)
+    (made / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert not open_directory(made).tokenizer.model.lowercase

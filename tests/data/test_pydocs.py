@@ -1,72 +1,44 @@
 """The prose of Python's own docstrings."""
 
 import sys
-from collections import Counter
 
-from kits.corpora import write
+from kits.corpora import read_sources, write
 
-from bert_jax.data.corpus import Reading, documents
+from bert_jax import config as configs
+from bert_jax.data import corpus
 from bert_jax.data.sources import pydocs
 
-MODULE = b'''"""The module tells a long story about what it is for.
-    It goes on for a while.
+LONG = "Words. " * 60
+MODULE = f'''"""The module  tells
+    a story. {LONG}
 
     >>> code()
-    42
-
-Parameters
-----------
-x : array_like
 """
 
 class Thing:
-    """A thing is what it is, and never anything else."""
+    """A few words."""
 
     def method(self):
-        """Returns the thing that was asked for."""
-
-def silent():
-    return 1
+        """Returns. {LONG}"""
 '''
 
 
-def test_docstrings_become_paragraphs():
-    module, thing, method = pydocs.docstrings(MODULE)
-    assert pydocs.paragraphs(module) == [
-        "The module tells a long story about what it is for. It goes on for a while.",
-        "Parameters ---------- x : array_like",
-    ]
-    assert thing == "A thing is what it is, and never anything else."
-    assert method == "Returns the thing that was asked for."
+def test_docstrings_of_some_length_become_documents_of_paragraphs(tmp_path):
+    """Files that Python cannot read are passed over."""
+    bad = [b'"""doc', b'"""\xff"""', b'"""\0"""', b"x = '''\\d'''\n"]
+    paths = [write(tmp_path / f"{number}.py", text) for number, text in enumerate(bad)]
+    paths += [tmp_path / "missing.py", write(tmp_path / "a.py", MODULE.encode())]
+    long = LONG.strip()
+    expected = f"The module tells a story. {long}\n\nReturns. {long}\n\n"
+    assert pydocs.pydocs_text(paths).decode() == expected
 
 
-def test_short_docstrings_are_left_out(tmp_path):
-    path = write(tmp_path / "a.py", b'def f():\n    """' + b"Words. " * 60 + b'"""\n')
-    short = write(tmp_path / "b.py", b'"""A few words."""\n')
-    text = pydocs.pydocs_text([short, path])
-    assert text == b"Words. " * 59 + b"Words.\n\n"
-
-
-def test_pydocs_reads_the_standard_library_without_importing(tmp_path):
-    groups = pydocs.pydocs_files()
+def test_the_standard_library_is_read_without_importing_it(tmp_path):
+    (source,) = corpus.open_sources(configs.load("demo", ["corpus.source=pydocs"]))
+    groups, modules = pydocs.pydocs_files(), set(sys.modules)
     assert sum(map(len, groups)) > 500 and groups == pydocs.pydocs_files()
-    topics = [path for group in groups for path in group if path.name == "topics.py"]
-    before = set(sys.modules)
-    text = pydocs.pydocs_text(topics[:1] + groups[0][:5])
-    assert set(sys.modules) == before
-    problems = Counter()
-    found = documents([text], Reading("lines", "rules"), problems)
+    ready = corpus.materialize(source, tmp_path, lambda function, of: map(function, of[:1]))
+    assert set(sys.modules) == modules
+    assert ready.files_read["files"] == 1 and len(ready.files_read["sha256"]) == 64
+    found, problems = read_sources([ready])
     assert len(found) > 20 and not problems
-    letters = sum(c.isalpha() or c.isspace() for c in text.decode())
-    assert letters > 0.8 * len(text.decode())
-
-
-def test_what_python_cannot_read_is_passed_over(tmp_path):
-    bad = [
-        write(tmp_path / "a.py", b'"""doc'),
-        write(tmp_path / "b.py", b'"""\xff"""'),
-        write(tmp_path / "c.py", b'"""\0"""'),
-        write(tmp_path / "d.py", b"x = '''" + b"\\d" + b"'''\n"),
-        tmp_path / "missing.py",
-    ]
-    assert pydocs.pydocs_text(bad) == b""

@@ -12,30 +12,19 @@ ARRAYS = {
 }
 
 
-def equal(one: dict, other: dict) -> bool:
-    return one.keys() == other.keys() and all(
-        one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name])
-        for name in one
-    )
-
-
-def test_reads_what_was_written(tmp_path):
-    shards.write(tmp_path / "one.shard", ARRAYS, {"kept": 3})
-    arrays, header = shards.read(tmp_path / "one.shard")
-    assert equal(arrays, ARRAYS) and header == {"kept": 3}
-    some, _ = shards.read(tmp_path / "one.shard", ["hashes"])
-    assert equal(some, {"hashes": ARRAYS["hashes"]})
-    assert [path.name for path in tmp_path.iterdir()] == ["one.shard"]
-
-
-def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path):
+def test_what_is_read_was_written_and_every_flipped_bit_and_cut_is_noticed(tmp_path):
     path = tmp_path / "one.shard"
     shards.write(path, ARRAYS, {"kept": 3})
+    for names in (None, ["hashes"]):
+        arrays, header = shards.read(path, names)
+        assert list(arrays) == (names or list(ARRAYS)) and header == {"kept": 3}
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(array, ARRAYS[name], strict=True)
     content = path.read_bytes()
     for place in range(len(content)):
         flipped = bytearray(content)
         flipped[place] ^= 1 << place % 8
         for damaged in (bytes(flipped), content[:place], content + b"x"):
             path.write_bytes(damaged)
-            with pytest.raises(shards.Damaged, match="one.shard: damaged"):
+            with pytest.raises(shards.Damaged, match="one.shard"):
                 shards.read(path)

@@ -44,7 +44,6 @@ def main(arguments=None) -> int:
     options = parse(arguments)
     logging.getLogger("absl").setLevel(logging.ERROR)  # of Orbax, which warns of what is meant here
     print(f"seed {options.seed}", flush=True)
-    # Once: what is tried does not change with the table that is written.
     commit = table.commit(options.output)
     with tempfile.TemporaryDirectory(prefix="faults-") as scratch:
         world = make_world(options.world or Path(scratch) / "world")

@@ -10,10 +10,9 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from faults.world import ALONE, EVERY, HALF, TOGETHER, Outcome, World, call, watched
+from faults.world import ALONE, EVERY, HALF, TOGETHER, Outcome, World, call
 
-METADATA = ("_CHECKPOINT_METADATA", "fingerprints", "params/_METADATA", "opt_state/_sharding")
-NEEDED = METADATA[:2]  # without these a checkpoint is none
+NEEDED = ("_CHECKPOINT_METADATA", "fingerprints")  # without these a checkpoint is none
 ITEMS = ("params", "opt_state")
 
 
@@ -23,7 +22,7 @@ class Damage(NamedTuple):
     story: str
     # The steps of which one must be resumed from: the later one where the damage turns out to be harmless.
     good: tuple[int, ...]
-    # The steps that must be named and kept where they are passed over.
+    # The steps that must be named where they are passed over.
     bad: tuple[int, ...] = ()
     # Other names that must be kept.
     strays: tuple[str, ...] = ()
@@ -39,74 +38,61 @@ def flip(world: World, directory: Path, draw, number: int) -> Outcome:
     content[byte] ^= 1 << bit
     path.write_bytes(content)
     story = f"bit {bit} of byte {byte} of {path.relative_to(place)}"
-    return resume(world, run, Damage(story, (HALF, HALF - EVERY), (HALF,)))
+    return resume(world, run, perhaps(story, HALF))
 
 
 def pick(place: Path, draw, arrays: bool) -> Path:
     """A file that is not empty. Where arrays are wanted, one that restoring reads: of most there are two copies."""
-    pattern = "*/d/*" if arrays else "**/*"
-    paths = [path for path in sorted(place.glob(pattern)) if path.is_file()]
-    paths = [path for path in paths if path.stat().st_size]
-    return paths[int(draw.integers(len(paths)))]
+    paths = sorted(place.glob("*/d/*" if arrays else "**/*"))
+    return choice([path for path in paths if path.is_file() and path.stat().st_size], draw)
+
+
+def choice(options, draw):
+    return options[int(draw.integers(len(options)))]
 
 
 def damage(world: World, directory: Path, draw, number: int) -> Outcome:
     """The kinds of damage take turns; every third try has a second one, to the checkpoint before."""
     run = world.half_done(directory / "run")
-    kind = KINDS[number % len(KINDS)]
-    damage = kind(world, run / "checkpoints", HALF, draw)
+    found = KINDS[number % len(KINDS)](world, run / "checkpoints", HALF, draw)
     if number % 3 == 2:
-        second = TO_ONE[int(draw.integers(len(TO_ONE)))]
-        damage = both(damage, second(world, run / "checkpoints", HALF - EVERY, draw))
-    return resume(world, run, damage)
-
-
-def both(first: Damage, second: Damage) -> Damage:
-    """Of two checkpoints; the second one, of an earlier step, matters where the first one cannot be used."""
-    good = [step for step in first.good if step == HALF]
-    good += second.good if min(first.good) < HALF else ()
-    story, bad = f"{first.story}; {second.story}", first.bad + second.bad
-    return Damage(story, tuple(good), bad, first.strays)
+        second = remove_item(world, run / "checkpoints", HALF - EVERY, draw)
+        good = [step for step in found.good if step == HALF]
+        good += second.good if min(found.good) < HALF else ()
+        story = f"{found.story}; {second.story}"
+        found = Damage(story, tuple(good), found.bad + second.bad, found.strays)
+    return resume(world, run, found)
 
 
 def resume(world: World, run: Path, damage: Damage) -> Outcome:
     """Starts a damaged run again."""
     checkpoints = run / "checkpoints"
     kept = {name: tree(checkpoints / name) for name in [*map(str, damage.bad), *damage.strays]}
-    with watched() as restored:
-        ended = call(*world.pretrain(run))
-    step, state = restored[0] if restored else (0, {})
-    passed = [bad for bad in damage.bad if bad > step]
-    wrong = f"code {ended.code}: {ended.said}" if ended.code else ""
-    if not wrong and step not in damage.good:
-        wrong = f"resumed from step {step}, not from {damage.good}: {ended.said}"
-    wrong = wrong or world.state_difference(state, ALONE, step)
-    wrong = wrong or unnamed(passed, kept, ended.said)
-    wrong = wrong or gone([*map(str, passed), *damage.strays], kept, checkpoints)
-    wrong = wrong or world.difference(run, ALONE)
+    ended = call(*world.pretrain(run))
+    found = re.search(r"resumed from step (\d+)", ended.said)
+    step = int(found[1]) if found else 0
+    passed = [str(bad) for bad in damage.bad if bad > step]
+    # What never was a checkpoint is renamed, which is said as well.
+    unnamed = [
+        bad for bad in passed if not re.search(rf"checkpoints/{bad}(: |\.broken)", ended.said)
+    ]
+    gone = [
+        name for name in [*passed, *damage.strays] if not is_kept(checkpoints, name, kept[name])
+    ]
+    if ended.code or step not in damage.good or unnamed or gone:
+        wrong = (
+            f"code {ended.code}, from step {step}; not named {unnamed}, gone {gone}: {ended.said}"
+        )
+    else:
+        wrong = world.difference(run, ALONE)
     kind = {HALF: "nothing lost", HALF - EVERY: "the step before"}.get(step, "two steps before")
-    story = f"{damage.story}; {wrong or f'resumed from step {step}, bitwise'}"
-    return Outcome(not wrong, kind, story)
+    return Outcome(not wrong, kind, f"{damage.story}; {wrong or f'resumed from step {step}'}")
 
 
-def unnamed(steps: list[int], kept: dict, said: str) -> str:
-    """Of which step that was passed over no reason is said, or an empty text."""
-    for step in steps:
-        # What never was a checkpoint, like an empty directory, is renamed, which is said as well.
-        was_one = any(name.partition("/")[0] in (METADATA[0], *ITEMS) for name in kept[str(step)])
-        reason = r": " if was_one else r"\.broken-\d+: renamed"
-        if not re.search(rf"checkpoints/{step}{reason}", said):
-            return f"nothing is said of step {step}: {said}"
-    return ""
-
-
-def gone(names: list[str], kept: dict, checkpoints: Path) -> str:
-    """Which of these names is not there with all that was in it, as it was or set aside, or an empty text."""
-    for name in names:
-        paths = [checkpoints / name, *checkpoints.glob(f"{name}.broken-*")]
-        if not any(path.exists() and tree(path) == kept[name] for path in paths):
-            return f"{name} is gone"
-    return ""
+def is_kept(checkpoints: Path, name: str, content: dict) -> bool:
+    """Whether a name is there with all that was in it, as it was or set aside."""
+    paths = [checkpoints / name, *checkpoints.glob(f"{name}.broken-*")]
+    return any(path.exists() and tree(path) == content for path in paths)
 
 
 def tree(place: Path) -> dict[str, bytes]:
@@ -129,15 +115,9 @@ def surely(story: str, step: int) -> Damage:
 
 def truncate(world, checkpoints, step, draw):
     path = pick(checkpoints / str(step), draw, arrays=draw.random() < 0.5)
-    size = int(draw.integers(path.stat().st_size))
+    size = int(draw.choice([0, draw.integers(path.stat().st_size)]))
     os.truncate(path, size)
     return perhaps(f"{path.relative_to(checkpoints)} cut to {size} bytes", step)
-
-
-def empty(world, checkpoints, step, draw):
-    path = pick(checkpoints / str(step), draw, arrays=draw.random() < 0.5)
-    os.truncate(path, 0)
-    return perhaps(f"{path.relative_to(checkpoints)} emptied", step)
 
 
 def delete(world, checkpoints, step, draw):
@@ -146,21 +126,11 @@ def delete(world, checkpoints, step, draw):
     return perhaps(f"{path.relative_to(checkpoints)} deleted", step)
 
 
-def delete_metadata(world, checkpoints, step, draw):
-    name = METADATA[int(draw.integers(len(METADATA)))]
-    path = checkpoints / str(step) / name
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-    done = surely if name in NEEDED else perhaps
-    return done(f"{path.relative_to(checkpoints)} deleted", step)
-
-
-def delete_item(world, checkpoints, step, draw):
-    path = checkpoints / str(step) / ITEMS[int(draw.integers(len(ITEMS)))]
-    shutil.rmtree(path)
-    return surely(f"{path.relative_to(checkpoints)}/ deleted", step)
+def remove_item(world, checkpoints, step, draw):
+    """Arrays, or what says that this is a checkpoint."""
+    path = checkpoints / str(step) / choice([*ITEMS, *NEEDED], draw)
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return surely(f"{path.relative_to(checkpoints)} deleted", step)
 
 
 def hollow(world, checkpoints, step, draw):
@@ -171,19 +141,13 @@ def hollow(world, checkpoints, step, draw):
 
 
 def stray(world, checkpoints, step, draw):
-    """Directories and files that nobody saved; one of a save that was cut off may go."""
+    """Directories and files that nobody saved; that of a save that was cut off may go."""
     later = step + EVERY * int(draw.integers(1, 9))
-    cut_off = f"{later}.orbax-checkpoint-tmp"
-    names = [f"{later}", cut_off, "999999999999", "notes", f"0{later}"]
-    names = [str(name) for name in draw.choice(names, 3, replace=False)]
-    for name in names:
+    names = [f"{later}", "999999999999", "notes", f"0{later}"]
+    for name in [*names, f"{later}.orbax-checkpoint-tmp"]:
         (checkpoints / name).mkdir()
     (checkpoints / f"{later + 1}").write_text("a file")
-    (checkpoints / f"{later + 2}").mkdir()
-    (checkpoints / f"{later + 2}/README").write_text("a stranger's")
-    story = f"strays: {', '.join(sorted(path.name for path in checkpoints.iterdir()))}"
-    kept = {*names, f"{later + 1}", f"{later + 2}"} - {cut_off}
-    return Damage(story, (step,), strays=tuple(sorted(kept)))
+    return Damage(f"strays: {', '.join(names)}", (step,), strays=(*names, f"{later + 1}"))
 
 
 def foreign(world, checkpoints, step, draw):
@@ -193,20 +157,12 @@ def foreign(world, checkpoints, step, draw):
     return Damage(f"{later}/ of another run", (step,), (later,))
 
 
-def renamed(world, checkpoints, step, draw):
-    """A whole checkpoint of an earlier step under a later name."""
-    later, earlier = step + EVERY, step - EVERY
-    shutil.copytree(checkpoints / f"{earlier}", checkpoints / f"{later}")
-    return Damage(f"{earlier}/ copied to {later}/", (step,), (later,))
-
-
 def mixed(world, checkpoints, step, draw):
     """One item of the step before."""
-    item = ITEMS[int(draw.integers(len(ITEMS)))]
+    item = choice(ITEMS, draw)
     shutil.rmtree(checkpoints / f"{step}/{item}")
     shutil.copytree(checkpoints / f"{step - EVERY}/{item}", checkpoints / f"{step}/{item}")
     return surely(f"{step}/{item} of step {step - EVERY}", step)
 
 
-TO_ONE = (truncate, delete, empty, delete_metadata, delete_item, hollow)
-KINDS = (*TO_ONE, stray, foreign, renamed, mixed)
+KINDS = (truncate, delete, remove_item, hollow, stray, foreign, mixed)

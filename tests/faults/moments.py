@@ -1,12 +1,15 @@
-"""Moments in the life of a run, seen from outside by its files: any time, a step, the inside of a save."""
+"""Moments in the life of a run, seen from outside by its files: a step, the inside of a save, any time."""
 
 import json
 import os
 import time
 from pathlib import Path
 
+from faults.world import EVERY, HALF, STEPS
+
 PAUSE = 0.002  # seconds between two looks
 LONGEST = 200.0  # seconds to wait for a moment
+LIFE = 15.0  # seconds of a run, about: imports and compiling are most of it
 
 
 class Missed(Exception):
@@ -17,34 +20,31 @@ def wait(running, seen) -> None:
     """Until seen() is true."""
     deadline = time.monotonic() + LONGEST
     while not seen():
-        if any(process.poll() is not None for process in running):
-            raise Missed("it ended before")
-        if time.monotonic() > deadline:
-            raise Missed(f"not within {LONGEST:.0f} s")
+        if any(process.poll() is not None for process in running) or time.monotonic() > deadline:
+            raise Missed("it ended before, or the moment did not come")
         time.sleep(PAUSE)
 
 
-def at_any_time(running, run: Path, draw, life: float) -> str:
-    """Any time in the life of a run, of about so many seconds: imports and compiling are most of it."""
-    seconds = draw.uniform(0, life)
+def at_any_time(running, run: Path, draw) -> str:
+    seconds = draw.uniform(0, LIFE)
     end = time.monotonic() + seconds
     wait(running, lambda: time.monotonic() >= end)
     return f"{seconds:.2f} s after the start"
 
 
-def at_a_step(running, run: Path, draw, first: int, last: int) -> str:
-    """Soon after the report of one of the steps first..last - 1 by this start."""
-    step, more = int(draw.integers(first, last)), draw.uniform(0, 0.1)
+def at_a_step(running, run: Path, draw) -> str:
+    """Soon after the report of one of the next steps by this start."""
     path, before = run / "metrics.jsonl", begun(run)
+    step = min(last_step(path) + int(draw.integers(1, HALF)), STEPS - 3)
+    more = draw.uniform(0, 0.1)
     wait(running, lambda: begun(run) != before and last_step(path) >= step)
     time.sleep(more)
     return f"{more:.3f} s after step {step}"
 
 
-def in_a_save(running, run: Path, draw, most: int, longest: float = 0.06) -> str:
-    """At most `longest` seconds into one of the first saves of this start, at most the one numbered `most`; it may be
-    over by then."""
-    number, more = int(draw.integers(1, most + 1)), draw.uniform(0, longest)
+def in_a_save(running, run: Path, draw, longest: float = 0.06) -> str:
+    """At most `longest` seconds into one of the next saves of this start; it may be over by then."""
+    number, more = int(draw.integers(1, HALF // EVERY // 2)), draw.uniform(0, longest)
     before, found = begun(run), set()
 
     def seen():
@@ -74,8 +74,5 @@ def begun(run: Path):
 
 def last_step(path: Path) -> int:
     """The last step that a run has reported, 0 where there is none yet."""
-    try:
-        ends = path.read_text().rpartition("\n")[0].splitlines()
-    except FileNotFoundError:
-        return 0
+    ends = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
     return json.loads(ends[-1])["step"] if ends else 0

@@ -5,12 +5,14 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from fuzz import fuzz
 
-from faults import disk, doors, files, kills, not_finite, signals, stores, together
+from faults import disk, files, inputs, kills, signals
 from faults.world import NOT_RUN, NotRun, Outcome, World
 
 
@@ -44,99 +46,62 @@ def each(attempt: Callable) -> Callable:
     return attempts
 
 
+def doors(world: World, scratch: Path, name: str, tries: Iterable[int], seed: int):
+    """Counted by door: how many were refused, and how many successes its oracle has confirmed."""
+    outcomes = []
+    for door, tally in fuzz(len(list(tries)), seed, scratch / name).items():  # its own small world
+        counts = f"{door}: {tally.refused} refused, {tally.right} right"
+        print(counts, *tally.failures, sep="\n", flush=True)
+        outcomes += [Outcome(True, f"{door} refused", "")] * tally.refused
+        outcomes += [Outcome(True, f"{door} right", "")] * tally.right
+        outcomes += [Outcome(False, "neither", text) for text in tally.failures]
+    return outcomes
+
+
+ATTEMPTS = {
+    "kills": each(kills.kill),
+    "flips": each(files.flip),
+    "checkpoints": each(files.damage),
+    "disk": each(disk.fill),
+    "sigterm": each(signals.terminate),
+    "killed": each(partial(signals.disturb, fault="kill")),
+    "raising": each(partial(signals.disturb, fault="raise")),
+    "stopped": each(partial(signals.disturb, fault="stop")),
+    "stuck": each(partial(signals.disturb, fault="stuck")),
+    "stores": each(inputs.damage_store),
+    "numbers": each(inputs.put_nan),
+    "doors": doors,
+}
+# Name, tries, tries of a short version, the fault, what must come of it.
+TABLE = """
+kills       |   50 |  1 | SIGKILL at any time, three times at most | ends bitwise equal
+flips       |   50 |  3 | one flipped bit in a checkpoint file | found or harmless: ends bitwise equal
+checkpoints |   30 |  3 | a checkpoint damaged, strays beside it | resumes from a good step
+disk        |   10 |  1 | full disk | code 1, one line names the last good step; resumes
+sigterm     |   10 |  2 | SIGTERM, one and two processes | step saved, code 75, bitwise resume
+killed      |    5 |  1 | one of two processes killed | both gone in time with a reason, resumes
+raising     |    5 |  1 | one of two processes raising | both gone in time with a reason, resumes
+stopped     |    5 |  1 | one of two processes stopped (SIGSTOP) | both gone in time with a stack, resumes
+stuck       |    5 |  1 | one of two processes stuck | both gone in time with a stack, resumes
+stores      |   50 |  3 | store: flipped, truncated, deleted, swapped files | named
+numbers     |   10 |  1 | NaN in the weights of a batch | never applied, step named
+doors       | 2000 | 60 | malformed inputs at every door | code 2, one line, nothing touched; or right
+"""
+
+
 class Row(NamedTuple):
     """A fault. attempts: (world, scratch, name, numbers of the tries, seed) -> [Outcome]."""
 
-    fault: str
-    must: str
     attempts: Callable
     tries: int
     short: int
+    fault: str
+    must: str
 
 
-ROWS = {
-    "kills": Row(
-        "SIGKILL at random times, saves included, up to three in a run",
-        "ends bitwise equal; a third and more inside a save",
-        each(kills.kill),
-        50,
-        1,
-    ),
-    "flips": Row(
-        "one flipped bit in a checkpoint file",
-        "found and the step before used, or harmless: restored values bitwise the originals",
-        each(files.flip),
-        50,
-        3,
-    ),
-    "checkpoints": Row(
-        "a checkpoint file truncated, deleted, emptied; metadata removed; stray and foreign directories",
-        "resumes from a good step",
-        each(files.damage),
-        30,
-        3,
-    ),
-    "disk": Row(
-        "full disk, during a save or at a report",
-        "code 1 in one line that names the last good step, resumes when there is room",
-        each(disk.fill),
-        10,  # every other one in a save
-        1,
-    ),
-    "sigterm": Row(
-        "SIGTERM, one and two processes: at a step, in a save, an evaluation, while it compiles or restores",
-        "the current step saved, code 75 within the deadline, bitwise resume",
-        each(signals.terminate),
-        10,
-        2,
-    ),
-    "killed": Row(
-        "one of two processes killed",
-        "all gone within the deadline, each with a reason and its code, restart resumes",
-        each(together.killed),
-        5,
-        1,
-    ),
-    "raising": Row(
-        "one of two processes raising",
-        "all gone within the deadline, each with a reason and its code, restart resumes",
-        each(together.raising),
-        5,
-        1,
-    ),
-    "stopped": Row(
-        "one of two processes stopped (SIGSTOP)",
-        "all gone within the deadline, each with a reason and its code, restart resumes",
-        each(together.stopped),
-        5,
-        1,
-    ),
-    "stuck": Row(
-        "one of two processes stuck, asleep or never giving Python to another thread",
-        "all gone within the deadline, each with a reason and its code, a stack of the stuck one, restart resumes",
-        each(together.stuck),
-        5,
-        1,
-    ),
-    "stores": Row(
-        "store: bit flips, truncations at any place, missing and swapped shards",
-        "named",
-        each(stores.damage),
-        50,
-        3,
-    ),
-    "numbers": Row(
-        "NaN in the weights of a batch, a gradient, a parameter",
-        "never applied, step named",
-        each(not_finite.inject),
-        10,
-        1,
-    ),
-    "doors": Row(
-        "malformed inputs at every door",
-        "code 2 with one line and an untouched directory, or a success that is right",
-        doors.attempts,
-        2000,
-        60,
-    ),
-}
+def make_row(line: str) -> tuple[str, Row]:
+    name, tries, short, fault, must = (cell.strip() for cell in line.split("|"))
+    return name, Row(ATTEMPTS[name], int(tries), int(short), fault, must)
+
+
+ROWS = dict(map(make_row, TABLE.strip().splitlines()))

@@ -1,88 +1,110 @@
-"""SIGTERM to one process, or to one or both of two: in time the current step is saved, with code 75; then the same bits
-in the end."""
+"""SIGTERM to one process or to both of two, and one of two killed, raising, stopped or stuck: all end in time, say why,
+and a restart goes on to the same bits. What ends late is no answer: `World.wait` raises."""
 
 import json
+import re
 import signal
-import time
 from pathlib import Path
 
 from kits import stuck
 
-from faults import limits, moments
-from faults.world import ALONE, EVALUATED, HALF, STEPS, TOGETHER, Outcome, World, lines
+from bert_jax import errors
+from bert_jax.parallel import processes as cluster
+from faults import moments
+from faults.world import ALONE, DEADLINES, EVALUATED, HALF, LATEST, STEPS, TOGETHER, Outcome, World
 
-NAMES = {ALONE: "of one process", TOGETHER: "of two"}
-MOMENTS = ("step", "save", "evaluate", "compile", "restore")
-SPARE = 8  # steps before the end: two processes agree on a step that none has passed yet
-# From the last step that is reported to the last one that one process does: a report is a step late, and a signal that
-# comes just after it was asked for is heeded after the next step.
-AHEAD = 2
+PLACES = ("step", "save", "evaluate", "compile", "restore")
+# Of the calls at a place one is drawn: of batches, saves and evaluations, in the first half of a run.
+CALLS = {
+    "step": (3, HALF),
+    "save": (1, 8),
+    "evaluate": (0, 2),
+    "compile": (0, 1),
+    "restore": (0, 1),
+}
+SPARE = 8  # steps that are done after a signal, at most: two processes agree on one that neither has passed
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.SIGTERM}
+STUCK = ("sleep", "hold")
+
+KILLED, ABORTED = -signal.SIGKILL, -signal.SIGABRT  # by its guardian; by JAX
+LOST = {KILLED, ABORTED, errors.LOST}
+# {fault: (exit codes of the process that it happens to, of the other)}
+CODES = {
+    "kill": ({KILLED}, LOST),
+    "raise": ({1}, {1, ABORTED, errors.LOST}),
+    "stop": (LOST, LOST),
+    "stuck": (LOST, LOST),
+}
+# A line of ours; JAX, which ends who has lost process 0 by itself; an error by which such a loss shows.
+REASON = r"^bert-jax: |Terminating process because|"
+REASON += rf"^\S*JaxRuntimeError: (?:{'|'.join(cluster.GONE)})"
 
 
 def terminate(world: World, directory: Path, draw, number: int) -> Outcome:
-    """One process and two take turns, then the moments; that of the first two tries is drawn."""
+    """One process and two take turns, then the places; that of the first two tries is drawn."""
     run, kind = directory / "run", (ALONE, TOGETHER)[number % 2]
-    moment = MOMENTS[number // 2 % len(MOMENTS)] if number > 1 else str(draw.choice(MOMENTS))
-    # What is going on when the signal comes, one more step, and to save.
-    most = limits.to_save("save" if moment == "restore" else moment, "step", "save")
-    send = from_outside if moment in ("step", "save") else from_inside
-    story, begun, reported, ended = send(world, run, draw, kind, moment)
-    seconds = time.time() - begun
-    story = f"SIGTERM {story}; all gone after {seconds:.1f} s of {most:.0f}"
-    wrong = f"too late: {ended}" if seconds > most else ""
-    wrong = wrong or stopped_wrongly(run, ended, reported, kind, moment)
-    wrong = wrong or world.finish(run, kind)
-    return Outcome(not wrong, NAMES[kind], f"{story}; {wrong or 'bitwise'}", seconds)
-
-
-def from_outside(world: World, run: Path, draw, kind: str, moment: str):
-    """(story, time, steps that were reported just before and just after, [Ended]) of a signal to one or all."""
-    with world.started(run, kind, **limits.keys()) as running:
-        if moment == "step":
-            story = moments.at_a_step(running, run, draw, 1, STEPS - SPARE)
-        else:
-            story = moments.in_a_save(running, run, draw, 5)
-        told = [running[int(draw.integers(len(running)))]] if draw.random() < 0.5 else running
-        before, begun = moments.last_step(run / "metrics.jsonl"), time.time()
-        for process in told:
-            process.send_signal(signal.SIGTERM)
-        after = moments.last_step(run / "metrics.jsonl")
-        ended = world.wait(running, run)
-    return f"to {len(told)} of {len(running)} {story}", begun, (before, after), ended
-
-
-def from_inside(world: World, run: Path, draw, kind: str, moment: str):
-    """The same of a signal to one of them, which comes just before it compiles, restores or evaluates."""
-    if moment == "restore":
+    place = PLACES[number // 2 % len(PLACES)] if number > 1 else str(draw.choice(PLACES))
+    if place == "restore":
         world.half_done(run, kind)
-    which = int(draw.integers(len(NAMES))) if kind == TOGETHER else 0
-    call = int(draw.integers(len(EVALUATED))) if moment == "evaluate" else 0
-    fault = f"{which}:{moment}:{call}:terminate"
-    with world.started(run, kind, fault=fault, **limits.keys()) as running:
-        ended = world.wait(running, run)
-    reported = {"evaluate": EVALUATED[call], "compile": 0, "restore": HALF}[moment]
-    return fault, stuck.when(ended[which].said), (reported, reported), ended
+    story, before, ended = send(world, run, draw, kind, place, "terminate", draw.random() < 0.5)
+    wrong = stopped_wrongly(run, ended, before) or world.finish(run, kind)
+    return Outcome(not wrong, kind, f"SIGTERM {story}; {wrong or 'bitwise'}")
 
 
-def stopped_wrongly(run: Path, ended, reported: tuple[int, int], kind: str, moment: str) -> str:
-    """What is wrong with the end of a run that was told to stop, or an empty text."""
+def disturb(world: World, directory: Path, draw, number: int, fault: str) -> Outcome:
+    """The place of the first try is drawn; then they take turns."""
+    run, places = directory / "run", PLACES[:-1]
+    place = places[number % len(places)] if number else str(draw.choice(places))
+    story, _, ended = send(world, run, draw, TOGETHER, place, fault, False)
+    wrong = ended_wrongly(ended, int(story[0]), fault) or world.finish(run, TOGETHER)
+    return Outcome(not wrong, f"at {place}", f"{story}; {wrong or 'bitwise'}")
+
+
+def send(world: World, run: Path, draw, kind: str, place: str, fault: str, to_all: bool):
+    """(story, which begins with the number of a process, the step that was reported last, [Ended]) of a fault: a signal
+    from outside at a step or in a save, or what a process does to itself."""
+    which = int(draw.integers(2)) if kind == TOGETHER else 0
+    from_outside = fault in SIGNALS and place in ("step", "save")
+    number = int(draw.integers(*CALLS[place]))
+    what = STUCK[number % len(STUCK)] if fault == "stuck" else fault
+    inside = "" if from_outside else f"{which}:{place}:{number}:{what}"
+    before = {"restore": HALF, "evaluate": EVALUATED[number % 2]}.get(place, 0)
+    with world.started(run, kind, fault=inside, **DEADLINES) as running:
+        if from_outside:
+            when = moments.at_a_step if place == "step" else moments.in_a_save
+            inside = f"{which}: {fault} {when(running, run, draw)}"
+            before = moments.last_step(run / "metrics.jsonl")
+            for process in running if to_all else [running[which]]:
+                process.send_signal(SIGNALS[fault])
+        ended = world.wait(running, run, LATEST)
+    assert from_outside or stuck.TOLD in ended[which].said, "it never came to the fault"
+    return f"{inside}, codes {[process.code for process in ended]}", before, ended
+
+
+def stopped_wrongly(run: Path, ended, before: int) -> str:
+    """What is wrong with the end of a run that was told to stop after step `before`, or an empty text."""
     if any(process.code != 75 for process in ended):
         return f"not code 75: {ended}"
-    before, after = reported
-    if not run.exists():  # a process alone that had not begun has nothing to save
-        return "" if kind == ALONE and not after else f"no {run.name}: {ended}"
+    if not run.exists():  # one that had not begun has nothing to save
+        return f"no {run.name}: {ended}" if before else ""
     status = json.loads((run / "status.json").read_text())
     step = status["step"]
-    # Where no step was done, there is nothing to save.
     if status["state"] != "preempted" or step != (status["last_checkpoint"] or 0):
         return f"status.json: {status}"
-    if moments.last_step(run / "metrics.jsonl") != step:
-        return f"step {step} was saved, but is not the last one that was reported"
-    # A process alone gives an evaluation up at once.
-    ahead = SPARE if kind == TOGETHER else AHEAD if moment in ("step", "save") else 0
-    if not before <= step <= after + ahead:
-        return f"stopped at step {step}, {before} to {after} were reported at the signal"
-    is_evaluated = (step, "heldout") in [line["place"] for line in lines(run)]
-    if kind == ALONE and moment == "evaluate" and is_evaluated:
-        return f"step {step} was evaluated all the same"
+    reported = moments.last_step(run / "metrics.jsonl")
+    is_right = step == reported and before <= step <= min(before + SPARE, STEPS)
+    return "" if is_right else f"step {step} was saved, {before} and {reported} were reported"
+
+
+def ended_wrongly(ended, which: int, fault: str) -> str:
+    """What is wrong with the ends of both processes, or an empty text."""
+    for number, process in enumerate(ended):
+        is_hit = number == which
+        if process.code not in CODES[fault][0 if is_hit else 1]:
+            return f"process {number} ended with {process.code}: {process.said}"
+        reason = stuck.RAISED if is_hit and fault == "raise" else REASON
+        if not (is_hit and fault == "kill") and not re.search(reason, process.said, re.M):
+            return f"process {number} gave no reason: {process.said}"
+        if is_hit and fault in ("stop", "stuck") and "most recent call first" not in process.said:
+            return f"process {number} shows no stack: {process.said}"
     return ""

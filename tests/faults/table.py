@@ -43,12 +43,10 @@ def line(cells) -> str:
 
 
 def summary(outcomes: list) -> str:
-    """How many were as they must be, of which kinds, and how long the slowest took to end. outcomes: [Outcome]."""
+    """How many were as they must be, and of which kinds. outcomes: [Outcome]."""
     good = [outcome.kind for outcome in outcomes if outcome.ok]
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(good).items()))
     text = f"{len(good)} of {len(outcomes)}" + (f": {kinds}" if kinds else "")
-    if slowest := max((outcome.seconds for outcome in outcomes), default=0.0):
-        text += f"; ended within {slowest:.1f} s"
     if count := sum(outcome.kind == NOT_RUN for outcome in outcomes):
         text += f"; {count} {NOT_RUN}"
     return text
@@ -69,18 +67,16 @@ def row(name: str, fault: str, must: str, outcomes: list, seconds: float, seed: 
 def commit(output: Path | None) -> str:
     """The commit that is tried, with a plus where files of it are changed; unknown outside of a repository. The table
     itself, `output`, may be changed: it holds what was tried before."""
+    root = Path(__file__).parents[2]
 
     def git(*arguments):
-        place = Path(__file__).parent
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=place)
+        return subprocess.run(
+            ["git", "-C", root, *arguments], capture_output=True, text=True
+        ).stdout
 
-    name = git("describe", "--always", "--exclude=*").stdout.strip()
-    if not name:
-        return "unknown"
-    changed = git("diff", "HEAD", "--name-only").stdout.splitlines()
-    root = Path(git("rev-parse", "--show-toplevel").stdout.strip())
-    others = [path for path in changed if not output or root / path != output.resolve()]
-    return name + ("+" if others else "")
+    changed = git("diff", "HEAD", "--name-only").splitlines()
+    others = [name for name in changed if not output or root / name != output.resolve()]
+    return (git("describe", "--always", "--exclude=*").strip() or "unknown") + "+" * bool(others)
 
 
 def machine() -> str:

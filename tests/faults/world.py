@@ -5,9 +5,9 @@ A run alone has two devices; two processes together have one each, so that eithe
 
 import contextlib
 import io
+import itertools
 import json
 import shutil
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ import orbax.checkpoint as ocp
 from kits import processes, stuck
 from kits.small import SMALL, overrides, write_corpus
 
-from bert_jax import loop
 from bert_jax.checkpoints import reader
 from bert_jax.cli import main
 from bert_jax.runs import allocator, timing
@@ -28,6 +27,10 @@ HALF = 20  # where a run is that is half done
 ALONE, TOGETHER = "alone", "together"
 DEVICES = {ALONE: [2], TOGETHER: [1, 1]}  # of each process
 LIMIT = 300.0  # seconds for whatever ends by itself, on a machine that others may use too
+# Seconds, of the config.
+DEADLINES = {"deadlines.compile": 60, "deadlines.step": 8, "deadlines.save": 10}
+DEADLINES |= {"deadlines.evaluate": 15, "distributed.heartbeat": 10}
+LATEST = 150.0  # seconds until all have ended, from their start, where one is stuck or gone
 
 
 class Outcome(NamedTuple):
@@ -36,7 +39,6 @@ class Outcome(NamedTuple):
     ok: bool
     kind: str  # a few words, counted in the table
     story: str  # what was done and what happened
-    seconds: float = 0.0  # from the fault to the end of all processes, where they have to end
 
 
 class Ended(NamedTuple):
@@ -71,8 +73,8 @@ class World:
 
     def prepare(self) -> None:
         """The store, the batches and both undisturbed runs."""
+        self.directory.mkdir(parents=True, exist_ok=True)
         if not (self.directory / "corpus.txt").exists():
-            self.directory.mkdir(parents=True, exist_ok=True)
             write_corpus(self.directory / "corpus.txt", documents=60)
         if not (self.directory / "batches").exists():
             place = ["--steps", f"0:{STEPS}", "--save", self.directory / "batches"]
@@ -81,19 +83,10 @@ class World:
         for kind in (ALONE, TOGETHER):
             if not (self.reference(kind) / "summary.json").exists():
                 shutil.rmtree(self.reference(kind), ignore_errors=True)
-                started = time.monotonic()
                 # Every checkpoint is kept: whatever a disturbed run goes on from is compared with it.
                 keep = {"checkpoint.keep": STEPS}
                 ended = self.run(self.reference(kind), kind, self.warm, **keep)
                 assert all(process.code == 0 for process in ended), ended
-                self.save_seconds(kind, time.monotonic() - started)
-
-    def save_seconds(self, kind: str, seconds: float) -> None:
-        (self.directory / f"{kind}.seconds").write_text(str(seconds))
-
-    def seconds(self, kind: str) -> float:
-        """How long the undisturbed run took, from its start to its end."""
-        return float((self.directory / f"{kind}.seconds").read_text())
 
     def reference(self, kind: str) -> Path:
         return self.directory / kind
@@ -106,13 +99,18 @@ class World:
         """The command line of a run."""
         return ["pretrain", *self.keys(**changes), "--workdir", str(run)]
 
-    def half_done(self, run: Path, kind: str = ALONE, keep: int = 3) -> Path:
+    def half_done(self, run: Path, kind: str = ALONE) -> Path:
         """The undisturbed run as a kill would have left it, one step after the one that was saved at HALF."""
         shutil.copytree(self.reference(kind), run)
         (run / "summary.json").unlink()
-        cut(run, HALF + 1)
+        told = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+        kept = [line for line in told if json.loads(line)["step"] <= HALF + 1]
+        (run / "metrics.jsonl").write_text("".join(kept))
+        status = json.loads((run / "status.json").read_text())
+        status |= {"state": "running", "step": HALF + 1, "last_checkpoint": HALF}
+        (run / "status.json").write_text(json.dumps(status))
         for path in (run / "checkpoints").iterdir():
-            if not HALF - keep * EVERY < int(path.name) <= HALF:
+            if not HALF - 3 * EVERY < int(path.name) <= HALF:
                 shutil.rmtree(path)
         return run
 
@@ -122,7 +120,7 @@ class World:
     def started(self, run: Path, kind: str, *, cache: Path | None = None, fault="", **changes):
         """[Popen] of one or two processes that train in `run`; what they say lies beside it.
 
-        fault: what happens to one of them by itself, as in tests/stuck.py. cache: of compiled programs; by default a
+        fault: what happens to one of them by itself, as in kits/stuck.py. cache: of compiled programs; by default a
         copy of the warm one, since a killed process may leave half a file.
         """
         said = run.with_name(f"{run.name}.said")
@@ -177,22 +175,15 @@ class World:
         state = json.loads((run / "status.json").read_text())["state"]
         if state != "done":
             return f"its status is {state}"
-        ours, theirs = lines(run), lines(self.reference(kind))
-        if [line["place"] for line in ours] != [line["place"] for line in theirs]:
-            return f"metrics.jsonl has other lines: {[line['place'] for line in ours]}"
-        for a, b in zip(ours, theirs, strict=True):
+        for a, b in itertools.zip_longest(lines(run), lines(self.reference(kind))):
             if a != b:
                 return f"metrics.jsonl: {a} instead of {b}"
-        return self.state_difference(read_state(run, STEPS), kind, STEPS)
-
-    def state_difference(self, state: dict, kind: str, step: int) -> str:
-        """The first array of a state that is not bitwise that of the undisturbed run at this step."""
-        expected = read_state(self.reference(kind), step)
+        state, expected = read_state(run, STEPS), read_state(self.reference(kind), STEPS)
         if state.keys() != expected.keys():
-            return f"other arrays at step {step}: {sorted(state.keys() ^ expected.keys())}"
+            return f"other arrays: {sorted(state.keys() ^ expected.keys())}"
         for name, array in expected.items():
             if state[name].dtype != array.dtype or state[name].tobytes() != array.tobytes():
-                return f"{name} is not bitwise that of the undisturbed run at step {step}"
+                return f"{name} is not bitwise that of the undisturbed run"
         return ""
 
 
@@ -212,38 +203,10 @@ def call(*arguments) -> Ended:
     return Ended(code, said.getvalue())
 
 
-@contextlib.contextmanager
-def watched():
-    """[(step, {name: array})] of every state that a run in this process restores."""
-    restored, restore = [], loop.Loop.restore
-
-    def watching(*arguments):
-        step, state = restore(*arguments)
-        restored.append((step, flat({"params": state.params, "opt_state": state.opt_state})))
-        return step, state
-
-    loop.Loop.restore = watching
-    try:
-        yield restored
-    finally:
-        loop.Loop.restore = restore
-
-
-def cut(run: Path, step: int) -> None:
-    """Leaves of a run that has ended what it said of the steps up to `step`, while it ran."""
-    found = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
-    kept = [line for line in found if json.loads(line)["step"] <= step]
-    (run / "metrics.jsonl").write_text("".join(kept))
-    status = json.loads((run / "status.json").read_text())
-    status |= {"state": "running", "step": step, "last_checkpoint": HALF, "seconds_left": 1}
-    (run / "status.json").write_text(json.dumps(status))
-
-
 def lines(run: Path) -> list[dict]:
-    """metrics.jsonl without what depends on the clock; `place` is (step, split)."""
+    """metrics.jsonl without what depends on the clock."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    kept = [{key: line[key] for key in line.keys() - timing.TIMES} for line in found]
-    return [line | {"place": (line["step"], line["split"])} for line in kept]
+    return [{key: line[key] for key in line.keys() - timing.TIMES} for line in found]
 
 
 def read_state(run: Path, step: int) -> dict[str, np.ndarray]:
@@ -255,17 +218,5 @@ def read_state(run: Path, step: int) -> dict[str, np.ndarray]:
             tree = saved.metadata(path).item_metadata.tree
             kinds = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
             state[item] = saved.restore(path, args=ocp.args.PyTreeRestore(restore_args=kinds))
-    return flat(state)
-
-
-def flat(tree) -> dict[str, np.ndarray]:
-    """{path: array}, the same whether the nodes are tuples or what Orbax makes of them."""
-    leaves = jax.tree.leaves_with_path(tree)
-    return {"/".join(map(key_name, path)): np.asarray(leaf) for path, leaf in leaves}
-
-
-def key_name(key) -> str:
-    for attribute in ("key", "name", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    raise TypeError(key)
+    leaves = jax.tree.leaves_with_path(state)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}

@@ -6,8 +6,9 @@ empty directory `place`, and says which command to run on it and how a success i
 """
 
 import contextlib
+import faulthandler
+import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +18,9 @@ from hypothesis import strategies as st
 
 from fuzz import commands, configs, data, models, runs, texts
 from fuzz.attempts import judge
-from fuzz.watch import watched
 from fuzz.world import make_world
 
+STUCK = 100  # seconds after which a try that is stuck in C ends the process, with its stacks on standard error
 # How many of a hundred tries are at which door.
 DOORS = {
     configs.as_json: 12,
@@ -31,8 +32,8 @@ DOORS = {
     data.opened_store: 4,
     data.saved_batches: 6,
     runs.workdir: 10,
-    models.imported: 10,
     runs.request: 4,
+    models.imported: 10,
     commands.command_line: 6,
 }
 
@@ -45,34 +46,20 @@ class Tally(NamedTuple):
     failures: list[str]  # a line or more for each that ended as it must not
 
 
-def fuzz(tries: int, seed: int, scratch: Path, only=None) -> dict[str, Tally]:
-    """Tries as many inputs, as `seed` says: {door: Tally}.
+def fuzz(tries: int, seed: int, scratch: Path, finished=None) -> dict[str, Tally]:
+    """Tries about as many inputs, at least one a door, as `seed` says: {door: Tally}.
 
-    scratch: a directory that may be filled. only: the names of doors, by default all.
+    scratch: a directory that may be filled. finished: (settings, workdir) of a run to copy, or None to train one.
     """
-    scratch = Path(scratch)
-    world = make_world(scratch / "world")
-    doors = {door: part for door, part in DOORS.items() if not only or door.__name__ in only}
-    with watched() as begin:
+    world, place = make_world(scratch / "world", finished), scratch / "try"
+    with open(os.dup(2), "w") as err:  # as it is now: a try has another
         return {
-            door.__name__: fuzz_door(door, share, seed, world, scratch / "try", begin)
-            for door, share in shares(tries, doors).items()
+            door.__name__: fuzz_door(door, max(1, tries * part // 100), seed, world, place, err)
+            for door, part in DOORS.items()
         }
 
 
-def shares(tries: int, parts: dict) -> dict:
-    """How many of the tries each door gets: one at least while there are any, the others by largest remainders."""
-    given = dict.fromkeys([*parts][:tries], 1)
-    left, total = tries - len(given), sum(parts.values())
-    exact = {door: left * parts[door] / total for door in given}
-    given = {door: 1 + int(exact[door]) for door in given}
-    fullest = sorted(given, key=lambda door: int(exact[door]) - exact[door])
-    for door in fullest[: tries - sum(given.values())]:
-        given[door] += 1
-    return given
-
-
-def fuzz_door(door, tries: int, seed: int, world, place: Path, begin: Callable) -> Tally:
+def fuzz_door(door, tries: int, seed: int, world, place: Path, err) -> Tally:
     refused, right, failures = 0, 0, []
 
     def attempt(draws) -> None:
@@ -80,15 +67,13 @@ def fuzz_door(door, tries: int, seed: int, world, place: Path, begin: Callable) 
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         tried = door(draws.draw, world, place)
-        note = f"{door.__name__} (seed {seed}, try {refused + right + len(failures) + 1})"
-        begin(f"{note}: {tried.note}")
+        faulthandler.dump_traceback_later(STUCK, exit=True, file=err)
         verdict = judge(tried, place, world.path)
+        faulthandler.cancel_dump_traceback_later()
         if verdict.problem:
-            failures.append(f"{note}: {tried.note}: {verdict.problem}")
-        elif verdict.refused:
-            refused += 1
-        else:
-            right += 1
+            failures.append(f"{door.__name__} (seed {seed}): {tried.note}: {verdict.problem}")
+        refused += verdict.refused and not verdict.problem
+        right += not verdict.refused and not verdict.problem
 
     while (done := refused + right + len(failures)) < tries:  # hypothesis may stop early
         settings = hypothesis.settings(

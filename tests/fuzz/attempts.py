@@ -7,9 +7,6 @@ import json
 import os
 import re
 import signal
-import sys
-import tempfile
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -18,27 +15,12 @@ from typing import NamedTuple
 from bert_jax.cli import main
 
 LONGEST = 30  # seconds of a try
-STUCK = 3 * LONGEST  # seconds after which one is killed that is stuck in C
 # How lines of progress begin, and what one says of a directory that cannot be written.
 PROGRESS = ("prepare:", "vocabulary:", "store ", "verify:", "benchmark:")
 ELSEWHERE = "row indexes go to"
 SKIPPED = re.compile(r"skipped .*/checkpoints/(\d+): .+")  # a checkpoint, by the command that reads
-# What a library in Rust says.
-PANIC = re.compile(r"\nthread '.*' .*panicked at .*\n(.*\n)note: run with .*")
-# What a success may leave in the world: rows that other batches are made of.
+# What any command may leave in the world: rows that batches are made of.
 CACHE = "store/index/"
-
-
-class Attempt(NamedTuple):
-    arguments: list[str]
-    # (exit code, standard output, standard error) -> what is wrong with a success, or an empty text
-    oracle: Callable[[int, str, str], str]
-    note: str  # what was done, for whoever reads of a failure
-    codes: tuple[int, ...] = (0,)  # that are no refusal
-
-
-class Hang(BaseException):
-    """Nothing catches it."""
 
 
 class Outcome(NamedTuple):
@@ -46,69 +28,74 @@ class Outcome(NamedTuple):
     out: str
     err: str
 
+    @property
+    def values(self):
+        """The JSON of standard output, strictly."""
+        return json.loads(self.out, parse_constant=lambda name: f"not JSON: {name}")
+
+    @property
+    def skipped(self) -> set[int]:
+        """The steps of checkpoints that were passed over."""
+        return {int(match[1]) for match in map(SKIPPED.fullmatch, self.err.splitlines()) if match}
+
+
+class Attempt(NamedTuple):
+    arguments: list[str]
+    oracle: Callable[[Outcome], str]  # what is wrong with a success, or an empty text
+    note: str  # what was done, for whoever reads of a failure
+    codes: tuple[int, ...] = (0,)  # that are no refusal
+
 
 class Verdict(NamedTuple):
     refused: bool
     problem: str  # empty: it ended as it must
 
 
+class Hang(BaseException):
+    """Nothing catches it."""
+
+
 def judge(attempt: Attempt, directory: Path, world: Path) -> Verdict:
     """How an attempt ends, and what is wrong with that. directory: its own; world: which all share."""
-    before, shared, started = listing(directory), stamps(world), time.monotonic()
+    before, shared = listing(directory), listing(world)
     outcome = run(attempt.arguments, directory)
-    seconds = time.monotonic() - started
     refused = outcome.code == 2
     if outcome.code is None:
         problem = outcome.err
-    elif seconds > LONGEST:  # something has caught what ends hangs
-        problem = f"took {seconds:.0f} s"
     elif refused:
         problem = refusal(outcome) or changes("the directory", before, listing(directory))
     else:
         problem = success(attempt, outcome)
-    now = stamps(world)
-    if not refused:
-        now = {name: now[name] for name in now if name in shared or not name.startswith(CACHE)}
-    return Verdict(refused, problem or changes("the world", shared, now))
+    return Verdict(refused, problem or changes("the world", shared, listing(world)))
 
 
 def success(attempt: Attempt, outcome: Outcome) -> str:
     """What is wrong with it, or an empty text."""
-    if outcome.code not in attempt.codes:
-        return f"exit code {outcome.code}: {outcome.err[-500:]}"
     unexpected = surprises(outcome.err.splitlines())
-    if unexpected:
-        return f"said {unexpected}"
+    if outcome.code not in attempt.codes or unexpected:
+        return f"exit code {outcome.code}: {outcome.err[-500:]}"
     try:
-        return attempt.oracle(*outcome)
+        return attempt.oracle(outcome)
     except Exception as error:  # it cannot read what was taken for right
         return f"a success that the oracle cannot judge: {type(error).__name__}: {error}"
 
 
-def changes(what: str, before: dict, now: dict) -> str:
-    names = sorted({name for name in before | now if before.get(name) != now.get(name)})
-    return f"{what} has changed: {names[:20]}" if names else ""
-
-
 def refusal(outcome: Outcome) -> str:
-    *others, last = PANIC.sub("", f"\n{outcome.err}").strip().splitlines() or [""]
-    if outcome.out or not last.startswith("bert-jax: ") or len(last) > 2000 or len(last) < 20:
-        return f"refused with {outcome.out[:200]!r} and {outcome.err[:500]!r}"
-    unexpected = surprises(others)
-    return f"more than one line: {unexpected}" if unexpected else ""
+    *others, last = outcome.err.splitlines() or [""]
+    is_line = last.startswith("bert-jax: ") and len(last) < 2000 and not surprises(others)
+    is_right = is_line and not outcome.out
+    return "" if is_right else f"refused with {outcome.out[:200]!r} and {outcome.err[:500]!r}"
 
 
 def surprises(lines: list[str]) -> list[str]:
-    return [
-        line
-        for line in lines
-        if not line.startswith(PROGRESS) and ELSEWHERE not in line and not SKIPPED.fullmatch(line)
-    ]
+    known = [line for line in lines if line.startswith(PROGRESS) or ELSEWHERE in line]
+    return [line for line in lines if line not in known and not SKIPPED.fullmatch(line)]
 
 
-def skipped(err: str) -> set[int]:
-    """The steps of checkpoints that were passed over."""
-    return {int(match[1]) for match in map(SKIPPED.fullmatch, err.splitlines()) if match}
+def changes(what: str, before: dict, now: dict) -> str:
+    names = sorted(name for name in before | now if before.get(name) != now.get(name))
+    names = [name for name in names if not name.startswith(CACHE)]
+    return f"{what} has changed: {names[:20]}" if names else ""
 
 
 def run(arguments: list[str], directory: Path) -> Outcome:
@@ -117,65 +104,38 @@ def run(arguments: list[str], directory: Path) -> Outcome:
 
     before = signal.signal(signal.SIGALRM, end)
     signal.alarm(LONGEST)
-    reason = ""
+    code = failure = None
     try:
-        with captured() as streams, contextlib.chdir(directory):
+        with captured() as (out, err), contextlib.chdir(directory):
             try:
-                code = main(arguments)
+                code = main([str(argument) for argument in arguments])
             except SystemExit as error:  # of --help
                 code = error.code
-            except Hang:
-                code, reason = None, f"hung for {LONGEST} s"
             except BaseException:
-                code, reason = None, traceback.format_exc()
+                failure = traceback.format_exc()
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-    out, err = (stream.decode(errors="backslashreplace") for stream in streams)
-    return Outcome(code, out, reason or err)
+    return Outcome(code, text_of(out), failure or text_of(err))
 
 
 @contextlib.contextmanager
 def captured():
-    """Yields a list that has, at the end, all bytes of standard output and error, also those of libraries in C++."""
-    result, before = [], (sys.stdout, sys.stderr)
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        kept = os.dup(1), os.dup(2)
-        for stream in before:
-            stream.flush()
-        os.dup2(out.fileno(), 1)
-        os.dup2(err.fileno(), 2)
-        sys.stdout = io.TextIOWrapper(open(os.dup(1), "wb"), encoding="utf-8")
-        sys.stderr = io.TextIOWrapper(
-            open(os.dup(2), "wb"), encoding="utf-8", errors="backslashreplace"
-        )
-        try:
-            yield result
-        finally:
-            for stream in (sys.stdout, sys.stderr):
-                stream.close()
-            sys.stdout, sys.stderr = before
-            for number, copy in enumerate(kept, 1):
-                os.dup2(copy, number)
-                os.close(copy)
-            for file in (out, err):
-                file.seek(0)
-                result.append(file.read())
+    """Yields standard output and standard error, each with UTF-8 as a terminal has it."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        yield out, err
+
+
+def text_of(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    return stream.buffer.getvalue().decode()
 
 
 def listing(directory: Path) -> dict[str, str]:
     """{name: what it is} of all that is below a directory."""
     return {str(path.relative_to(directory)): describe(path) for path in directory.rglob("*")}
-
-
-def stamps(directory: Path) -> dict[str, tuple]:
-    """{name: (kind, bytes, when it was changed)} of all that is below a directory: cheaper than `listing`."""
-    found = {}
-    for path in directory.rglob("*"):
-        known = path.lstat()
-        when = 0 if path.is_dir() else known.st_mtime_ns  # of a directory its entries count
-        found[str(path.relative_to(directory))] = known.st_mode, known.st_size, when
-    return found
 
 
 def describe(path: Path) -> str:
@@ -184,8 +144,3 @@ def describe(path: Path) -> str:
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()
     return "directory" if path.is_dir() else "special"
-
-
-def parsed(out: str):
-    """The JSON of a command's standard output, strictly."""
-    return json.loads(out, parse_constant=lambda name: f"not JSON: {name}")

@@ -1,4 +1,4 @@
-"""Rows to attend to, and the implementations of attention as tests compute them anywhere."""
+"""Rows to attend to, the implementations of attention as tests compute them anywhere, and how results are compared."""
 
 from functools import cache, partial
 
@@ -64,6 +64,15 @@ def assert_close(one, other, tolerance):
     for left, right in zip(one, other, strict=True):
         assert np.isfinite(left).all()
         np.testing.assert_allclose(left, right, atol=tolerance * np.abs(right).max(), rtol=0)
+
+
+def assert_aligned(found, exact, angle: float, ratio: float):
+    """1 - cosine is at most `angle`, and the norms differ by at most the share `ratio`."""
+    found, exact = (np.float64(x).ravel() for x in (found, exact))
+    norms = np.linalg.norm(found), np.linalg.norm(exact)
+    assert (
+        1 - found @ exact / norms[0] / norms[1] <= angle and abs(norms[0] / norms[1] - 1) <= ratio
+    )
 
 
 def on_tpu(monkeypatch):

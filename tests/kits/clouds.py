@@ -28,13 +28,6 @@ echo "this run says $end"
 case "$end" in
   wait) touch "$CLOUD/waiting"; trap 'exit 75' TERM; while kill -0 "$TEST"; do /bin/sleep 0.05; done ;;
   take*) touch "$CLOUD/$end"; /bin/sleep 60 ;;
-  long*)
-    asked() { grep -c 'worker.sh state' "$CLOUD/calls.jsonl"; }
-    before=$(asked) # who watches has not begun to
-    until [ "$(asked)" -gt "$before" ]; do kill -0 "$TEST" || exit 1; /bin/sleep 0.05; done
-    echo "${end#long}" >>"$SLEPT"
-    exit 75
-    ;;
   *) exit "$end" ;;
 esac
 """

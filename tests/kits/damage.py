@@ -11,14 +11,23 @@ from bert_jax.data import store as stores
 ARRAYS = [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
 
 
+def flip_bit(path, place: int = -1, bit: int = 0) -> None:
+    """Changes a bit in the same file, as a disk would."""
+    with open(path, "r+b") as file:
+        content = bytearray(file.read())
+        content[place] ^= 1 << bit
+        file.seek(0)
+        file.write(content)
+
+
 def names(store) -> list[str]:
     """Every file that has content, the manifest too, but no cached rows."""
     paths = (path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file())
     return sorted(name for name in paths if not name.startswith("index/"))
 
 
-def pick(store, draw) -> str:
-    return str(draw.choice(names(store)))
+def pick(store, draw, start: str = "") -> str:
+    return str(draw.choice([name for name in names(store) if name.startswith(start)]))
 
 
 def truncate(store, draw):
@@ -34,18 +43,21 @@ def grow(store, draw):
     return [name]
 
 
+def pick_array(store, draw, arrays=ARRAYS):
+    name = str(draw.choice(arrays))
+    return name, np.load(store / name)
+
+
 def truncate_at_a_record(store, draw):
     """The end of an array is lost, its header is not."""
-    name = str(draw.choice(ARRAYS))
-    array = np.load(store / name)
+    name, array = pick_array(store, draw)
     os.truncate(store / name, 128 + array.itemsize * int(draw.integers(len(array))))
     return [name]
 
 
 def shorten_and_make_manifest(store, draw):
-    """As if nothing were wrong: a file that ends at a record, its header and the manifest made anew."""
-    name = str(draw.choice(ARRAYS))
-    array = np.load(store / name)
+    """A file ends at a record; its header and the manifest are made anew, as if nothing were wrong."""
+    name, array = pick_array(store, draw)
     np.save(store / name, array[: draw.integers(1, len(array))])
     make_manifest(store)
     return [name]
@@ -59,27 +71,19 @@ def make_manifest(store) -> None:
     stores.write_manifest(store, manifest)
 
 
-def flip(store, draw):
-    name = pick(store, draw)
-    content = bytearray((store / name).read_bytes())
-    content[draw.integers(len(content))] ^= 1 << int(draw.integers(8))
-    (store / name).write_bytes(content)
+def flip(store, draw, start: str = ""):
+    name = pick(store, draw, start)
+    size = (store / name).stat().st_size
+    flip_bit(store / name, int(draw.integers(size)), int(draw.integers(8)))
     return [name]
 
 
 def flip_in_the_manifest(store, draw):
-    content = bytearray((store / "manifest.json").read_bytes())
-    content[draw.integers(len(content))] ^= 1 << int(draw.integers(8))
-    (store / "manifest.json").write_bytes(content)
-    return ["manifest.json"]
+    return flip(store, draw, "manifest.json")
 
 
 def flip_in_the_tokenizer(store, draw):
-    name = str(draw.choice([name for name in names(store) if name.startswith("tokenizer/")]))
-    content = bytearray((store / name).read_bytes())
-    content[draw.integers(len(content))] ^= 1 << int(draw.integers(8))
-    (store / name).write_bytes(content)
-    return [name]
+    return flip(store, draw, "tokenizer/")
 
 
 def delete(store, draw):
@@ -114,7 +118,7 @@ def exchange(one, two) -> None:
 
 
 def zero_a_block(store, draw):
-    """What a disk gives back for a block that never reached it."""
+    """A block of zeros is what a disk gives back where the block never reached it."""
     name = pick(store, draw)
     content = (store / name).read_bytes()
     first = int(draw.integers((len(content) + 4095) // 4096)) * 4096
@@ -123,9 +127,8 @@ def zero_a_block(store, draw):
     return [name]
 
 
-def exchange_records(store, draw):
-    name = str(draw.choice(ARRAYS))
-    array = np.load(store / name)
+def exchange_records(store, draw, arrays=ARRAYS):
+    name, array = pick_array(store, draw, arrays)
     one, two = draw.choice(len(array), 2, False)
     while array[one] == array[two]:
         two = draw.integers(len(array))
@@ -135,13 +138,9 @@ def exchange_records(store, draw):
 
 
 def exchange_ends_and_make_manifest(store, draw):
-    name = str(draw.choice([name for name in ARRAYS if "ends" in name]))
-    array = np.load(store / name)
-    one, two = draw.choice(len(array), 2, False)
-    array[[one, two]] = array[[two, one]]
-    np.save(store / name, array)
+    hit = exchange_records(store, draw, [name for name in ARRAYS if "ends" in name])
     make_manifest(store)
-    return [name]
+    return hit
 
 
 DAMAGES = [truncate, grow, truncate_at_a_record, shorten_and_make_manifest, flip, delete, add, swap]

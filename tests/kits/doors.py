@@ -1,33 +1,53 @@
-"""What the tests of the door share: opening a directory of others, and what must be said or come of it."""
+"""What the tests of refusals and of models of others share: one line and nothing written, or every bit as it was."""
 
+import contextlib
+import io
 import json
 
 import numpy as np
-import pytest
 from kits import outside
 from safetensors.numpy import load_file, save_file
 
+from bert_jax.cli import main
 from bert_jax.commands import load_model
 from bert_jax.convert import names
-from bert_jax.errors import BadInput
 from bert_jax.tokenizers.wordpiece import WordPiece
 
+FORMATS = names.FORMATS
+CONFIGS = {"huggingface": "config.json", "google": "bert_config.json"}
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-WORDS = "bert.embeddings.word_embeddings.weight"
-UP = "bert.encoder.layer.1.intermediate.dense.weight"
-BIAS, DECODER = "cls.predictions.bias", "cls.predictions.decoder"
-ROWS = len(outside.PIECES)
+WORDS, UP = "encoder/embedder/words", "encoder/blocks_1/feed_forward/up/kernel"
 
 
-def open_directory(directory) -> load_model.Trained:
-    return load_model.open_source(load_model.read_source(directory), None, ["dtype=float32"])
+def write(form: str, place, *arguments, **changes):
+    """A directory of a model in that format, as the functions of outside.py write it."""
+    return getattr(outside, f"write_{form}")(place, *arguments, **changes)
 
 
-def refused(directory) -> str:
-    with pytest.raises(BadInput) as caught:
-        open_directory(directory)
-    line = str(caught.value)
-    assert "\n" not in line and len(line) < 700
+def spelled(form: str, path: str) -> str:
+    """The name in that format of one of our parameters."""
+    return next(getattr(item, form) for item in names.parameters(3) if item.path == path)
+
+
+def open_directory(directory, *overrides) -> load_model.Trained:
+    overrides = ("dtype=float32", *overrides)
+    return load_model.open_source(load_model.read_source(directory), None, overrides)
+
+
+def refused(*command) -> str:
+    """The one line with which a command refuses."""
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        assert main([str(part) for part in command]) == 2
+    (line,) = told.getvalue().splitlines()
+    assert line.startswith("bert-jax: ") and len(line) < 1000
+    return line.removeprefix("bert-jax: ")
+
+
+def refused_import(directory) -> str:
+    """The one line with which import refuses a directory; nothing is written."""
+    before = sorted(directory.parent.rglob("*"))
+    line = refused("import", "--source", directory, "--workdir", directory.parent / "run")
+    assert sorted(directory.parent.rglob("*")) == before
     return line
 
 
@@ -37,13 +57,13 @@ def leaf(params, path: str) -> np.ndarray:
     return np.asarray(params)
 
 
-def check_same(params, tensors: dict, parts=outside.PARTS) -> None:
+def check_same(params, tensors: dict, parts=outside.PARTS, form: str = "huggingface") -> None:
     """Bit for bit, kernels turned, and zeros where the vocabulary is padded."""
     for item in names.parameters(outside.SIZES["layers"]):
         if item.part in parts:
-            theirs = np.asarray(tensors[item.huggingface], np.float32)
+            theirs = np.asarray(tensors[getattr(item, form)], np.float32)
             ours = leaf(params, item.path)
-            ours = ours.T if "huggingface" in item.transposed else ours
+            ours = ours.T if form in item.transposed else ours
             assert ours[: len(theirs)].tobytes() == theirs.tobytes(), item.path
             assert item.padded or len(ours) == len(theirs)
             assert not ours[len(theirs) :].any()
@@ -53,13 +73,11 @@ def split(place) -> dict:
     """One file becomes two and an index; returns the index."""
     tensors = load_file(place / WEIGHTS)
     (place / WEIGHTS).unlink()
-    shards = {}
-    for number, name in enumerate(sorted(tensors)):
-        shards.setdefault(f"model-0000{number % 2 + 1}-of-00002.safetensors", []).append(name)
-    for file, inside in shards.items():
-        save_file({name: tensors[name] for name in inside}, place / file)
-    index = {"metadata": {"total_size": 0}}
-    index["weight_map"] = {name: file for file, inside in shards.items() for name in inside}
+    shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    files = {name: shards[number % 2] for number, name in enumerate(sorted(tensors))}
+    for shard in shards:
+        save_file({name: tensors[name] for name in files if files[name] == shard}, place / shard)
+    index = {"metadata": {"total_size": 0}, "weight_map": files}
     (place / INDEX).write_text(json.dumps(index))
     return index
 

@@ -1,5 +1,5 @@
 """Rows as the original algorithm makes them, one sentence and one token at a time (google-research/bert,
-create_pretraining_data.py), by draws of its own kind or by ours."""
+create_pretraining_data.py), by our draws."""
 
 import random
 
@@ -9,34 +9,13 @@ from bert_jax import prng
 from bert_jax.data import rows
 
 
-class RandomDraws:
-    """Draws as the original makes them: one generator after the other."""
-
-    def __init__(self, seed):
-        self.generator = random.Random(seed)
-
-    def target(self, document, room, short_rate):
-        short = self.generator.random() < short_rate
-        return self.generator.randint(2, room) if short else room
-
-    def a_size(self, document, start, size):
-        return self.generator.randint(1, size - 1)
-
-    def coin(self, purpose, document, start):
-        return self.generator.random() < 0.5
-
-    def place(self, document, start, documents):
-        others = [other for other in range(len(documents)) if other != document]
-        other = self.generator.choice(others)
-        return other, self.generator.randrange(len(documents[other]))
-
-
-class HashDraws(RandomDraws):
+class HashDraws:
     """The draws that rows.py makes, one at a time."""
 
     def __init__(self, split, rules, epoch):
-        super().__init__(0)  # pops tokens: which end they come from is compared as a share
         self.key = lambda purpose: rows.purpose_key(split, rules, epoch, purpose)
+        # Which end tokens are popped from is compared as a share.
+        self.generator = random.Random(0)
 
     def bits(self, purpose, *numbers):
         bits = self.key(purpose)

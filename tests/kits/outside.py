@@ -3,8 +3,10 @@
 import json
 import shutil
 from pathlib import Path
+from string import ascii_lowercase
 
 import numpy as np
+from kits.small import SMALL
 from safetensors.numpy import save_file
 
 from bert_jax.convert import names
@@ -13,30 +15,14 @@ from bert_jax.tokenizers.special import SPECIAL
 SIZES = {"layers": 2, "width": 16, "feed_forward": 24, "positions": 32, "segments": 2}
 HEADS = 2
 WORDS = ("the", "bank", "river", "un", "able", "##able", "##ion", "walk", "old", ",", ".")
-LETTERS = [
-    *"abcdefghijklmnopqrstuvwxyz",
-    *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"),
-]
-PIECES = [*SPECIAL.values(), *WORDS, *LETTERS]
+PIECES = [*SPECIAL.values(), *WORDS, *ascii_lowercase]
+PIECES += [f"##{letter}" for letter in ascii_lowercase]
 PARTS = ("encoder", "pooler", "mlm", "pair")
 
 # Of a run that goes on from an imported model.
-SETTINGS = {
-    "dtype": "float32",
-    "compilation_cache": "",
-    "corpus.workers": 1,
-    "corpus.heldout": 0.1,
-    "optimizer.learning_rate": 1e-2,
-    "schedule.warmup": 2,
-    "phases.main.steps": 8,
-    "phases.main.length": 32,
-    "phases.main.batch": 8,
-    "phases.main.predictions": 5,
-    "log.every": 4,
-    "evaluate.every": 4,
-    "evaluate.rows": 16,
-    "checkpoint.every": 4,
-}
+SETTINGS = {key: value for key, value in SMALL.items() if not key.startswith(("model.", "token"))}
+SETTINGS |= {"optimizer.learning_rate": 1e-2, "phases.main.steps": 8, "phases.main.batch": 8}
+SETTINGS |= {"log.every": 4, "evaluate.every": 4, "evaluate.rows": 16, "checkpoint.every": 4}
 
 
 def make_tensors(format: str = "huggingface", parts=PARTS, seed: int = 0) -> dict[str, np.ndarray]:

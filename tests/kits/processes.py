@@ -20,8 +20,7 @@ from bert_jax.data import batch
 from bert_jax.parallel import mesh as meshes
 
 DEADLINE = 600  # seconds for all of a run's processes, which may share two cores with others
-# Where batches are written; at which of them to fail, and in which process.
-RECORD, FAIL = "BERT_JAX_TESTS_RECORD", "BERT_JAX_TESTS_FAIL"
+RECORD = "BERT_JAX_TESTS_RECORD"  # where batches are written
 
 
 class Ended(NamedTuple):
@@ -36,7 +35,7 @@ def free_port() -> int:
 
 
 def cache() -> dict:
-    """Variables by which a process finds compiled programs where the tests have theirs."""
+    """Variables that give a process the tests' own compilation cache."""
     return {
         "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -45,24 +44,18 @@ def cache() -> dict:
 
 
 def environment(devices: int, **variables) -> dict:
-    """Of a process with simulated devices."""
+    """The variables of a process with simulated devices."""
     simulated = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     return os.environ | simulated | cache() | variables
 
 
 @contextlib.contextmanager
 def started(
-    arguments,
-    directory: Path,
-    processes: int,
-    devices,
-    changes=None,
-    program=__file__,
-    **variables,
+    arguments, directory: Path, processes: int, devices, changes=None, program=__file__, **variables
 ):
-    """[Popen], told where they meet by variables; whatever happens, none is left. Their words go to files.
+    """[Popen], told by variables where they meet; none is left at the end. Their words go to files.
 
-    devices: how many each has, or a list of how many. changes: {process: more arguments}. program: as which they run.
+    devices: how many each has, or a list of how many. changes: {process: more arguments}. program: the file they run.
     """
     devices = devices if isinstance(devices, list) else [devices] * processes
     directory.mkdir(parents=True, exist_ok=True)
@@ -112,13 +105,11 @@ def run(arguments, directory: Path, processes: int, devices, changes=None, **var
         return wait(running, directory)
 
 
-def record(directory: Path, number: int, fail: str = ""):
-    """Wraps sharding.to_devices: what each device gets is written to a file a batch."""
+def record(directory: Path, number: int):
+    """Wraps mesh.to_devices: what each device gets is written to a file a batch."""
     to_devices, calls = meshes.to_devices, []
 
     def recorded(mesh, arrays, positions, size):
-        if fail == f"{number}:{len(calls)}":
-            raise RuntimeError("the batch of this test")
         result = to_devices(mesh, arrays, positions, size)
         found = {"size": size, "read": len(next(iter(arrays.values())))}
         for name, array in result.items():
@@ -155,6 +146,6 @@ def digest(paths: list[Path]) -> tuple[str, list[int]]:
 
 if __name__ == "__main__":
     if RECORD in os.environ:
-        place = Path(os.environ[RECORD]), int(os.environ["JAX_PROCESS_ID"])
-        meshes.to_devices = record(*place, os.environ.get(FAIL, ""))
+        place = Path(os.environ[RECORD])
+        meshes.to_devices = record(place, int(os.environ["JAX_PROCESS_ID"]))
     program.run()

@@ -1,10 +1,17 @@
-"""Programs to read: small ones compiled for the CPU and for a TPU slice, and one written by hand."""
+"""Programs to read: small ones compiled for the CPU and for a TPU slice, kept ones, and one written by hand."""
+
+import json
+import re
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from kits.places import ROOT
 from kits.slices import compiling, devices
+
+# What the TPU compiler made of some functions, by their names; a `full` test of test_hlo.py makes it again.
+KEPT = ROOT / "tests/golden/tpu_programs.json"
 
 
 def mesh_on(platform, shape=(2, 4), names=("data", "tensor")):
@@ -12,17 +19,27 @@ def mesh_on(platform, shape=(2, 4), names=("data", "tensor")):
     return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(shape), devices=places)
 
 
-def compiled(function, mesh, shape=(256, 1024), spec=("data", "tensor"), results=None):
+def compiled(function, mesh, shape=(256, 1024), spec=("data", "tensor")):
     """A program of each device's part of float32[shape]."""
     spec = P(*spec)
-    mapped = jax.shard_map(
-        function, mesh=mesh, in_specs=spec, out_specs=results or spec, check_vma=False
-    )
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
     x = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
     with compiling():
         return jax.jit(mapped).lower(x).compile()
 
 
+def kept(name: str) -> str:
+    return json.loads(KEPT.read_text())[name]
+
+
+def keep(texts: dict[str, str]) -> None:
+    """Without the tables of source files, whose paths are of one machine."""
+    tables = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\n(.+\n)*\n", re.M)
+    texts = {name: tables.sub("", text) for name, text in texts.items()}
+    KEPT.write_text(json.dumps(texts, indent=1) + "\n")
+
+
+# A loop of seven trips around a loop whose condition tells three, then a choice; fusions and computations with cycles.
 PROGRAM = """
 HloModule jit_step
 

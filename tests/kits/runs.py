@@ -1,20 +1,25 @@
-"""Runs of the tests' small world that nobody trained: a config, a tokenizer, random parameters in a checkpoint."""
+"""Runs of the tests' small world: trained in this process, or written with random parameters that nobody trained."""
 
+import json
+import os
 from pathlib import Path
 
 import jax
 import numpy as np
-from kits.small import VOCABULARY, small_batch, small_config
+from kits.small import SMALL, VOCABULARY, overrides, small_batch, small_config, write_corpus
 from kits.texts import PROSE
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import reader, writer
+from bert_jax.commands import load_model
 from bert_jax.data import batch
 from bert_jax.objectives import base
 from bert_jax.runs import metrics, workdir
+from bert_jax.runs.report import Reporter
 from bert_jax.step import State
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.train import pretrain
 
 SIZES = {"wordpiece": 150, "unigram": 200, "bpe": 200, "byte_bpe": 300}
 
@@ -24,6 +29,51 @@ TRAIN |= {"input_seconds": 0.5, "fill": None, "loss": 2.5}
 HELDOUT = {"step": 5, "split": "heldout", "time": 9.5, "seconds": 0.5, "save_seconds": 0.0}
 
 
+# --- Trained --------------------------------------------------------------------------------------
+
+
+def train(directory: Path):
+    """(settings, workdir) of a prepared store and of an undisturbed run of 20 steps."""
+    write_corpus(directory / "corpus.txt", documents=60)
+    places = {"corpus.source": directory / "corpus.txt", "store": directory / "store"}
+    settings = SMALL | {key: str(path) for key, path in places.items()}
+    assert pretrain(load(settings), directory / "run") == 0
+    return settings, directory / "run"
+
+
+def load(settings, **changes):
+    return configs.load("demo", overrides(settings | changes))
+
+
+def lines(workdir) -> list[dict]:
+    """The lines of metrics.jsonl."""
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def params(workdir):
+    return load_model.open_run(workdir).params
+
+
+def assert_same_bits(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def signal_at(patch, step: int, number: int) -> None:
+    """This process gets a signal as soon as its run has reported a step from `step` on, once."""
+    report, sent = Reporter.report, []
+
+    def reporting(reporter, now, *rest):
+        report(reporter, now, *rest)
+        if now >= step and not sent:
+            sent.append(now)
+            os.kill(os.getpid(), number)
+
+    patch.setattr(Reporter, "report", reporting)
+
+
+# --- Written --------------------------------------------------------------------------------------
+
+
 def make_run(
     directory: Path, *overrides: str, kind: str = "wordpiece", step: int = 7, words=None, **facts
 ):
@@ -31,9 +81,8 @@ def make_run(
     config = small_config(*overrides)
     tokenizer = words or tokenizers.train(kind, PROSE, SIZES[kind], True)
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
-    params = jax.jit(base.make(config, vocabulary).init)(
-        jax.random.key(0), batch.synthetic(1, 8, 1, 9, 0)
-    )
+    initialize = jax.jit(base.make(config, vocabulary).init)
+    params = initialize(jax.random.key(0), batch.synthetic(1, 8, 1, 9, 0))
     draw = np.random.default_rng(step)
     params = jax.tree.map(lambda x: x + draw.normal(0, 0.1, x.shape).astype(np.float32), params)
     directory.mkdir(parents=True)
@@ -63,12 +112,9 @@ def save(directory: Path, step: int, params) -> None:
 def run_batch(vocabulary: Vocabulary, rows: int = 6) -> dict:
     """Padded rows of two segments for a run's vocabulary."""
     arrays = small_batch(rows)
-    special = {
-        getattr(VOCABULARY, name): getattr(vocabulary, name) for name in vocabulary._fields[1:]
-    }
     tokens = arrays["tokens"] % vocabulary.size
-    for old, new in special.items():
-        tokens[arrays["tokens"] == old] = new
+    for name in vocabulary._fields[1:]:
+        tokens[arrays["tokens"] == getattr(VOCABULARY, name)] = getattr(vocabulary, name)
     arrays["tokens"] = tokens
     arrays["segments"] = np.where(arrays["sequence_ids"], arrays["segments"], 0)
     return arrays

@@ -1,5 +1,7 @@
 """The world of saved batches: a store, and a config of two phases and ten steps over it."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,26 +23,19 @@ def get_config():
     return config
 """
 KEYS = {key: value for key, value in SMALL.items() if not key.startswith("phases")}
-KEYS |= {
-    "log.every": 3,
-    "checkpoint.every": 3,
-    "evaluate.every": 4,
-    "evaluate.rows": 13,
-    "checkpoint.keep": 9,
-}
+KEYS |= {"log.every": 3, "checkpoint.every": 3, "checkpoint.keep": 9}
+KEYS |= {"evaluate.every": 4, "evaluate.rows": 13}
 
 
 class World:
     """A corpus, a config over it, and a place for its batches."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, seed: int = 0):
         self.file = directory / "two.py"
         self.file.write_text(PHASES)
-        write_corpus(directory / "corpus.txt", documents=60)
-        self.settings = KEYS | {
-            "corpus.source": str(directory / "corpus.txt"),
-            "store": str(directory / "store"),
-        }
+        source = directory / "corpus.txt"
+        write_corpus(source, documents=60, seed=seed)
+        self.settings = KEYS | {"corpus.source": str(source), "store": str(directory / "store")}
         self.saved = directory / "saved"
 
     def load(self, **changes):
@@ -54,6 +49,23 @@ class World:
         return inspect_batch.save(self.load(**changes), first, last, directory, lambda line: None)
 
 
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    """A World whose ten steps are saved; for a module to import."""
+    made = World(tmp_path_factory.mktemp("world"))
+    made.save(0, 10, made.saved)
+    return made
+
+
+@pytest.fixture
+def half_a_run(finished, tmp_path) -> Path:
+    """A copy of the finished run (tests/conftest.py) that ends at step 10 of 20; for a module to import."""
+    run = shutil.copytree(finished[1], tmp_path / "run")
+    shutil.rmtree(run / "checkpoints/20")
+    (run / "summary.json").unlink()
+    return run
+
+
 def refused(world, tmp_path, **changes) -> str:
     """The one line with which pretrain refuses; nothing is written."""
     before = sorted(tmp_path.rglob("*"))
@@ -65,7 +77,8 @@ def refused(world, tmp_path, **changes) -> str:
     return line
 
 
-def rewrite(directory, manifest):
-    """A manifest that is sound in itself."""
+def rewrite(directory, changes: dict):
+    """Changes the manifest of saved batches so that its own digest still fits."""
+    manifest = json.loads((directory / "manifest.json").read_text()) | changes
     manifest["digest"] = checksums.manifest_digest(manifest)
     (directory / "manifest.json").write_text(checksums.manifest_text(manifest))

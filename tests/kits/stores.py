@@ -9,6 +9,7 @@ from bert_jax.data import store
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 PART = 1 << 24  # tokens of a synthetic store that are made at a time
+HEADER = 128  # bytes of a .npy header of a vector
 
 
 def make_store(path, train, heldout=None, vocabulary: int = 1000, sources=None) -> store.Store:
@@ -67,36 +68,27 @@ def random_documents(number: int, seed: int = 0, sentences: int = 20, words: int
 def synthetic_store(path: Path, tokens: int, vocabulary: int = 30522) -> store.Store:
     """About `tokens` random tokens, made in bounded memory: sentences of about 25 tokens, documents
     of about 600."""
-    documents, unigrams = {}, None
+    documents, unigrams = {}, []
     for name, number in zip(store.SPLITS, (tokens, min(tokens // 100, PART)), strict=True):
-        counts = np.zeros(vocabulary, np.int64)
         (Path(path) / name).mkdir(parents=True)
-        arrays = [Path(path) / name / f"{array}.npy" for array in store.ARRAYS]
-        files = [open(array, "wb") for array in arrays]
-        sizes = write_parts(files, synthetic_parts(number, vocabulary, len(name)), counts)
-        for file, size, kind in zip(files, sizes, ("<u2", "<i8", "<i8"), strict=True):
-            file.seek(0)
+        paths = [Path(path) / name / f"{array}.npy" for array in store.ARRAYS]
+        for array in paths:
+            array.write_bytes(bytes(HEADER))
+        sizes, counts = [0, 0, 0], np.zeros(vocabulary, np.int64)
+        for ids, sentence_ends, document_ends in synthetic_parts(number, vocabulary, len(name)):
+            counts += np.bincount(ids, minlength=vocabulary)
+            arrays = ids, sentence_ends + sizes[0], document_ends + sizes[1]
+            for place, (array, values) in enumerate(zip(paths, arrays, strict=True)):
+                with open(array, "ab") as file:
+                    values.tofile(file)
+                sizes[place] += len(values)
+        for array, size, kind in zip(paths, sizes, ("<u2", "<i8", "<i8"), strict=True):
             header = {"descr": kind, "fortran_order": False, "shape": (size,)}
-            np.lib.format.write_array_header_1_0(file, header)
-            file.close()
+            with open(array, "r+b") as file:
+                np.lib.format.write_array_header_1_0(file, header)
         documents[name] = [sizes[2]]
-        unigrams = counts if unigrams is None else unigrams
-    return finish_store(Path(path), vocabulary, unigrams[None], documents)
-
-
-def write_parts(files, parts, counts) -> list[int]:
-    """Writes the arrays of a split behind room for their headers, one part after the other; adds
-    the parts' unigrams to `counts`. How long the three arrays are."""
-    sizes = [0, 0, 0]
-    for file in files:
-        file.write(bytes(128))
-    for ids, sentence_ends, document_ends in parts:
-        counts += np.bincount(ids, minlength=len(counts))
-        arrays = ids, sentence_ends + sizes[0], document_ends + sizes[1]
-        for number, (file, array) in enumerate(zip(files, arrays, strict=True)):
-            array.tofile(file)
-            sizes[number] += len(array)
-    return sizes
+        unigrams.append(counts)
+    return finish_store(Path(path), vocabulary, unigrams[0][None], documents)
 
 
 def synthetic_parts(tokens: int, vocabulary: int, seed: int) -> Iterator[tuple]:

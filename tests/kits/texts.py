@@ -1,12 +1,13 @@
-"""Texts that tokenizers stumble over, and real ones from ../shared/data."""
+"""Texts that tokenizers stumble over: invented ones, Python's own manual, and Wikipedia from ../shared/data."""
 
 import lzma
 import random
+import unicodedata
 from itertools import islice
 from pathlib import Path
+from pydoc_data.topics import topics
 
-import pytest
-from kits.places import DATA
+from kits.places import DATA, data  # noqa: F401
 
 PROSE = [
     "The quick brown fox jumps over the lazy dog, and then it sleeps until the evening.",
@@ -38,20 +39,14 @@ NASTY = [
     "\u0301start \u0301\u0302",
 ]
 
-ODD = [
-    "🙂",
-    "👩\u200d👩\u200d👧",
-    "🇨🇭",
-    "\xa0",
-    "\u3000",
-    "\t",
-    "  ",
-    "   ",
-    "\u200b",
-    "\u2003",
-    "▁",
-    "\ufeff",
-]
+ODD = ["🙂", "👩\u200d👩\u200d👧", "🇨🇭", "\xa0", "\u3000", "\t", "  ", "   "]
+ODD += ["\u200b", "\u2003", "▁", "\ufeff"]
+
+# Latin, Greek, Cyrillic and Armenian, and ideographs, as Unicode composes them. Without the Greek letter whose lower
+# case depends on its place in a word.
+LETTERS = [chr(code) for code in [*range(0xA1, 0x590), *range(0x4E00, 0xA000, 16)]]
+LETTERS = [c for c in LETTERS if unicodedata.category(c) not in ("Mn", "Cn") and c != "Σ"]
+LETTERS = [c for c in LETTERS if unicodedata.normalize("NFC", c) == c]
 
 
 def nasty(draw: random.Random) -> str:
@@ -62,28 +57,36 @@ def nasty(draw: random.Random) -> str:
 
 def published(name: str) -> Path:
     """A file of ../shared/data/vocab."""
-    path = DATA / "vocab" / name
-    if not path.exists():
-        pytest.skip(f"needs {path}")
-    return path
+    return data("vocab", name)
 
 
 def real_lines(language: str, number: int) -> list[str]:
     """The first lines of Wikipedia, in English (en) or Chinese (zh), that are not blank."""
-    path = next((DATA / f"{language}wiki").glob("*.xz"), None)
-    if path is None:
-        pytest.skip(f"needs {DATA}/{language}wiki")
+    path = next(data(f"{language}wiki").glob("*.xz"))
     with lzma.open(path, "rt", encoding="utf-8") as file:
         return list(islice((line.rstrip("\n") for line in file if line.strip()), number))
 
 
 def odd_lines(number: int, seed: int = 0) -> list[str]:
-    """Half English, half Chinese lines with emoji and odd spaces put into them."""
+    """Half English, half Chinese lines of Wikipedia with emoji and odd spaces put into them."""
     draw = random.Random(seed)
-    lines = []
-    for line in real_lines("en", number // 2) + real_lines("zh", number // 2):
-        for _ in range(draw.randrange(6)):
-            place = draw.randrange(len(line) + 1)
-            line = line[:place] + draw.choice(ODD) + line[place:]
-        lines.append(line)
-    return lines
+    lines = real_lines("en", number // 2) + real_lines("zh", number // 2)
+    return [with_oddities(line, draw) for line in lines]
+
+
+def manual_lines(number: int, seed: int = 0) -> list[str]:
+    """Lines of Python's manual with words of other scripts, emoji and odd spaces put into them."""
+    draw = random.Random(seed)
+    lines = [line.strip() for text in topics.values() for line in text.split("\n") if line.strip()]
+    foreign = ["".join(draw.choices(LETTERS, k=draw.randrange(1, 6))) for _ in range(number)]
+    lines = [
+        f"{line} {word}" for line, word in zip(draw.sample(lines, number), foreign, strict=True)
+    ]
+    return [with_oddities(line, draw) for line in lines]
+
+
+def with_oddities(line: str, draw: random.Random) -> str:
+    for _ in range(draw.randrange(6)):
+        place = draw.randrange(len(line) + 1)
+        line = line[:place] + draw.choice(ODD) + line[place:]
+    return line

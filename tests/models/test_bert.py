@@ -4,9 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kits.attending import assert_aligned
 from kits.small import VOCABULARY, small_batch, small_config, small_objective, small_params
 
 from bert_jax.models import layers
+from bert_jax.objectives import base
+from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import metrics
 
 
@@ -101,26 +104,7 @@ def test_padding_changes_nothing():
     other["tokens"] = np.where(batch["sequence_ids"] > 0, batch["tokens"], 77).astype(np.int32)
     assert (other["tokens"] != batch["tokens"]).any()
     outputs = jax.jit(objective.outputs)
-    for name, array in outputs(params, batch).items():
-        np.testing.assert_array_equal(array, outputs(params, other)[name])
-
-
-def test_packed_sequences_do_not_see_each_other():
-    """Two sequences in one row give what each gives in a row of its own."""
-    objective = small_objective("objective.pairs=none")
-    params = noisy(small_params(objective))
-    apart = small_batch(rows=2, length=16, predictions=4)
-    apart["sequence_ids"][:] = 1
-    apart["positions"][:] = np.arange(16)
-    together = {name: array.copy().reshape(1, -1) for name, array in apart.items()}
-    together["sequence_ids"][:, 16:] = 2
-    together["masked_positions"][:, 4:] += 16
-    together["rows"] = np.zeros(1, np.int32)
-    outputs = jax.jit(objective.outputs)
-    separate = outputs(params, apart)["mlm_logits"].reshape(1, 8, -1)
-    np.testing.assert_allclose(
-        outputs(params, together)["mlm_logits"], separate, rtol=1e-4, atol=1e-4
-    )
+    jax.tree.map(np.testing.assert_array_equal, outputs(params, batch), outputs(params, other))
 
 
 def test_padded_vocabulary_counts_nowhere():
@@ -136,29 +120,61 @@ def test_padded_vocabulary_counts_nowhere():
 def test_parameters_are_berts():
     """BERT-base has 110,106,428 parameters with its heads (those of the published checkpoint)."""
     vocabulary = VOCABULARY._replace(size=30522)
-    settings = small_config("model.layers=12", "model.width=768", "model.heads=12")
-    with settings.unlocked():
-        settings.model.positions = 512
-    from bert_jax.objectives import base
-
-    objective = base.make(settings, vocabulary)
+    sizes = ("model.layers=12", "model.width=768", "model.heads=12", "model.positions=512")
+    objective = base.make(small_config(*sizes), vocabulary)
     shapes = jax.eval_shape(objective.init, jax.random.key(0), small_batch())
     assert shapes["encoder"]["embedder"]["words"].shape == (30592, 768)
     assert metrics.count(shapes, 30522) == 110_106_428
 
 
-def test_bfloat16_is_near_float32():
-    batch = small_batch()
-    exact, rounded = small_objective(), small_objective("dtype=bfloat16")
-    params = small_params(exact)
-    logits = [jax.jit(o.outputs)(params, batch)["mlm_logits"] for o in (exact, rounded)]
-    assert logits[1].dtype == np.float32
-    np.testing.assert_allclose(*[x[..., : VOCABULARY.size] for x in logits], atol=3e-2)
+def gradients(dtype, params):
+    """Of the whole loss, dropout and all, on two devices: {path: float64}, and the loss under ""."""
+    objective, rows = small_objective(f"dtype={dtype}"), small_batch()
+    mesh = meshes.make_mesh(small_config("mesh.data=2").mesh, jax.devices()[:2])
+
+    def loss(params, rows):
+        totals = objective.weights(rows)
+        return objective.loss(params, rows, totals, jnp.uint32(3), train=True)[0]
+
+    with jax.set_mesh(mesh):
+        placed = meshes.to_devices(mesh, rows, np.arange(16), 16)
+        value, found = jax.jit(jax.value_and_grad(loss))(params, placed)
+    named = {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(found)}
+    return {name: np.float64(leaf).ravel() for name, leaf in (named | {"": value}).items()}
+
+
+@pytest.mark.slow
+def test_gradients_in_bfloat16_are_those_in_float32():
+    """Measured: of all gradients 1 - cosine 2.7e-5 and a norm 0.11 % too small, of a leaf at most 6.2e-5 and 0.62 %;
+    of the loss 4e-6. A softmax in bfloat16 makes the second number 1.2e-4."""
+    params = small_params(small_objective())
+    exact, found = (gradients(dtype, params) for dtype in ("float32", "bfloat16"))
+    assert found.pop("") == pytest.approx(exact.pop(""), rel=2e-5)
+    assert_aligned(*(np.concatenate([*each.values()]) for each in (found, exact)), 4e-5, 2e-3)
+    large = [name for name, leaf in exact.items() if leaf.size >= 1024]
+    assert len(large) > 15
+    for name in large:
+        assert_aligned(found[name], exact[name], 1e-4, 8e-3)
+
+
+@pytest.mark.xfail(
+    raises=jax.errors.JaxRuntimeError, reason="XLA cannot run a product of layers.affine on one CPU"
+)
+def test_bfloat16_is_differentiated_on_one_device():
+    """A layer of fewer outputs than inputs, as every feed-forward layer ends with."""
+    draw, sizes = np.random.default_rng(0), ((4, 8, 32), (32, 2), (4, 8, 2))
+    x, kernel, along = (np.float32(draw.normal(size=size)) for size in sizes)
+
+    def total(kernel, x, along):
+        y = layers.affine(x.astype(jnp.bfloat16), kernel, jnp.zeros(2), jnp.float32)
+        return (y.astype(jnp.float32) * along).sum()
+
+    found = jax.jit(jax.grad(total))(kernel, x, along)
+    np.testing.assert_allclose(found, np.einsum("bli,blo->io", x, along), atol=0.1)
 
 
 def test_dropout_statistics_and_gradient():
-    x = jax.numpy.ones((8, 64, 64))
-    keys = jax.numpy.arange(8, dtype=jax.numpy.uint32)
+    x, keys = jnp.ones((8, 64, 64)), jnp.arange(8, dtype=jnp.uint32)
     y, pull = jax.vjp(lambda x: layers.dropout(x, keys, 0.1), x)
     dropped = float((y == 0).mean())
     assert dropped == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / x.size) ** 0.5)
@@ -170,11 +186,8 @@ def test_dropout_statistics_and_gradient():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_gradients_of_parameters_are_not_rounded(dtype):
     """4097 needs 13 bits; bfloat16 has 8, and would make 4096 of it."""
-    x = jax.numpy.ones((4097, 1), dtype)
-    weights, bias = jax.numpy.ones((1, 1)), jax.numpy.zeros(1)
-    _, pull = jax.vjp(
-        lambda kernel, bias: layers.affine(x, kernel, bias, np.float32), weights, bias
-    )
+    x, weights = jnp.ones((4097, 1), dtype), jnp.ones((1, 1))
+    _, pull = jax.vjp(lambda *them: layers.affine(x, *them, np.float32), weights, jnp.zeros(1))
     assert [float(gradient.sum()) for gradient in pull(x)] == [4097, 4097]
     _, pull = jax.vjp(lambda table: layers.project(x, table, np.float32), weights)
     assert float(pull(x.astype(np.float32))[0].sum()) == 4097

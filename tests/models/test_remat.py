@@ -1,10 +1,11 @@
-"""What the backward pass computes again: the same numbers, the same parameters, less memory."""
+"""What the backward pass computes again: the same loss and gradients, and less memory."""
 
 import math
 from functools import cache
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from kits.small import small_batch, small_objective, small_params
 
@@ -14,26 +15,25 @@ KINDS = ("none", "attention", "full")
 KEY = prng.key(3)
 
 
-def objective(remat):
-    return small_objective(f"train.remat={remat}")
-
-
-@cache
-def loss_and_gradient(remat):
-    """With dropout on."""
-    made, rows = objective(remat), small_batch()
+def loss_of(remat, rows):
+    """(params, their loss with dropout on)."""
+    made = small_objective(f"train.remat={remat}")
 
     def loss(params):
         return made.loss(params, rows, made.weights(rows), jnp.uint32(KEY), train=True)[0]
 
-    return jax.jit(jax.value_and_grad(loss))(small_params(made))
+    return small_params(made), loss
+
+
+@cache
+def loss_and_gradient(remat):
+    params, loss = loss_of(remat, small_batch())
+    return jax.jit(jax.value_and_grad(loss))(params)
 
 
 @pytest.mark.parametrize("remat", KINDS[1:])
 def test_loss_and_gradients_stay_the_same(remat):
-    (loss, gradient), (expected_loss, expected) = (
-        loss_and_gradient(kind) for kind in (remat, "none")
-    )
+    (loss, gradient), (expected_loss, expected) = map(loss_and_gradient, (remat, "none"))
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
     scale = max(float(abs(leaf).max()) for leaf in jax.tree.leaves(expected))
     # Trees of another shape or with other names would not map.
@@ -44,26 +44,17 @@ def test_loss_and_gradients_stay_the_same(remat):
 
 def saved_bytes(remat) -> int:
     """Of what the forward pass leaves for the backward pass, parameters and batch included."""
-    made = objective(remat)
     rows = {name: jnp.asarray(array) for name, array in small_batch(8).items()}
-    params = small_params(made)
-
-    def pull(params):
-        def loss(params):
-            return made.loss(params, rows, made.weights(rows), jnp.uint32(KEY), train=True)[0]
-
-        return jax.vjp(loss, params)[1]
-
-    leaves = jax.tree.leaves(jax.eval_shape(pull, params))
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+    params, loss = loss_of(remat, rows)
+    leaves = jax.tree.leaves(jax.eval_shape(lambda params: jax.vjp(loss, params)[1], params))
+    return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
 
 
 def test_less_is_kept_for_the_backward_pass():
-    """The CPU's compiler undoes it, so that its memory shows nothing: what is kept is counted before it compiles."""
+    """Counted before the CPU's compiler, which undoes it, so that its memory shows nothing."""
     none, attention, full = map(saved_bytes, KINDS)
     probabilities = 2 * 8 * 4 * 32 * 32 * 4  # of two layers, 8 rows, 4 heads and 32 x 32 pairs
     assert none - attention > probabilities
-    vectors = (
-        2 * 8 * 32 * 32 * 4
-    )  # that go into two blocks; a dozen more arrays of this size or larger are kept
+    # Vectors go into two blocks; a dozen more arrays of this size or larger are kept.
+    vectors = 2 * 8 * 32 * 32 * 4
     assert attention - full > 12 * vectors

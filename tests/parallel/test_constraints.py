@@ -52,7 +52,7 @@ def reductions(function, *arguments) -> set[tuple]:
     return found
 
 
-@pytest.mark.parametrize("shape", [(2, 2, 2), (1, 8, 1), (2, 1, 4), (8, 1, 1)])
+@pytest.mark.parametrize("shape", [(2, 2, 2), (1, 8, 1), (2, 1, 4)])
 def test_a_lookup_is_an_index(shape):
     with jax.set_mesh(mesh_of(*shape)):
         vectors = jax.jit(constraints.lookup, static_argnums=2)(WORDS, IDS, jnp.float32)
@@ -77,9 +77,7 @@ def test_the_sums_are_of_parts_and_in_the_dtype_of_gradients():
 
 def test_rows_that_do_not_divide_are_left_to_the_compiler():
     with jax.set_mesh(mesh_of(2, 2, 2)):
-        assert (
-            reductions(lambda words: constraints.lookup(words, IDS[:1], jnp.float32), WORDS)
-            == set()
-        )
+        few = reductions(lambda words: constraints.lookup(words, IDS[:1], jnp.float32), WORDS)
+        assert few == set()
         vectors = jax.jit(constraints.lookup, static_argnums=2)(WORDS, IDS[:1], jnp.float32)
     np.testing.assert_array_equal(vectors, WORDS[IDS[:1]])

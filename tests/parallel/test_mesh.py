@@ -1,56 +1,61 @@
 """Places: rules, meshes, and which rows belong to which device."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
+from jax.sharding import PartitionSpec as P
 from kits.small import small_batch, small_config, small_objective
 
-from bert_jax import train
+from bert_jax import optimizer, step, train
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 
 
+def sizes(*shape):
+    return [f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)]
+
+
 def mesh_of(*shape):
-    keys = dict(zip(meshes.AXES, shape, strict=True))
-    config = small_config(*[f"mesh.{name}={size}" for name, size in keys.items()])
-    return meshes.make_mesh(config.mesh, jax.devices()[: abs(int(np.prod(shape)))])
+    return meshes.make_mesh(small_config(*sizes(*shape)).mesh, jax.devices()[: np.prod(shape)])
 
 
-def test_every_parameter_matches_a_rule_and_the_large_ones_are_split():
-    shapes = jax.eval_shape(small_objective().init, jax.random.key(0), small_batch())
-    places = meshes.parameters(shapes, mesh_of(2, 2, 2))
-    for (path, leaf), place in zip(
-        jax.tree.leaves_with_path(shapes), jax.tree.leaves(places), strict=True
-    ):
+def test_large_parameters_and_their_moments_are_split():
+    update = optimizer.make(small_config().optimizer, lambda step: 0.0)
+    initialize = partial(step.init, small_objective(), update, 3, small_batch())
+    shapes = jax.eval_shape(initialize)
+    places = meshes.state(shapes, mesh_of(2, 2, 2))
+    parts = jax.tree.map(lambda leaf, place: place.shard_shape(leaf.shape), shapes, places)
+    moments = next(part for part in parts.opt_state.inner if hasattr(part, "mu"))
+    assert moments.mu == moments.nu == parts.params
+    encoder = parts.params["encoder"]
+    assert encoder["blocks_0"]["attention"]["query"]["kernel"] == (16, 16)  # of 32 x 32
+    assert encoder["embedder"]["words"] == (64, 32)  # of 256 x 32
+    small = ("positions", "segments", "pair")
+    for path, leaf in jax.tree.leaves_with_path(shapes.params):
         name = meshes.path_name(path)
-        if (
-            leaf.ndim == 2
-            and "positions" not in name
-            and "segments" not in name
-            and "pair" not in name
-        ):
-            assert place.shard_shape(leaf.shape) != leaf.shape, name
-    with pytest.raises(BadInput, match="no sharding rule"):
+        if leaf.ndim == 2 and not any(word in name for word in small):
+            assert meshes.match(name)[1] != P(), name
+    with pytest.raises(BadInput, match="encoder/unheard_of/table"):
         meshes.match("encoder/unheard_of/table")
 
 
-def test_data_axis_takes_what_is_left():
-    assert dict(meshes.make_mesh(small_config("mesh.tensor=2").mesh).shape) == {
-        "data": 4,
-        "fsdp": 1,
-        "tensor": 2,
-    }
-    with pytest.raises(BadInput, match="does not fit 8 devices"):
-        meshes.make_mesh(small_config("mesh.data=3").mesh)
-    with pytest.raises(BadInput, match="does not fit 8 devices"):
-        meshes.make_mesh(small_config("mesh.tensor=16").mesh)
+def test_the_data_axis_takes_what_is_left():
+    shape = dict(meshes.make_mesh(small_config("mesh.tensor=2").mesh).shape)
+    assert shape == {"data": 4, "fsdp": 1, "tensor": 2}
+    for override in ("mesh.data=3", "mesh.tensor=16"):
+        with pytest.raises(BadInput, match="config.mesh.* 8 devices"):
+            meshes.make_mesh(small_config(override).mesh)
 
 
 def test_what_does_not_divide_is_refused():
-    shapes = {"query": {"kernel": jax.ShapeDtypeStruct((30, 30), np.float32)}}
-    with pytest.raises(BadInput, match="query/kernel.*does not divide"):
-        meshes.parameters(shapes, mesh_of(1, 1, 4))
+    for name, mesh in ("query/kernel", mesh_of(1, 1, 4)), ("embedder/words", mesh_of(1, 3, 2)):
+        *groups, last = name.split("/")
+        shapes = {groups[0]: {last: jax.ShapeDtypeStruct((50, 50), np.float32)}}
+        with pytest.raises(BadInput, match=f"config.mesh.*{name}"):
+            meshes.parameters(shapes, mesh)
     with pytest.raises(BadInput, match="main.batch=12"):
         meshes.check_rows(mesh_of(8, 1, 1), 12, 1, "phases.main.batch")
 
@@ -70,43 +75,14 @@ def test_rows_reach_the_devices_they_belong_to():
 
 
 @pytest.mark.parametrize(
-    "shape, override, line",
+    "shape, override, axis",
     [
-        (
-            (2, 1, 4),
-            "model.heads=2",
-            "config.model.heads=2: does not divide over config.mesh.tensor=4",
-        ),
-        (
-            (1, 1, 8),
-            "model.heads=4",
-            "config.model.heads=4: does not divide over config.mesh.tensor=8",
-        ),
-        (
-            (2, 1, 4),
-            "model.feed_forward=66",
-            "config.model.feed_forward=66: does not divide over config.mesh.tensor=4",
-        ),
-        (
-            (1, 8, 1),
-            "model.width=36",
-            "config.model.width=36: does not divide over config.mesh.fsdp=8",
-        ),
+        ((2, 1, 4), "model.heads=2", "mesh.tensor=4"),
+        ((2, 1, 4), "model.feed_forward=66", "mesh.tensor=4"),
+        ((1, 8, 1), "model.width=36", "mesh.fsdp=8"),
     ],
 )
-def test_models_that_do_not_divide_are_refused_before_anything_is_written(
-    shape, override, line, tmp_path
-):
-    sizes = [f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)]
-    with pytest.raises(BadInput) as error:
-        train.pretrain(small_config(*sizes, override), tmp_path / "run")
-    assert str(error.value) == line
+def test_models_that_do_not_divide_are_refused_at_the_door(shape, override, axis, tmp_path):
+    with pytest.raises(BadInput, match=f"config.{override}.*config.{axis}"):
+        train.pretrain(small_config(*sizes(*shape), override), tmp_path / "run")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_vocabulary_that_does_not_divide_is_refused():
-    shapes = {"embedder": {"words": jax.ShapeDtypeStruct((256, 96), np.float32)}}
-    devices = jax.devices()[:6]
-    mesh = meshes.make_mesh(small_config("mesh.fsdp=3", "mesh.tensor=2").mesh, devices)
-    with pytest.raises(BadInput, match=r"config.mesh: embedder/words .*256.*=6"):
-        meshes.parameters(shapes, mesh)

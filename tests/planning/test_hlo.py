@@ -3,21 +3,36 @@
 import jax
 import numpy as np
 import pytest
-from kits.programs import PROGRAM, compiled, mesh_on
+from kits.programs import PROGRAM, compiled, keep, kept, mesh_on
 from kits.slices import needs_libtpu
 
-from bert_jax.planning import hlo
+from bert_jax.planning import hlo, timeline
 
-PLATFORMS = ["cpu", pytest.param("tpu", marks=needs_libtpu)]
-KINDS = {
+# One part of x is 128 x 256 float32 numbers on each of two times four devices.
+PART = 128 * 256 * 4
+
+
+def loops(x):
+    """Five sums over `data`, and three over `tensor` after each."""
+
+    def inner(x, _):
+        return jax.lax.psum(x, "tensor") * 0.5, None
+
+    def outer(x, _):
+        x = jax.lax.psum(x, "data") * 0.5
+        return jax.lax.scan(inner, x, length=3)[0], None
+
+    return jax.lax.scan(outer, x, length=5)[0]
+
+
+FUNCTIONS = {
     "all-reduce": lambda x: jax.lax.psum(x, "data"),
     "all-gather": lambda x: jax.lax.all_gather(x, "tensor", tiled=True),
     "reduce-scatter": lambda x: jax.lax.psum_scatter(x, "tensor", tiled=True),
     "all-to-all": lambda x: jax.lax.all_to_all(x, "tensor", 0, 1, tiled=True),
     "collective-permute": lambda x: jax.lax.ppermute(x, "data", [(0, 1), (1, 0)]),
+    "loops": loops,
 }
-# One part of x is 128 x 256 float32 numbers on each of two times four devices.
-PART = 128 * 256 * 4
 # Kind: bytes in its largest form, axes, devices, and what each device sends around a ring.
 EXPECTED = {
     "all-reduce": (PART, ("data",), 2, PART),
@@ -28,34 +43,47 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("kind", KINDS)
+def text_for(platform, name):
+    return compiled(FUNCTIONS[name], mesh_on("cpu")).as_text() if platform == "cpu" else kept(name)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+@pytest.mark.parametrize("kind", EXPECTED)
 def test_each_kind_with_its_bytes_and_axes(kind, platform):
-    mesh = mesh_on(platform)
-    text = compiled(KINDS[kind], mesh).as_text()
-    (found,) = hlo.collectives(text, mesh)
+    (found,) = hlo.collectives(text_for(platform, kind), mesh_on("cpu"))
     assert (found.kind, found.dtype, found.times) == (kind, "f32", 1)
     assert (found.bytes, found.axes, found.group, found.sent) == EXPECTED[kind]
     assert found.name.startswith("jit(") and np.prod(found.shape) * 4 == found.bytes
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
 def test_a_loop_multiplies(platform):
-    mesh = mesh_on(platform)
-
-    def five_times_three(x):
-        def inner(x, _):
-            return jax.lax.psum(x, "tensor") * 0.5, None
-
-        def outer(x, _):
-            x = jax.lax.psum(x, "data") * 0.5
-            return jax.lax.scan(inner, x, length=3)[0], None
-
-        return jax.lax.scan(outer, x, length=5)[0]
-
-    found = hlo.collectives(compiled(five_times_three, mesh).as_text(), mesh)
+    mesh = mesh_on("cpu")
+    found = hlo.collectives(text_for(platform, "loops"), mesh)
     times = {axis: sum(c.times for c in found if c.axes == (axis,)) for axis in mesh.axis_names}
     assert times == {"data": 5, "tensor": 15}
+
+
+@needs_libtpu
+def test_both_readers_agree_on_what_the_tpu_compiler_makes():
+    mesh = mesh_on("tpu")
+    program = compiled(loops, mesh)
+    text, sizes = program.as_text(), hlo.memory(program)
+    found = {one.axes: one.sent for one in hlo.collectives(text, mesh)}
+    assert found == {("data",): 5 * PART, ("tensor",): 15 * 2 * PART * 3 / 4}
+    events = timeline.read(text, mesh)
+    assert timeline.sent(events) == {("all-reduce", axes): sent for axes, sent in found.items()}
+    assert timeline.cycles(events) > 0
+    assert (sizes.arguments, sizes.outputs, sizes.shared) == (PART, PART, 0)
+
+
+@needs_libtpu
+@pytest.mark.full
+def test_the_kept_programs_are_made_again():
+    mesh, before = mesh_on("tpu"), {name: kept(name) for name in FUNCTIONS}
+    keep({name: compiled(function, mesh).as_text() for name, function in FUNCTIONS.items()})
+    for name, text in before.items():
+        assert hlo.collectives(text, mesh) == hlo.collectives(kept(name), mesh), name
 
 
 def test_groups_of_several_axes_and_of_none():
@@ -70,71 +98,48 @@ def test_groups_of_several_axes_and_of_none():
     assert (found.axes, found.group) == (("data", "tensor"), 4)
 
 
-# The notations of one and the same groups, as different passes of XLA print them.
 ODD_AND_EVEN = [[0, 2, 4, 6], [1, 3, 5, 7]]
-NOTATIONS = [
-    ("replica_groups={{0,2,4,6},{1,3,5,7}}, use_global_device_ids=true", ODD_AND_EVEN),
-    ("replica_groups=[2,4]<=[4,2]T(1,0), use_global_device_ids=true", ODD_AND_EVEN),
-    ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}, dimensions={0}", ODD_AND_EVEN),
-    (
-        "replica_groups=mesh['axis_0'=2,'axis_1'=4], device_ids=([4,2]T(1,0)) {'axis_1'}, x=1",
-        ODD_AND_EVEN,
-    ),
-    ("replica_groups=[2,4]<=[8], dimensions={0}", [[0, 1, 2, 3], [4, 5, 6, 7]]),
-    ("replica_groups=mesh['axis_0'=8] {'axis_0'}, channel_id=1", [list(range(8))]),
-    ("replica_groups={}, to_apply=%add", [list(range(8))]),
-    ("source_target_pairs={{0,0},{1,2},{2,1}}, channel_id=1", [[1, 2], [2, 1]]),
-]
+HALVES = [[0, 1, 2, 3], [4, 5, 6, 7]]
+MESH = "replica_groups=mesh['axis_0'=2,'axis_1'=4], device_ids=([4,2]T(1,0)) {'axis_1'}, x=1"
 
 
-@pytest.mark.parametrize("text, groups", NOTATIONS)
+@pytest.mark.parametrize(
+    "text, groups",
+    [
+        ("replica_groups={{0,2,4,6},{1,3,5,7}}, use_global_device_ids=true", ODD_AND_EVEN),
+        ("replica_groups=[2,4]<=[4,2]T(1,0), use_global_device_ids=true", ODD_AND_EVEN),
+        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}, dimensions={0}", ODD_AND_EVEN),
+        (MESH, ODD_AND_EVEN),
+        ("replica_groups=[2,4]<=[8], dimensions={0}", HALVES),
+        ("replica_groups=mesh['axis_0'=8] {'axis_0'}, channel_id=1", [list(range(8))]),
+        ("replica_groups={}, to_apply=%add", [list(range(8))]),
+        ("source_target_pairs={{0,0},{1,2},{2,1}}, channel_id=1", [[1, 2], [2, 1]]),
+    ],
+)
 def test_notations_of_groups(text, groups):
+    """As different passes of XLA print them."""
     assert hlo.devices(text, 8) == groups
 
 
-def test_what_starts_and_ends_is_one_collective():
-    """As a GPU's program has it: the result of a start holds the operand, too."""
-    mesh = mesh_on("cpu")
+def test_starts_and_ends_and_several_arrays():
+    """The result of a GPU's start holds the operand, too; an all-reduce may be of several arrays and types."""
     text = """
-%add (a: f32[], b: f32[]) -> f32[] {
-}
 ENTRY %main (p: f32[8,4]) -> f32[32,4] {
-  %p = f32[8,4]{1,0} parameter(0)
   %s = (f32[8,4]{1,0}, f32[32,4]{1,0}) all-gather-start(%p), replica_groups=[2,4]<=[8], dimensions={0}
   %d = f32[32,4]{1,0} all-gather-done(%s)
   %r = f32[8,4]{1,0} all-reduce-start(%p), replica_groups=[2,4]<=[8], to_apply=%add
   ROOT %e = f32[8,4]{1,0} all-reduce-done(%r)
+  %a = (bf16[]{:T(2)}, /*index=2*/pred[3]{0:T(8,128)S(1)}) all-reduce(%p, %q), replica_groups={}, to_apply=%add
 }
 """
-    found = hlo.collectives(text, mesh)
-    assert [(c.kind, c.shape) for c in found] == [
-        ("all-gather", (32, 4)),
-        ("all-reduce", (8, 4)),
-    ]
-
-
-def test_collectives_of_several_arrays_and_types():
-    text = (
-        "ENTRY %main (p: f32[]) -> f32[] {\n"
-        "  %a = (f32[8,128]{1,0:T(8,128)S(1)}, bf16[]{:T(2)}, /*index=2*/pred[3]{0}) all-reduce(%p, %q, %r), "
-        'replica_groups={}, to_apply=%add, metadata={op_name="here"}\n}\n'
-    )
-    found = hlo.collectives(text, mesh_on("cpu"))
-    assert [c[:4] for c in found] == [
-        ("all-reduce", "f32", (8, 128), 4096),
+    assert [one[:4] for one in hlo.collectives(text, mesh_on("cpu"))] == [
+        ("all-gather", "f32", (32, 4), 512),
+        ("all-reduce", "f32", (8, 4), 128),
         ("all-reduce", "bf16", (), 2),
         ("all-reduce", "pred", (3,), 3),
     ]
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_memory_of_a_device(platform):
-    mesh = mesh_on(platform)
-    sizes = hlo.memory(compiled(lambda x: x * 2, mesh))
-    assert (sizes.arguments, sizes.outputs, sizes.shared) == (PART, PART, 0)
-
-
-# A loop of seven trips around a loop whose condition tells three, then a choice; fusions and computations with cycles.
 def test_how_often_each_computation_runs():
     times = hlo.runs(PROGRAM)
     expected = dict(main=1, outer=7, outer_condition=7, inner=21, inner_condition=21, short=1)

@@ -1,12 +1,9 @@
 """Schedules read from programs, and how long they take: by hand, and beside the other reader of a program."""
 
-import re
-
-import jax
 import numpy as np
 import pytest
 from jax.sharding import Mesh
-from kits.programs import PROGRAM, compiled, mesh_on
+from kits.programs import PROGRAM
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import VOCABULARY, small_config
 
@@ -74,87 +71,59 @@ EVENTS = [
 ]
 
 
+FOUR = Mesh(np.array(range(4)), ("data",))
+
+
 def test_a_schedule():
-    mesh = Mesh(np.array(range(4)), ("data",))
-    assert timeline.read(SCHEDULE, mesh) == EVENTS
+    assert timeline.read(SCHEDULE, FOUR) == EVENTS
     assert timeline.cycles(EVENTS) == 90 + 5 * 50
 
 
-def plainly(sent):
-    """A byte takes a second."""
+def one_byte_a_second(sent):
     return sum(part[2] for part in sent)
 
 
-def test_seconds_of_a_schedule():
-    """70 of 128 are hidden, then 20 of 48, then none."""
-    assert timeline.seconds(EVENTS, 1, plainly) == 128 + 48 + 96 + 5 * (192 + 50)
-
-
-def test_what_is_sent_while_enough_is_computed_costs_nothing():
+def test_sending_is_hidden_behind_computing_until_it_is_waited_for():
+    """Of the schedule 70 of 128 are hidden, then 20 of 48, then none; what is sent at once goes in turn."""
+    assert timeline.seconds(EVENTS, 1, one_byte_a_second) == 128 + 48 + 96 + 5 * (192 + 50)
     events = [["start", "a", [["x", [], 10]]], ["start", "b", [["x", [], 20]]], ["compute", 25]]
-    # One after the other: a is there after 10, b after 30.
-    assert timeline.seconds([*events, ["done", "a"]], 1, plainly) == 30
-    assert timeline.seconds([*events, ["done", "b"], ["compute", 1]], 1, plainly) == 31
-    assert timeline.seconds([*events, ["compute", 25], ["done", "b"]], 1, plainly) == 50
+    for rest, seconds in (
+        ([["done", "a"]], 30),  # b is there after 10 + 20
+        ([["done", "b"], ["compute", 1]], 31),
+        ([["compute", 25], ["done", "b"]], 50),
+    ):
+        assert timeline.seconds([*events, *rest], 1, one_byte_a_second) == seconds
 
 
-def test_loops_and_conditions_count_as_the_cycles_do():
-    mesh = Mesh(np.array(range(4)), ("data",))
-    events = timeline.read(PROGRAM, mesh)
+def test_loops_and_conditions_count_as_often_as_they_run():
+    """Of the branches of a condition the longest counts."""
+    events = timeline.read(PROGRAM, FOUR)
     assert events == [
         ["compute", 1000],
         ["loop", 7, [["compute", 100], ["loop", 3, [["compute", 10]]]]],
         ["compute", 5],
     ]
-    expected = 1000 + 7 * (100 + 3 * 10) + 5  # of the branches the longest
-    assert timeline.cycles(events) == timeline.seconds(events, 1, plainly) == expected
+    expected = 1000 + 7 * (100 + 3 * 10) + 5
+    assert timeline.cycles(events) == timeline.seconds(events, 1, one_byte_a_second) == expected
 
 
 @needs_libtpu
-def test_cycles_grow_with_the_work():
-    mesh, counts = mesh_on("tpu"), []
-    for trips in (10, 100):
-
-        def function(x, trips=trips):
-            return jax.lax.fori_loop(0, trips, lambda _, y: y @ y, x)
-
-        text = compiled(function, mesh, (1024, 2048)).as_text()
-        counts.append(timeline.cycles(timeline.read(text, mesh)))
-    assert 5 < counts[1] / counts[0] < 11
-
-
-def line_by_line(text):
-    """Cycles of every line, as often as its computation runs, but those of the branches that are not the longest."""
-    times, own, forks, name = hlo.runs(text), {}, [], ""
-    for line in text.splitlines():
-        if head := hlo.COMPUTATION.match(line):
-            name = head[2]
-        counts = re.findall(r'estimated_cycles":"(\d+)', line)
-        own[name] = own.get(name, 0) + sum(times[name] * int(count) for count in counts)
-        forks.append(hlo.branches(line))
-    shorter = [sorted(own[branch] for branch in fork)[:-1] for fork in forks]
-    return sum(own.values()) - sum(map(sum, shorter))
-
-
-@needs_libtpu
-@pytest.mark.parametrize("sizes", [dict(), pytest.param(dict(fsdp=4), marks=pytest.mark.slow)])
-def test_every_collective_of_a_step_is_in_its_schedule(sizes):
-    """Cycles and bytes by kind and axes are those that the readers of single lines find."""
-    changes = [f"mesh.{axis}={size}" for axis, size in sizes.items()]
-    config = small_config("dtype=bfloat16", "model.width=256", "train.micro_batches=2", *changes)
-    phase = configs.phases(config)[0]
+@pytest.mark.full
+@pytest.mark.parametrize("fsdp", [1, 4])
+def test_every_collective_of_a_step_is_in_its_schedule(fsdp):
+    """Bytes by kind and axes are those that the reader of single lines finds, and every start has its end."""
+    keys = ("dtype=bfloat16", "model.width=256", "train.micro_batches=2", f"mesh.fsdp={fsdp}")
+    config = small_config(*keys)
+    (phase,) = configs.phases(config)
     mesh = build.make_mesh(config, [phase], devices("v5e:2x2"))
     with compiling():
-        made = build.design(config, mesh, VOCABULARY)
-        text = build.lower_train(config, made, phase).compile().as_text()
+        design = build.design(config, mesh, VOCABULARY)
+        text = build.lower_train(config, design, phase).compile().as_text()
     events = timeline.read(text, mesh)
-    assert timeline.cycles(events) == line_by_line(text) > 0
     expected = {}
     for one in hlo.collectives(text, mesh):
         expected[one.kind, one.axes] = expected.get((one.kind, one.axes), 0) + one.sent
-    found = timeline.sent(events)
-    assert found.keys() == expected.keys() and found
-    assert all(found[key] == pytest.approx(expected[key], rel=1e-3) for key in found)
+    assert timeline.sent(events) == pytest.approx(expected, rel=1e-3) and expected
     started = {event[1] for event, _ in timeline.walk(events) if event[0] == "start"}
     assert started == {event[1] for event, _ in timeline.walk(events) if event[0] == "done"}
-    assert bool(started) == ("fsdp" in sizes)
+    assert bool(started) == (fsdp > 1)

@@ -1,10 +1,8 @@
 """TensorBoard files: what TensorFlow reads in them, and that a full disk is an error of who reports."""
 
-import resource
-import signal
-
 import pytest
 import tensorflow as tf
+from kits.full_disk import full_disk
 from tensorflow.core.util.event_pb2 import Event
 
 from bert_jax.runs import tensorboard
@@ -18,38 +16,31 @@ def read(directory):
 
 
 def test_reports_are_read_back_as_they_come(tmp_path):
-    told = Board(tmp_path / "tensorboard", 5)
+    told = Board(tmp_path, 5)
     told.report(7, {"train/loss": 1.5, "train/fill": 0.25})
-    version, start, point = read(tmp_path / "tensorboard")  # though it is not closed
+    version, start, point = read(tmp_path)  # though it is not closed
     assert version.file_version == "brain.Event:2"
     assert (start.step, start.session_log.status) == (5, 1)
     found = {value.tag: value.simple_value for value in point.summary.value}
     assert (point.step, found) == (7, {"train/loss": 1.5, "train/fill": 0.25})
     told.report(8, {"train/loss": 1.25})
     told.close()
-    assert [event.step for event in read(tmp_path / "tensorboard")] == [0, 5, 7, 8]
+    assert [event.step for event in read(tmp_path)] == [0, 5, 7, 8]
 
 
-def test_what_cannot_be_written_is_an_error_at_once(tmp_path):
-    told = Board(tmp_path / "tensorboard", 1)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            for step in range(20):
-                told.report(step, {"train/loss": 1.0})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
-        told.close()
+def test_a_full_disk_is_an_error_at_once(tmp_path):
+    told = Board(tmp_path, 1)
+    with full_disk(200), pytest.raises(OSError, match="File too large"):
+        for step in range(20):
+            told.report(step, {"train/loss": 1.0})
+    told.close()
 
 
-def test_a_damaged_file_is_known_and_one_that_is_cut_off_is_not_damaged(tmp_path):
-    told = Board(tmp_path / "tensorboard", 5)
+def test_every_flipped_bit_is_found_and_a_cut_off_end_is_no_damage(tmp_path):
+    told = Board(tmp_path, 5)
     told.report(7, {"train/loss": 1.5})
     told.close()
-    (path,) = (tmp_path / "tensorboard").glob("events*")
+    (path,) = tmp_path.glob("events*")
     whole = path.read_bytes()
     assert tensorboard.problem(path) == ""
     for place in range(len(whole)):
@@ -58,6 +49,4 @@ def test_a_damaged_file_is_known_and_one_that_is_cut_off_is_not_damaged(tmp_path
         flipped = bytearray(whole)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)
-        assert "is damaged" in tensorboard.problem(path), place
-    path.unlink()
-    assert "unreadable" in tensorboard.problem(path)
+        assert tensorboard.problem(path), place

@@ -23,6 +23,11 @@ class Processes:
         return [value, *self.others] if self.is_main else [True, value]
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(workdir, "SEEN", 0.3)
+
+
 def test_a_workdir_that_all_hosts_see(tmp_path):
     workdir.check_shared(tmp_path, Processes(0, others=[True]))
     assert not list(tmp_path.iterdir())
@@ -31,23 +36,18 @@ def test_a_workdir_that_all_hosts_see(tmp_path):
 
 
 @pytest.mark.parametrize("process", [0, 1])
-def test_a_workdir_that_only_process_0_sees(tmp_path, monkeypatch, process):
-    monkeypatch.setattr(workdir, "SEEN", 0.3)
-    with pytest.raises(
-        BadInput, match="process 1 does not see what process 0 writes there; it must"
-    ):
+def test_a_workdir_that_only_process_0_sees_is_refused(tmp_path, process):
+    with pytest.raises(BadInput, match=f"{tmp_path}.*process 1"):
         workdir.check_shared(tmp_path, Processes(process, ".shared.1", [False]))
     assert not list(tmp_path.iterdir())
 
 
-def test_two_workdirs_with_other_checkpoints(tmp_path, monkeypatch):
-    """Told with both names: they may be two spellings of one place, or mounted differently."""
-    monkeypatch.setattr(workdir, "SEEN", 0.3)
+def test_two_workdirs_with_other_checkpoints_are_both_named(tmp_path, monkeypatch):
+    """They may be two spellings of one place, or mounted differently."""
     found = reader.Found(20, {})
     monkeypatch.setattr(reader, "newest", lambda place: 20)
     monkeypatch.setattr(reader, "newest_sound", lambda *_: found)
     same, other = [20, "/mnt/same"], [None, "/mnt/other"]
     assert train.newest_checkpoint(tmp_path, Processes(0, others=[same])) == found
-    told = "/mnt/other: its newest checkpoint is None in process 2, 20 in process 0, whose --workdir is"
-    with pytest.raises(BadInput, match=f"--workdir {told} {tmp_path}"):
+    with pytest.raises(BadInput, match=f"/mnt/other.*{tmp_path}"):
         train.newest_checkpoint(tmp_path, Processes(0, others=[same, other]))

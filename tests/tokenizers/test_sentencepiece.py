@@ -7,11 +7,13 @@ from itertools import accumulate
 
 import pytest
 import sentencepiece
-from kits.texts import NASTY, PROSE, odd_lines, published
+from kits.texts import NASTY, PROSE, manual_lines, odd_lines, published
 from kits.vocabularies import given, make_model
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
+
+KINDS = pytest.mark.parametrize("kind", ["unigram", "bpe"])
 
 
 def check_library(ours: tokenizers.Tokenizer, model: bytes, texts: list[str]) -> None:
@@ -23,33 +25,28 @@ def check_library(ours: tokenizers.Tokenizer, model: bytes, texts: list[str]) ->
     assert ends.tolist() == list(accumulate(map(len, expected)))
 
 
-def test_ids_of_albert():
+@KINDS
+def test_ids_of_a_trained_model_equal_the_library(tmp_path, kind):
+    texts = manual_lines(2000)
+    tokenizers.train(kind, texts, 3000, True).save(tmp_path)
+    path = tmp_path / "sentencepiece.model"
+    check_library(tokenizers.given(path, True), path.read_bytes(), texts + NASTY)
+
+
+@pytest.mark.parametrize("number", [1000, pytest.param(20_000, marks=pytest.mark.full)])
+def test_ids_of_albert(number):
     path = published("albert_spiece_30k.model")
     tokenizer = tokenizers.given(path, True)
     assert tokenizer.special == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
-    assert tokenizer.size == 30000
-    check_library(tokenizer, path.read_bytes(), odd_lines(1000) + NASTY)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["albert", "unigram", "bpe"])
-def test_ids_of_many_lines_equal_the_library(tmp_path, kind):
-    texts = odd_lines(20_000)
-    if kind == "albert":
-        path = published("albert_spiece_30k.model")
-    else:
-        tokenizers.train(kind, texts[::4], 12_000, True).save(tmp_path)
-        path = tmp_path / "sentencepiece.model"
-    check_library(tokenizers.given(path, True), path.read_bytes(), texts)
+    check_library(tokenizer, path.read_bytes(), odd_lines(number) + NASTY)
 
 
 def test_what_a_model_lacks_is_appended(tmp_path):
-    """As LLaMA's: <unk> 0, <s> 1, </s> 2, bytes for unknown characters; no padding, no mask."""
+    """LLaMA's has <unk> 0, <s> 1, </s> 2 and bytes for unknown characters; no padding, no mask."""
     model = make_model(model_type="bpe", vocab_size=400, byte_fallback=True)
     tokenizer = given(tmp_path, model)
     size = tokenizer.size - 2
     assert tokenizer.special == {"pad": size, "unk": 0, "cls": 1, "sep": 2, "mask": size + 1}
-    assert tokenizer.pieces[:3] == ["<unk>", "<s>", "</s>"]
     assert tokenizer.pieces[-2:] == ["[PAD]", "[MASK]"]
     check_library(tokenizer, model, PROSE + NASTY)
     ids = tokenizer.encode_with_masks("the [MASK] fox")
@@ -77,39 +74,15 @@ def test_user_defined_special_pieces_are_not_read_from_text(tmp_path):
     assert theirs.piece_to_id("<other>") in ids
 
 
-@pytest.mark.parametrize("content", [None, b"", b"abc", b"[PAD]\n[UNK]\n"])
-def test_bad_models(tmp_path, content):
-    path = tmp_path / "some.model"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(BadInput, match="not a SentencePiece model|No such file") as error:
-        tokenizers.given(path, True)
-    assert str(path) in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-@pytest.mark.parametrize(
-    "texts, size, message",
-    [
-        (PROSE, 9999, "size=9999: too many, this text is enough for [0-9]+$"),
-        (PROSE, 20, "size=20: too few, single characters alone take 4[0-9]$"),
-        (PROSE, 3, "size=3: too few"),
-        ([], 100, "size=100: there is no text"),
-        (["", " \n "], 100, "size=100: there is no text"),
-    ],
-)
-def test_sizes_that_do_not_fit_the_text(kind, texts, size, message, capfd):
-    with pytest.raises(BadInput, match=f"^config.tokenizer.{message}"):
+@KINDS
+@pytest.mark.parametrize("texts, size", [(PROSE, 9999), (PROSE, 20), (["", " \n "], 100)])
+def test_sizes_that_do_not_fit_the_text(kind, texts, size, capfd):
+    with pytest.raises(BadInput, match=f"config.tokenizer.size={size}") as error:
         tokenizers.train(kind, texts, size, True)
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_what_is_said_to_be_enough_is(kind):
-    with pytest.raises(BadInput) as error:
-        tokenizers.train(kind, PROSE, 9999, True)
-    size = int(str(error.value).split()[-1])
-    assert tokenizers.train(kind, PROSE, size, True).size == size
+    if size == 9999:  # what is said to be enough is
+        enough = int(str(error.value).split()[-1])
+        assert tokenizers.train(kind, texts, enough, True).size == enough
 
 
 def test_scores_of_unigram_models_add_up_exactly_in_float32():
@@ -119,21 +92,13 @@ def test_scores_of_unigram_models_add_up_exactly_in_float32():
     assert all(score == round(score) for score in scores) and len(set(scores)) > 50
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@KINDS
 def test_long_lines_and_odd_characters_can_be_trained_on(kind, capfd):
     words = " ".join(f"dro{a}{b}" for a in "aeiou" for b in "bcdfg")
     texts = [" ".join([words] * 500), "鱼" * 20_000, *NASTY, "a\x00b ▁ \u2585 c"]
     tokenizer = tokenizers.train(kind, texts, 120, True)
     assert tokenizer.unk not in tokenizer.encode(["drobab 鱼鱼"])[0]
-    assert any(piece.startswith("▁dro") for piece in tokenizer.pieces)
     assert capfd.readouterr() == ("", "")
-
-
-def test_lowercase_folds_case_and_keeps_accents():
-    folded, kept = (tokenizers.train("bpe", PROSE, 120, lowercase) for lowercase in (True, False))
-    assert folded.encode(["THE Élan"]) == folded.encode(["the élan"])
-    assert folded.encode(["elan"]) != folded.encode(["élan"])
-    assert kept.encode(["The Élan"]) != kept.encode(["the élan"])
 
 
 ORACLE = """
@@ -147,10 +112,6 @@ specs = {"trainer_spec": "Trainer", "normalizer_spec": "Normalizer"}
 for part, message in specs.items():
     for name, *_ in ours.MESSAGES[message]:
         assert getattr(getattr(theirs, part), name) == getattr(getattr(read, part), name), name
-        default = getattr(type(getattr(theirs, part))(), name)
-        assert default == getattr(type(getattr(read, part))(), name), name
-pieces = [[(p.piece, p.score, p.type) for p in model.pieces] for model in (theirs, read)]
-assert pieces[0] == pieces[1] and len(pieces[0]) > 40
 some = ours.Pieces.FromString(model)
 for proto in (theirs, some):
     for piece in proto.pieces:
@@ -160,7 +121,7 @@ assert theirs.SerializeToString(deterministic=True) == some.SerializeToString(de
 
 
 def test_a_model_file_is_read_as_its_own_library_does(tmp_path):
-    """By the module that comes with it, which refuses an older protobuf unless it is told not to look."""
+    """The module that comes with it refuses an older protobuf unless it is told not to look."""
     (tmp_path / "some.model").write_bytes(make_model())
     environment = os.environ | {"TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK": "true"}
     command = [sys.executable, "-c", ORACLE, str(tmp_path / "some.model")]

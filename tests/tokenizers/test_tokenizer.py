@@ -1,6 +1,9 @@
 """What every kind of tokenizer promises: the same ids after saving, everywhere, fast path and slow."""
 
+import functools
+import json
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -9,14 +12,17 @@ import numpy as np
 import pytest
 from kits.texts import NASTY, PROSE, nasty
 
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import BadInput
 from bert_jax.tokenizers import sample
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.table import Units
 
 SIZES = {"wordpiece": 500, "unigram": 200, "bpe": 500, "byte_bpe": 700}
 KINDS = pytest.mark.parametrize("kind", SIZES)
+CASES = pytest.mark.parametrize("lowercase", [True, False])
 
 
+@functools.cache
 def trained(kind: str, lowercase: bool = True) -> tokenizers.Tokenizer:
     return tokenizers.train(kind, PROSE + NASTY, SIZES[kind], lowercase)
 
@@ -26,8 +32,6 @@ def test_trained_vocabulary(kind):
     tokenizer = trained(kind)
     assert tokenizer.pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert list(tokenizer.special.values()) == [0, 1, 2, 3, 4]
-    assert (tokenizer.pad, tokenizer.unk, tokenizer.cls) == (0, 1, 2)
-    assert (tokenizer.sep, tokenizer.mask) == (3, 4)
     assert tokenizer.size == len(tokenizer.pieces) <= SIZES[kind]
     assert tokenizer.decode(tokenizer.encode(["Quick fox"])[0]) == "quick fox"
     starts = tokenizer.word_starts
@@ -36,8 +40,16 @@ def test_trained_vocabulary(kind):
 
 
 @KINDS
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_saved_and_loaded(tmp_path, kind, lowercase):
+def test_lowercase_folds_case_and_only_wordpiece_drops_accents(kind):
+    upper, lower, plain = trained(kind).encode(["THE Élan", "the élan", "the elan"])
+    assert upper == lower and (lower == plain) == (kind == "wordpiece")
+    upper, lower = trained(kind, False).encode(["The Élan", "the élan"])
+    assert upper != lower
+
+
+@KINDS
+@CASES
+def test_saved_loaded_and_given_back(tmp_path, kind, lowercase):
     tokenizer = trained(kind, lowercase)
     tokenizer.save(tmp_path)
     loaded = tokenizers.load(tmp_path)
@@ -46,38 +58,37 @@ def test_saved_and_loaded(tmp_path, kind, lowercase):
     assert loaded.fingerprint == tokenizer.fingerprint != trained(kind, not lowercase).fingerprint
     assert loaded.encode(texts) == tokenizer.encode(texts)
     assert (loaded.word_starts == tokenizer.word_starts).all()
-
-
-@KINDS
-def test_a_saved_file_given_back_is_the_same(tmp_path, kind):
-    tokenizer = trained(kind)
-    tokenizer.save(tmp_path)
-    (path,) = (path for path in tmp_path.iterdir() if path.name != "settings.json")
-    again = tokenizers.given(path, True)
-    assert again.special == tokenizer.special
+    again = tokenizers.given(tmp_path / tokenizer.file, lowercase)
     again.save(tmp_path / "again")
-    assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
-    assert tokenizers.load(tmp_path / "again").fingerprint == again.fingerprint
+    assert again.special == tokenizer.special
+    saved, given = (place / tokenizer.file for place in (tmp_path, tmp_path / "again"))
+    assert saved.read_bytes() == given.read_bytes()
 
 
 @KINDS
-@pytest.mark.parametrize("lowercase", [True, False])
+@CASES
 def test_table_equals_encode(kind, lowercase):
-    tokenizer = trained(kind, lowercase)
-    draw = random.Random(1)
+    tokenizer, draw = trained(kind, lowercase), random.Random(1)
     table = tokenizer.table()
-    check_table(tokenizer, table, NASTY)
-    texts = [nasty(draw) for _ in range(5000)]
-    check_table(tokenizer, table, texts)
-    check_table(tokenizer, table, [text.replace("\n", " ") for text in texts])
-    check_table(tokenizer, table, [])
+    texts = [nasty(draw) for _ in range(3000)]
+    for part in (NASTY, texts, [text.replace("\n", " ") for text in texts], []):
+        ids, ends = table.encode(part)
+        assert ids.dtype == np.int32 and ends.dtype == np.int64 and len(ends) == len(part)
+        parts = np.split(ids, ends[:-1]) if part else []
+        assert [ids.tolist() for ids in parts] == tokenizer.encode(part)
 
 
-def check_table(tokenizer, table, texts: list[str]) -> None:
-    ids, ends = table.encode(texts)
-    assert ids.dtype == np.int32 and ends.dtype == np.int64 and len(ends) == len(texts)
-    parts = np.split(ids, ends[:-1]) if texts else []
-    assert [part.tolist() for part in parts] == tokenizer.encode(texts)
+def test_memory_of_a_table_is_bounded_and_nothing_needed_is_forgotten():
+    def encode(texts):
+        return [[ord(c) for c in text if not c.isspace()] for text in texts]
+
+    table = Units(re.compile(r"[^ \n]+|\n"), encode, limit=50, characters=300)
+    draw = random.Random(2)
+    for _ in range(100):
+        texts = [nasty(draw).replace("\n", " ") for _ in range(10)]
+        ids, ends = table.encode(texts)
+        assert [part.tolist() for part in np.split(ids, ends[:-1])] == encode(texts)
+        assert len(table.numbers) < 1000 and table.characters < 5000
 
 
 @KINDS
@@ -89,25 +100,18 @@ def test_text_never_makes_special_pieces_but_predict_can(kind):
     ids = tokenizer.encode_with_masks(text)
     the, fox = tokenizer.encode(["the", "fox"])
     assert ids == [*the, tokenizer.mask, *fox, tokenizer.sep]
-    assert tokenizer.encode_with_masks("the mask") == tokenizer.encode(["the mask"])[0]
     assert tokenizer.decode(ids) == text
-    assert tokenizer.encode_with_masks("[MASK][MASK]") == [tokenizer.mask] * 2
-
-
-@KINDS
-def test_what_follows_a_mask_is_cut_as_after_a_word(kind):
-    tokenizer = trained(kind)
+    assert tokenizer.encode_with_masks("the mask") == tokenizer.encode(["the mask"])[0]
     comma, word = tokenizer.encode(["dog, the"])[0], tokenizer.encode(["dog"])[0]
-    ids = tokenizer.encode_with_masks("[MASK], the")
-    assert ids == [tokenizer.mask, *comma[len(word) :]]
+    # What follows a mask is cut as after a word.
+    assert tokenizer.encode_with_masks("[MASK], the") == [tokenizer.mask, *comma[len(word) :]]
 
 
 @KINDS
-@pytest.mark.parametrize("lowercase", [True, False])
+@CASES
 def test_spans(kind, lowercase):
     """The ids are those of `encode`; the spans go through the text in order, whatever stands there."""
-    tokenizer = trained(kind, lowercase)
-    draw = random.Random(3)
+    tokenizer, draw = trained(kind, lowercase), random.Random(3)
     for text in [*PROSE[:5], *NASTY, *(nasty(draw) for _ in range(300))]:
         ids, spans = tokenizer.spans(text)
         assert ids == tokenizer.encode([text])[0] and len(spans) == len(ids)
@@ -121,56 +125,44 @@ def test_spans_are_where_the_pieces_stand(kind):
     tokenizer = trained(kind, False)
     text = "The  quick brown fox, d\xe9j\xe0-vu 漢字 and then it sleeps."
     for number, (start, end) in zip(*tokenizer.spans(text), strict=True):
-        piece = tokenizer.readable(number).replace("##", "").replace("▁", "")
-        shown = text[start:end].strip()
-        if number != tokenizer.unk and piece.isascii() and "\\" not in piece:
-            assert piece.strip() == shown
+        piece = tokenizer.readable(number).strip("#▁ ")
+        assert piece == text[start:end].strip() or not (piece.isascii() and piece.isalpha())
     covered = {place for span in tokenizer.spans(text)[1] for place in range(*span)}
     assert covered >= {place for place, letter in enumerate(text) if letter != " "}
 
 
 @KINDS
-def test_readable_pieces_make_the_text(kind):
-    tokenizer = trained(kind)
-    shown = "".join(map(tokenizer.readable, tokenizer.encode(["the lazy dog"])[0]))
-    assert shown.replace("##", "").replace("▁", "") == "thelazydog"
-    assert tokenizer.readable(np.int32(tokenizer.mask)) == "[MASK]"
-
-
-@KINDS
 def test_training_is_deterministic_over_processes(kind):
-    # Hash maps are seeded anew in each process; text enough for ties between merges.
+    """Hash maps are seeded anew in each process; the text is enough for ties between merges."""
     size = {"unigram": 100}.get(kind, 400)
     code = (
         "import random; from bert_jax.tokenizers import tokenizer as t; d = random.Random(1);"
         "w = [''.join(d.choices('abcdefghij\\u0434\\u0436', k=5)) for _ in range(300)];"
-        "texts = iter([' '.join(d.choices(w, k=20)) for _ in range(100)]);"
+        "texts = [' '.join(d.choices(w, k=20)) for _ in range(100)];"
         f"print(t.train({kind!r}, texts, {size}, True).fingerprint)"
     )
-    found = {subprocess.check_output([sys.executable, "-c", code]) for _ in range(4)}
+    found = {subprocess.check_output([sys.executable, "-c", code]) for _ in range(3)}
     assert len(found) == 1
 
 
 @KINDS
 def test_text_in_parts_makes_the_same_vocabulary(kind):
-    """Each taken by itself, as workers do; in any order, where words are counted."""
+    """Workers take each part by itself; in any order, where words are counted."""
     texts = PROSE + NASTY
-    whole = tokenizers.train(kind, texts, SIZES[kind], True)
     parts = [tokenizers.taken(kind, texts[first : first + 7]) for first in range(0, len(texts), 7)]
-    assert len(parts) > 2
     for order in (parts, parts[::-1])[: 1 + (kind in tokenizers.COUNTED)]:
         again = tokenizers.train_taken(kind, order, SIZES[kind], True)
-        assert again.fingerprint == whole.fingerprint
+        assert again.fingerprint == trained(kind).fingerprint
 
 
 @pytest.mark.parametrize("kind", tokenizers.COUNTED)
-@pytest.mark.parametrize("lowercase", [True, False])
+@CASES
 def test_words_are_counted_as_the_library_parts_them(monkeypatch, kind, lowercase):
     """What it is given instead of the texts has every word as often."""
     texts = [*PROSE, *NASTY, "two  spaces, a tab\tand an end \n  begun with some\nend  "]
     texts.append("  both  \n  both  \n\tboth\t\n\tboth\t")
     monkeypatch.setattr(sample, "CHUNK", 16)  # characters
-    library = tokenizers.train(kind, texts, SIZES[kind], lowercase).model.tokenizer
+    library = trained(kind, lowercase).model.tokenizer
 
     def words(texts):
         if library.normalizer:
@@ -184,55 +176,63 @@ def test_words_are_counted_as_the_library_parts_them(monkeypatch, kind, lowercas
     assert found == expected and len(found) > 100
 
 
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, Unfinished, OSError])
 @KINDS
-def test_what_is_raised_while_words_are_counted_is_raised(kind, raised):
+def test_what_is_raised_while_words_are_counted_is_raised(kind):
     def parts():
         yield tokenizers.taken(kind, PROSE)
-        raise raised
+        raise KeyboardInterrupt
 
-    with pytest.raises(raised):
+    with pytest.raises(KeyboardInterrupt):
         tokenizers.train_taken(kind, parts(), SIZES[kind], True)
 
 
-def test_too_small_a_vocabulary_is_refused():
-    for kind in SIZES:
-        with pytest.raises(BadInput, match="^config.tokenizer.size=20: too few"):
-            tokenizers.train(kind, PROSE, 20, True)
-
-
-def test_other_files_are_refused(tmp_path):
-    with pytest.raises(BadInput, match="vocab.bin: expected a vocab.txt, a .model or a tokenizer"):
-        tokenizers.given(tmp_path / "vocab.bin", True)
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("{", "not a saved"),
-        ("[]", "not a saved"),
-        ('{"kind": []}', "not a saved"),
-        ('{"kind": "x"}', "'x'"),
-        ('{"kind": "wordpiece"}', "not a saved tokenizer .'lowercase'"),
-        ('{"kind": "wordpiece", "lowercase": true}', "cannot read the vocabulary"),
-        ('{"kind": "sentencepiece"}', "No such file"),
-        ('{"kind": "library"}', "No such file"),
-    ],
-)
-def test_bad_saved_tokenizers(tmp_path, text, message):
-    with pytest.raises(BadInput, match="no such file"):
-        tokenizers.load(tmp_path)
-    (tmp_path / "settings.json").write_text(text)
-    with pytest.raises(BadInput, match=message):
-        tokenizers.load(tmp_path)
+@KINDS
+def test_too_small_a_vocabulary_is_refused(kind):
+    with pytest.raises(BadInput, match="config.tokenizer.size=20"):
+        tokenizers.train(kind, PROSE, 20, True)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "byte_bpe"])
-@pytest.mark.parametrize("change", [("mask", 9999), ("mask", 0), ("mask", "4"), ("other", 5)])
+@pytest.mark.parametrize("change", [{"mask": 9999}, {"mask": 0}, {"mask": "4"}, {"other": 5}])
 def test_special_ids_that_cannot_be(tmp_path, kind, change):
     trained(kind).save(tmp_path)
-    settings = tokenizers.json.loads((tmp_path / "settings.json").read_text())
-    settings["special"][change[0]] = change[1]
-    (tmp_path / "settings.json").write_text(tokenizers.json.dumps(settings))
-    with pytest.raises(BadInput, match="special pieces"):
+    settings = json.loads((tmp_path / "settings.json").read_text())
+    settings["special"] |= change
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    with pytest.raises(BadInput, match=str(tmp_path)):
         tokenizers.load(tmp_path)
+
+
+SPECIAL = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
+GAPS = {"type": "WordPiece", "vocab": {"a": 0, "b": 7}, "unk_token": "a"}
+GAPS |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("vocab.bin", b""),
+        ("vocab.txt", None),
+        ("vocab.txt", SPECIAL),  # no [MASK]
+        ("vocab.txt", SPECIAL + b"[MASK]\na\nb\na\n"),
+        ("vocab.txt", SPECIAL + b"[MASK]\n\xff\xfe\n"),
+        ("some.model", None),
+        ("some.model", b"abc"),
+        ("tokenizer.json", None),
+        ("tokenizer.json", b"{"),
+        ("tokenizer.json", b'{"model": {"type": "WordLevel", "vocab": {}}}'),
+        # Nothing marks words.
+        ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}'),
+        ("tokenizer.json", json.dumps({"model": GAPS}).encode()),
+        ("settings.json", None),
+        ("settings.json", b'{"kind": "x"}'),
+        ("settings.json", b'{"kind": "wordpiece", "lowercase": true}'),  # no vocab.txt
+        ("settings.json", b'{"kind": "library"}'),
+    ],
+)
+def test_bad_files(tmp_path, name, content):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match=str(tmp_path)):
+        tokenizers.load(tmp_path) if name == "settings.json" else tokenizers.given(path, True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_jax.data import corpus
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import cut, hashes, near, shards
+from bert_jax.data.preparation import file_ranges, hashes, near, shards
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -37,7 +37,7 @@ class Task(NamedTuple):
     place: Place
     source: str  # its name
     reading: corpus.Reading
-    blocks: list[cut.Block]
+    blocks: list[file_ranges.Block]
 
 
 class Encoded(NamedTuple):
@@ -75,7 +75,7 @@ def encode_shard(directory: Path, vocabulary: Vocabulary, signatures: bool, task
     """Runs in a worker: sees to it that the shard is in the directory, and is of this text."""
     path = directory / task.place.name
     kept, damage = finished(path, vocabulary)
-    texts = map(cut.read, task.blocks)
+    texts = map(file_ranges.read, task.blocks)
     if kept is None:
         blocks = [encode_block(vocabulary, signatures, task.reading, text) for text in texts]
         header = write(path, vocabulary, blocks)
@@ -154,7 +154,7 @@ def write(path: Path, vocabulary: Vocabulary, blocks: list[Encoded]) -> dict:
 
 
 def encode(
-    texts: list[cut.Texts],
+    texts: list[file_ranges.Texts],
     vocabulary: Vocabulary,
     signatures: bool,
     directory: Path,
@@ -181,7 +181,7 @@ def encode(
     return found
 
 
-def tasks(texts: list[cut.Texts], places: list[Place]) -> Iterator[Task]:
+def tasks(texts: list[file_ranges.Texts], places: list[Place]) -> Iterator[Task]:
     """`places` gets that of each."""
     for number, (source, blocks) in enumerate((one.source, one.blocks()) for one in texts):
         groups = itertools.groupby(enumerate(blocks), key=lambda pair: pair[0] // shards.BLOCKS)

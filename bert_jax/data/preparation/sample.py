@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from bert_jax.data import corpus
-from bert_jax.data.preparation import cut
+from bert_jax.data.preparation import file_ranges
 from bert_jax.tokenizers import tokenizer
 
 
@@ -23,16 +23,18 @@ def choose(lengths: Iterable[int], limit: int) -> list[int]:
     return [number for number, _ in kept]
 
 
-def sample(texts: list[cut.Texts], limit: int) -> list[tuple[corpus.Reading, cut.Block]]:
+def sample(
+    texts: list[file_ranges.Texts], limit: int
+) -> list[tuple[corpus.Reading, file_ranges.Block]]:
     """Blocks of at most `limit` bytes together, but one at least, in the order of the corpus."""
-    lengths = (cut.length(block) for of_source in texts for block in of_source.blocks())
+    lengths = (file_ranges.length(block) for of_source in texts for block in of_source.blocks())
     chosen = set(choose(lengths, limit))
     every = ((one.source.reading, block) for one in texts for block in one.blocks())
     return [part for number, part in enumerate(every) if number in chosen]
 
 
-def take(kind: str, part: tuple[corpus.Reading, cut.Block]) -> Counter[str] | list[str]:
+def take(kind: str, part: tuple[corpus.Reading, file_ranges.Block]) -> Counter[str] | list[str]:
     """Runs in a worker: what training of a vocabulary takes of the documents of a block, a sentence a line."""
     reading, block = part
-    documents = corpus.documents(cut.read(block), reading, Counter())
+    documents = corpus.documents(file_ranges.read(block), reading, Counter())
     return tokenizer.taken(kind, ("\n".join(document) for document in documents))

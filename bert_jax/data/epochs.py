@@ -1,0 +1,76 @@
+"""The rows of every epoch in their random order: which pairs are in the row of a number.
+
+Of an epoch the rows are counted, packed ones where runs pack: a short epoch wraps, a surplus is dropped.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax import prng
+from bert_jax.data import index, packing, rows
+from bert_jax.data.store import Store
+
+
+class Epoch(NamedTuple):
+    """What an epoch's rows are made of; mapped files."""
+
+    pairs: np.ndarray  # int64[N, 3], see rows.py
+    packed: np.ndarray | None  # uint32[R, S]; None where every pair is a row
+
+    @property
+    def rows(self) -> int:
+        return len(self.pairs if self.packed is None else self.packed)
+
+
+class Epochs:
+    """Every epoch of one split under one set of rules, `sequences` pairs a row at most."""
+
+    def __init__(self, store: Store, split: str, rules: rows.Rules, sequences: int):
+        self.split, self.rules = store.splits[split], rules
+        self.pairs = index.of_pairs(store, split, rules)
+        self.packed = (
+            packing.of_packed(self.pairs, self.split, rules, sequences) if sequences > 1 else None
+        )
+
+    def open(self, epoch: int, cancelled: Callable[[], bool] = index.never) -> Epoch:
+        pairs = self.pairs.open(epoch, cancelled)
+        return Epoch(pairs, self.packed.open(epoch, cancelled) if self.packed else None)
+
+    def rows_per_epoch(self) -> int:
+        """The rows of epoch 0, which every epoch is taken to have."""
+        return (self.packed or self.pairs).rows_per_epoch()
+
+    def forget(self, epoch: int) -> None:
+        """Deletes the indexes of earlier epochs."""
+        for indexes in filter(None, (self.pairs, self.packed)):
+            indexes.forget(epoch)
+
+    def choose(self, epoch: int, opened: Epoch, numbers: np.ndarray):
+        """Rows by their numbers int64[...], of any size -> (pairs int64[..., S, 3], zeros where there is none,
+        their numbers in the epoch uint32[..., S]).
+
+        An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left out. Raises BadInput
+        where a file is damaged.
+        """
+        count = len(opened.pairs)
+        order = rows.purpose_key(self.split, self.rules, epoch, "order")
+        if opened.packed is None:
+            members, used = numbers[..., None], np.ones((*numbers.shape, 1), bool)
+        else:
+            key = rows.purpose_key(self.split, self.rules, epoch, "packed_order")
+            size = len(opened.packed)
+            members = index.read_rows(opened.packed, prng.shuffle(numbers % size, size, key))
+            used = members != packing.NONE
+            index.check(opened.packed, packing.sound(members) and (members[used] < count).all())
+            # Masks are drawn by these numbers: those of a row that is used again are others.
+            members = members + (numbers // size * count)[..., None]
+        chosen = np.zeros((*members.shape, rows.COLUMNS), np.int64)
+        places = prng.shuffle(members[used] % count, count, order)
+        chosen[used] = index.read_rows(opened.pairs, places)
+        index.check(opened.pairs, self.pairs.kind.sound(chosen[used]))
+        if opened.packed is not None:
+            fits = packing.lengths(chosen, self.rules).sum(-1) <= self.rules.length
+            index.check(opened.packed, fits.all())
+        return chosen, members.astype(np.uint32)

@@ -1,0 +1,70 @@
+"""What is not a run is never trained into: the directory stays as it was, to the byte."""
+
+import shutil
+
+import pytest
+from kits.runs import load
+from kits.small import overrides
+
+from bert_jax import cli, train
+from bert_jax.commands import export
+from bert_jax.errors import BadInput
+from bert_jax.runs import status
+
+
+def content(directory) -> dict:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def write(name, text):
+    """Returns a maker of a directory that holds this file."""
+
+    def make(directory, finished):
+        directory.mkdir()
+        (directory / name).write_text(text)
+
+    return make
+
+
+NO_RUNS = {
+    "export": lambda directory, finished: export.export(finished[1], directory, "huggingface"),
+    "store": lambda directory, finished: shutil.copytree(finished[0]["store"], directory),
+    "text": write("thesis.txt", "three years of work"),
+    "config of others": write("config.json", '{"model_type": "bert"}'),
+    "run.json of others": write("run.json", '{"program": "train.py"}'),
+    "no JSON": write("run.json", "parameters vocabulary config"),
+    "status of others": write("status.json", "{}"),
+    "hidden": write(".git", "gitdir: elsewhere"),
+    "half a run": lambda directory, finished: shutil.copytree(
+        finished[1], directory, ignore=shutil.ignore_patterns("run.json", "checkpoints")
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NO_RUNS)
+def test_it_is_refused_and_untouched(finished, tmp_path, kind, capsys):
+    directory = tmp_path / "there"
+    NO_RUNS[kind](directory, finished)
+    before = content(directory)
+    words = [f"--config.{override}" for override in overrides(finished[0])]
+    assert cli.main(["pretrain", "--config", "demo", "--workdir", str(directory), *words]) == 2
+    assert str(directory) in capsys.readouterr().err
+    assert content(directory) == before
+
+
+@pytest.mark.slow
+def test_a_killed_first_start_is_gone_on_with(finished, tmp_path):
+    """With all that may be there before run.json is, the store in the workdir included."""
+    settings, undisturbed = finished
+    directory = tmp_path / "run"
+    shutil.copytree(settings["store"], directory / "store")
+    for name in ("status.json", ".lock"):
+        shutil.copy(undisturbed / name, directory)
+    shutil.copytree(undisturbed / "tokenizer", directory / "tokenizer")
+    (directory / ".run.json.123").write_text("{")
+    config = load(settings | {"store": str(directory / "store"), "phases.main.steps": 5})
+    with pytest.raises(BadInput, match="tokenizer"):
+        train.pretrain(config, directory)  # without its config it is not known as a start
+    shutil.copy(undisturbed / "config.json", directory)
+    assert train.pretrain(config, directory) == 0
+    assert status.status(directory)["state"] == "done"
