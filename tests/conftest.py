@@ -50,6 +50,7 @@ SLOWEST = """
 # Where CI may skip: what it lacks on purpose. Anything else that is skipped there fails.
 MAY_SKIP = (
     "no GPU",  # of the tests of cuDNN
+    "'torch'",  # of a benchmark beside PyTorch, which the extra `parity` brings
     "no ../shared/data",  # text and tasks that are not part of the repository
 )
 

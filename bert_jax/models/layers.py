@@ -73,6 +73,19 @@ def _affine_forward(x, kernel, bias, gradient_dtype):
     return constraints.activation(x @ kernel + bias.astype(x.dtype)), (x, kernel)
 
 
+def sum_over_rows(a, b, dtype):
+    """dtype[I, O] of a[..., I] and b[..., O], summed over all rows in that dtype."""
+    rows = tuple(range(a.ndim - 1))
+
+    def product(a, b):
+        return jax.lax.dot_general(a, b, ((rows, rows), ((), ())), preferred_element_type=dtype)
+
+    def widened(a, b):  # XLA cannot run every product of bfloat16 that is summed in float32 on CPUs
+        return product(a.astype(dtype), b.astype(dtype))
+
+    return jax.lax.platform_dependent(a, b, cpu=widened, default=product)
+
+
 def _affine_backward(gradient_dtype, saved, gradient):
     x, kernel = saved
     gradient = constraints.activation(gradient)
@@ -80,9 +93,7 @@ def _affine_backward(gradient_dtype, saved, gradient):
     # The factor on the left is turned, which costs a CPU's compiler a pass with long strides: the narrower one is.
     is_wide = x.shape[-1] > gradient.shape[-1]
     factors = (gradient, x) if is_wide else (x, gradient)
-    d_kernel = jax.lax.dot_general(
-        *factors, ((rows, rows), ((), ())), preferred_element_type=gradient_dtype
-    )
+    d_kernel = sum_over_rows(*factors, gradient_dtype)
     d_kernel = d_kernel.T if is_wide else d_kernel
     d_bias = gradient.sum(rows, dtype=gradient_dtype)
     return (
@@ -111,14 +122,8 @@ def _project_forward(x, table, gradient_dtype):
 
 def _project_backward(gradient_dtype, saved, gradient):
     x, table = saved
-    rows = tuple(range(x.ndim - 1))
     gradient = constraints.logits(gradient.astype(x.dtype))
-    sum_rows = partial(
-        jax.lax.dot_general,
-        dimension_numbers=((rows, rows), ((), ())),
-        preferred_element_type=gradient_dtype,
-    )
-    d_table = constraints.sum_to_table(sum_rows, gradient, x)
+    d_table = constraints.sum_to_table(partial(sum_over_rows, dtype=gradient_dtype), gradient, x)
     return constraints.activation(gradient @ constraints.table(table)), d_table.astype(jnp.float32)
 
 

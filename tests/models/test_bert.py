@@ -157,9 +157,6 @@ def test_gradients_in_bfloat16_are_those_in_float32():
         assert_aligned(found[name], exact[name], 1e-4, 8e-3)
 
 
-@pytest.mark.xfail(
-    raises=jax.errors.JaxRuntimeError, reason="XLA cannot run a product of layers.affine on one CPU"
-)
 def test_bfloat16_is_differentiated_on_one_device():
     """A layer of fewer outputs than inputs, as every feed-forward layer ends with."""
     draw, sizes = np.random.default_rng(0), ((4, 8, 32), (32, 2), (4, 8, 2))
