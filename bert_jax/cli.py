@@ -33,7 +33,7 @@ EXIT_CODES = """exit codes:
   143  terminated where nothing is saved, as in its first seconds: start again
 launch/again.sh starts a command again.
 """
-# What each command does. The file of a command has its name, or the one that FILES says.
+# What each command does. A command is the file of its name in commands/, unless FILES names another.
 COMMANDS = {
     "prepare": "Turn raw text into a token store, once.",
     "pretrain": "Train, from the newest checkpoint of the workdir if there is one.",
@@ -51,10 +51,8 @@ COMMANDS = {
 }
 FILES = {"config": "print_config", "inspect": "inspect_batch", "import": "import_model"}
 RUNS = ("workdir", "model", "a", "b")  # the options that name runs
-WRITERS = (
-    "pretrain",
-    "import",
-)  # the commands that change a run; the others read a copy of one at an address
+# The commands that change a run; all others read a copy of a run that lies at an address.
+WRITERS = ("pretrain", "import")
 
 
 def main(words: list[str] | None = None) -> int:

@@ -71,13 +71,22 @@ def pytest_collection_modifyitems(config, items):
     )
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    report = (yield).get_result()
+def refuse_skip(report):
+    """In CI, fails what was skipped for a reason that is not in MAY_SKIP."""
     if report.skipped and "CI" in os.environ and not hasattr(report, "wasxfail"):
         *_, reason = report.longrepr
         if not any(known in reason for known in MAY_SKIP):
             report.outcome, report.longrepr = "failed", f"{reason}: may not be skipped here"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    refuse_skip((yield).get_result())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector):
+    refuse_skip((yield).get_result())  # of a whole file
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -14,7 +14,7 @@ from bert_jax.data.store import Store
 
 
 class Epoch(NamedTuple):
-    """What an epoch's rows are made of; mapped files."""
+    """The mapped files of an epoch: its pairs, and which of them share a row."""
 
     pairs: np.ndarray  # int64[N, 3], see rows.py
     packed: np.ndarray | None  # uint32[R, S]; None where every pair is a row

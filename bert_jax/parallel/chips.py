@@ -1,4 +1,4 @@
-"""What is published of chips: peak, memory and links.
+"""Published figures of chips: peak FLOP/s, memory and links.
 
 Figures of TPUs are those of Google's documentation (docs.cloud.google.com/tpu/docs/v5e and its neighbours). Its
 bandwidth of a chip is that of all its links; cycles a second are what makes the published peak of the published matrix

@@ -18,7 +18,6 @@ from bert_jax.planning import hlo, kernels
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 FUSED = re.compile(r"\bcalls=%?([\w.\-]+)")
-OPERAND = re.compile(r"%?([\w.\-]+)")
 COMPUTING = ("compute", "kernel")
 NAME = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = ")
 

@@ -1,4 +1,4 @@
-"""What a process sets up: dtypes for this backend, matrix precision, the compilation cache."""
+"""Sets JAX up in a process: dtypes for the backend, matrix precision, the compilation cache."""
 
 import os
 import platform

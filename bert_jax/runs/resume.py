@@ -1,4 +1,4 @@
-"""What a resumed run may change of its config, beside `config.CHANGEABLE`: what was trained stays."""
+"""Resume rules: the config keys that a resumed run may change, beside `config.CHANGEABLE`."""
 
 from ml_collections import ConfigDict
 

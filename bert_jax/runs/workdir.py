@@ -33,7 +33,7 @@ RUN_KEYS = (
     "vocabulary",
     "config",
 )  # of run.json, whoever wrote it: training or an import
-# What a first start that was killed leaves before there is a run.json; the names that end with a dot are temporary.
+# A start that is killed before it writes run.json leaves these files, and temporary ones that begin with TEMPORARY.
 STARTED = (".lock", "config.json", "status.json", "tokenizer")
 TEMPORARY = (".config.json.", ".run.json.", ".status.json.", ".preflight.", ".shared.")
 SEEN = 60.0  # seconds until a new file is seen by all hosts: network file systems remember what was not there

@@ -1,4 +1,4 @@
-"""What a manifest says of the files of a directory: their sizes and SHA-256, and the SHA-256 of the manifest itself."""
+"""Sizes and SHA-256 of the files that a manifest lists, and the SHA-256 of the manifest itself."""
 
 import hashlib
 import json

@@ -1,12 +1,12 @@
 """Saved batches that are not the config's, not whole or not there are refused in a line."""
 
-import resource
 import shutil
 
 import numpy as np
 import pytest
 from kits import saved_world
 from kits.damage import flip_bit
+from kits.full_disk import full_disk
 from kits.saved_world import refused, rewrite
 
 from bert_jax import config
@@ -120,12 +120,7 @@ def test_odd_options(world, tmp_path, monkeypatch, capsys, options, named):
 
 @pytest.mark.parametrize("missing", [1, 3000])
 def test_a_disk_that_takes_no_more(world, tmp_path, missing):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     room = (world.saved / TRAIN).stat().st_size - missing
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
-    try:
-        with pytest.raises(Unfinished, match="--save .*new"):
-            world.save(0, 6, tmp_path / "new")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with full_disk(room), pytest.raises(Unfinished, match="--save .*new"):
+        world.save(0, 6, tmp_path / "new")
     assert not list(tmp_path.iterdir())
