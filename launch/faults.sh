@@ -13,9 +13,9 @@ case "${1:-}" in
 usage: bash launch/faults.sh [--dry-run] [--short] [--seed N] [--only NAME ...] [--try N] [--output FILE]
 
 Makes .venv, installs bert_jax with the test extra where that has changed, and injects faults from outside into
-small runs: kills, damaged checkpoints, a full disk, signals, stuck processes, damaged stores, numbers that are not
-finite, malformed inputs. Each try is told; a table of all is written to FILE as it grows (docs/faults.md, with
---short nothing). The whole takes about 40 minutes on two cores. The exit code is 1 where a try has failed.
+small runs: kills, damaged checkpoints, a full disk, signals, stuck processes, numbers that are not finite, malformed
+inputs. Each try is told; a table of all is written to FILE as it grows (docs/faults.md, with --short nothing). The
+whole takes about 40 minutes on two cores. The exit code is 1 where a try has failed.
 
   --short            one to three tries of each fault
   --seed N           of all that is drawn; a fresh one by default, printed and written into the table

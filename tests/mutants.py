@@ -194,7 +194,7 @@ queries for keys | convert/names.py | convert/test_to_huggingface.py
 kernels that are not transposed | convert/names.py | convert/test_to_huggingface.py
 - f"{c}/kernel", ("huggingface",)
 + f"{c}/kernel", ()
-FLOPs without the backward pass | models/bert.py | planning/test_plan.py
+FLOPs without the backward pass | models/bert.py | models/test_bert.py
 - return 3.0 * (model.layers
 + return 1.0 * (model.layers
 links of half the speed | planning/topology.py | planning/test_topology.py

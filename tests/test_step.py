@@ -12,20 +12,21 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import metrics
 
 
-def test_dropout_is_another_one_in_every_step():
-    """By the seed and the number of the step alone."""
+def test_dropout_follows_seed_step_and_row():
+    """And nothing else."""
     objective, batch = small_objective("model.layers=1"), small_batch()
     update = optimizer.make(small_config().optimizer, lambda step: 0.0)
     state = step.init(objective, update, 3, batch)
     function = partial(step.train, objective=objective, optimizer=update, micro_batches=1)
     function = jax.jit(function, static_argnames="seed")
 
-    def loss(number, seed=3):
-        found = function(state._replace(step=np.int32(number)), batch, seed=seed)
+    def loss(number, seed=3, first_row=0):
+        rows = batch | {"rows": batch["rows"] + np.int32(first_row)}
+        found = function(state._replace(step=np.int32(number)), rows, seed=seed)
         return float(found[1]["loss"][0])
 
     assert loss(5) == loss(5)
-    assert len({loss(5), loss(6), loss(5, seed=4)}) == 3
+    assert len({loss(5), loss(6), loss(5, seed=4), loss(5, first_row=16)}) == 4
 
 
 @pytest.mark.slow

@@ -17,8 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from bert_jax import prng
 from bert_jax.errors import Unfinished
-from bert_jax.parallel.constraints import AXES
-from bert_jax.parallel.mesh import path_name
+from bert_jax.parallel.mesh import AXES, path_name
 
 AGAIN = np.uint32(
     0x85EBCA6B

@@ -1,4 +1,4 @@
-"""The axes of every mesh, and where what a model computes lies on them. Model code says what a thing is, no more.
+"""Where what a model computes lies on the axes of a mesh. Model code says what a thing is, no more.
 
 Left to itself, XLA moves the activations of the whole batch to the devices that hold a part of a parameter, rather than
 the parameter to the rows. Nothing is said where no mesh is in use, where the rows do not divide (one example row), and
@@ -12,10 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-AXES = ("data", "fsdp", "tensor")
-ROWS = ("data", "fsdp")  # over which the rows of a batch are split
-# One axis only: XLA replicates a table that is split on both.
-TABLE = P(("tensor", "fsdp"), None)
+from bert_jax.parallel.mesh import ROWS, TABLE
 
 
 def activation(x):

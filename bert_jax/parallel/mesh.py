@@ -1,4 +1,4 @@
-"""Where arrays lie: the mesh, ordered path patterns for parameters, and this host's rows of a batch."""
+"""Where arrays lie: the mesh and its axes, ordered path patterns for parameters, and this host's rows of a batch."""
 
 import math
 import re
@@ -10,7 +10,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from bert_jax.errors import BadInput
-from bert_jax.parallel.constraints import AXES, ROWS, TABLE
+
+AXES = ("data", "fsdp", "tensor")
+ROWS = ("data", "fsdp")  # over which the rows of a batch are split
+# The table of word embeddings, on one axis only: XLA replicates a table that is split on both.
+TABLE = P(("tensor", "fsdp"), None)
 
 # Path pattern -> axes of the array; the first that matches wins, and every parameter must match one.
 # `tensor` splits heads, hidden layers and the vocabulary; `fsdp` splits what is left of the large ones.

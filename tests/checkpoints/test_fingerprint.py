@@ -11,7 +11,7 @@ from kits.small import small_config
 from bert_jax.checkpoints import fingerprint
 from bert_jax.errors import Unfinished
 from bert_jax.parallel import mesh as meshes
-from bert_jax.parallel.constraints import TABLE
+from bert_jax.parallel.mesh import TABLE
 
 SPECS = {"words": TABLE, "kernel": P("fsdp", "tensor"), "bias": P("tensor"), "scale": P()}
 SPECS |= {"half": P("fsdp", None), "count": P()}

@@ -3,31 +3,24 @@
 import jax
 import numpy as np
 import pytest
-from kits.small import small_batch, small_config
+from kits.runs import untrained
 from kits.texts import PROSE
 
 from bert_jax.commands import compare, load_model
-from bert_jax.objectives import base
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special import Vocabulary
 from bert_jax.tokenizers.tokenizer import Tokenizer
 from bert_jax.tokenizers.wordpiece import WordPiece
 
 WORDS = "encoder/embedder/words"
 
 
-def make_model(size: int = 300, *changes) -> load_model.Trained:
-    tokenizer = tokenizers.train("wordpiece", PROSE, size, True)
-    config = small_config(*changes)
-    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
-    objective = base.make(config, vocabulary)
-    params = jax.device_get(jax.jit(objective.init)(jax.random.key(0), small_batch()))
-    return load_model.Trained(config, {}, vocabulary, tokenizer, objective, 1, params)
+def make_model(size: int, *changes) -> load_model.Trained:
+    return untrained(tokenizers.train("wordpiece", PROSE, size, True), *changes)
 
 
 @pytest.fixture(scope="module")
 def model():
-    return make_model()
+    return make_model(300)
 
 
 @pytest.fixture

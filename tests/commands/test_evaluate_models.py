@@ -7,26 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits import corpora
-from kits.small import small_batch, small_config
+from kits.runs import untrained
+from kits.small import small_batch
 from kits.texts import PROSE
 
 from bert_jax.commands import evaluate_models, load_model, words
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.objectives import base
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special import Vocabulary
 
 TEXTS = [*PROSE, "漢字かな交じり文。I ❤️ it 🙂 very much.", "Ŝi diris: ĝis! 漢字"]
 LENGTH = 32
-
-
-def make_model(tokenizer, seed: int = 0, length: int = LENGTH) -> load_model.Trained:
-    config = small_config(f"model.positions={length}", f"phases.main.length={length}")
-    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
-    objective = base.make(config, vocabulary)
-    params = jax.jit(objective.init)(jax.random.key(seed), small_batch())
-    return load_model.Trained(config, {}, vocabulary, tokenizer, objective, 1, params)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +25,7 @@ def models():
     kinds = {"wordpiece": 800, "unigram": 230, "byte_bpe": 700}
     made = [tokenizers.train(kind, TEXTS, size, True) for kind, size in kinds.items()]
     made.append(tokenizers.train("wordpiece", TEXTS, 700, False))
-    return {name: make_model(t) for name, t in zip("abcd", made, strict=True)}
+    return {name: untrained(t) for name, t in zip("abcd", made, strict=True)}
 
 
 @pytest.fixture

@@ -40,6 +40,19 @@ def test_config_json(tmp_path, world):
     assert values | expected == values
 
 
+def test_kernels_lie_as_pytorch_has_them(tmp_path, world):
+    """By names that stand here, not in our table."""
+    written(tmp_path / "out", world)
+    tensors = load_file(tmp_path / "out/model.safetensors")
+    block = world[-1]["encoder"]["blocks_1"]
+    for name, ours in (
+        ("attention.self.query", block["attention"]["query"]),
+        ("intermediate.dense", block["feed_forward"]["up"]),
+    ):
+        theirs = tensors[f"bert.encoder.layer.1.{name}.weight"]
+        np.testing.assert_array_equal(theirs, ours["kernel"].T)
+
+
 @pytest.mark.parametrize(
     "fresh, architecture, left_out",
     [

@@ -1,47 +1,15 @@
-"""Damaged inputs: a store, which `bert-jax verify` names and no run starts from, and the numbers of a batch."""
+"""Numbers of a batch that are not finite: never applied, and the step is named."""
 
 import contextlib
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
-from kits import damage
 
 from bert_jax.data import feed
 from faults.world import STEPS, Outcome, World, call, read_state
 
-# Of a manifest that is made anew after the damage only `verify` can know.
-HIDDEN = (damage.shorten_and_make_manifest, damage.exchange_ends_and_make_manifest)
-# A file that is not of the store is not read.
-KINDS = [kind for kind in damage.DAMAGES if kind not in (damage.add, damage.grow)]
 IN_A_ROW = 3  # steps with a number that is not finite, after which a run stops
-
-
-def damage_store(world: World, directory: Path, draw, number: int) -> Outcome:
-    """The kinds of damage take turns."""
-    store, kind, run = directory / "store", KINDS[number % len(KINDS)], directory / "run"
-    shutil.copytree(world.directory / "store", store)
-    before = contents(store)
-    hit = kind(store, draw)
-    while contents(store) == before:  # a block of zeros may have been one
-        hit = kind(store, draw)
-    told, wrong = call("verify", "--store", store), ""
-    if told.code != 1 or not all(name in told.said for name in hit):
-        wrong = f"verify: {told}"
-    elif kind not in HIDDEN:
-        before = contents(store)
-        ended = call(*world.pretrain(run, store=store, batches=""))
-        # Of a tokenizer that has become smaller or larger than the manifest says, no file is to blame for sure.
-        named = any(name in ended.said for name in hit) or hit[0].startswith("tokenizer/")
-        if ended.code != 2 or not named or run.exists() or contents(store) != before:
-            wrong = f"pretrain: {ended}"
-    name = kind.__name__.replace("_", " ")
-    return Outcome(not wrong, "named", f"{name}: {', '.join(hit)}; {wrong or 'named'}")
-
-
-def contents(store: Path) -> dict[str, bytes]:
-    return {name: (store / name).read_bytes() for name in damage.names(store)}
 
 
 def put_nan(world: World, directory: Path, draw, number: int) -> Outcome:

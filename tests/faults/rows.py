@@ -68,7 +68,6 @@ ATTEMPTS = {
     "raising": each(partial(signals.disturb, fault="raise")),
     "stopped": each(partial(signals.disturb, fault="stop")),
     "stuck": each(partial(signals.disturb, fault="stuck")),
-    "stores": each(inputs.damage_store),
     "numbers": each(inputs.put_nan),
     "doors": doors,
 }
@@ -83,7 +82,6 @@ killed      |    5 |  1 | one of two processes killed | both gone in time with a
 raising     |    5 |  1 | one of two processes raising | both gone in time with a reason, resumes
 stopped     |    5 |  1 | one of two processes stopped (SIGSTOP) | both gone in time with a stack, resumes
 stuck       |    5 |  1 | one of two processes stuck | both gone in time with a stack, resumes
-stores      |   50 |  3 | store: flipped, truncated, deleted, swapped files | named
 numbers     |   10 |  1 | NaN in the weights of a batch | never applied, step named
 doors       | 2000 | 60 | malformed inputs at every door | code 2, one line, nothing touched; or right
 """

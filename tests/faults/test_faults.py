@@ -1,4 +1,4 @@
-"""A short version of every fault of docs/faults.md, from a fresh seed; and what the table keeps of its rows."""
+"""A short version of every fault of docs/faults.md, from a fresh seed."""
 
 import os
 import subprocess
@@ -6,9 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from faults import table
-from faults.world import NOT_RUN, Outcome
 
 
 @pytest.mark.full
@@ -20,15 +17,3 @@ def test_a_short_version_of_all():
     ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=3600)
     print(ended.stdout)  # every try and the seed
     assert ended.returncode == 0, ended.stderr[-2000:]
-
-
-def test_rows_are_replaced_and_others_stay(tmp_path):
-    path, order = tmp_path / "docs/faults.md", ["one", "two"]
-    good, bad = Outcome(True, "named", ""), Outcome(False, NOT_RUN, "")
-    for name, outcomes in [("two", [good, bad]), ("one", [good]), ("two", [good, good])]:
-        text = table.row(name, "a fault", "be named", outcomes, 3.2, 7, "0abc")
-        table.write(path, order, {name: text})
-    rows = table.read(path)
-    assert [name for name in rows if name in order] == order
-    assert "| 1 of 1: 1 named |" in rows["one"] and "| 2 of 2: 2 named |" in rows["two"]
-    assert [table.is_failure(bad, is_short) for is_short in (False, True)] == [True, False]

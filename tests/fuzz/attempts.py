@@ -16,7 +16,7 @@ from bert_jax.cli import main
 
 LONGEST = 30  # seconds of a try
 # How lines of progress begin, and what one says of a directory that cannot be written.
-PROGRESS = ("prepare:", "vocabulary:", "store ", "verify:", "benchmark:")
+PROGRESS = ("prepare:", "vocabulary:", "store ", "verify:")
 ELSEWHERE = "row indexes go to"
 SKIPPED = re.compile(r"skipped .*/checkpoints/(\d+): .+")  # a checkpoint, by the command that reads
 # What any command may leave in the world: rows that batches are made of.

@@ -1,16 +1,15 @@
-"""The doors of workdirs and of texts to fill in: the run's own numbers come out, or nothing."""
+"""The door of workdirs: the run's own numbers come out, or nothing."""
 
 import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from bert_jax.checkpoints import reader
 from fuzz.attempts import Attempt, listing
-from fuzz.damage import TEXTS, change_file, files
+from fuzz.damage import change_file, files
 from fuzz.world import EARLIER, STEPS, TEXT
 
 WEIGHTS = "model.safetensors"
@@ -106,33 +105,4 @@ def other_tensors(expected: dict, found: dict) -> str:
     for name, array in expected.items():
         if array.shape != found[name].shape or array.tobytes() != found[name].tobytes():
             return f"{name} has other values"
-    return ""
-
-
-def request(draw, world, place) -> Attempt:
-    part = st.sampled_from([*TEXTS, "[MASK]", " [MASK] ", "the bank", "[SEP]", "\udcff", "漢"])
-    part |= st.text(st.characters(exclude_characters="\0"), max_size=15)
-    texts = draw(st.lists(st.lists(part, max_size=6).map("".join), max_size=2))
-    texts += draw(st.sampled_from([[], ["the [MASK]"], ["[MASK] " * 40], ["[MASK]x" * 5]]))
-    top = draw(st.sampled_from(["1", "5", "5", "5", "70", "0", "-1", "x", "10" * 20, "٣", "²"]))
-
-    def oracle(outcome):
-        return other_answers(texts, int(top), outcome.values)
-
-    options = ["--model", world.path / "huggingface", "--top", top, "--json", "-"]
-    return Attempt(["predict", *options, "--", *texts], oracle, f"{top} {texts!r}")
-
-
-def other_answers(texts: list[str], top: int, results: list[dict]) -> str:
-    """What no candidates for masks can be. What is right is in tests/golden."""
-    if [result["text"] for result in results] != texts:
-        return f"{[result['text'] for result in results]} were answered"
-    for text, result in zip(texts, results, strict=True):
-        if len(result["masks"]) != text.count("[MASK]"):
-            return f"{len(result['masks'])} masks in {text!r}"
-        for mask in result["masks"]:
-            shares = [candidate["probability"] for candidate in mask]
-            falls = np.all(np.diff(shares) <= 0) and min(shares) >= 0 and sum(shares) <= 1 + 1e-5
-            if not falls or len(shares) > top:
-                return f"probabilities {shares} of {top}"
     return ""

@@ -25,11 +25,6 @@ class World(NamedTuple):
     exported: dict[int, Path]  # {step: the run as it is exported then}
     answers: dict[int, list]  # {step: what it predicts for TEXT}
 
-    @property
-    def config(self) -> Path:
-        """The same settings as a file."""
-        return self.path / "config.json"
-
     def arguments(self, **changes) -> list[str]:
         keys = overrides(self.settings | changes)
         return ["--config", "demo", *(f"--config.{key}" for key in keys)]
@@ -44,7 +39,6 @@ def make_world(path: Path, finished=None) -> World:
     outside.write_huggingface(path / "huggingface")
     outside.write_google(path / "google")
     world = World(path, settings | {"store": f"{path}/store"}, [], {}, {})
-    told("config", *world.arguments(), "--json", world.config)
     told("inspect", *world.arguments(), "--steps", f"0:{BATCHES}", "--save", path / "saved")
     for step in range(BATCHES):
         batch = told("inspect", *world.arguments(), "--step", step, "--json", "-")

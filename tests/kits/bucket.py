@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 class Bucket:
-    """Used as a context. `objects` are there for tests to look at and to damage.
+    """Serves until the process ends. `objects` are there for tests to look at and to damage.
 
     asked: (method, object or prefix) of every request; READ is that of content. fault: (method, name) -> the status to
     refuse it with, or 0; it may wait, too.
@@ -53,14 +53,7 @@ class Bucket:
         self.uploads = {}  # resumable ones: {id: (name, condition)}
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.bucket = self
-
-    def __enter__(self):
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
 
     @property
     def url(self) -> str:
@@ -295,4 +288,4 @@ def forget() -> None:
 @functools.cache
 def of_process() -> Bucket:
     """One for all tests of this process: libraries remember where they have found it."""
-    return Bucket().__enter__()
+    return Bucket()

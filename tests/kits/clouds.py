@@ -1,13 +1,10 @@
 """A cloud on this machine: tests/standins on PATH, and what the scripts of launch/ do with them."""
 
-import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kits.places import ROOT
@@ -19,6 +16,7 @@ BERT_JAX = """#!/usr/bin/env bash
 source_of=$(basename "$HOME")
 { printf '%s\\0' "$source_of" "$@"; echo; } >"$CLOUD/said-$$"
 cat "$CLOUD/said-$$" >>"$CLOUD/words" # in one go: other workers say theirs at the same time
+echo "$XLA_FLAGS" >>"$CLOUD/flags"
 echo start >>"$CLOUD/starts-$source_of"
 ends=($ENDS)
 number=$(wc -l <"$CLOUD/starts-$source_of")
@@ -26,50 +24,48 @@ number=$(wc -l <"$CLOUD/starts-$source_of")
 end=${ends[number - 1]}
 echo "this run says $end"
 case "$end" in
-  wait) touch "$CLOUD/waiting"; trap 'exit 75' TERM; while kill -0 "$TEST"; do /bin/sleep 0.05; done ;;
   take*) touch "$CLOUD/$end"; /bin/sleep 60 ;;
   *) exit "$end" ;;
 esac
 """
-# The environment's Python, where JAX finds the GPUs that there are.
+# The environment's Python: it takes what is installed for what is wanted, and JAX finds the GPUs that there are.
 PYTHON = f"""#!/usr/bin/env bash
-case "$*" in *jax.devices*) echo "$GPUS"; [ -n "$GPUS" ]; exit ;; esac
+case "$*" in
+  '- '*) echo fits; exit ;;
+  *jax.devices*) echo "$GPUS"; [ -n "$GPUS" ]; exit ;;
+esac
 exec {sys.executable} "$@"
 """
 
 
 class Cloud:
-    """The place of the stand-ins, and what they have been told."""
+    """The place of the stand-ins, and what they have been told. scenario: of gcloud, for whose workers there is an
+    environment. root: where the scripts are that run."""
 
-    def __init__(
-        self, place: Path, scenario: dict, program: str | None = BERT_JAX, root: Path = ROOT
-    ):
+    def __init__(self, place: Path, scenario: dict | None = None, root: Path = ROOT):
         self.place, self.root = place, root
         place.mkdir()
-        (place / "scenario.json").write_text(json.dumps(scenario))
-        if program:  # or there are no workers that could run it
-            make_image(place, program)
+        if scenario is not None:
+            (place / "scenario.json").write_text(json.dumps(scenario))
+            make_environment(place / "image/bert_jax")
 
     def environment(self, **variables) -> dict:
         path = f"{STANDINS}:{os.environ['PATH']}"
         found = {"PATH": path, "CLOUD": str(self.place), "SLEPT": str(self.place / "slept")}
         return os.environ | variables | found | {"TEST": str(os.getpid())}
 
-    def start(self, script: str, *arguments, **variables) -> subprocess.Popen:
-        return subprocess.Popen(
+    def run(self, script: str, *arguments, **variables) -> tuple[int, str]:
+        """(exit code, all that was said)"""
+        ended = subprocess.run(
             ["bash", str(self.root / "launch" / script), *arguments],
             env=self.environment(**variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            timeout=300,
         )
-
-    def run(self, script: str, *arguments, **variables) -> tuple[int, str]:
-        """(exit code, all that was said)"""
-        process = self.start(script, *arguments, **variables)
-        said, _ = process.communicate(timeout=300)
-        return process.returncode, said
+        return ended.returncode, ended.stdout
 
     def calls(self, *words: str) -> list[list[str]]:
         """The arguments of every call of gcloud that has these words."""
@@ -83,65 +79,20 @@ class Cloud:
         starts = path.read_bytes().decode().split("\0\n")[:-1] if path.exists() else []
         return [start.split("\0") for start in starts]
 
-    def end_processes(self) -> None:
-        """All that was started here and is still there."""
-        line = f"CLOUD={self.place}".encode()
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                if line in path.read_bytes().split(b"\0"):
-                    os.kill(int(path.parent.name), signal.SIGKILL)
 
-
-def make_image(place: Path, program: str) -> None:
-    """What every worker finds at its start: a whole environment, for a slice of the name `slice` of up to two."""
-    homes = [place / f"slices/slice/worker-{number}/bert_jax" for number in range(2)]
-    make_environment(place / "image/bert_jax", program, ("tpu", "gcs"), homes)
-    shutil.rmtree(place / "slices")
-
-
-def make_checkout(root: Path, program: str) -> None:
-    """The scripts, beside a whole environment with the extra gpu."""
-    make_environment(root, program, ("gpu",), [root])
+def make_checkout(root: Path) -> None:
+    """The scripts, beside an environment."""
+    make_environment(root)
     shutil.copytree(ROOT / "launch", root / "launch")
 
 
-def make_environment(root: Path, program: str, extras: tuple, homes: list[Path]) -> None:
-    """The .venv that launch/environment.sh would make, whole; its marks are those of all places that it may have."""
-    marks = "".join(mark(home) for home in homes)
+def make_environment(root: Path) -> None:
+    """A .venv that launch/environment.sh takes for whole, with its extras."""
     venv = root / ".venv"
-    (venv / "bin").mkdir(parents=True, exist_ok=True)
-    for name, text in {"python": PYTHON, "bert-jax": program}.items():
+    (venv / "bin").mkdir(parents=True)
+    for name, text in {"python": PYTHON, "bert-jax": BERT_JAX}.items():
         (venv / "bin" / name).write_text(text)
         (venv / "bin" / name).chmod(0o755)
     (venv / "whole").touch()
-    for name in ("", *extras):
-        (venv / f"installed-{name}").write_text(marks)
-
-
-def mark(root: Path) -> str:
-    """What launch/environment.sh would write down there, once this checkout is installed."""
-    (root / ".venv/bin").mkdir(parents=True)
-    (root / ".venv/bin/python").write_text(PYTHON)
-    (root / ".venv/bin/python").chmod(0o755)
-    for name in ("setup.cfg", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, root)
-    line = f"source {ROOT}/launch/environment.sh && fingerprint ''"
-    return subprocess.run(
-        ["bash", "-c", line], cwd=root, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-
-
-@contextlib.contextmanager
-def watched(place: Path, monkeypatch) -> Iterator[Callable[..., Cloud]]:
-    """What makes a cloud of a scenario; nothing that was started in it is left at the end."""
-    for name in ("AGAIN_WAIT", "AGAIN_TIMES", "PYTHON"):
-        monkeypatch.delenv(name, raising=False)
-    made = []
-
-    def make(program: str = BERT_JAX, **scenario) -> Cloud:
-        made.append(Cloud(place, scenario, program))
-        return made[0]
-
-    yield make
-    for found in made:
-        found.end_processes()
+    for name in ("", "tpu", "gcs", "gpu"):
+        (venv / f"installed-{name}").write_text("fits\n")

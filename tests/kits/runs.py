@@ -45,6 +45,12 @@ def load(settings, **changes):
     return configs.load("demo", overrides(settings | changes))
 
 
+def pretraining(settings, workdir, **changes) -> list[str]:
+    """The words of the command that trains so."""
+    keys = [f"--config.{override}" for override in overrides(settings | changes)]
+    return ["pretrain", "--config", "demo", *keys, "--workdir", str(workdir)]
+
+
 def lines(workdir) -> list[dict]:
     """The lines of metrics.jsonl."""
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
@@ -107,6 +113,14 @@ def save(directory: Path, step: int, params) -> None:
     with writer.manager(directory / "checkpoints") as checkpoints:
         writer.save(checkpoints, step, state, leaves, run="")
         writer.finish(checkpoints)
+
+
+def untrained(tokenizer, *overrides: str) -> load_model.Trained:
+    """A model of this vocabulary as `load_model` would open it, which no directory holds."""
+    config, vocabulary = small_config(*overrides), Vocabulary(tokenizer.size, **tokenizer.special)
+    objective = base.make(config, vocabulary)
+    params = jax.jit(objective.init)(jax.random.key(0), small_batch())
+    return load_model.Trained(config, {}, vocabulary, tokenizer, objective, 1, params)
 
 
 def run_batch(vocabulary: Vocabulary, rows: int = 6) -> dict:

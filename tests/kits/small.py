@@ -1,5 +1,7 @@
 """The tests' small world: a config of width 32 and two layers, its objective, and batches with holes."""
 
+import math
+
 import jax
 import numpy as np
 from kits import corpora
@@ -7,6 +9,7 @@ from kits import corpora
 from bert_jax import config
 from bert_jax.data import batch
 from bert_jax.objectives import base
+from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special import Vocabulary
 
 VOCABULARY = Vocabulary(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -45,6 +48,17 @@ def overrides(settings: dict) -> list[str]:
 
 def small_config(*changes):
     return config.load("demo", [*overrides(SMALL), *changes])
+
+
+def mesh_keys(shape) -> list[str]:
+    """Overrides for a mesh of these sizes over data, fsdp and tensor."""
+    return [f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)]
+
+
+def mesh_of(shape, devices=None):
+    """Such a mesh, of the first devices here or of those given."""
+    places = jax.devices()[: math.prod(shape)] if devices is None else devices
+    return meshes.make_mesh(small_config(*mesh_keys(shape)).mesh, places)
 
 
 def small_batch(rows: int = 16, length: int = 32, predictions: int = 5, seed: int = 0) -> dict:

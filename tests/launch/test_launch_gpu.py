@@ -3,23 +3,21 @@
 import subprocess
 
 import pytest
-from kits.clouds import BERT_JAX, Cloud, make_checkout
+from kits.clouds import Cloud, make_checkout
 
 GPUS = "NVIDIA H100 80GB HBM3, 81559 MiB, 550.54"
 PRETRAIN = ["pretrain", "--config", "demo", "--workdir", "the run", "it's"]
 JOB = ["--name", "bert", "--nodes", "2", "--gpus", "1", "--time", "8:00:00"]
-# Says what it was told by variables, too.
-TOLD = BERT_JAX.replace('echo "this', 'echo "$XLA_FLAGS" >>"$CLOUD/flags"\necho "this')
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     for name in ("AGAIN_WAIT", "AGAIN_TIMES", "PYTHON", "XLA_FLAGS"):
         monkeypatch.delenv(name, raising=False)
-    make_checkout(tmp_path / "check out", TOLD)
+    make_checkout(tmp_path / "check out")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/worker-0")
-    return Cloud(tmp_path / "cloud", {}, program=None, root=tmp_path / "check out")
+    return Cloud(tmp_path / "cloud", root=tmp_path / "check out")
 
 
 def test_a_machine_with_gpus(here):
@@ -48,10 +46,9 @@ def test_a_job_goes_on_until_it_is_done(here):
     assert kept[1:] == [again, "ended 75", again, "ended 137", "ended 0"]
 
 
-@pytest.mark.parametrize("end", [2, pytest.param(130, marks=pytest.mark.full)])
-def test_a_job_that_would_fail_again_is_not_put_into_the_queue(here, end):
-    here.run("slurm.sh", *JOB, "--", *PRETRAIN, ENDS=f"{end} 0")
-    assert slurm(here)[2:] == [f"ended {end}"]
+def test_a_job_that_would_fail_again_is_not_put_into_the_queue(here):
+    here.run("slurm.sh", *JOB, "--", *PRETRAIN, ENDS="2 0")
+    assert slurm(here)[2:] == ["ended 2"]
 
 
 def test_a_dry_run_of_a_job_asks_the_cluster_for_what_is_needed(here):
@@ -64,12 +61,6 @@ def test_a_dry_run_of_a_job_asks_the_cluster_for_what_is_needed(here):
     asked = {line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")}
     assert asked >= {"--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=1", "--time=8:00:00"}
     assert asked >= {"--requeue", "--signal=TERM@300", "-p long", "--open-mode=append"}
-
-
-def test_a_job_is_watched_and_stopped(here):
-    for action in ("status", "stop"):
-        assert here.run("slurm.sh", action, "--name", "bert")[0] == 0
-    assert slurm(here) == ["squeue --me --name bert", "scancel --me --name bert"]
 
 
 @pytest.mark.parametrize(

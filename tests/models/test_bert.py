@@ -7,7 +7,8 @@ import pytest
 from kits.attending import assert_aligned
 from kits.small import VOCABULARY, small_batch, small_config, small_objective, small_params
 
-from bert_jax.models import layers
+from bert_jax.data import batch as batches
+from bert_jax.models import bert, layers
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import metrics
@@ -212,3 +213,20 @@ def test_layer_norm_and_its_gradients(dtype, deviations):
     error = {0: 2e-6, 30: 5e-5}[deviations] if dtype == "float32" else 2e-2
     for a, b in zip(found, expected, strict=True):
         assert np.abs(np.float64(a) - b).max() <= error * np.abs(b).max()
+
+
+def test_the_count_of_flops_is_that_of_the_program():
+    """By XLA, of the loss and its gradients; it counts what is no matrix product, too."""
+    config = small_config("model.width=256", "model.dropout=0", "model.attention_dropout=0")
+    objective = base.make(config, VOCABULARY)
+    rows = batches.synthetic(4, 32, 5, VOCABULARY.size)
+    totals = objective.weights(rows)
+
+    def loss(params):
+        return objective.loss(params, rows, totals, np.uint32(0), train=True)[0]
+
+    params = jax.eval_shape(objective.init, jax.random.key(0), rows)
+    program = jax.jit(jax.value_and_grad(loss)).lower(params)
+    counted = program.cost_analysis()["flops"]
+    expected = 4 * bert.row_flops(config.model, VOCABULARY.size, 32, 5)
+    assert counted == pytest.approx(expected, rel=0.03)

@@ -3,8 +3,7 @@ goes on."""
 
 import pytest
 from kits import processes, stuck
-from kits.runs import assert_same_bits, lines, params
-from kits.small import overrides
+from kits.runs import assert_same_bits, lines, params, pretraining
 
 from bert_jax import errors
 from bert_jax.checkpoints import reader
@@ -31,8 +30,7 @@ def world(finished, tmp_path_factory):
 
 def run(settings, workdir, said, **variables):
     """Two processes, to their end."""
-    keys = [f"--config.{override}" for override in overrides(settings)]
-    command = ["pretrain", "--config", "demo", *keys, "--workdir", str(workdir)]
+    command = pretraining(settings, workdir)
     return processes.run(command, said, 2, 1, program=stuck.__file__, **variables)
 
 

@@ -7,26 +7,18 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
-from kits.small import small_batch, small_config, small_objective
+from kits.small import mesh_keys, mesh_of, small_batch, small_config, small_objective
 
 from bert_jax import optimizer, step, train
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 
 
-def sizes(*shape):
-    return [f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)]
-
-
-def mesh_of(*shape):
-    return meshes.make_mesh(small_config(*sizes(*shape)).mesh, jax.devices()[: np.prod(shape)])
-
-
 def test_large_parameters_and_their_moments_are_split():
     update = optimizer.make(small_config().optimizer, lambda step: 0.0)
     initialize = partial(step.init, small_objective(), update, 3, small_batch())
     shapes = jax.eval_shape(initialize)
-    places = meshes.state(shapes, mesh_of(2, 2, 2))
+    places = meshes.state(shapes, mesh_of((2, 2, 2)))
     parts = jax.tree.map(lambda leaf, place: place.shard_shape(leaf.shape), shapes, places)
     moments = next(part for part in parts.opt_state.inner if hasattr(part, "mu"))
     assert moments.mu == moments.nu == parts.params
@@ -51,13 +43,13 @@ def test_the_data_axis_takes_what_is_left():
 
 
 def test_what_does_not_divide_is_refused():
-    for name, mesh in ("query/kernel", mesh_of(1, 1, 4)), ("embedder/words", mesh_of(1, 3, 2)):
+    for name, mesh in ("query/kernel", mesh_of((1, 1, 4))), ("embedder/words", mesh_of((1, 3, 2))):
         *groups, last = name.split("/")
         shapes = {groups[0]: {last: jax.ShapeDtypeStruct((50, 50), np.float32)}}
         with pytest.raises(BadInput, match=f"config.mesh.*{name}"):
             meshes.parameters(shapes, mesh)
     with pytest.raises(BadInput, match="main.batch=12"):
-        meshes.check_rows(mesh_of(8, 1, 1), 12, 1, "phases.main.batch")
+        meshes.check_rows(mesh_of((8, 1, 1)), 12, 1, "phases.main.batch")
 
 
 def test_rows_reach_the_devices_they_belong_to():
@@ -84,5 +76,5 @@ def test_rows_reach_the_devices_they_belong_to():
 )
 def test_models_that_do_not_divide_are_refused_at_the_door(shape, override, axis, tmp_path):
     with pytest.raises(BadInput, match=f"config.{override}.*config.{axis}"):
-        train.pretrain(small_config(*sizes(*shape), override), tmp_path / "run")
+        train.pretrain(small_config(*mesh_keys(shape), override), tmp_path / "run")
     assert not list(tmp_path.iterdir())

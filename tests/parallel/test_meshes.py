@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from kits.slices import compiling, devices, needs_libtpu
-from kits.small import VOCABULARY, small_config
+from kits.small import VOCABULARY, mesh_keys, small_config
 
 from bert_jax import build
 from bert_jax.data import batch
@@ -51,8 +51,7 @@ def forgotten():
 
 @cache
 def trainer(shape, platform="cpu"):
-    names = [f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)]
-    config, vocabulary = small_config(*SIZES, *names), VOCABULARY._replace(size=PIECES)
+    config, vocabulary = small_config(*SIZES, *mesh_keys(shape)), VOCABULARY._replace(size=PIECES)
     if platform == "cpu":
         mesh = meshes.make_mesh(config.mesh, jax.devices()[: math.prod(shape)])
         return build.build(config, mesh, vocabulary)

@@ -1,33 +1,25 @@
 """Several real processes, or other meshes, are the same run: batches, losses, checkpoints, stops and refusals."""
 
-import json
-import shutil
 import signal
 from functools import partial
 
 import jax
 import numpy as np
 import pytest
-from kits import processes, stuck
+from kits import processes, saved_world, stuck
 from kits.processes import RECORD, digests
-from kits.runs import lines, load, params, signal_at
-from kits.small import overrides
+from kits.runs import lines, load, params, pretraining, signal_at
 
 from bert_jax import config as configs
 from bert_jax import train
 from bert_jax.commands import inspect_batch
 from bert_jax.data import batch, feed
-from bert_jax.data import store as stores
 from bert_jax.errors import LOST, BadInput
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import status
 
 STEPS = 20
-
-
-def arguments(settings, workdir, **changes):
-    keys = [f"--config.{override}" for override in overrides(settings | changes)]
-    return ["pretrain", "--config", "demo", *keys, "--workdir", str(workdir)]
+half_a_run = saved_world.half_a_run
 
 
 def assert_same_run(workdir, undisturbed, split="heldout"):
@@ -47,15 +39,6 @@ def use_devices(patch, number: int):
     patch.setattr(meshes, "make_mesh", lambda keys, _=None: make_mesh(keys, jax.devices()[:number]))
 
 
-def half_done(finished, tmp_path):
-    """A copy of the undisturbed run as it was after half of its steps."""
-    run = tmp_path / "run"
-    shutil.copytree(finished[1], run)
-    (run / "summary.json").unlink()
-    shutil.rmtree(run / f"checkpoints/{STEPS}")
-    return run
-
-
 # --- Other meshes, in this process ----------------------------------------------------------------
 
 
@@ -69,10 +52,9 @@ def test_one_device_trains_as_eight(finished, tmp_path, monkeypatch):
 
 
 @pytest.mark.full
-def test_another_mesh_at_every_start(finished, tmp_path, monkeypatch):
+def test_another_mesh_at_every_start(finished, half_a_run, monkeypatch):
     """Eight devices, then four that split parameters, then one."""
-    settings, undisturbed = finished
-    run = half_done(finished, tmp_path)
+    (settings, undisturbed), run = finished, half_a_run
     with monkeypatch.context() as patch:
         use_devices(patch, 4)
         signal_at(patch, 15, signal.SIGTERM)
@@ -100,7 +82,7 @@ def test_several_processes_are_the_same_run(finished, tmp_path, number, devices,
     settings, undisturbed = finished
     run, batches = tmp_path / "run", tmp_path / "batches"
     batches.mkdir()
-    command = arguments(settings, run, **mesh)
+    command = pretraining(settings, run, **mesh)
     ended = processes.run(command, tmp_path, number, devices, **{RECORD: str(batches)})
     assert [process.code for process in ended] == [0] * number, ended
     # The first alone speaks and writes.
@@ -119,14 +101,15 @@ def test_several_processes_are_the_same_run(finished, tmp_path, number, devices,
 
 @pytest.mark.full
 @pytest.mark.parametrize("from_saved", [False, True])
-def test_a_signal_to_one_process_stops_all_and_the_run_goes_on(finished, tmp_path, from_saved):
+def test_a_signal_to_one_process_stops_all_and_the_run_goes_on(
+    finished, half_a_run, tmp_path, from_saved
+):
     """One process of eight devices, two of four of which one is told to stop, and one again."""
-    settings, undisturbed = finished
-    run, changes = half_done(finished, tmp_path), {}
+    (settings, undisturbed), run, changes = finished, half_a_run, {}
     if from_saved:
         changes = {"batches": tmp_path / "saved"}
         inspect_batch.save(load(settings), 10, STEPS, tmp_path / "saved", lambda line: None)
-    command, fault = arguments(settings, run, **changes), {stuck.FAULT: "1:step:3:terminate"}
+    command, fault = pretraining(settings, run, **changes), {stuck.FAULT: "1:step:3:terminate"}
     ended = processes.run(command, tmp_path, 2, 4, program=stuck.__file__, **fault)
     assert [process.code for process in ended] == [75, 75], ended
     stopped = status.status(run)
@@ -139,7 +122,7 @@ def test_a_signal_to_one_process_stops_all_and_the_run_goes_on(finished, tmp_pat
 @pytest.mark.full
 def test_the_slowest_host_is_named(finished, tmp_path):
     """Of two, one of which is held up before every step from the eighth on; each writes its own trace."""
-    command = arguments(finished[0], tmp_path / "run", **{"profile.steps": (18, 19)})
+    command = pretraining(finished[0], tmp_path / "run", **{"profile.steps": (18, 19)})
     fault = {stuck.FAULT: "1:step:8:slow"}
     ended = processes.run(command, tmp_path, 2, 1, program=stuck.__file__, **fault)
     assert [process.code for process in ended] == [0, 0], ended
@@ -165,21 +148,14 @@ def assert_one_line(ended, *named, code=2):
     [
         ([1, 1], "seed=7", "config.seed", 2),
         ([1, 1], "store=nowhere", "nowhere", 2),
-        ([1, 1], "store=other", "config.store", 2),
         ([3, 1], "seed=12345", "devices: 3", 2),  # as with a wrong CUDA_VISIBLE_DEVICES on one host
         ([1], "distributed.processes=2", "missing: 1", LOST),
     ],
 )
 def test_what_one_process_refuses_ends_all(finished, tmp_path, devices, override, named, code):
-    settings, _ = finished
-    if override == "store=other":
-        shutil.copytree(settings["store"], tmp_path / "other")
-        manifest = json.loads((tmp_path / "other/manifest.json").read_text())
-        (tmp_path / "other/manifest.json").unlink()
-        stores.write_manifest(tmp_path / "other", manifest | {"fingerprint": "another"})
     key, _, value = override.partition("=")
     value = tmp_path / value if key == "store" else value
-    command = arguments(settings, tmp_path / "run", **{"distributed.timeout": 5})
+    command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
     changes = {len(devices) - 1: [f"--config.{key}={value}"]}
     ended = processes.run(command, tmp_path / "said", len(devices), devices, changes)
     assert_one_line(ended, named, code=code)

@@ -1,20 +1,14 @@
 """Meshes of real slices: their hosts' rows, and several slices."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from kits.slices import devices, needs_libtpu
+from kits.small import mesh_of
 
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 
 pytestmark = needs_libtpu
-
-
-def mesh_of(shape, slice_devices):
-    sizes = dict(zip(meshes.AXES, shape, strict=True))
-    return meshes.make_mesh(SimpleNamespace(**sizes), slice_devices)
 
 
 @pytest.mark.parametrize("shape", [(16, 1, 1), (2, 4, 2), (1, 4, 4)])

@@ -90,15 +90,6 @@ def test_settings_are_tried_in_order_and_none_twice(monkeypatch, needs, given, c
     assert len(set(compiler.tried)) == len(compiler.tried) <= most
 
 
-def test_a_state_that_is_too_large_is_not_compiled(monkeypatch):
-    """Three times 4.5 million parameters of four bytes, in a memory of 30 MB, fit only where they are split."""
-    compiler, large = Compiler(monkeypatch, lambda *_: 1), ("model.width=512", "model.layers=1")
-    found = find(compilation.TooLarge(2e8, 3e7), *large)
-    assert found.changes == {"mesh.fsdp": 2, "mesh.data": -1} and len(compiler.tried) == 1
-    tried = find(compilation.TooLarge(2e8, 3e6), *large)
-    assert tried[-1].startswith("--config.mesh.fsdp=4 ") and len(compiler.tried) == 1
-
-
 def test_where_nothing_fits_the_last_tries_are_named(monkeypatch, tmp_path, capsys):
     """Of each kind of setting: the rows of the mesh as it is, and of fsdp=2, since 4 does not divide the width."""
     compiler = Compiler(monkeypatch, lambda *_: 2**31)

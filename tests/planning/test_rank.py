@@ -37,11 +37,9 @@ def ask(capsys, tmp_path, *more, **changes):
 
 
 def test_the_ranking_is_by_hours_and_says_what_is_left_out(monkeypatch, tmp_path, capsys):
-    """A slice over which the batch does not divide, and the chips on which the compiler fails."""
+    """A slice over which the batch does not divide."""
 
     def compile_step(config, design, phase, tell):
-        if design.mesh.devices.flat[0].device_kind == "TPU v4":
-            raise compilation.Failed("the TPU compiler: it crashed (SIGSEGV) on phase main")
         cycles = 10**7 + 10**5 * phase.batch // design.mesh.size * phase.length
         return compilation.Step(hlo.Memory(10, 0, 0, 0, 0), [["compute", cycles]])
 
@@ -49,17 +47,13 @@ def test_the_ranking_is_by_hours_and_says_what_is_left_out(monkeypatch, tmp_path
     changes = {"phases.main.batch": 128, "topology": "all"}
     values = ask(capsys, tmp_path, "--price", "2", **changes)
     slices = {one["topology"]: one for one in values["slices"]}
-    assert "128" in values["left_out"]["v5e:16x16"] and "SIGSEGV" in values["left_out"]["v4:2x2x1"]
+    assert "128" in values["left_out"]["v5e:16x16"]
     assert not slices.keys() & values["left_out"].keys() and {"v5e:2x2", "v5p:2x2x1"} < {*slices}
     hours = [one["hours"] for one in slices.values()]
     assert hours == sorted(hours)
     for one in slices.values():
         assert one["chip_hours"] == pytest.approx(one["chips"] * one["hours"])
         assert one["cost"] == pytest.approx(2 * one["chip_hours"])
-        rows = 128 // one["chips"]
-        if one["topology"].startswith("v5e") and rows in (32, 8):  # on the line that was measured
-            expected = (10**7 + 10**5 * rows * 32) / 1.5e9
-            assert one["phases"]["main"]["seconds_per_step"] == pytest.approx(expected)
 
 
 def test_a_search_tries_meshes_then_ways_to_train(monkeypatch, capsys, tmp_path):

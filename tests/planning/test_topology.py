@@ -1,9 +1,6 @@
 """Slices by name, against those that libtpu knows, and chips against what its compiler says of them."""
 
 import math
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -39,17 +36,6 @@ def test_every_slice_is_found_by_its_names():
 def test_an_unknown_name_lists_the_known_ones(name):
     with pytest.raises(BadInput, match=f"--topology {name}: .*2x2 "):
         topology.find(name)
-
-
-@needs_libtpu
-def test_a_damaged_libtpu_is_named(tmp_path):
-    """In a process of its own: this one has loaded it."""
-    library = tmp_path / "libtpu.so"
-    library.write_bytes(b"\x7fELF, once")
-    variables = os.environ | {"TPU_LIBRARY_PATH": str(library)}
-    command = [sys.executable, "-m", "bert_jax", "plan", "--config", "demo", "--topology", "v5e"]
-    ended = subprocess.run(command, env=variables, capture_output=True, text=True)
-    assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and str(library) in ended.stderr
 
 
 @needs_libtpu

@@ -3,17 +3,13 @@
 import shutil
 
 import pytest
-from kits.runs import load
-from kits.small import overrides
+from fuzz.attempts import listing
+from kits.runs import load, pretraining
 
 from bert_jax import cli, train
 from bert_jax.commands import export
 from bert_jax.errors import BadInput
 from bert_jax.runs import status
-
-
-def content(directory) -> dict:
-    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def write(name, text):
@@ -45,11 +41,10 @@ NO_RUNS = {
 def test_it_is_refused_and_untouched(finished, tmp_path, kind, capsys):
     directory = tmp_path / "there"
     NO_RUNS[kind](directory, finished)
-    before = content(directory)
-    words = [f"--config.{override}" for override in overrides(finished[0])]
-    assert cli.main(["pretrain", "--config", "demo", "--workdir", str(directory), *words]) == 2
+    before = listing(directory)
+    assert cli.main(pretraining(finished[0], directory)) == 2
     assert str(directory) in capsys.readouterr().err
-    assert content(directory) == before
+    assert listing(directory) == before
 
 
 @pytest.mark.slow

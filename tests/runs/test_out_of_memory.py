@@ -2,7 +2,7 @@
 
 import jax
 import pytest
-from kits.small import overrides
+from kits.runs import pretraining
 
 from bert_jax import build
 from bert_jax.cli import main
@@ -47,8 +47,7 @@ def pretrain(finished, tmp_path, capsys):
     """Runs pretrain, which is to be refused; returns the error."""
 
     def refused() -> str:
-        words = [f"--config.{override}" for override in overrides(finished[0])]
-        assert main(["pretrain", "--config", "demo", "--workdir", str(tmp_path), *words]) == 2
+        assert main(pretraining(finished[0], tmp_path)) == 2
         error = capsys.readouterr().err
         assert error.startswith("bert-jax: ") and error.count("\n") == 1
         return error

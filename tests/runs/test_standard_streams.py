@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from kits.processes import environment
-from kits.small import overrides
+from kits.runs import pretraining
 
 from bert_jax.runs import status
 
@@ -25,8 +25,7 @@ def shell(redirected: str, *arguments):
 
 @pytest.fixture
 def pretrain(finished, tmp_path):
-    keys = [f"--config.{key}" for key in overrides(finished[0] | {"log.every": 1})]
-    return ["pretrain", "--config", "demo", *keys, "--workdir", str(tmp_path / "run")]
+    return pretraining(finished[0], tmp_path / "run", **{"log.every": 1})
 
 
 @pytest.mark.slow
