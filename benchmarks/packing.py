@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_jax import build, config
 from bert_jax.data import store, stream
-from bert_jax.data.epochs import Epochs
+from bert_jax.data.epoch_order import Epochs
 from bert_jax.data.packing import lengths
 from bert_jax.objectives.base import Vocabulary
 from bert_jax.parallel import mesh as meshes

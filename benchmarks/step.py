@@ -168,7 +168,7 @@ def ours(settings) -> Side:
     from bert_jax.objectives.base import Vocabulary
     from bert_jax.parallel import mesh as meshes
     from bert_jax.runs import jax_setup, metrics
-    from bert_jax.tokenizers.special import SPECIAL
+    from bert_jax.tokenizers.special_tokens import SPECIAL
 
     settings = jax_setup.start(settings)
     (phase,) = configs.choose_phases(settings, "short")

@@ -33,7 +33,7 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
 
     from bert_jax.data import batch as batches
     from bert_jax.data import store, stream
-    from bert_jax.data.epochs import Epochs
+    from bert_jax.data.epoch_order import Epochs
 
     begin = time.perf_counter()
     opened = store.open_store(directory)

@@ -211,7 +211,8 @@ TABLES = {
         "bitwise",
         2,
         (
-            f"{PYTEST} tests/commands/test_export.py tests/convert/test_google.py tests/commands/test_import_model.py",
+            f"{PYTEST} tests/commands/test_export.py tests/convert/test_tensorflow_checkpoint.py"
+            " tests/commands/test_import_model.py",
         ),
     ),
     "finetune": Table(

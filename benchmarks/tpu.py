@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from benchmarks import plain  # noqa: E402
 from bert_jax import build, config
 from bert_jax import config as configs
-from bert_jax.data import vocabulary_file
+from bert_jax.data.vocabulary import likely_vocabulary
 from bert_jax.errors import BadInput  # noqa: E402
 from bert_jax.parallel import chips
 from bert_jax.planning import plan, topology
@@ -137,7 +137,7 @@ def open_case(case: Case, overrides: list[str]) -> Opened:
     settings = plan.for_tpu(config.load(case.config, keys))
     (phase,) = configs.choose_phases(settings, case.phase)
     mesh = build.make_mesh(settings, [phase], topology.devices(one))
-    vocabulary = vocabulary_file.likely_vocabulary(settings, tell)
+    vocabulary = likely_vocabulary(settings, tell)
     return Opened(settings, one, mesh, phase, vocabulary)
 
 

@@ -16,7 +16,7 @@ from bert_jax.models import attention
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 COMPILERS = 2  # programs compiled at a time: each takes memory
 

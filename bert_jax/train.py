@@ -24,7 +24,7 @@ from bert_jax.runs import (
     metrics_file,
     preflight,
     report,
-    resume,
+    resume_rules,
     run_info,
     signals,
     workdir,
@@ -186,7 +186,7 @@ def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding
         metrics_file.starts(workdir.read_json(told), told)
     if step is not None:
         old = configs.read(directory / "config.json")
-        refused = resume.refusals(old, config, step)
+        refused = resume_rules.refusals(old, config, step)
         if refused:
             raise BadInput(f"{directory}: a run of another config: {'; '.join(refused)}")
         before, now = configs.total_steps(old), configs.total_steps(config)

@@ -7,7 +7,7 @@ from kits.small import small_config
 
 from bert_jax import config
 from bert_jax.errors import BadInput
-from bert_jax.runs import resume
+from bert_jax.runs import resume_rules
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_saved_config_without_a_newer_key_has_its_default(tmp_path):
     del values["train"]["remat"]
     path.write_text(json.dumps(values))
     assert config.differences(before, config.load(str(path))) == {}
-    assert resume.refusals(config.read(path), before, 5) == []
+    assert resume_rules.refusals(config.read(path), before, 5) == []
 
 
 ALLOWED = """
@@ -142,16 +142,16 @@ REFUSED = """
 
 def test_what_a_resumed_run_may_change():
     old = small_config()
-    assert resume.refusals(old, small_config(*ALLOWED.split()), step=10) == []
+    assert resume_rules.refusals(old, small_config(*ALLOWED.split()), step=10) == []
     for override in REFUSED.split():
-        (line,) = resume.refusals(old, small_config(override), step=10)
+        (line,) = resume_rules.refusals(old, small_config(override), step=10)
         assert line.startswith(f"config.{override.split('=')[0]}: ")
-    assert resume.refusals(old, small_config("phases.main.steps=30"), step=20) == []
+    assert resume_rules.refusals(old, small_config("phases.main.steps=30"), step=20) == []
 
 
 def test_a_past_phase_may_not_change():
     old, new = config.load("bert_base"), config.load("bert_base", ["phases.short.steps=950000"])
-    assert resume.refusals(old, new, step=899_999) == []
-    assert resume.refusals(old, new, step=900_001)
+    assert resume_rules.refusals(old, new, step=899_999) == []
+    assert resume_rules.refusals(old, new, step=900_001)
     new = config.load("bert_base", ["phases.long.steps=200000"])
-    assert resume.refusals(old, new, step=950_000) == []
+    assert resume_rules.refusals(old, new, step=950_000) == []

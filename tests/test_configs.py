@@ -8,7 +8,7 @@ from bert_jax import config
 from bert_jax.data import batch
 from bert_jax.objectives import base
 from bert_jax.runs import metrics
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FOLDER = ROOT / "configs"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in ("__init__", "base"))

@@ -20,7 +20,7 @@ MOST_FILES = 14  # at the top
 
 # Where a library, or what stands for one, may be imported.
 PLACES = {
-    "tensorflow": ("bert_jax/data/*", "bert_jax/convert/google.py"),
+    "tensorflow": ("bert_jax/data/*", "bert_jax/convert/tensorflow_checkpoint.py"),
     "tensorflow_datasets": ("bert_jax/data/sources/tfds.py",),
     "apache_beam": ("bert_jax/data/preparation/beam.py",),
     "orbax": ("bert_jax/checkpoints/*",),

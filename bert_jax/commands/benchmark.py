@@ -17,7 +17,7 @@ from bert_jax import build, cli
 from bert_jax import config as configs
 from bert_jax.data import batch, batch_files
 from bert_jax.data.feed import SavedFeed, open_feed
-from bert_jax.data.vocabulary_file import likely_vocabulary
+from bert_jax.data.vocabulary import likely_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.models import attention
 from bert_jax.parallel import chips
@@ -27,7 +27,7 @@ from bert_jax.parallel.processes import Cluster
 from bert_jax.planning import hlo
 from bert_jax.runs import jax_setup, metrics, out_of_memory, run_info
 from bert_jax.runs.profiler import Traces
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 WARM_UP = 2  # steps of a phase that are not timed
 CACHE_HIT = "/jax/compilation_cache/cache_hits"  # JAX's event

@@ -65,9 +65,9 @@ def export(
     model = run.config, run.vocabulary, run.tokenizer, params
     with whole(output, "--output") as place:
         if form == "google":
-            from bert_jax.convert import google
+            from bert_jax.convert import tensorflow_checkpoint
 
-            google.write(place, *model)
+            tensorflow_checkpoint.write(place, *model)
         else:
             parts = to_huggingface.write(place, *model)
             name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)

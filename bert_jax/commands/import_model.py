@@ -8,7 +8,7 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.checkpoints import writer
 from bert_jax.commands import load_model
-from bert_jax.convert import new_words, source
+from bert_jax.convert import external_model, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics, new_workdir, run_info, workdir
@@ -55,8 +55,8 @@ def import_model(
         raise BadInput(f"--config.{refused}: the tokenizer is that of the source")
     found, added = load_model.read_source(Path(place)), {}
     if words:
-        found, added = new_words.extend(found, words)
-    settings = source.to_config(found, config, overrides)
+        found, added = vocabulary_extension.extend(found, words)
+    settings = external_model.to_config(found, config, overrides)
     model = load_model.open_source(found, settings)
     settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
     values = model.facts | {

@@ -8,14 +8,14 @@ from ml_collections import ConfigDict
 
 from bert_jax import config
 from bert_jax.checkpoints import reader
-from bert_jax.convert import from_huggingface, google, source
-from bert_jax.convert.source import Source
+from bert_jax.convert import external_model, from_huggingface, tensorflow_checkpoint
+from bert_jax.convert.external_model import Source
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 from bert_jax.runs import jax_setup, workdir
 from bert_jax.tokenizers import tokenizer
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 # Keys of a run's config that go with the devices and the machine where it ran.
 ELSEWHERE = ("compilation_cache", "model.attention")
@@ -89,10 +89,10 @@ def read_source(directory: Path) -> Source:
     if not directory.is_dir():
         hint = "a model from the hub is downloaded first: hf download NAME --local-dir DIR"
         raise BadInput(f"{directory}: not a directory; {hint}")
-    for form in (from_huggingface, google):
+    for form in (from_huggingface, tensorflow_checkpoint):
         if form.is_here(directory):
             found = form.read(directory)
-            source.check(found)
+            external_model.check(found)
             return found
     raise BadInput(
         f"{directory}: no model: neither a run, nor config.json and model.safetensors of Hugging Face, nor"
@@ -102,10 +102,10 @@ def read_source(directory: Path) -> Source:
 
 def open_source(found: Source, settings: ConfigDict | None, overrides: list[str] = ()) -> Trained:
     """A model from outside, its parameters laid out as ours; for `settings` see source.to_config."""
-    settings = jax_setup.start(source.to_config(found, settings, overrides))
+    settings = jax_setup.start(external_model.to_config(found, settings, overrides))
     vocabulary = Vocabulary(found.tokenizer.size, **found.tokenizer.special)
     objective = base.make(settings, vocabulary)
-    made = source.parameters(found, settings, objective)
+    made = external_model.parameters(found, settings, objective)
     imported = {
         "source": found.place.absolute().name,
         "format": found.format,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from bert_jax.data import download, index, integrity, packing
+from bert_jax.data import download, integrity, packing, row_index
 from bert_jax.data import store as stores
 from bert_jax.data.store import Problem
 from bert_jax.errors import BadInput
@@ -146,14 +146,14 @@ def owner(digest: str | None, name: str, files: dict) -> str:
 def damaged_indexes(directory: Path) -> list[str]:
     """Files of cached rows that cannot be used; those of other versions are not looked at, as by the stream."""
     damaged = []
-    for path in sorted((directory / INDEX).glob(f"*-v{index.VERSION}-*")):
+    for path in sorted((directory / INDEX).glob(f"*-v{row_index.VERSION}-*")):
         split = path.name.partition("-")[0]
         if path.suffix == ".json" and not is_json(path):
             damaged.append(f"{INDEX}/{path.name}")
         if path.suffix == ".npy" and split in stores.SPLITS:
             tokens, _ = integrity.load(directory / split / "tokens.npy")
             usable = tokens is None or is_index(path, len(tokens))
-            if not usable or not path.is_file() or not index.intact(path):
+            if not usable or not path.is_file() or not row_index.intact(path):
                 damaged.append(f"{INDEX}/{path.name}")
     return damaged
 
@@ -161,8 +161,8 @@ def damaged_indexes(directory: Path) -> list[str]:
 def is_index(path: Path, tokens: int) -> bool:
     """Whether a file has rows of pairs or, by its name, says how they are packed."""
     packed = re.search(r"-packed(\d+)-epoch\d+\.npy$", path.name)
-    kind = packing.kind_of(int(packed[1])) if packed else index.kind_of(tokens)
-    return index.read(path, kind) is not None
+    kind = packing.kind_of(int(packed[1])) if packed else row_index.kind_of(tokens)
+    return row_index.read(path, kind) is not None
 
 
 def is_json(path: Path) -> bool:

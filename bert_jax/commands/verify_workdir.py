@@ -12,7 +12,7 @@ from bert_jax.data.store import Problem
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics_file, tensorboard, workdir
 from bert_jax.storage import regular_files
-from bert_jax.tokenizers.special import SPECIAL
+from bert_jax.tokenizers.special_tokens import SPECIAL
 
 PARTS = ("config.json", "run.json", "status.json", "checkpoints")  # of which a workdir has some
 STATES = ("imported", "running", "done", "preempted", "interrupted", "failed")

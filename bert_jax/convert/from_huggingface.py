@@ -7,13 +7,13 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from bert_jax.convert import settings as config_json
-from bert_jax.convert.source import Source
+from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
 from bert_jax.storage import regular_files
-from bert_jax.tokenizers import library, wordpiece
+from bert_jax.tokenizers import huggingface, wordpiece
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special import SPECIAL
+from bert_jax.tokenizers.special_tokens import SPECIAL
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -166,10 +166,10 @@ class Loader:
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     """What tokenizer.json says, or vocab.txt with the settings beside it."""
-    vocab, whole = directory / wordpiece.FILE, directory / library.FILE
+    vocab, whole = directory / wordpiece.FILE, directory / huggingface.FILE
     if not whole.is_file():
         if not vocab.is_file():
-            raise BadInput(f"{directory}: neither {library.FILE} nor {wordpiece.FILE}")
+            raise BadInput(f"{directory}: neither {huggingface.FILE} nor {wordpiece.FILE}")
         path = directory / "tokenizer_config.json"
         values = workdir.read_json(path) if path.is_file() else {}
         lowercase = values.get("do_lower_case", True) is not False
@@ -177,7 +177,7 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
         for key, known in usual.items():
             if values.get(key) not in known:
                 raise BadInput(
-                    f"{path}: {key} is {values[key]!r}; save the tokenizer with its {library.FILE}"
+                    f"{path}: {key} is {values[key]!r}; save the tokenizer with its {huggingface.FILE}"
                 )
         return tokenizers.given(vocab, lowercase)
     found = tokenizers.given(whole, lowercase=False)
@@ -195,7 +195,9 @@ def check_case(directory: Path, lowercase: bool) -> None:
     path = directory / "tokenizer_config.json"
     told = workdir.read_json(path).get("do_lower_case", lowercase) if path.is_file() else lowercase
     if told != lowercase:
-        raise BadInput(f"{path}: do_lower_case is {told}, {library.FILE} has lowercase {lowercase}")
+        raise BadInput(
+            f"{path}: do_lower_case is {told}, {huggingface.FILE} has lowercase {lowercase}"
+        )
 
 
 def plain_bert(document: dict) -> bool | None:

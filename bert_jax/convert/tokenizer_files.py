@@ -4,8 +4,8 @@ import copy
 import json
 from pathlib import Path
 
-from bert_jax.convert import sentencepiece
-from bert_jax.tokenizers.special import SPECIAL
+from bert_jax.convert import sentencepiece_to_json
+from bert_jax.tokenizers.special_tokens import SPECIAL
 
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
@@ -47,7 +47,7 @@ def document(tokenizer) -> dict:
             added(model.pieces[number], number) for number in sorted(model.special.values())
         ]
     elif model.kind == "sentencepiece":
-        made = sentencepiece.document(model.model, model.special, model.appended)
+        made = sentencepiece_to_json.document(model.model, model.special, model.appended)
     else:
         made = copy.deepcopy(model.document)
     if model.mark:

@@ -30,7 +30,7 @@ from bert_jax import config as configs
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums, regular_files
-from bert_jax.tokenizers.special import SPECIAL
+from bert_jax.tokenizers.special_tokens import SPECIAL
 
 FORMAT = 1
 TYPES = ("int32", "float32")  # of the batch contract

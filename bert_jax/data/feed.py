@@ -31,7 +31,7 @@ from bert_jax.data.file_watch import Watch
 from bert_jax.errors import BadInput, Missing, Unfinished
 from bert_jax.storage import remote
 from bert_jax.tokenizers import tokenizer
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
 def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | SavedFeed":

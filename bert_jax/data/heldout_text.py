@@ -16,7 +16,7 @@ from bert_jax.data.preparation.pool import workers
 from bert_jax.data.store import Store, open_store
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.table import Direct, Units
+from bert_jax.tokenizers.encode_cache import Direct, Units
 
 
 class Place(NamedTuple):

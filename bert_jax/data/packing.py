@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import index, rows
-from bert_jax.data.index import Indexes, Kind
+from bert_jax.data import row_index, rows
+from bert_jax.data.row_index import Indexes, Kind
 
 WINDOW = 1 << 18  # pairs; a pass through the index of pairs each, and 30 ms
 NONE = np.uint32(2**32 - 1)  # where a row has no pair
@@ -32,7 +32,7 @@ def of_packed(pairs: Indexes, split, rules: rows.Rules, sequences: int) -> Index
         return build(opened, split, rules, epoch, sequences, cancelled)
 
     def count(epoch):
-        return sum(map(len, parts(epoch, index.never)))
+        return sum(map(len, parts(epoch, row_index.never)))
 
     name = f"{pairs.name}-packed{sequences}"
     return Indexes(pairs.directory, name, kind_of(sequences), parts, count)
@@ -65,9 +65,9 @@ def build(
         if cancelled():
             return
         numbers = np.arange(first, min(first + WINDOW, len(pairs)))
-        chosen = index.read_rows(pairs, prng.shuffle(numbers, len(pairs), order))
+        chosen = row_index.read_rows(pairs, prng.shuffle(numbers, len(pairs), order))
         sizes = lengths(chosen, rules)
-        index.check(pairs, sizes.max() <= rules.length)
+        row_index.check(pairs, sizes.max() <= rules.length)
         packed = pack(sizes, rules.length, sequences)
         yield np.where(packed < 0, NONE, packed + first).astype(np.uint32)
 

@@ -30,7 +30,7 @@ from bert_jax.data.preparation.pool import workers
 from bert_jax.data.preparation.sample import sample, take
 from bert_jax.data.preparation.workplace import clear, follow, hidden, locate, rename, workplace
 from bert_jax.data.reports import report
-from bert_jax.data.vocabulary_file import given_vocabulary
+from bert_jax.data.vocabulary import given_vocabulary
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.storage import checksums, remote
 from bert_jax.storage.atomic import terminable

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax import prng
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
 class Objective(NamedTuple):

@@ -5,7 +5,7 @@ from flax import linen as nn
 
 from bert_jax.models import heads, layers
 from bert_jax.objectives import base
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
 class Pretrainer(nn.Module):

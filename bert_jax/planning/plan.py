@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from bert_jax import build
 from bert_jax.config import choose_phases
 from bert_jax.data import download, store
-from bert_jax.data.vocabulary_file import likely_vocabulary
+from bert_jax.data.vocabulary import likely_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.models import attention
 from bert_jax.parallel import chips
@@ -146,10 +146,10 @@ def expected_fills(config, phases: list) -> dict[str, Fill]:
     opened = store.open_store(place)
     if importlib.util.find_spec("tensorflow") is None:
         return fills
-    from bert_jax.data import stream, survey
+    from bert_jax.data import store_sample, stream
 
     for name in fills:
-        rows = survey.survey_rows(opened, stream.spec(config, name))
+        rows = store_sample.survey_rows(opened, stream.spec(config, name))
         fills[name] = Fill(rows.fill, config.store)
     return fills
 

@@ -37,13 +37,13 @@ def preflight(config, store, word_starts) -> list[str]:
 
     word_starts: bool[V], the pieces that start a word. Looks at samples, so that a store of any size takes seconds.
     """
-    from bert_jax.data import stream, survey
+    from bert_jax.data import store_sample, stream
 
-    numbers = survey.survey_store(store, word_starts)
+    numbers = store_sample.survey_store(store, word_starts)
     check_store(store, numbers)
     warnings, fills = check_words(config, numbers), []
     for phase in configs.phases(config):
-        rows = survey.survey_rows(store, stream.spec(config, phase.name))
+        rows = store_sample.survey_rows(store, stream.spec(config, phase.name))
         warnings += check_rows(config, phase, rows, numbers.single)
         packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.sequences > 1 else ""
         fills.append(f"{phase.name} {rows.fill:.0%} full{packed}, {rows.pair_ratio:.0%} label 1")

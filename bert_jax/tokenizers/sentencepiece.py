@@ -15,9 +15,9 @@ import sentencepiece
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
-from bert_jax.tokenizers import model_proto, table
+from bert_jax.tokenizers import encode_cache, sentencepiece_proto
 from bert_jax.tokenizers.sample import COVERAGE, lines
-from bert_jax.tokenizers.special import SPECIAL, Ban, check, find
+from bert_jax.tokenizers.special_tokens import SPECIAL, Ban, check, find
 
 KIND = "sentencepiece"
 FILE = "sentencepiece.model"
@@ -69,7 +69,7 @@ class SentencePiece:
     @functools.cached_property
     def inside(self) -> sentencepiece.SentencePieceProcessor:
         """The model without the space that it puts before a text."""
-        proto = model_proto.Model.FromString(self.model)
+        proto = sentencepiece_proto.Model.FromString(self.model)
         proto.normalizer_spec.add_dummy_prefix = False
         return open_processor(proto.SerializeToString())
 
@@ -83,8 +83,8 @@ class SentencePiece:
     def readable(self, number: int) -> str:
         return self.pieces[number]
 
-    def table(self) -> table.Direct:
-        return table.Direct(self.encode)
+    def table(self) -> encode_cache.Direct:
+        return encode_cache.Direct(self.encode)
 
     def write(self, directory: Path) -> dict:
         (directory / FILE).write_bytes(self.model)
@@ -166,7 +166,7 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
 
 def rounded(model: bytes) -> bytes:
     """A serialized model with its scores on the grid."""
-    proto = model_proto.Pieces.FromString(model)
+    proto = sentencepiece_proto.Pieces.FromString(model)
     for piece in proto.pieces:
         piece.score = round(piece.score * GRID) / GRID
     return proto.SerializeToString(deterministic=True)

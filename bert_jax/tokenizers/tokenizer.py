@@ -16,11 +16,11 @@ import numpy as np
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
-from bert_jax.tokenizers import library, sentencepiece, wordpiece
-from bert_jax.tokenizers.special import SPECIAL, literal
-from bert_jax.tokenizers.table import Direct, Units
+from bert_jax.tokenizers import huggingface, sentencepiece, wordpiece
+from bert_jax.tokenizers.encode_cache import Direct, Units
+from bert_jax.tokenizers.special_tokens import SPECIAL, literal
 
-SAVED = {module.KIND: module for module in (wordpiece, sentencepiece, library)}
+SAVED = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
 
 
 class Tokenizer:
@@ -30,7 +30,9 @@ class Tokenizer:
     `sep` and `mask` are those ids too.
     """
 
-    def __init__(self, model: wordpiece.WordPiece | sentencepiece.SentencePiece | library.Library):
+    def __init__(
+        self, model: wordpiece.WordPiece | sentencepiece.SentencePiece | huggingface.Library
+    ):
         self.model = model
         self.pieces, self.special = model.pieces, model.special
         self.pad, self.unk, self.cls, self.sep, self.mask = map(self.special.get, SPECIAL)
@@ -150,12 +152,12 @@ def given(path: str | Path, lowercase: bool) -> Tokenizer:
     if path.suffix == ".model":
         return Tokenizer(sentencepiece.given(path))
     if path.suffix == ".json":
-        return Tokenizer(library.given(path))
+        return Tokenizer(huggingface.given(path))
     raise BadInput(f"{path}: expected a vocab.txt, a .model or a tokenizer.json")
 
 
 # Training of these takes counts, which of several parts of the texts are added up. SentencePiece takes texts.
-COUNTED = {"wordpiece": wordpiece, "byte_bpe": library}
+COUNTED = {"wordpiece": wordpiece, "byte_bpe": huggingface}
 
 
 def taken(kind: str, texts: Iterable[str]) -> Counter[str] | list[str]:

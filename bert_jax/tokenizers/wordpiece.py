@@ -19,9 +19,9 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
-from bert_jax.tokenizers import table
+from bert_jax.tokenizers import encode_cache
 from bert_jax.tokenizers.sample import COVERAGE, repeated
-from bert_jax.tokenizers.special import SPECIAL
+from bert_jax.tokenizers.special_tokens import SPECIAL
 
 KIND = "wordpiece"
 FILE = "vocab.txt"
@@ -78,8 +78,8 @@ class WordPiece:
     def readable(self, number: int) -> str:
         return self.pieces[number]
 
-    def table(self) -> table.Units:
-        return table.Units(UNITS, self.encode)
+    def table(self) -> encode_cache.Units:
+        return encode_cache.Units(UNITS, self.encode)
 
     def write(self, directory: Path) -> dict:
         text = "".join(piece + "\n" for piece in self.pieces)

@@ -11,7 +11,7 @@ from kits.traces import traced_steps
 
 from bert_jax.cli import main
 from bert_jax.commands import benchmark
-from bert_jax.data import vocabulary_file
+from bert_jax.data.vocabulary import likely_vocabulary
 from bert_jax.models import bert
 from bert_jax.objectives import base
 from bert_jax.parallel import chips
@@ -35,7 +35,7 @@ def test_the_numbers_fit_one_another(tmp_path):
     config = small_config(f"store={tmp_path}/store")  # which is not there
     measured = time(config, steps=3)
     numbers, parameters = measured["phases"]["main"], measured["parameters"]
-    vocabulary = vocabulary_file.likely_vocabulary(config, print)
+    vocabulary = likely_vocabulary(config, print)
     objective = base.make(config, vocabulary)
     params = jax.eval_shape(objective.init, jax.random.key(0), small_batch())
     assert parameters == metrics.count(params, 200) > measured["encoder_parameters"]
@@ -106,10 +106,10 @@ def test_saved_batches_of_every_phase_are_timed_and_traced(world, tmp_path, caps
 def test_the_vocabulary_is_the_one_that_will_be(tmp_path):
     """That of the config, or of the vocabulary file where it is there."""
     config = small_config(f"store={tmp_path}/store", f"tokenizer.path={tmp_path}/vocab.txt")
-    assert vocabulary_file.likely_vocabulary(config, print) == (200, 0, 1, 2, 3, 4)
+    assert likely_vocabulary(config, print) == (200, 0, 1, 2, 3, 4)
     pieces = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
-    assert vocabulary_file.likely_vocabulary(config, print) == (7, 1, 0, 2, 3, 4)
+    assert likely_vocabulary(config, print) == (7, 1, 0, 2, 3, 4)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from bert_jax.commands import load_model
 from bert_jax.data.sources import pydocs
 from bert_jax.objectives import base
 from bert_jax.tokenizers import tokenizer
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 pytestmark = pytest.mark.full
 

@@ -15,7 +15,7 @@ from bert_jax import config as configs
 from bert_jax.data import prepare
 from bert_jax.data.reports import cautions, measures, report
 from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.special import SPECIAL
+from bert_jax.tokenizers.special_tokens import SPECIAL
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 CLEAN = report.Counted(10**7, 20_000, 0, 0, 0, {}, 0, 0.0, [])

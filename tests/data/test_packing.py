@@ -6,8 +6,8 @@ from kits.packed import SPEC, WORD_STARTS, V, apart, assert_same, epoch, in_one_
 from kits.packed import packed_store as make_packed_store
 from kits.stores import make_store
 
-from bert_jax.data import index, packing, stream
-from bert_jax.data.epochs import Epochs
+from bert_jax.data import packing, row_index, stream
+from bert_jax.data.epoch_order import Epochs
 from bert_jax.errors import BadInput
 
 
@@ -123,8 +123,8 @@ def test_too_few_predictions_are_shared_out(store):
 @pytest.mark.parametrize("wrong", ["row", "too many tokens"])
 def test_damage_that_opening_does_not_see_is_found_when_it_is_used(store, wrong, monkeypatch):
     """Opening a large file of pairs, or of packed rows, looks at some of its rows only."""
-    monkeypatch.setattr(index, "PROBE", 1)
-    monkeypatch.setattr(index, "SMALL", 0)
+    monkeypatch.setattr(row_index, "PROBE", 1)
+    monkeypatch.setattr(row_index, "SMALL", 0)
     expected = make(store, 0, 15, seed=77)
     source = Epochs(store, "train", SPEC.rules._replace(seed=77), 4)
     indexes, damaged = {

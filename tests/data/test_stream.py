@@ -13,8 +13,8 @@ from kits.stores import SPECIAL, make_store, random_documents
 from kits.waiting import wait_until
 
 from bert_jax.data import batch as batch_contract
-from bert_jax.data import index, memory_map, stream
-from bert_jax.data.epochs import Epochs
+from bert_jax.data import memory_map, row_index, stream
+from bert_jax.data.epoch_order import Epochs
 from bert_jax.errors import BadInput
 
 V = 1000
@@ -185,14 +185,14 @@ def test_ids_beyond_the_vocabulary(tmp_path, monkeypatch):
 def test_an_error_in_the_background_comes_out(store, monkeypatch):
     monkeypatch.setattr(stream, "SHORT", 1)
     epoch = steps_per_epoch(store, seed=99)
-    real = index.Indexes.open
+    real = row_index.Indexes.open
 
-    def fail(self, number, cancelled=index.never):
+    def fail(self, number, cancelled=row_index.never):
         if number == 1:
             raise RuntimeError("the background broke")
         return real(self, number, cancelled)
 
-    monkeypatch.setattr(index.Indexes, "open", fail)
+    monkeypatch.setattr(row_index.Indexes, "open", fail)
     made = stream.train_batches(store, WORD_STARTS, SPEC._replace(seed=99), 0, 3 * epoch)
     assert len(list(itertools.islice(made, epoch))) == epoch
     with pytest.raises(RuntimeError, match="the background broke"):
@@ -201,7 +201,7 @@ def test_an_error_in_the_background_comes_out(store, monkeypatch):
 
 def test_closing_cancels_the_background(store, monkeypatch):
     started, seen = threading.Event(), threading.Event()
-    real = index.rows.build
+    real = row_index.rows.build
 
     def slow(split, rules, epoch, cancelled):
         yield from real(split, rules, epoch, cancelled)
@@ -211,7 +211,7 @@ def test_closing_cancels_the_background(store, monkeypatch):
             seen.set()
 
     monkeypatch.setattr(stream, "SHORT", 1)
-    monkeypatch.setattr(index.rows, "build", slow)
+    monkeypatch.setattr(row_index.rows, "build", slow)
     made = stream.train_batches(store, WORD_STARTS, SPEC._replace(seed=98), 0, 10**6)
     next(made)
     assert started.wait(60)

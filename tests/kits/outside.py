@@ -10,7 +10,7 @@ from kits.small import SMALL
 from safetensors.numpy import save_file
 
 from bert_jax.convert import names
-from bert_jax.tokenizers.special import SPECIAL
+from bert_jax.tokenizers.special_tokens import SPECIAL
 
 SIZES = {"layers": 2, "width": 16, "feed_forward": 24, "positions": 32, "segments": 2}
 HEADS = 2

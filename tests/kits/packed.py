@@ -5,7 +5,7 @@ from kits.stores import make_store, random_documents
 
 from bert_jax.data import batch as batches
 from bert_jax.data import stream
-from bert_jax.data.epochs import Epochs
+from bert_jax.data.epoch_order import Epochs
 
 V = 200
 WORD_STARTS = np.arange(V) % 3 > 0

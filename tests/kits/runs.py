@@ -18,7 +18,7 @@ from bert_jax.runs import metrics, workdir
 from bert_jax.runs.report import Reporter
 from bert_jax.step import State
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 from bert_jax.train import pretrain
 
 SIZES = {"wordpiece": 150, "unigram": 200, "bpe": 200, "byte_bpe": 300}

@@ -10,7 +10,7 @@ from bert_jax import config
 from bert_jax.data import batch
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 VOCABULARY = Vocabulary(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
 

@@ -8,7 +8,7 @@ from bert_jax.convert import names, settings
 from bert_jax.models import layers
 from bert_jax.objectives import base, mlm
 from bert_jax.parallel import mesh as meshes
-from bert_jax.tokenizers.special import Vocabulary
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 STATES = ("hidden_states", "pooled", "mlm_logits", "pair_logits")
 LOSSES = ("mlm_loss", "nsp_loss", "loss")

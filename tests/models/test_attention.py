@@ -16,7 +16,7 @@ import pytest
 from kits import attending as kit
 from kits.attending import DROPOUT, compute, fused, interpreted, make_rows, plain
 from kits.slices import compiling, devices, needs_libtpu
-from kits.small import small_config, small_objective, small_params
+from kits.small import mesh_of, small_objective, small_params
 
 from bert_jax.data import batch
 from bert_jax.models import attention
@@ -69,11 +69,6 @@ def test_in_bfloat16_little_is_lost(function, reference):
         kit.assert_aligned(one, other, 2e-5, 2e-3 if function is dropping else 2e-4)
 
 
-def make_mesh(shape):
-    keys = [f"mesh.{name}={size}" for name, size in zip(constraints.AXES, shape, strict=True)]
-    return meshes.make_mesh(small_config(*keys).mesh, jax.devices()[: np.prod(shape)])
-
-
 def dropping_by_heads(q, k, v, ids):
     function = partial(attention.fused, rate=DROPOUT, interpret=True)
     return constraints.by_heads(function)(q, k, v, ids, kit.keys_of(ids))
@@ -92,7 +87,7 @@ def test_a_kernel_on_a_mesh_is_that_of_one_device(one, many, shape, rows, heads)
     """Each device computes its rows and heads; rows that do not divide are computed by all."""
     arrays = make_rows(rows, 128, heads)
     expected = compute(one, arrays)
-    with jax.set_mesh(make_mesh(shape)):
+    with jax.set_mesh(mesh_of(shape)):
         found = compute(many, arrays)
     kit.assert_close(found, expected, 1e-6)
     parts = {part.data.shape for part in found[0].addressable_shards}
@@ -144,8 +139,8 @@ def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
     """On two of four devices by rows, on two by heads; forward and backward. A plan counts their instructions."""
     places = np.array(devices("v5e:2x2")[: np.prod(shape)]).reshape(shape)
     auto = (jax.sharding.AxisType.Auto,) * 3
-    mesh = jax.sharding.Mesh(places, constraints.AXES, axis_types=auto)
-    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(constraints.ROWS))
+    mesh = jax.sharding.Mesh(places, meshes.AXES, axis_types=auto)
+    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(meshes.ROWS))
     real = {"bf16": jnp.bfloat16, "f32": jnp.float32}[dtype]
     x = jax.ShapeDtypeStruct((4, length, 4, size), real, sharding=where)
     ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=where)

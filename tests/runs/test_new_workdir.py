@@ -6,7 +6,7 @@ from kits.runs import assert_same_bits, make_run, params
 
 from bert_jax import cli, config
 from bert_jax.commands import import_model
-from bert_jax.data.vocabulary_file import given_vocabulary
+from bert_jax.data.vocabulary import given_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.runs import mirror
 

@@ -10,7 +10,7 @@ from kits.small import small_config
 from kits.stores import make_store, random_documents
 
 from bert_jax.data import rows, stream
-from bert_jax.data import survey as surveys
+from bert_jax.data import store_sample as surveys
 from bert_jax.errors import BadInput
 from bert_jax.runs import preflight
 

@@ -15,7 +15,7 @@ from kits.texts import NASTY, PROSE, nasty
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import sample
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.table import Units
+from bert_jax.tokenizers.encode_cache import Units
 
 SIZES = {"wordpiece": 500, "unigram": 200, "bpe": 500, "byte_bpe": 700}
 KINDS = pytest.mark.parametrize("kind", SIZES)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.convert import names
-from bert_jax.convert.source import Source
+from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
 from bert_jax.tokenizers import wordpiece

@@ -12,7 +12,7 @@ from kits.doors import open_directory, refused_import
 from kits.places import DATA
 
 from bert_jax.commands import load_model
-from bert_jax.convert import google
+from bert_jax.convert import tensorflow_checkpoint
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer
 
@@ -39,7 +39,9 @@ def tensors(directory: Path) -> dict[str, np.ndarray]:
 
 def write(model: load_model.Trained, directory: Path) -> Path:
     directory.mkdir(exist_ok=True)
-    google.write(directory, model.config, model.vocabulary, model.tokenizer, model.params)
+    tensorflow_checkpoint.write(
+        directory, model.config, model.vocabulary, model.tokenizer, model.params
+    )
     return directory
 
 
@@ -49,7 +51,9 @@ def write(model: load_model.Trained, directory: Path) -> Path:
 def test_there_and_back_is_bitwise(place, tmp_path):
     model, found = open_directory(place), tensors(place)
     again = write(model, tmp_path / "again")
-    before = {name: a for name, a in found.items() if not google.STATE.fullmatch(name)}
+    before = {
+        name: a for name, a in found.items() if not tensorflow_checkpoint.STATE.fullmatch(name)
+    }
     after = tensors(again)
     assert len(before) == 46 and before.keys() == after.keys()
     assert model.facts["imported"]["left_out"] == len(found) - 46

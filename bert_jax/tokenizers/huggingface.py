@@ -21,9 +21,9 @@ from tokenizers.trainers import BpeTrainer
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
-from bert_jax.tokenizers import table, wordpiece
+from bert_jax.tokenizers import encode_cache, wordpiece
 from bert_jax.tokenizers.sample import lines, repeated
-from bert_jax.tokenizers.special import SPECIAL, Ban, check, find
+from bert_jax.tokenizers.special_tokens import SPECIAL, Ban, check, find
 
 KIND = "library"
 FILE = "tokenizer.json"
@@ -110,9 +110,13 @@ class Library:
         text = bytes(BYTES[character] for character in piece).decode("utf-8", "backslashreplace")
         return text.replace(" ", "▁")
 
-    def table(self) -> table.Units | table.Direct:
+    def table(self) -> encode_cache.Units | encode_cache.Direct:
         pattern = units(self.document)
-        return table.Units(pattern, self.encode) if pattern else table.Direct(self.encode)
+        return (
+            encode_cache.Units(pattern, self.encode)
+            if pattern
+            else encode_cache.Direct(self.encode)
+        )
 
     def write(self, directory: Path) -> dict:
         text = json.dumps(self.document, ensure_ascii=False, indent=1)

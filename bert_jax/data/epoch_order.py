@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import index, packing, rows
+from bert_jax.data import packing, row_index, rows
 from bert_jax.data.store import Store
 
 
@@ -29,12 +29,12 @@ class Epochs:
 
     def __init__(self, store: Store, split: str, rules: rows.Rules, sequences: int):
         self.split, self.rules = store.splits[split], rules
-        self.pairs = index.of_pairs(store, split, rules)
+        self.pairs = row_index.of_pairs(store, split, rules)
         self.packed = (
             packing.of_packed(self.pairs, self.split, rules, sequences) if sequences > 1 else None
         )
 
-    def open(self, epoch: int, cancelled: Callable[[], bool] = index.never) -> Epoch:
+    def open(self, epoch: int, cancelled: Callable[[], bool] = row_index.never) -> Epoch:
         pairs = self.pairs.open(epoch, cancelled)
         return Epoch(pairs, self.packed.open(epoch, cancelled) if self.packed else None)
 
@@ -61,16 +61,16 @@ class Epochs:
         else:
             key = rows.purpose_key(self.split, self.rules, epoch, "packed_order")
             size = len(opened.packed)
-            members = index.read_rows(opened.packed, prng.shuffle(numbers % size, size, key))
+            members = row_index.read_rows(opened.packed, prng.shuffle(numbers % size, size, key))
             used = members != packing.NONE
-            index.check(opened.packed, packing.sound(members) and (members[used] < count).all())
+            row_index.check(opened.packed, packing.sound(members) and (members[used] < count).all())
             # Masks are drawn by these numbers: those of a row that is used again are others.
             members = members + (numbers // size * count)[..., None]
         chosen = np.zeros((*members.shape, rows.COLUMNS), np.int64)
         places = prng.shuffle(members[used] % count, count, order)
-        chosen[used] = index.read_rows(opened.pairs, places)
-        index.check(opened.pairs, self.pairs.kind.sound(chosen[used]))
+        chosen[used] = row_index.read_rows(opened.pairs, places)
+        row_index.check(opened.pairs, self.pairs.kind.sound(chosen[used]))
         if opened.packed is not None:
             fits = packing.lengths(chosen, self.rules).sum(-1) <= self.rules.length
-            index.check(opened.packed, fits.all())
+            row_index.check(opened.packed, fits.all())
         return chosen, members.astype(np.uint32)

@@ -7,7 +7,7 @@ from kits import outside
 from kits.doors import FORMATS, write
 
 from bert_jax.commands import load_model
-from bert_jax.convert import names, new_words
+from bert_jax.convert import names, vocabulary_extension
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 
@@ -21,7 +21,7 @@ def source(request, tmp_path_factory):
 def extend(source, tmp_path, text):
     path = tmp_path / "words.txt"
     path.write_text(text, encoding="utf-8")
-    return new_words.extend(source, path)
+    return vocabulary_extension.extend(source, path)
 
 
 def tables(source) -> list:
@@ -88,7 +88,7 @@ def test_what_is_not_one_word_is_refused(content, named, source, tmp_path):
     if content is not None:
         (tmp_path / "words.txt").write_bytes(content)
     with pytest.raises(BadInput, match=named):
-        new_words.extend(source, tmp_path / "words.txt")
+        vocabulary_extension.extend(source, tmp_path / "words.txt")
 
 
 def test_a_vocabulary_that_grows_over_a_multiple_of_128(source, tmp_path):

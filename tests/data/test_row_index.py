@@ -5,7 +5,7 @@ import pytest
 from kits.stores import make_store, random_documents
 
 from bert_jax.data import rows
-from bert_jax.data.index import CHECKSUM, HEADER, of_pairs
+from bert_jax.data.row_index import CHECKSUM, HEADER, of_pairs
 
 RULES = rows.Rules(seed=5, phase=1, length=40, pairs="nsp", short_rate=0.3)
 

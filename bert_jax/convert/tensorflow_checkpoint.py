@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.convert import names
 from bert_jax.convert import settings as bert_config
-from bert_jax.convert.source import Source
+from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
 from bert_jax.storage import regular_files

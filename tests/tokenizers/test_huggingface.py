@@ -6,7 +6,7 @@ from kits.texts import NASTY, PROSE, manual_lines, odd_lines
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.table import Direct, Units
+from bert_jax.tokenizers.encode_cache import Direct, Units
 
 NAMES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTAS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from bert_jax.data import download
 from bert_jax.storage import remote
 from bert_jax.tokenizers import tokenizer
-from bert_jax.tokenizers.special import SPECIAL, Vocabulary
+from bert_jax.tokenizers.special_tokens import SPECIAL, Vocabulary
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 

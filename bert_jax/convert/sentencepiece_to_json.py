@@ -7,12 +7,12 @@ is set right here, by steps before and after that table.
 import base64
 
 from bert_jax.errors import BadInput
-from bert_jax.tokenizers import model_proto
+from bert_jax.tokenizers import sentencepiece_proto
 
 SPACE = "▁"
 KINDS = {
-    model_proto.UNIGRAM: "Unigram",
-    model_proto.BPE: "BPE",
+    sentencepiece_proto.UNIGRAM: "Unigram",
+    sentencepiece_proto.BPE: "BPE",
 }  # as TrainerSpec numbers them; there are WORD and CHAR, too
 
 # The library applies the table to whole grapheme clusters of up to five bytes, and then by the shortest rule that fits
@@ -25,7 +25,7 @@ PARTER = "\x01"
 
 def document(model: bytes, special: dict[str, int], appended: list[str]) -> dict:
     """tokenizer.json, parsed, of a serialized model and the pieces that were appended to it."""
-    proto = model_proto.Model.FromString(model)
+    proto = sentencepiece_proto.Model.FromString(model)
     check(proto)
     pieces = [piece.piece for piece in proto.pieces]
     normal = proto.normalizer_spec
@@ -49,7 +49,7 @@ def document(model: bytes, special: dict[str, int], appended: list[str]) -> dict
         "post_processor": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": unigram(proto)
-        if proto.trainer_spec.model_type == model_proto.UNIGRAM
+        if proto.trainer_spec.model_type == sentencepiece_proto.UNIGRAM
         else bpe(proto),
     }
 
@@ -62,7 +62,7 @@ def check(proto) -> None:
         problem = "neither unigram nor bpe"
     elif trainer.treat_whitespace_as_suffix:
         problem = "words end with a space"
-    elif any(piece.type == model_proto.UNUSED for piece in proto.pieces):
+    elif any(piece.type == sentencepiece_proto.UNUSED for piece in proto.pieces):
         problem = "pieces marked as unused"
     if problem:
         raise BadInput(f"sentencepiece.model: {problem}; no tokenizer.json does the same")
@@ -92,11 +92,17 @@ def replace(pattern: dict, content: str) -> dict:
 
 def added_tokens(proto, pieces: list[str], special: dict[str, int]) -> list[dict]:
     """Special pieces, control symbols and, for BPE, the user's symbols, which are not merged with anything."""
-    control = {i for i, piece in enumerate(proto.pieces) if piece.type == model_proto.CONTROL}
+    control = {
+        i for i, piece in enumerate(proto.pieces) if piece.type == sentencepiece_proto.CONTROL
+    }
     special_ids = control | set(special.values())
     ids = special_ids | set(range(len(proto.pieces), len(pieces)))
-    if proto.trainer_spec.model_type == model_proto.BPE:
-        ids |= {i for i, piece in enumerate(proto.pieces) if piece.type == model_proto.USER_DEFINED}
+    if proto.trainer_spec.model_type == sentencepiece_proto.BPE:
+        ids |= {
+            i
+            for i, piece in enumerate(proto.pieces)
+            if piece.type == sentencepiece_proto.USER_DEFINED
+        }
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [
         {"id": number, "content": pieces[number], **flags, "special": number in special_ids}
@@ -106,10 +112,10 @@ def added_tokens(proto, pieces: list[str], special: dict[str, int]) -> list[dict
 
 def unigram(proto) -> dict:
     """The pieces and their scores; the user's symbols get those that sentencepiece computes with."""
-    highest = max(piece.score for piece in proto.pieces if piece.type == model_proto.NORMAL)
+    highest = max(piece.score for piece in proto.pieces if piece.type == sentencepiece_proto.NORMAL)
     scores = [
         len(piece.piece.encode()) * highest - 0.1
-        if piece.type == model_proto.USER_DEFINED
+        if piece.type == sentencepiece_proto.USER_DEFINED
         else piece.score
         for piece in proto.pieces
     ]
@@ -125,7 +131,9 @@ def bpe(proto) -> dict:
     """The pieces, and as merges all pairs of pieces that make a piece, by its score."""
     numbers = {piece.piece: number for number, piece in enumerate(proto.pieces)}
     scores = {
-        piece.piece: piece.score for piece in proto.pieces if piece.type == model_proto.NORMAL
+        piece.piece: piece.score
+        for piece in proto.pieces
+        if piece.type == sentencepiece_proto.NORMAL
     }
     merges = [
         (piece[:cut], piece[cut:])
@@ -148,4 +156,6 @@ def bpe(proto) -> dict:
 
 
 def unknown(proto) -> int:
-    return next(i for i, piece in enumerate(proto.pieces) if piece.type == model_proto.UNKNOWN)
+    return next(
+        i for i, piece in enumerate(proto.pieces) if piece.type == sentencepiece_proto.UNKNOWN
+    )
