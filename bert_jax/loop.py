@@ -102,12 +102,12 @@ class Loop:
         shapes, places = self.trainer.shapes, self.trainer.places
         if step == 0:
             self.reporter.log("starts from imported parameters")
-            items = writer.restore_items(place, ("params",), shapes, places)
+            items = reader.restore_items(place, ("params",), shapes, places)
             state = self.trainer.initialize()._replace(**items)
         else:
             self.reporter.log(f"resumed from step {step}")
-            state = writer.restore(place, shapes, places)
-        writer.check_restored(place, self.fingerprints(step, state))
+            state = reader.restore(place, shapes, places)
+        reader.check_restored(place, self.fingerprints(step, state))
         return step, state
 
     def fingerprints(self, step: int, state) -> dict:

@@ -113,19 +113,19 @@ a schedule that falls from the end of the warm-up | optimizer.py | test_optimize
 Adafactor without factors | optimizer.py | test_optimizer.py
 - optax.scale_by_factored_rms()
 + optax.scale_by_factored_rms(factored=False)
-unused sentences are lost | data/rows.py | data/test_rows.py
+unused sentences are lost | data/sentence_pairs.py | data/test_sentence_pairs.py
 - following = start + np.where(random, a_size, size)
 + following = start + size
-one sentence is no random pair | data/rows.py | data/test_rows.py
+one sentence is no random pair | data/sentence_pairs.py | data/test_sentence_pairs.py
 - random = size == 1
 + random = size == 0
-a random document that may be one's own | data/rows.py | data/test_rows.py
+a random document that may be one's own | data/sentence_pairs.py | data/test_sentence_pairs.py
 - return other + (other >= own)
 + return other + (other > own)
-truncation that prefers B | data/rows.py | data/test_rows.py
+truncation that prefers B | data/sentence_pairs.py | data/test_sentence_pairs.py
 - np.maximum(room - b, (room + 1) // 2)
 + np.maximum(room - b, room // 2)
-rows that forget the seed | data/rows.py | data/test_rows.py
+rows that forget the seed | data/sentence_pairs.py | data/test_sentence_pairs.py
 - numbers = (rules.seed, prng.PURPOSE[purpose]
 + numbers = (0, prng.PURPOSE[purpose]
 masks that forget the epoch | data/stream.py | data/test_stream.py

@@ -1,4 +1,4 @@
-"""Checkpoints as they lie on the disk: which of them are what was saved, and reading their parameters.
+"""Checkpoints as they lie on the disk: which of them are what was saved; restoring a state, or its parameters alone.
 
 Beside Orbax's items a checkpoint has `fingerprints/metadata`, JSON: the step and the run that it is of, a fingerprint
 of every array (fingerprint.py), and the SHA-256 of all that.
@@ -23,7 +23,7 @@ from bert_jax.checkpoints import fingerprint
 from bert_jax.checkpoints.fingerprint import Leaf
 from bert_jax.data import batch
 from bert_jax.errors import BadInput, Missing, Unfinished, one_line
-from bert_jax.parallel.mesh import path_name
+from bert_jax.parallel.mesh import path_name, placed
 from bert_jax.storage import checksums, regular_files, remote
 
 ITEMS = ("params", "opt_state")
@@ -294,3 +294,37 @@ def check_shapes(place: Path, shapes) -> None:
 def params_shapes(objective):
     """Parameters do not depend on the size of the batch they are initialised with."""
     return jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
+
+
+# --- Restoring ---------------------------------------------------------------------------------
+
+
+def restore(place: Path, shapes, places):
+    """The State saved in a step's directory, of these shapes, laid out as `places`."""
+    items = restore_items(place, ITEMS, shapes, places)
+    step = jax.device_put(jax.numpy.int32(int(place.name)), places.step)
+    return shapes._replace(step=step, **items)
+
+
+def restore_items(place: Path, names: Iterable[str], shapes, places) -> dict:
+    """Some of the ITEMS saved in a step's directory, by name. Raises Unfinished where they cannot be read."""
+    shapes, places = ({name: items(tree)[name] for name in names} for tree in (shapes, places))
+    cache = one_cache(place)
+    try:
+        return jax.tree.map_with_path(
+            lambda path, leaf: to_devices(place, path_name(path), leaf, cache),
+            placed(shapes, places),
+        )
+    except Exception as error:  # of TensorStore, though process 0 has just read all of it
+        reason = one_line(error, LONGEST)
+        raise Unfinished(f"{place}: cannot be restored ({reason})") from None
+
+
+def check_restored(place: Path, leaves: dict[str, fingerprint.Leaf]) -> None:
+    """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was."""
+    kept = read_manifest(place)
+    items = {name.partition("/")[0] for name in kept}  # of an import, parameters alone
+    found = {name: leaf for name, leaf in leaves.items() if name.partition("/")[0] in items}
+    different = fingerprint.differences(kept, found)
+    if different:
+        raise Unfinished(f"{place}: lies otherwise on the devices: {different}")

@@ -1,4 +1,4 @@
-"""Saving and restoring the state of a run, by Orbax.
+"""Saving the state of a run, by Orbax.
 
 A step's directory holds `params`, `opt_state`, each readable without the other, and `fingerprints`: what reader.py
 checks before anything is restored.
@@ -16,9 +16,8 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
 
-from bert_jax.checkpoints import fingerprint, reader
+from bert_jax.checkpoints import reader
 from bert_jax.errors import Missing, Unfinished, one_line
-from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel import processes as cluster
 from bert_jax.storage import remote
 
@@ -186,36 +185,3 @@ def save_params(directory: Path, params, run: str) -> None:
         with saving(checkpoints):
             checkpoints.save(0, args=ocp.args.Composite(**items))
         finish(checkpoints)
-
-
-def restore(place: Path, shapes, places):
-    """The State saved in a step's directory, of these shapes, laid out as `places`."""
-    items = restore_items(place, reader.ITEMS, shapes, places)
-    step = jax.device_put(jax.numpy.int32(int(place.name)), places.step)
-    return shapes._replace(step=step, **items)
-
-
-def restore_items(place: Path, names: Iterable[str], shapes, places) -> dict:
-    """Some of the ITEMS saved in a step's directory, by name. Raises Unfinished where they cannot be read."""
-    shapes, places = (
-        {name: reader.items(tree)[name] for name in names} for tree in (shapes, places)
-    )
-    cache = reader.one_cache(place)
-    try:
-        return jax.tree.map_with_path(
-            lambda path, leaf: reader.to_devices(place, meshes.path_name(path), leaf, cache),
-            meshes.placed(shapes, places),
-        )
-    except Exception as error:  # of TensorStore, though process 0 has just read all of it
-        reason = one_line(error, LONGEST)
-        raise Unfinished(f"{place}: cannot be restored ({reason})") from None
-
-
-def check_restored(place: Path, leaves: dict[str, fingerprint.Leaf]) -> None:
-    """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was."""
-    kept = reader.read_manifest(place)
-    items = {name.partition("/")[0] for name in kept}  # of an import, parameters alone
-    found = {name: leaf for name, leaf in leaves.items() if name.partition("/")[0] in items}
-    different = fingerprint.differences(kept, found)
-    if different:
-        raise Unfinished(f"{place}: lies otherwise on the devices: {different}")

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import packing, row_index, rows
+from bert_jax.data import packing, row_index, sentence_pairs
 from bert_jax.data.store import Store
 
 
 class Epoch(NamedTuple):
     """The mapped files of an epoch: its pairs, and which of them share a row."""
 
-    pairs: np.ndarray  # int64[N, 3], see rows.py
+    pairs: np.ndarray  # int64[N, 3], see sentence_pairs.py
     packed: np.ndarray | None  # uint32[R, S]; None where every pair is a row
 
     @property
@@ -27,7 +27,7 @@ class Epoch(NamedTuple):
 class Epochs:
     """Every epoch of one split under one set of rules, `sequences` pairs a row at most."""
 
-    def __init__(self, store: Store, split: str, rules: rows.Rules, sequences: int):
+    def __init__(self, store: Store, split: str, rules: sentence_pairs.Rules, sequences: int):
         self.split, self.rules = store.splits[split], rules
         self.pairs = row_index.of_pairs(store, split, rules)
         self.packed = (
@@ -55,18 +55,18 @@ class Epochs:
         where a file is damaged.
         """
         count = len(opened.pairs)
-        order = rows.purpose_key(self.split, self.rules, epoch, "order")
+        order = sentence_pairs.purpose_key(self.split, self.rules, epoch, "order")
         if opened.packed is None:
             members, used = numbers[..., None], np.ones((*numbers.shape, 1), bool)
         else:
-            key = rows.purpose_key(self.split, self.rules, epoch, "packed_order")
+            key = sentence_pairs.purpose_key(self.split, self.rules, epoch, "packed_order")
             size = len(opened.packed)
             members = row_index.read_rows(opened.packed, prng.shuffle(numbers % size, size, key))
             used = members != packing.NONE
             row_index.check(opened.packed, packing.sound(members) and (members[used] < count).all())
             # Masks are drawn by these numbers: those of a row that is used again are others.
             members = members + (numbers // size * count)[..., None]
-        chosen = np.zeros((*members.shape, rows.COLUMNS), np.int64)
+        chosen = np.zeros((*members.shape, sentence_pairs.COLUMNS), np.int64)
         places = prng.shuffle(members[used] % count, count, order)
         chosen[used] = row_index.read_rows(opened.pairs, places)
         row_index.check(opened.pairs, self.pairs.kind.sound(chosen[used]))

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_jax import prng
-from bert_jax.data import pair_index
+from bert_jax.data import pair_at_place
 
 KINDS = ("token", "whole_word")
 PURPOSES = ("choose", "replace", "random_token")  # the order of the keys
@@ -49,7 +49,9 @@ class Pairs(NamedTuple):
         """int32[B or 1, N] places in the row -> uint32[B, N]."""
         starts = tf.bitcast(self.starts, tf.uint32)
         values = tf.stack([self.keys[purpose], starts], axis=2)
-        keys, starts = tf.unstack(pair_index.at(values, pair_index.owners(self.ends, at)), axis=2)
+        keys, starts = tf.unstack(
+            pair_at_place.at(values, pair_at_place.owners(self.ends, at)), axis=2
+        )
         return prng.fold(keys, tf.cast(at, tf.uint32) - starts, tf.bitwise.right_shift)
 
 
@@ -126,12 +128,12 @@ def choose_tokens(masking: Masking, pairs: Pairs, wanted, maskable) -> Choice:
     scores = tf.where(maskable, chances(pairs.draw(0, place)), -1)
     # All of a row's places are put in order only where it has several pairs: the first few are found sooner.
     number = masking.predictions if sequences == 1 else length
-    order = in_order(scores, pair_index.owners(pairs.ends, place), number)
+    order = in_order(scores, pair_at_place.owners(pairs.ends, place), number)
     upto, slot = tf.cumsum(wanted, axis=1), tf.range(masking.predictions)[None, :]
-    owner = pair_index.owners(upto, slot)
+    owner = pair_at_place.owners(upto, slot)
     first = before(tf.cumsum(pairs.sizes, axis=1)) - before(upto)
     used = slot < upto[:, -1:]
-    best = tf.gather(order, tf.where(used, slot + pair_index.at(first, owner), 0), batch_dims=1)
+    best = tf.gather(order, tf.where(used, slot + pair_at_place.at(first, owner), 0), batch_dims=1)
     positions = tf.sort(tf.where(used, best, length), axis=1)
     return Choice(tf.where(positions < length, positions, 0), positions < length)
 
@@ -150,7 +152,7 @@ def choose_words(masking: Masking, pairs: Pairs, wanted, tokens, maskable, begin
     of_words = Pairs(ends, before(ends), number, pairs.keys)
     word = tf.range(length)[None, :]
     scores = tf.where(sizes > 0, chances(of_words.draw(0, word)), -1)
-    order = in_order(scores, pair_index.owners(ends, word), length)
+    order = in_order(scores, pair_at_place.owners(ends, word), length)
     taken = take_in_order(of_words, tf.gather(sizes, order, batch_dims=1), wanted)
     taken = sum_by(order, taken)
     chosen = maskable & (tf.gather(taken, words, batch_dims=1) > 0)
@@ -178,10 +180,10 @@ def take_in_order(words: Pairs, sizes, room):
     than the room now left, so drop all such and go on. The largest size that fits falls every time:
     there are as many rounds as sizes.
     """
-    owner = pair_index.owners(words.ends, tf.range(sizes.shape[1])[None, :])
+    owner = pair_at_place.owners(words.ends, tf.range(sizes.shape[1])[None, :])
 
     def fitting(taken, room):
-        return ~taken & (sizes > 0) & (sizes <= pair_index.at(room, owner))
+        return ~taken & (sizes > 0) & (sizes <= pair_at_place.at(room, owner))
 
     def sums(sizes):
         """Along each pair, and of each pair."""
@@ -189,11 +191,11 @@ def take_in_order(words: Pairs, sizes, room):
         if owner is None:
             return upto, upto[:, -1:]
         ends = tf.gather(tf.pad(upto, [[0, 0], [1, 0]]), words.ends, batch_dims=1)
-        return upto - pair_index.at(before(ends), owner), ends - before(ends)
+        return upto - pair_at_place.at(before(ends), owner), ends - before(ends)
 
     def body(taken, room):
         fits = fitting(taken, room)
-        fits &= sums(tf.where(fits, sizes, 0))[0] <= pair_index.at(room, owner)
+        fits &= sums(tf.where(fits, sizes, 0))[0] <= pair_at_place.at(room, owner)
         return taken | fits, room - sums(tf.where(fits, sizes, 0))[1]
 
     start = (tf.zeros_like(sizes, tf.bool), room)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import row_index, rows
+from bert_jax.data import row_index, sentence_pairs
 from bert_jax.data.row_index import Indexes, Kind
 
 WINDOW = 1 << 18  # pairs; a pass through the index of pairs each, and 30 ms
@@ -24,7 +24,7 @@ NONE = np.uint32(2**32 - 1)  # where a row has no pair
 LEAST = 5  # tokens of the smallest pair: [CLS] a [SEP] b [SEP]
 
 
-def of_packed(pairs: Indexes, split, rules: rows.Rules, sequences: int) -> Indexes:
+def of_packed(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int) -> Indexes:
     """The files that say which pairs of these go together."""
 
     def parts(epoch, cancelled):
@@ -49,18 +49,18 @@ def sound(packed: np.ndarray) -> bool:
     return bool(used[..., 0].all() and (used[..., :-1] >= used[..., 1:]).all())
 
 
-def lengths(pairs: np.ndarray, rules: rows.Rules) -> np.ndarray:
+def lengths(pairs: np.ndarray, rules: sentence_pairs.Rules) -> np.ndarray:
     """int64[..., 3] -> int64[...]: tokens of pairs, with [CLS] and [SEP]; 0 of zeros."""
-    pair = rows.unpack(pairs)
+    pair = sentence_pairs.unpack(pairs)
     real = pair.a_length + pair.b_length
-    return np.where(real, real + rows.special_pieces(rules.pairs), 0)
+    return np.where(real, real + sentence_pairs.special_pieces(rules.pairs), 0)
 
 
 def build(
-    pairs: np.ndarray, split, rules: rows.Rules, epoch: int, sequences: int, cancelled
+    pairs: np.ndarray, split, rules: sentence_pairs.Rules, epoch: int, sequences: int, cancelled
 ) -> Iterator[np.ndarray]:
     """The packed rows of an epoch, in parts uint32[r, S]; ends early once `cancelled`."""
-    order = rows.purpose_key(split, rules, epoch, "order")
+    order = sentence_pairs.purpose_key(split, rules, epoch, "order")
     for first in range(0, len(pairs), WINDOW):
         if cancelled():
             return

@@ -1,6 +1,6 @@
 """The indexes of rows as files beside the store, which the next start reuses.
 
-    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v3-epoch3.npy   int64[R, 3], see rows.py
+    index/train-128-nsp-short0.1-seed12345-phase0-STORE-v3-epoch3.npy   int64[R, 3], see sentence_pairs.py
     index/train-128-nsp-short0.1-seed12345-phase0-STORE-v3-rows.json    how many rows epoch 0 has
     index/train-128-nsp-...-v3-packed8-epoch3.npy                       uint32[R, 8], see packing.py
 
@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data import memory_map, rows
+from bert_jax.data import memory_map, sentence_pairs
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
@@ -65,11 +65,11 @@ class Kind(NamedTuple):
 
 def kind_of(tokens: int) -> Kind:
     """The rows of a split of so many tokens."""
-    return Kind(np.dtype(np.int64), rows.COLUMNS, lambda index: sound(index, tokens))
+    return Kind(np.dtype(np.int64), sentence_pairs.COLUMNS, lambda index: sound(index, tokens))
 
 
-def of_pairs(store: Store, split: str, rules_: rows.Rules) -> "Indexes":
-    """The rows of one split under one set of rules, as rows.py makes them."""
+def of_pairs(store: Store, split: str, rules_: sentence_pairs.Rules) -> "Indexes":
+    """The rows of one split under one set of rules, as sentence_pairs.py makes them."""
     part = store.splits[split]
     made_from = hashlib.sha256(store.fingerprint.encode()).hexdigest()[:12]
     name = (
@@ -78,10 +78,10 @@ def of_pairs(store: Store, split: str, rules_: rows.Rules) -> "Indexes":
     )
 
     def build(epoch, cancelled):
-        return rows.build(part, rules_, epoch, cancelled)
+        return sentence_pairs.build(part, rules_, epoch, cancelled)
 
     def count(epoch):
-        return rows.count(part, rules_, epoch)
+        return sentence_pairs.count(part, rules_, epoch)
 
     return Indexes(store.path / "index", name, kind_of(len(part.tokens)), build, count)
 
@@ -157,7 +157,7 @@ def remembered(path: Path, number: int) -> dict:
     return {"rows": number, "checksum": zlib.crc32(f"{path.name} {number}".encode())}
 
 
-def name_weights(rules_: rows.Rules) -> str:
+def name_weights(rules_: sentence_pairs.Rules) -> str:
     """'' where every source is read once, and so are its rows."""
     if all(weight == 1 for weight in rules_.weights):
         return ""
@@ -191,7 +191,7 @@ def check(index: np.ndarray, sound: bool) -> None:
 
 def sound(index: np.ndarray, tokens: int) -> bool:
     """Whether every row lies within the tokens."""
-    part = rows.unpack(np.asarray(index))
+    part = sentence_pairs.unpack(np.asarray(index))
     bad = (part.a_length < 1) | (part.a_start < 0) | (part.a_start + part.a_length > tokens)
     bad |= (part.b_length < 0) | (part.b_start < 0) | (part.b_start + part.b_length > tokens)
     return not (bad | (part.label < 0) | (part.label > 1)).any()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.data.packing import pack
-from bert_jax.data.rows import sample, special_pieces
+from bert_jax.data.sentence_pairs import sample, special_pieces
 from bert_jax.data.store import Split, Store
 from bert_jax.data.stream import Spec
 

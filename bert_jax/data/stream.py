@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_jax.data import masking, memory_map, pair_index
+from bert_jax.data import masking, memory_map, pair_at_place
 from bert_jax.data.epoch_order import Epoch, Epochs
 from bert_jax.data.packing import LEAST
 from bert_jax.data.row_index import Ahead, never
-from bert_jax.data.rows import (
+from bert_jax.data.sentence_pairs import (
     COLUMNS,
     Rows,
     Rules,
@@ -334,10 +334,10 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
     starts = tf.concat([tf.zeros_like(ends[:, :1]), ends[:, :-1]], axis=1)
     first_seps = starts + 1 + pair.a_length
     place = tf.range(spec.length, dtype=tf.int64)[None, :]
-    owner = pair_index.owners(ends, place)
+    owner = pair_at_place.owners(ends, place)
     before_a, before_b = pair.a_start - starts - 1, pair.b_start - first_seps - 1
     values = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
-    values = tf.unstack(pair_index.at(values, owner), axis=2)
+    values = tf.unstack(pair_at_place.at(values, owner), axis=2)
     start, first_sep, last_sep, before_a, before_b = values
     in_a = (place > start) & (place < first_sep)
     in_b = (place > first_sep) & (place < last_sep)

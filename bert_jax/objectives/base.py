@@ -64,16 +64,3 @@ def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Object
         return module.apply({"params": params}, batch, None)
 
     return Objective(init, weights, loss, outputs)
-
-
-def classification(logits, targets, weights):
-    """Summed cross-entropy in nats and summed hits, each with the weight it was summed over.
-
-    logits float32[..., V], targets int32[...], weights float32[...]. A hit is a target that no other logit exceeds:
-    the maximum is there already for the cross-entropy, an argmax would read the logits once more.
-    """
-    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    nats = nn.logsumexp(logits, axis=-1) - chosen
-    hits = chosen >= logits.max(axis=-1)
-    total = weights.sum()
-    return ((nats * weights).sum(), total), ((hits * weights).sum(), total)

@@ -5,6 +5,7 @@ from flax import linen as nn
 
 from bert_jax.models import heads, layers
 from bert_jax.objectives import base
+from bert_jax.objectives.cross_entropy import cross_entropy
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -50,15 +51,15 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
     def terms(outputs, batch):
         logits, targets = outputs["mlm_logits"], batch["masked_targets"]
         metrics = {}
-        metrics["mlm_loss"], metrics["mlm_accuracy"] = base.classification(
+        metrics["mlm_loss"], metrics["mlm_accuracy"] = cross_entropy(
             logits, targets, batch["masked_weights"]
         )
         # Kept and random tokens can be copied or guessed at; only these positions compare with the unigram entropy.
         shown = jnp.take_along_axis(batch["tokens"], batch["masked_positions"], axis=1)
         masked = batch["masked_weights"] * (shown == vocabulary.mask)
-        metrics["mlm_loss_masked"], _ = base.classification(logits, targets, masked)
+        metrics["mlm_loss_masked"], _ = cross_entropy(logits, targets, masked)
         if paired:
-            metrics[f"{pairs}_loss"], metrics[f"{pairs}_accuracy"] = base.classification(
+            metrics[f"{pairs}_loss"], metrics[f"{pairs}_accuracy"] = cross_entropy(
                 outputs["pair_logits"], batch["pair_labels"], batch["pair_weights"]
             )
         return metrics

@@ -191,11 +191,11 @@ def test_a_run_does_not_say_where_compiled_programs_are_read(run):
 def test_what_the_devices_hold_is_compared_with_what_was_saved(run):
     place = run / "checkpoints/9"
     leaves = reader.read_manifest(place)
-    writer.check_restored(place, leaves)
+    reader.check_restored(place, leaves)
     name = "params/encoder/pooler/bias"
     leaves[name] = Leaf(leaves[name].dtype, leaves[name].shape, "0" * 16)
     with pytest.raises(Unfinished, match=name):
-        writer.check_restored(place, leaves)
+        reader.check_restored(place, leaves)
 
 
 def test_a_checkpoint_that_goes_while_the_next_is_saved_names_the_last_good_one(run, kept):

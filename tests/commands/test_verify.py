@@ -12,7 +12,7 @@ from kits.small import small_config, write_corpus
 
 from bert_jax.cli import main
 from bert_jax.commands.verify_store import describe, verify
-from bert_jax.data import integrity, prepare, row_index, rows
+from bert_jax.data import integrity, prepare, row_index, sentence_pairs
 from bert_jax.data import store as stores
 
 
@@ -24,7 +24,7 @@ def sound_store(tmp_path_factory):
     keys = f"corpus.source={directory}/corpus.txt", f"store={directory}/store"
     prepare.prepare(small_config(*keys), lambda line: None)
     store = stores.open_store(directory / "store")
-    indexes = row_index.of_pairs(store, "train", rows.Rules(1, 0, 32, "nsp", 0.1))
+    indexes = row_index.of_pairs(store, "train", sentence_pairs.Rules(1, 0, 32, "nsp", 0.1))
     indexes.open(0)
     indexes.rows_per_epoch()
     return store.path

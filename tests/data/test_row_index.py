@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from kits.stores import make_store, random_documents
 
-from bert_jax.data import rows
+from bert_jax.data import sentence_pairs
 from bert_jax.data.row_index import CHECKSUM, HEADER, of_pairs
 
-RULES = rows.Rules(seed=5, phase=1, length=40, pairs="nsp", short_rate=0.3)
+RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pairs="nsp", short_rate=0.3)
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def test_index_files_are_reused_and_rebuilt_when_damaged(store, monkeypatch):
     for damaged in ("{", '{"rows": 7}', fewer):
         remembered.write_text(damaged)
         assert indexes.rows_per_epoch() == len(expected)
-    monkeypatch.setattr(rows, "build", None)  # a second start builds nothing
-    monkeypatch.setattr(rows, "count", None)
+    monkeypatch.setattr(sentence_pairs, "build", None)  # a second start builds nothing
+    monkeypatch.setattr(sentence_pairs, "count", None)
     again = of_pairs(store, "train", RULES)
     np.testing.assert_array_equal(again.open(0), expected)
     assert again.rows_per_epoch() == len(expected)

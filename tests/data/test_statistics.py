@@ -12,7 +12,7 @@ from kits.stores import SPECIAL, synthetic_store
 from scipy.stats import chi2
 
 from bert_jax import prng
-from bert_jax.data import rows, stream
+from bert_jax.data import sentence_pairs, stream
 
 V, LENGTH, BATCH = 30522, 128, 2048
 WORD_STARTS = np.arange(V) % 3 > 0
@@ -74,7 +74,7 @@ def blocks(store, size):
     """(split, rules, epoch, block) of the epochs that make up about so many rows."""
     split, rules = store.splits["train"], SPEC.rules
     for epoch in range(size // 90_000):
-        for block in rows.blocks(split, rules, epoch):
+        for block in sentence_pairs.blocks(split, rules, epoch):
             yield split, rules, epoch, block
 
 
@@ -82,8 +82,8 @@ def blocks(store, size):
 def test_random_pairs_and_the_parting_of_chunks(store, size):
     chunks, documents = [], []
     for place in blocks(store, size):
-        chunks.append(rows.find_chunks(*place))
-        made = rows.make_rows(*place, chunks[-1])
+        chunks.append(sentence_pairs.find_chunks(*place))
+        made = sentence_pairs.make_rows(*place, chunks[-1])
         ends = store.splits["train"].sentence_ends[store.splits["train"].document_ends - 1]
         starts = made.b_start[made.label == 1]
         documents.append(np.searchsorted(ends, starts, side="right") * 500 // len(ends))
@@ -104,7 +104,7 @@ def test_random_pairs_and_the_parting_of_chunks(store, size):
 def test_short_targets(store, size):
     """A tenth of all targets are drawn from 2 to the room in the row, which makes a full one of some of them."""
     room = LENGTH - 3
-    targets = [rows.target_lengths(*place) for place in blocks(store, 7 * size)]
+    targets = [sentence_pairs.target_lengths(*place) for place in blocks(store, 7 * size)]
     counts = np.bincount(np.concatenate(targets), minlength=room + 1)[2:]
     assert counts.sum() > 0.9 * size
     short = 0.1 * (room - 2) / (room - 1)

@@ -201,7 +201,7 @@ def test_an_error_in_the_background_comes_out(store, monkeypatch):
 
 def test_closing_cancels_the_background(store, monkeypatch):
     started, seen = threading.Event(), threading.Event()
-    real = row_index.rows.build
+    real = row_index.sentence_pairs.build
 
     def slow(split, rules, epoch, cancelled):
         yield from real(split, rules, epoch, cancelled)
@@ -211,7 +211,7 @@ def test_closing_cancels_the_background(store, monkeypatch):
             seen.set()
 
     monkeypatch.setattr(stream, "SHORT", 1)
-    monkeypatch.setattr(row_index.rows, "build", slow)
+    monkeypatch.setattr(row_index.sentence_pairs, "build", slow)
     made = stream.train_batches(store, WORD_STARTS, SPEC._replace(seed=98), 0, 10**6)
     next(made)
     assert started.wait(60)

@@ -6,14 +6,14 @@ import random
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import rows
+from bert_jax.data import sentence_pairs
 
 
 class HashDraws:
-    """The draws that rows.py makes, one at a time."""
+    """The draws that sentence_pairs.py makes, one at a time."""
 
     def __init__(self, split, rules, epoch):
-        self.key = lambda purpose: rows.purpose_key(split, rules, epoch, purpose)
+        self.key = lambda purpose: sentence_pairs.purpose_key(split, rules, epoch, purpose)
         # Which end tokens are popped from is compared as a share.
         self.generator = random.Random(0)
 

@@ -9,7 +9,7 @@ import pytest
 from kits.small import small_config
 from kits.stores import make_store, random_documents
 
-from bert_jax.data import rows, stream
+from bert_jax.data import sentence_pairs, stream
 from bert_jax.data import store_sample as surveys
 from bert_jax.errors import BadInput
 from bert_jax.runs import preflight
@@ -43,7 +43,7 @@ def test_numbers_are_those_of_all_rows(tmp_path):
     store = make_store(tmp_path / "store", TRAIN, HELDOUT)
     spec = stream.spec(small_config(), "main")
     numbers = surveys.survey_rows(store, spec)
-    assert numbers.rows == rows.count(store.splits["train"], spec.rules, 0)
+    assert numbers.rows == sentence_pairs.count(store.splits["train"], spec.rules, 0)
     steps = numbers.rows // spec.batch
     batches = list(stream.train_batches(store, WORDS, spec, 0, steps))
     real = np.concatenate([batch["sequence_ids"].sum(1) for batch in batches])

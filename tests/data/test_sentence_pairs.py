@@ -8,10 +8,10 @@ from kits.original import HashDraws, flat, original
 from kits.stores import make_store, random_documents
 
 from bert_jax import prng
-from bert_jax.data import memory_map, rows
+from bert_jax.data import memory_map, sentence_pairs
 from bert_jax.errors import BadInput
 
-RULES = rows.Rules(seed=5, phase=1, length=40, pairs="nsp", short_rate=0.3)
+RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pairs="nsp", short_rate=0.3)
 
 
 def numbered(documents):
@@ -26,7 +26,7 @@ def make_world(path, number, **shape):
 
 
 def build(split, rules, epoch=0):
-    return rows.unpack(np.concatenate(list(rows.build(split, rules, epoch))))
+    return sentence_pairs.unpack(np.concatenate(list(sentence_pairs.build(split, rules, epoch))))
 
 
 def owners(split, starts):
@@ -34,14 +34,14 @@ def owners(split, starts):
     return np.searchsorted(split.sentence_ends[split.document_ends - 1], starts, side="right")
 
 
-@pytest.mark.parametrize("pairs", rows.PAIRS)
+@pytest.mark.parametrize("pairs", sentence_pairs.PAIRS)
 @pytest.mark.parametrize("length", [5, 12, 41, 64, 2000])
 def test_rows_are_the_originals_given_the_same_draws(tmp_path, pairs, length):
     documents, split = make_world(tmp_path / "store", 60)
     rules = RULES._replace(pairs=pairs, length=length)
     made = build(split, rules, epoch=3)
     expected = original(documents, rules, HashDraws(split, rules, 3))
-    assert len(made.label) == len(expected) == rows.count(split, rules, 3)
+    assert len(made.label) == len(expected) == sentence_pairs.count(split, rules, 3)
     popped_front = popped = 0
     for row, (a, b, label, whole_a, whole_b) in zip(zip(*made, strict=True), expected, strict=True):
         assert (row[1], row[3], row[4]) == (len(a), len(b), label)
@@ -74,8 +74,10 @@ def test_rows_are_what_they_have_always_been(tmp_path, weights):
     split = make_store(tmp_path / "store", hashed_documents(60)).splits["train"]
     sha = hashlib.sha256()
     for epoch in (0, 3):
-        for pairs in rows.PAIRS:
-            for part in rows.build(split, RULES._replace(pairs=pairs, weights=weights), epoch):
+        for pairs in sentence_pairs.PAIRS:
+            for part in sentence_pairs.build(
+                split, RULES._replace(pairs=pairs, weights=weights), epoch
+            ):
                 sha.update(part.tobytes())
     assert sha.hexdigest() == "71d1a073baf8f7df4465c6321aac0d736c696d574bf11ac05ce766dee7275432"
 
@@ -105,8 +107,8 @@ def test_documents_are_used_as_often_as_their_weight_says(tmp_path):
 
 def test_every_use_is_cut_anew(tmp_path):
     _, split = make_world(tmp_path / "store", 60)
-    parts = list(rows.build(split, RULES._replace(weights=(3,)), 0))
-    once = np.concatenate(list(rows.build(split, RULES, 0)))
+    parts = list(sentence_pairs.build(split, RULES._replace(weights=(3,)), 0))
+    once = np.concatenate(list(sentence_pairs.build(split, RULES, 0)))
     np.testing.assert_array_equal(parts[0], once)  # the first use is what it is without weights
     first, *others = (set(map(tuple, part.tolist())) for part in parts)
     assert len(others) == 2
@@ -135,11 +137,11 @@ def test_rows_do_not_depend_on_the_blocks_nor_on_the_slices(tmp_path, monkeypatc
     documents = random_documents(60)
     split = make_store(tmp_path / "store", documents, sources=numbers).splits["train"]
     rules = RULES._replace(weights=weights)
-    expected = np.concatenate(list(rows.build(split, rules, 0)))
-    monkeypatch.setattr(rows, "BLOCK", 7)
+    expected = np.concatenate(list(sentence_pairs.build(split, rules, 0)))
+    monkeypatch.setattr(sentence_pairs, "BLOCK", 7)
     monkeypatch.setattr(memory_map, "SLICE", 100)  # parts of a file between two looks at the memory
     monkeypatch.setattr(memory_map, "LIMIT", 0)  # everything is given back each time
-    parts = list(rows.build(split, rules, 0))
+    parts = list(sentence_pairs.build(split, rules, 0))
     made = np.concatenate(parts)
     assert len(parts) > 20 and sorted(made.tolist()) == sorted(expected.tolist())
     if not weights:  # the copies of a document follow one another in each block
@@ -149,7 +151,7 @@ def test_rows_do_not_depend_on_the_blocks_nor_on_the_slices(tmp_path, monkeypatc
 def test_coins_are_fair():
     keys = prng.mix(np.arange(20_000, dtype=np.uint32))
     for tosses in (1, 32, 33, 1024, 1025, 50_000):
-        heads = rows.fair_coins(keys, np.full(len(keys), tosses))
+        heads = sentence_pairs.fair_coins(keys, np.full(len(keys), tosses))
         assert abs(heads.mean() - tosses / 2) < 4 * (tosses / 4 / len(keys)) ** 0.5
         assert abs(heads.var() / (tosses / 4) - 1) < 0.06
         assert heads.min() >= 0 and heads.max() <= tosses
@@ -171,4 +173,4 @@ def test_bad_input(tmp_path, documents, change):
     split = make_store(tmp_path / "store", random_documents(documents)).splits["train"]
     named = "train|weights" if "weights" in change else str(*change.values())
     with pytest.raises(BadInput, match=named):
-        rows.check_rules(split, RULES._replace(**change))
+        sentence_pairs.check_rules(split, RULES._replace(**change))
