@@ -24,14 +24,14 @@ from typing import NamedTuple
 # Before JAX is imported: libtpu is here to compile, and has no devices.
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from jax.sharding import SingleDeviceSharding  # noqa: E402
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import SingleDeviceSharding
 
-from bert_jax.cli import Parser  # noqa: E402
-from bert_jax.errors import BadInput  # noqa: E402
-from bert_jax.models import attention  # noqa: E402
+from bert_jax.cli import Parser
+from bert_jax.errors import BadInput
+from bert_jax.models import attention
 from bert_jax.planning import compilation, kernels, topology
 from bert_jax.runs import libtpu
 

@@ -14,20 +14,20 @@ import sys
 # Before JAX is imported: libtpu is here to compile, and has no devices.
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
-from ml_collections import ConfigDict  # noqa: E402
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from ml_collections import ConfigDict
 
 from bert_jax import prng
-from bert_jax.cli import Parser, positive  # noqa: E402
-from bert_jax.errors import BadInput  # noqa: E402
-from bert_jax.models import layers  # noqa: E402
+from bert_jax.cli import Parser, positive
+from bert_jax.errors import BadInput
+from bert_jax.models import layers
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import (
     hlo,
-    timeline,  # noqa: E402
+    timeline,
     topology,
 )
 

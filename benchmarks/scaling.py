@@ -18,14 +18,14 @@ from typing import NamedTuple
 # Before JAX is imported: libtpu is here to compile, and has no devices.
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-import jax  # noqa: E402
-from ml_collections import ConfigDict  # noqa: E402
+import jax
+from ml_collections import ConfigDict
 
 from bert_jax import build, config
 from bert_jax import config as configs
-from bert_jax.cli import Parser, positive  # noqa: E402
-from bert_jax.errors import BadInput  # noqa: E402
-from bert_jax.objectives.base import Vocabulary  # noqa: E402
+from bert_jax.cli import Parser, positive
+from bert_jax.errors import BadInput
+from bert_jax.objectives.base import Vocabulary
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import compilation, hlo, timeline, topology

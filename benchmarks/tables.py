@@ -111,7 +111,7 @@ TABLES = {
         (
             SIMPLE_STORE,
             "python benchmarks/verify.py --store stores/simplewiki",
-            f"{PYTEST} tests/commands/test_verify.py",
+            f"{PYTEST} --full tests/commands/test_verify.py",
         ),
     ),
     "sentences": Table(
@@ -158,7 +158,7 @@ TABLES = {
         "masks and pairs over a million rows",
         "shares within 0.2 %, chi-square not rejected",
         3,
-        (f"{PYTEST} tests/data/test_statistics.py",),
+        (f"{PYTEST} --full tests/data/test_statistics.py",),
     ),
     "step": Table(
         "step on the CPU, tokens a second, in turns with PyTorch (extra `parity`)",
@@ -232,8 +232,8 @@ TABLES = {
         "1e-5 relative",
         10,
         (
-            f"{PYTEST} tests/parallel/test_meshes.py tests/parallel/test_processes.py tests/test_micro_batches.py"
-            " tests/models/test_remat.py",
+            f"{PYTEST} --full tests/parallel/test_meshes.py tests/parallel/test_processes.py"
+            " tests/test_micro_batches.py tests/models/test_remat.py",
         ),
     ),
     "packing": Table(
@@ -265,14 +265,14 @@ TABLES = {
         15,
         (
             "python benchmarks/scaling.py",
-            f"{PYTEST} tests/test_large.py tests/parallel/test_topologies.py",
+            f"{PYTEST} --full tests/test_large.py tests/parallel/test_topologies.py",
         ),
     ),
     "randomness": Table(
         "docs/scaling.md: dropout on 4, 64 and 256 devices (extra `plan`)",
         "cycles do not grow with devices",
         3,
-        ("python benchmarks/randomness.py", f"{PYTEST} --full tests/parallel/test_randomness.py"),
+        ("python benchmarks/randomness.py",),
     ),
     "faults": Table(
         "docs/faults.md, which it writes: faults injected from outside",

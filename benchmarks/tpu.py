@@ -21,11 +21,11 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import plain  # noqa: E402
+from benchmarks import plain
 from bert_jax import build, config
 from bert_jax import config as configs
 from bert_jax.data.vocabulary import likely_vocabulary
-from bert_jax.errors import BadInput  # noqa: E402
+from bert_jax.errors import BadInput
 from bert_jax.parallel import chips
 from bert_jax.planning import plan, topology
 from bert_jax.planning.compilation import (
@@ -35,7 +35,7 @@ from bert_jax.planning.compilation import (
     compile_step,
     read_or_compile,
 )
-from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN, estimate, parts  # noqa: E402
+from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN, estimate, parts
 from bert_jax.runs import run_info
 
 

@@ -22,8 +22,8 @@ Paths are relative to the root of the repository. PYTHON names the Python that .
 EOF
     exit
     ;;
-  --full) with="test,parity" ;;
 esac
+case " $* " in *" --full "*) with="test,parity" ;; esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source launch/commands.sh

@@ -40,6 +40,7 @@ jax_setup.replace_damaged()
 
 # Files begin in this order, so that no worker is left with a long one at the end; then all others.
 SLOWEST = """
+    test_mutants.py faults/test_faults.py fuzz/test_fuzz.py convert/test_parity.py
     parallel/test_deadlines.py commands/test_evaluate_models.py test_ends.py commands/test_benchmark.py
     test_micro_batches.py models/test_attention.py runs/test_mirror.py parallel/test_processes.py
     commands/test_import_model.py test_golden.py test_phases.py data/test_batch_files.py test_step.py
@@ -49,9 +50,9 @@ SLOWEST = """
 
 # Where CI may skip: what it lacks on purpose. Anything else that is skipped there fails.
 MAY_SKIP = (
-    "no GPU",  # of the tests of cuDNN
-    "'torch'",  # of a benchmark beside PyTorch, which the extra `parity` brings
-    "no ../shared/data",  # text and tasks that are not part of the repository
+    "Skipped: no GPU",  # of the tests of cuDNN
+    "Skipped: could not import 'torch': No module named 'torch'",  # a benchmark beside PyTorch, of the extra `parity`
+    "Skipped: no ../shared/data",  # text and tasks that are not part of the repository
 )
 
 
@@ -75,7 +76,7 @@ def refuse_skip(report):
     """In CI, fails what was skipped for a reason that is not in MAY_SKIP."""
     if report.skipped and "CI" in os.environ and not hasattr(report, "wasxfail"):
         *_, reason = report.longrepr
-        if not any(known in reason for known in MAY_SKIP):
+        if reason not in MAY_SKIP:
             report.outcome, report.longrepr = "failed", f"{reason}: may not be skipped here"
 
 
@@ -89,8 +90,11 @@ def pytest_make_collect_report(collector):
     refuse_skip((yield).get_result())  # of a whole file
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    chosen = config.option.keyword or config.option.markexpr
+def pytest_terminal_summary(terminalreporter, exitstatus, config):
+    """The table of the campaign, if whole folders were run to their end."""
+    option = config.option
+    chosen = option.keyword or option.markexpr or option.deselect or option.maxfail
+    chosen = chosen or getattr(option, "lf", False) or exitstatus not in (0, 1)
     chosen = chosen or not all(Path(place).is_dir() for place in config.args)
     if config.getoption("--full") and not chosen and not hasattr(config, "workerinput"):
         campaign.write(ROOT / "docs/tests.md", terminalreporter.stats)

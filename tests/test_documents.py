@@ -50,3 +50,12 @@ def test_links_lead_somewhere(path):
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
     lost = [to for to in links if "://" not in to and not (path.parent / to).exists()]
     assert not lost
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_are_named_are_there(path):
+    """Those with a folder: `data/stream.py` is in the package."""
+    names = re.findall(r"`((?:[\w-]+/)+[\w.-]+\.(?:py|sh|md))\b", path.read_text(encoding="utf-8"))
+    places = (ROOT, ROOT / "bert_jax", path.parent)
+    lost = [name for name in names if not any((place / name).exists() for place in places)]
+    assert not [name for name in lost if not name.endswith("/mine.py")]  # the reader's own

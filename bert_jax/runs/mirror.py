@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax.data import download
-from bert_jax.errors import Missing, Unfinished
+from bert_jax.errors import BadInput, Missing, Unfinished
 from bert_jax.runs import workdir
 from bert_jax.runs.lease import SILENCE, Lease
 from bert_jax.storage import remote
@@ -113,7 +113,10 @@ class Mirror:
         with remote.reached(self.place.address):
             names = list(only)
             if not only:
-                for name, is_directory in self.place.names().items():
+                there = self.place.names()
+                if "run.json" not in there:  # what is none of ours is neither copied nor changed
+                    check_names(self.place.address, there)
+                for name, is_directory in there.items():
                     if name not in ELSEWHERE:
                         names += self.place.tree(name) if is_directory else [name]
             for name in self.known.keys() - set(names):
@@ -246,6 +249,16 @@ class Mirror:
     def is_due(self, name: str, size: int) -> bool:
         passed = time.monotonic() - self.written.get(name, -math.inf)
         return passed >= size / RATE and not is_trace(name)
+
+
+def check_names(address: str, names: dict) -> None:
+    """Raises BadInput where something lies at an address that is neither a run nor what a first start leaves."""
+    try:
+        workdir.check_names(
+            names, ("store", "logs")
+        )  # a config may put its store there, a launcher its logs
+    except BadInput as error:
+        raise workdir.no_run(address, error) from None
 
 
 def is_trace(name: str) -> bool:

@@ -18,6 +18,7 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 from bert_jax import config
@@ -28,11 +29,7 @@ from bert_jax.storage import regular_files
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 CHECKPOINTS = "checkpoints"
 COPIES, ADDRESS = "runs", "address"  # of mirror.py
-RUN_KEYS = (
-    "parameters",
-    "vocabulary",
-    "config",
-)  # of run.json, whoever wrote it: training or an import
+RUN_KEYS = ("parameters", "vocabulary")  # of run.json, whoever wrote it: training or an import
 # A start that is killed before it writes run.json leaves these files, and temporary ones that begin with TEMPORARY.
 STARTED = (".lock", "config.json", "status.json", "tokenizer")
 TEMPORARY = (".config.json.", ".run.json.", ".status.json.", ".preflight.", ".shared.")
@@ -79,9 +76,13 @@ def check(directory: Path, inside: tuple[str, ...] = ()) -> None:
         try:
             check_content(directory, inside)
         except BadInput as error:
-            raise BadInput(
-                f"--workdir {name(directory)}: holds something else than a run ({error}); name an empty directory"
-            ) from None
+            raise no_run(name(directory), error) from None
+
+
+def no_run(place: str, found: BadInput) -> BadInput:
+    return BadInput(
+        f"--workdir {place}: holds something else than a run ({found}); name an empty directory"
+    )
 
 
 def check_content(directory: Path, inside: tuple[str, ...]) -> None:
@@ -91,17 +92,23 @@ def check_content(directory: Path, inside: tuple[str, ...]) -> None:
     if "run.json" in names:
         check_keys(directory / "run.json", RUN_KEYS)
         return
-    places = [os.path.relpath(path, directory).split(os.sep)[0] for path in inside if path]
-    prefixes = (*TEMPORARY, *(f".{place}." for place in places))
-    unknown = [one for one in sorted(names - {*STARTED, *places}) if not one.startswith(prefixes)]
-    if unknown:
-        raise BadInput(unknown[0])
+    check_names(
+        names, [os.path.relpath(path, directory).split(os.sep)[0] for path in inside if path]
+    )
     if "status.json" in names:
         check_keys(directory / "status.json", ("state", "pid"))
     if "config.json" in names:
         config.read(directory / "config.json")
     elif "tokenizer" in names:  # written after config.json
         raise BadInput("tokenizer")
+
+
+def check_names(names: Iterable[str], inside: Iterable[str]) -> None:
+    """Raises BadInput for the names in a directory without run.json that no start leaves: `inside` are known."""
+    prefixes = (*TEMPORARY, *(f".{place}." for place in inside))
+    for name in sorted({*names} - {*STARTED, *inside}):
+        if not name.startswith(prefixes):
+            raise BadInput(name)
 
 
 def check_keys(path: Path, keys: tuple[str, ...]) -> None:

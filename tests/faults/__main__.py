@@ -15,11 +15,11 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
-import jax  # noqa: E402
+import jax
 
-from faults import table  # noqa: E402
-from faults.rows import ROWS  # noqa: E402
-from faults.world import ALONE, DEVICES, World  # noqa: E402
+from faults import table
+from faults.rows import ROWS
+from faults.world import ALONE, DEVICES, World
 
 
 def parse(arguments) -> argparse.Namespace:

@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # as remote.py has it
 import gcsfs  # noqa: E402, F401
-import pytest  # noqa: E402
-from etils.epath import backend, gpath  # noqa: E402
+import pytest
+from etils.epath import backend, gpath
 
 from bert_jax.runs import mirror
 

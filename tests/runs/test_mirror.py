@@ -65,6 +65,28 @@ def test_a_second_trainer_is_refused(there, finished, monkeypatch, capsys):
         assert there.names() == ["runs/one/.lock"]
 
 
+def test_a_silent_lock_is_taken_and_its_holder_stops(there, monkeypatch):
+    """The holder of before, that has only slept, writes nothing more."""
+    monkeypatch.setattr(lease, "SILENCE", 0.5)
+    sleeper, taker = (lease.Lease(remote.Place(RUN)) for _ in range(2))
+    sleeper.take()
+    monkeypatch.setattr(lease.status, "is_gone", lambda found: False)  # as on another machine
+    taker.take()
+    with pytest.raises(Unfinished, match=RUN):
+        sleeper.confirm(0.0)
+    sleeper.release()
+    taker.confirm(0.0)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "checkpoints/1000/weights.pt", ".git/HEAD"])
+def test_what_is_no_run_is_neither_trained_into_nor_changed(there, finished, capsys, name):
+    there.put(f"runs/one/{name}", b"of others", {})
+    before = there.names()
+    assert cli.main(pretraining(finished[0], RUN)) == 2
+    assert RUN in capsys.readouterr().err
+    assert there.names() == before and there.text(f"runs/one/{name}") == "of others"
+
+
 def test_a_damaged_checkpoint_is_found_and_set_aside(there, run):
     [data] = there.names("runs/one/checkpoints/7/params/d/")
     there.flip(data)
