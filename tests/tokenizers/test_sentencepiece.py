@@ -104,7 +104,7 @@ def test_long_lines_and_odd_characters_can_be_trained_on(kind, capfd):
 ORACLE = """
 import pathlib, sys
 from sentencepiece import sentencepiece_model_pb2 as full
-from bert_jax.tokenizers import model_proto as ours
+from bert_jax.tokenizers import sentencepiece_proto as ours
 
 model = pathlib.Path(sys.argv[1]).read_bytes()
 theirs, read = full.ModelProto.FromString(model), ours.Model.FromString(model)
