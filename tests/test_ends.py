@@ -109,6 +109,7 @@ def spoil(monkeypatch, bad):
     return digests
 
 
+@pytest.mark.full
 def test_bad_batches_are_skipped_and_counted_and_named(finished, tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
     config = load(finished[0], **{"guard.stop_after": 5, "checkpoint.every": 5})

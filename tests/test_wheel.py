@@ -25,6 +25,7 @@ def run(*command, cwd, **variables):
     return ended.stdout
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_wheel_trains_outside_of_the_checkout(tmp_path):
     source, installed = tmp_path / "source", str(tmp_path / "installed")

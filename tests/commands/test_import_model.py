@@ -69,6 +69,7 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
     assert found.tokenizer.path == str(tmp_path / "moved/tokenizer/vocab.txt")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_training_goes_on_from_an_import(source, tmp_path):
     """The loss at step 0 is the source's on the same rows; what makes the model is fixed, all else is free."""

@@ -230,6 +230,7 @@ raise SystemExit(0)
 """
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_interpreter_ends_in_the_middle_of_an_epoch(store):
     code = LEAVE.format(here=str(Path(__file__).parent), store=str(store.path))

@@ -15,7 +15,7 @@ def check(found: dict) -> None:
 
 @pytest.mark.slow
 def test_a_few_inputs_at_every_door(tmp_path, finished):
-    check(fuzz.fuzz(60, 0, tmp_path, finished))
+    check(fuzz.fuzz(30, 0, tmp_path, finished))
 
 
 @pytest.mark.full

@@ -80,7 +80,7 @@ def dropping_by_heads(q, k, v, ids):
         (interpreted, constraints.by_heads(interpreted), (2, 2, 2), 8, kit.HEADS),
         (interpreted, constraints.by_heads(interpreted), (4, 2, 1), 3, kit.HEADS),
         # A head is known by its number among all.
-        pytest.param(dropping, dropping_by_heads, (2, 2, 2), 8, 16, marks=pytest.mark.slow),
+        pytest.param(dropping, dropping_by_heads, (2, 2, 2), 8, 16, marks=pytest.mark.full),
     ],
 )
 def test_a_kernel_on_a_mesh_is_that_of_one_device(one, many, shape, rows, heads):

@@ -70,6 +70,7 @@ def test_a_program_is_kept_until_the_next_is_whole(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"b-cache", "b-atime", ".lockfile"}
 
 
+@pytest.mark.full
 def test_a_state_computed_while_programs_are_compiled_is_the_same():
     config = jax_setup.start(small_config())
     mesh = build.make_mesh(config, configs.phases(config))

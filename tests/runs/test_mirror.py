@@ -32,6 +32,7 @@ def checkpoints():
     return epath.Path(RUN) / "checkpoints"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_killed_in_a_save_goes_on_to_the_same_bits(there, finished, tmp_path):
     settings, undisturbed = finished
@@ -104,6 +105,7 @@ def test_a_checkpoint_out_of_reach_is_not_damaged(there, run):
         reader.problem(checkpoints() / "7", "")
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_is_read_like_any_other(there, run):
     with mirror.copied(RUN) as copy:

@@ -24,6 +24,7 @@ def small(names) -> set:
     return {name for name in names if not name.startswith("checkpoints/")}
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_an_import_into_a_bucket_is_that_of_a_disk(there, source, tmp_path):
     run = tmp_path / "run"

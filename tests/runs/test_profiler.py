@@ -10,6 +10,7 @@ from bert_jax.runs import timing
 from bert_jax.runs.profiler import Traces
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_chosen_steps_and_no_others_are_traced(finished, tmp_path):
     settings, undisturbed = finished
