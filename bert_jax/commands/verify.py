@@ -1,8 +1,18 @@
-"""`verify`: all that is wrong with a store, or with a run."""
+"""`verify`: hashes the files of a store, or the files and checkpoints of a run, again. Reads only."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 from bert_jax import cli
-from bert_jax.commands import verify_store, verify_workdir
+from bert_jax import config as configs
+from bert_jax.checkpoints import reader
+from bert_jax.data import download
+from bert_jax.data import store as stores
+from bert_jax.data.store import Problem
 from bert_jax.errors import BadInput
+from bert_jax.runs import metrics_file, workdir
+from bert_jax.tokenizers import tokenizer
 
 OPTIONS = [
     cli.option("--store", "directory or address of a token store", type=cli.run_place),
@@ -15,9 +25,72 @@ def run(options, overrides) -> int:
     cli.refuse(overrides)
     if bool(options.store) == bool(options.workdir):
         raise BadInput("verify: expected --store or --workdir")
+    start = time.monotonic()
     if options.store:
-        values = verify_store.verify(options.store, cli.tell)
+        name, problems = str(options.store), list(check_store(options.store))
     else:
-        values = verify_workdir.verify_workdir(options.workdir)
-    cli.show(options, values, "\n".join(verify_store.describe(values)))
+        name, problems = workdir.name(options.workdir), list(check_run(options.workdir))
+    values = {
+        "store" if options.store else "workdir": name,
+        "sound": not problems,
+        "problems": [{"file": problem.file, "problem": problem.text} for problem in problems],
+        "seconds": time.monotonic() - start,
+    }
+    lines = [f"{problem.file}: {problem.text}" for problem in problems]
+    state = "sound" if not problems else f"{len(problems)} problem{'s' * (len(problems) > 1)}"
+    cli.show(options, values, "\n".join([*lines, f"{name}: {state}"]))
     return 0 if values["sound"] else 1
+
+
+def check_store(name: str | Path) -> Iterator[Problem]:
+    """Files that are missing or altered, by the manifest. Raises BadInput where there is no store."""
+    directory = download.local(name)
+    if not (directory / "manifest.json").is_file():
+        raise BadInput(f"--store {name}: not a token store (no manifest.json)")
+    try:
+        manifest = stores.read_manifest(directory)
+    except BadInput as error:
+        yield told(error, directory)
+    else:
+        yield from stores.check_files(directory, manifest, hashes=True, tell=cli.tell)
+
+
+def check_run(directory: Path) -> Iterator[Problem]:
+    """Every checkpoint by its fingerprints; config and tokenizer by what run.json says of them; and whether the other
+    files can be read. Raises BadInput where there is no run."""
+    if not (directory / "run.json").is_file():
+        raise BadInput(f"--workdir {directory}: not a run (no run.json)")
+    try:
+        facts = workdir.read_json(directory / "run.json")
+    except BadInput as error:
+        yield told(error, directory)
+        return
+    checks = (
+        lambda: check_digest(facts, "config", directory / "config.json"),
+        lambda: check_digest(facts, "tokenizer", directory / "tokenizer"),
+        lambda: workdir.read_json(directory / "status.json"),
+        lambda: metrics_file.lines(directory / "metrics.jsonl"),
+    )
+    for check in checks:
+        try:
+            check()
+        except BadInput as error:
+            yield told(error, directory)
+    steps = reader.problems(workdir.checkpoints(directory), str(facts.get("run", "")))
+    yield from (Problem(f"checkpoints/{step}", reason) for step, reason in steps.items() if reason)
+
+
+def check_digest(facts: dict, key: str, path: Path) -> None:
+    """Raises BadInput where a config or tokenizer is not the one that run.json names."""
+    if key == "config":
+        digest = configs.digest(configs.load(str(path)))
+    else:
+        digest = tokenizer.load(path).fingerprint
+    if digest != facts.get(key):
+        raise BadInput(f"{path}: altered: run.json has another digest of it")
+
+
+def told(error: BadInput, directory: Path) -> Problem:
+    """The file that an error names, and what it says of it."""
+    name, _, text = str(error).removeprefix(f"{directory}/").partition(": ")
+    return Problem(name, text)

@@ -1,25 +1,17 @@
 """TensorBoard files, written by who reports: in a thread of its own a full disk would go unnoticed, or stop the run."""
 
-import struct
 import sys
 import time
 from pathlib import Path
-
-from bert_jax.storage import regular_files
 
 # Where PyTorch is installed tensorboardX imports it, for seconds; what is used here of it does not need PyTorch.
 hidden = sys.modules.setdefault("torch", None) is None
 from tensorboardX.event_file_writer import EventsWriter  # noqa: E402
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # noqa: E402
 from tensorboardX.proto.summary_pb2 import Summary  # noqa: E402
-from tensorboardX.record_writer import masked_crc32c  # noqa: E402
 
 if hidden:
     del sys.modules["torch"]
-
-HEAD = "<QI"  # of a record: its length, and the length's checksum (masked CRC-32C)
-FOOT = "<I"  # the record's checksum
-
 
 class Board:
     """A file of events, whole after every report. What cannot be written raises OSError."""
@@ -40,24 +32,3 @@ class Board:
 
     def close(self) -> None:
         self.events.close()
-
-
-def problem(path: Path) -> str:
-    """What is wrong with a file of events, or an empty text. Its end may be cut off, as by a kill."""
-    try:
-        rest = memoryview(regular_files.content(path))
-    except OSError as error:
-        return f"unreadable ({error})"
-    number, head, foot = 0, struct.calcsize(HEAD), struct.calcsize(FOOT)
-    while len(rest) >= head:
-        number += 1
-        length, check = struct.unpack(HEAD, rest[:head])
-        if masked_crc32c(bytes(rest[:8])) != check:
-            return f"event {number} is damaged"
-        record, rest = rest[head : head + length], rest[head + length :]
-        if len(rest) < foot:
-            return ""
-        if masked_crc32c(bytes(record)) != struct.unpack(FOOT, rest[:foot])[0]:
-            return f"event {number} is damaged"
-        rest = rest[foot:]
-    return ""

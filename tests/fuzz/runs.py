@@ -68,8 +68,8 @@ def other_status(run: Path, values: dict) -> str:
 
 
 def misjudged(original: Path, run: Path, name: Path, outcome) -> str:
-    """What is wrong with the verdict on a run of which the file `name` was damaged; which keys of the other files
-    count is in tests/commands/test_verify_workdir.py."""
+    """What is wrong with the verdict on a run of which the file `name` was damaged; of the other files only
+    those that cannot be read are named."""
     values, is_sound = outcome.values, outcome.code == 0
     if values["sound"] != is_sound or bool(values["problems"]) == is_sound:
         return f"exit code {outcome.code} of {values}"

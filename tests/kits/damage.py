@@ -1,8 +1,6 @@
 """Random damages to a token store: each is given its directory and a generator, and says which files it hit."""
 
-import json
 import os
-import shutil
 
 import numpy as np
 
@@ -55,22 +53,6 @@ def truncate_at_a_record(store, draw):
     return [name]
 
 
-def shorten_and_make_manifest(store, draw):
-    """A file ends at a record; its header and the manifest are made anew, as if nothing were wrong."""
-    name, array = pick_array(store, draw)
-    np.save(store / name, array[: draw.integers(1, len(array))])
-    make_manifest(store)
-    return [name]
-
-
-def make_manifest(store) -> None:
-    path = store / "manifest.json"
-    manifest = json.loads(path.read_text())
-    path.unlink()
-    shutil.rmtree(store / "index", ignore_errors=True)
-    stores.write_manifest(store, manifest)
-
-
 def flip(store, draw, start: str = ""):
     name = pick(store, draw, start)
     size = (store / name).stat().st_size
@@ -89,13 +71,6 @@ def flip_in_the_tokenizer(store, draw):
 def delete(store, draw):
     name = pick(store, draw)
     (store / name).unlink()
-    return [name]
-
-
-def add(store, draw):
-    name = str(draw.choice(["train/extra.npy", "tokens.npy", "tokenizer/new/vocab.txt"]))
-    (store / name).parent.mkdir(exist_ok=True)
-    (store / name).write_bytes(draw.bytes(100))
     return [name]
 
 
@@ -137,12 +112,5 @@ def exchange_records(store, draw, arrays=ARRAYS):
     return [name]
 
 
-def exchange_ends_and_make_manifest(store, draw):
-    hit = exchange_records(store, draw, [name for name in ARRAYS if "ends" in name])
-    make_manifest(store)
-    return hit
-
-
-DAMAGES = [truncate, grow, truncate_at_a_record, shorten_and_make_manifest, flip, delete, add, swap]
-DAMAGES += [flip_in_the_manifest, flip_in_the_tokenizer, swap_splits, zero_a_block]
-DAMAGES += [exchange_records, exchange_ends_and_make_manifest]
+DAMAGES = [truncate, grow, truncate_at_a_record, flip, delete, swap, swap_splits, zero_a_block]
+DAMAGES += [flip_in_the_manifest, flip_in_the_tokenizer, exchange_records]
