@@ -61,14 +61,14 @@ class Epochs:
         else:
             key = sentence_pairs.purpose_key(self.split, self.rules, epoch, "packed_order")
             size = len(opened.packed)
-            members = row_index.read_rows(opened.packed, prng.shuffle(numbers % size, size, key))
+            members = opened.packed[prng.shuffle(numbers % size, size, key)]
             used = members != packing.NONE
             row_index.check(opened.packed, packing.sound(members) and (members[used] < count).all())
             # Masks are drawn by these numbers: those of a row that is used again are others.
             members = members + (numbers // size * count)[..., None]
         chosen = np.zeros((*members.shape, sentence_pairs.COLUMNS), np.int64)
         places = prng.shuffle(members[used] % count, count, order)
-        chosen[used] = row_index.read_rows(opened.pairs, places)
+        chosen[used] = opened.pairs[places]
         row_index.check(opened.pairs, self.pairs.kind.sound(chosen[used]))
         if opened.packed is not None:
             fits = packing.lengths(chosen, self.rules).sum(-1) <= self.rules.length

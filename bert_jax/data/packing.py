@@ -65,7 +65,7 @@ def build(
         if cancelled():
             return
         numbers = np.arange(first, min(first + WINDOW, len(pairs)))
-        chosen = row_index.read_rows(pairs, prng.shuffle(numbers, len(pairs), order))
+        chosen = pairs[prng.shuffle(numbers, len(pairs), order)]
         sizes = lengths(chosen, rules)
         row_index.check(pairs, sizes.max() <= rules.length)
         packed = pack(sizes, rules.length, sequences)

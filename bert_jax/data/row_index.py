@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data import memory_map, sentence_pairs
+from bert_jax.data import sentence_pairs
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
@@ -195,16 +195,6 @@ def sound(index: np.ndarray, tokens: int) -> bool:
     bad = (part.a_length < 1) | (part.a_start < 0) | (part.a_start + part.a_length > tokens)
     bad |= (part.b_length < 0) | (part.b_start < 0) | (part.b_start + part.b_length > tokens)
     return not (bad | (part.label < 0) | (part.label > 1)).any()
-
-
-def read_rows(index: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Rows [..., columns] of a mapped index, given their numbers int64[...]."""
-    places = numbers.reshape(-1)
-    chosen = np.empty((len(places), index.shape[1]), index.dtype)
-    for part in memory_map.in_order(places, index):
-        chosen[part] = index[places[part]]
-        memory_map.release(index)
-    return chosen.reshape(*numbers.shape, index.shape[1])
 
 
 def write(path: Path, kind: Kind, parts, cancelled: Callable[[], bool], anew: bool = False) -> None:

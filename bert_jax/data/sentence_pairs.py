@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import memory_map
 from bert_jax.data.store import SPLITS, Split
 from bert_jax.errors import BadInput
 
@@ -160,7 +159,6 @@ def blocks(split: Split, rules: Rules, epoch: int) -> Iterator[Block]:
         begin = int(ends[first - 1]) if first else 0
         after = max(first + 1, int(np.searchsorted(ends, begin + BLOCK, side="right")))
         block = open_block(split, first, after, begin)
-        memory_map.release(split.sentence_ends, split.document_ends)
         number = uses(split, rules, epoch, block.documents)
         for copy in range(number.max()):
             yield choose(block, copy, number > copy)
@@ -298,10 +296,7 @@ def fill_random(split, rules, epoch, block, chunks, a_length, b_begin, b_end) ->
     after = split.document_ends[other]
     sentence = first + prng.below(draw("random_start"), after - first)
     wanted = target_lengths(split, rules, epoch, block)[block.owner[start]] - a_length[where]
-    for part in memory_map.in_order(sentence, split.sentence_ends):
-        begin, end = sentences_from(split, sentence[part], after[part], wanted[part])
-        b_begin[where[part]], b_end[where[part]] = begin, end
-        memory_map.release(split.sentence_ends)
+    b_begin[where], b_end[where] = sentences_from(split, sentence, after, wanted)
 
 
 def other_documents(split: Split, own: np.ndarray, bits: np.ndarray) -> np.ndarray:

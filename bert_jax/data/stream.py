@@ -269,10 +269,9 @@ def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec,
     def pipeline(source, opened, steps, epoch_steps, positions, rows=math.inf):
         inputs = window_inputs(source, opened, spec.batch, steps, epoch_steps, positions, rows)
         batches = dataset(positions.astype(np.int32), *inputs).with_options(options(threads))
-        with memory_map.released(pages):
-            for batch in batches.as_numpy_iterator():
-                check_ids(batch["tokens"], len(word_starts), documents.path)
-                yield batch
+        for batch in batches.as_numpy_iterator():
+            check_ids(batch["tokens"], len(word_starts), documents.path)
+            yield batch
 
     return pipeline
 

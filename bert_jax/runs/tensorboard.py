@@ -13,6 +13,7 @@ from tensorboardX.proto.summary_pb2 import Summary  # noqa: E402
 if hidden:
     del sys.modules["torch"]
 
+
 class Board:
     """A file of events, whole after every report. What cannot be written raises OSError."""
 

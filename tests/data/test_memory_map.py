@@ -1,52 +1,8 @@
-"""Mapped files: what is read is given back, and none is too large."""
-
-import mmap
-import sys
+"""Mapped files: none is too large."""
 
 import numpy as np
-import pytest
-from kits.waiting import wait_until
 
 from bert_jax.data import memory_map
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is mapped")
-SIZE = 1 << 26
-
-
-@pytest.fixture
-def path(tmp_path):
-    """A file of 64 MB of numbers that tell their places."""
-    np.save(tmp_path / "array.npy", np.arange(SIZE // 8))
-    return tmp_path / "array.npy"
-
-
-def read(array):
-    array[:: mmap.PAGESIZE // 8].sum()
-
-
-@linux
-def test_memory_does_not_grow_with_what_was_read(path, monkeypatch):
-    array = memory_map.writable(path)
-    before = memory_map.resident()
-    read(array)
-    memory_map.release(array)
-    assert memory_map.resident() > before + 0.9 * SIZE  # under the limit nothing is done
-    monkeypatch.setattr(memory_map, "LIMIT", before + SIZE // 2)
-    monkeypatch.setattr(memory_map, "SLICE", SIZE)
-    memory_map.release(array)
-    assert memory_map.resident() < before + 0.1 * SIZE
-    np.testing.assert_array_equal(array, np.arange(SIZE // 8))
-
-
-@linux
-def test_what_another_reads_is_released_meanwhile(path, monkeypatch):
-    before = memory_map.resident()
-    monkeypatch.setattr(memory_map, "LIMIT", before + SIZE // 2)
-    monkeypatch.setattr(memory_map, "SLICE", SIZE)
-    array = memory_map.writable(path)
-    with memory_map.released(array):
-        read(array)
-        wait_until(lambda: memory_map.resident() < before + 0.1 * SIZE)
 
 
 def test_a_store_larger_than_the_memory_of_the_machine(tmp_path):

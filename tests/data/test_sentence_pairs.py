@@ -8,7 +8,7 @@ from kits.original import HashDraws, flat, original
 from kits.stores import make_store, random_documents
 
 from bert_jax import prng
-from bert_jax.data import memory_map, sentence_pairs
+from bert_jax.data import sentence_pairs
 from bert_jax.errors import BadInput
 
 RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pairs="nsp", short_rate=0.3)
@@ -132,15 +132,13 @@ def test_random_b_is_of_the_same_source(tmp_path, pairs):
 
 
 @pytest.mark.parametrize("weights", [(), (1.5, 2.25)])
-def test_rows_do_not_depend_on_the_blocks_nor_on_the_slices(tmp_path, monkeypatch, weights):
+def test_rows_do_not_depend_on_the_blocks(tmp_path, monkeypatch, weights):
     numbers = {"train": [40, 20], "heldout": [1, 1]}
     documents = random_documents(60)
     split = make_store(tmp_path / "store", documents, sources=numbers).splits["train"]
     rules = RULES._replace(weights=weights)
     expected = np.concatenate(list(sentence_pairs.build(split, rules, 0)))
     monkeypatch.setattr(sentence_pairs, "BLOCK", 7)
-    monkeypatch.setattr(memory_map, "SLICE", 100)  # parts of a file between two looks at the memory
-    monkeypatch.setattr(memory_map, "LIMIT", 0)  # everything is given back each time
     parts = list(sentence_pairs.build(split, rules, 0))
     made = np.concatenate(parts)
     assert len(parts) > 20 and sorted(made.tolist()) == sorted(expected.tolist())

@@ -13,7 +13,7 @@ from kits.stores import SPECIAL, make_store, random_documents
 from kits.waiting import wait_until
 
 from bert_jax.data import batch as batch_contract
-from bert_jax.data import memory_map, row_index, stream
+from bert_jax.data import row_index, stream
 from bert_jax.data.epoch_order import Epochs
 from bert_jax.errors import BadInput
 
@@ -93,14 +93,11 @@ def test_resuming_gives_the_same_batches(store):
 
 
 @pytest.mark.slow
-def test_windows_and_groups_of_epochs_and_released_pages_change_nothing(store, monkeypatch):
+def test_windows_and_groups_of_epochs_change_nothing(store, monkeypatch):
     whole = batches(store, 0, 40)
-    for window, short, limit in ((48, 1, 1 << 40), (120, 1000, 0)):
+    for window, short in ((48, 1), (120, 1000)):
         monkeypatch.setattr(stream, "WINDOW", window)
         monkeypatch.setattr(stream, "SHORT", short)
-        monkeypatch.setattr(memory_map, "LIMIT", limit)  # 0: mapped pages are dropped all the time
-        monkeypatch.setattr(memory_map, "SLICE", 64)
-        monkeypatch.setattr(memory_map, "PERIOD", 0)
         assert_same(batches(store, 3, 40), whole[3:])
 
 
