@@ -132,12 +132,6 @@ TABLES = {
             f"{PYTEST} --full tests/convert/test_tokenizer_files.py",
         ),
     ),
-    "near": Table(
-        "near duplicates that the filter finds, beside Jaccard's similarity itself",
-        "-",
-        1,
-        (f"python benchmarks/near.py {VOCABULARY} {ENGLISH}",),
-    ),
     "stream": Table(
         "stream, 100 million random tokens, beside the masking of transformers (extra `parity`): first batch, tokens a"
         " second, memory, the same batch by another way",

@@ -24,7 +24,6 @@ CHOICES = {
 }
 SHARES = (
     "corpus.heldout",
-    "filter.near_duplicates",
     "model.dropout",
     "model.attention_dropout",
     "objective.mask_rate",
@@ -72,7 +71,6 @@ NOT_NEGATIVE = (
     "tokenizer.sample",
     "filter.document_characters",
     "filter.line_characters",
-    "filter.repeats",
 )
 LONGEST = 2**31  # steps of a run, which are counted in int32
 LARGEST = 1e300  # of numbers in a tuple; NaN is not less

@@ -47,13 +47,11 @@ def get_config() -> ConfigDict:
     config.corpus.workers = 0  # processes that tokenize; 0 is one a core
 
     config.filter = ConfigDict()  # what prepare leaves out; its report counts it
-    config.filter.duplicates = True  # documents whose tokens are those of an earlier one
-    config.filter.near_duplicates = 0.0  # documents as similar to an earlier one, as 0.8; 0: none
+    config.filter.duplicates = True  # documents whose text is that of an earlier one
     config.filter.document_characters = 0  # documents with fewer
     config.filter.line_characters = 0  # lines with fewer
     config.filter.line_symbols = 1.0  # lines with a larger share of neither letters nor digits
     config.filter.line_stops = False  # lines that do not end a sentence
-    config.filter.repeats = 0  # sentences that stand more often in the corpus; 0: none
 
     config.tokenizer = ConfigDict()
     config.tokenizer.kind = "wordpiece"  # what is trained: wordpiece, unigram, bpe, byte_bpe

@@ -17,7 +17,6 @@ def get_config():
     config.store = "stores/domain"
     config.corpus.source = "text"
     config.corpus.sentences = "rules"  # lines are paragraphs
-    config.filter.near_duplicates = 0.8  # letters and contracts repeat each other
     config.optimizer.learning_rate = 5e-5
     config.schedule.warmup = 5_000
     config.phases.short.steps = 80_000

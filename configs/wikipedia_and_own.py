@@ -18,5 +18,4 @@ def get_config():
     config.corpus.source = "tfds:wikipedia/20230601.en,text"
     config.corpus.sentences = "rules"  # lines of yours are paragraphs, as Wikipedia's are
     config.corpus.weights = (1.0, 4.0)
-    config.filter.near_duplicates = 0.8  # your text may quote Wikipedia, or itself
     return config

@@ -12,9 +12,8 @@ OPTIONS = [
 
 def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
-    from bert_jax.data import prepare
+    from bert_jax.data import prepare, report
     from bert_jax.data.preparation import beam
-    from bert_jax.data.reports import report
 
     engine = beam.open_runner(options.runner, options.options)
     values = prepare.prepare(config, cli.tell, engine)

@@ -169,10 +169,7 @@ def data(run) -> Iterator[str]:
         for split, counts in manifest["splits"].items():
             yield f"- {split}: " + ", ".join(f"{number:,} {of}" for of, number in counts.items())
         if numbers:
-            left_out = {
-                key.replace("_", " "): numbers[key]
-                for key in ("duplicates", "near_duplicates", "empty")
-            }
+            left_out = {key.replace("_", " "): numbers[key] for key in ("copies", "empty")}
             left_out |= numbers["problems"]
             counts = ", ".join(f"{number:,} {reason}" for reason, number in left_out.items())
             yield f"- left out of {numbers['documents_read']:,} documents: {counts}"

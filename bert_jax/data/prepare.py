@@ -1,11 +1,10 @@
 """Documents -> token store, once, in parallel, in bounded memory; what is killed continues from whole shards.
 
-    sources -> where blocks lie -> shards of ids and hashes -> filters, held-out -> splits -> store
+    sources -> where blocks lie -> shards of ids and hashes -> copies out, held-out documents apart -> store
 
-What stands before the splits is done by functions of small tasks, on files in one directory, which a pool of processes
-or Apache Beam maps. Blocks, shards and their order depend on neither, on no number of workers and no interruptions, so
-neither does a bit of the store. Memory holds a shard and a few bytes a document; a worker's, a few blocks, or a group
-of shards.
+Shards are made by functions of small tasks, on files in one directory, which a pool of processes or Apache Beam maps.
+Blocks, shards and their order depend on neither, on no number of workers and no interruptions, so neither does a bit of
+the store. Memory holds a shard and 64 bytes a document; a worker's, a few blocks.
 """
 
 import contextlib
@@ -15,6 +14,7 @@ import json
 import platform
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from importlib import metadata
@@ -22,14 +22,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.data import corpus, download
+from bert_jax.data import corpus, download, report
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import file_ranges, filters, shards, splits
+from bert_jax.data.preparation import file_ranges, selection, shards, splits
 from bert_jax.data.preparation.encode import Vocabulary, encode
 from bert_jax.data.preparation.pool import workers
 from bert_jax.data.preparation.sample import sample, take
-from bert_jax.data.preparation.workplace import clear, follow, hidden, locate, rename, workplace
-from bert_jax.data.reports import report
+from bert_jax.data.preparation.workspace import clear, follow, hidden, locate, rename, workspace
 from bert_jax.data.vocabulary import given_vocabulary
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.storage import checksums, remote
@@ -38,7 +37,7 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 # Libraries that decide the bits of a store, beside the code of this package.
-DECIDING = ("numpy", "tokenizers", "sentencepiece", "datasketch", "tensorflow-datasets")
+DECIDING = ("numpy", "tokenizers", "sentencepiece", "tensorflow-datasets")
 
 
 def prepare(
@@ -69,7 +68,7 @@ def prepare(
     try:
         with (
             terminable(),
-            workplace(path) as directory,
+            workspace(path) as directory,
             workers(config.corpus.workers) as here,
         ):
             run = runner(directory / "tasks") if runner else here
@@ -192,22 +191,24 @@ def build(
     log("prepare: the text is read and cut into blocks")
     texts, problems = file_ranges.cut_all(sources, directory / "text", run)
     vocabulary, tokenizer = saved_vocabulary(config, texts, directory, run, log)
-    signatures = config.filter.near_duplicates > 0
-    encoded = encode(texts, vocabulary, signatures, directory / "shards", run, log)
-    encoded.problems.update(problems)
-    scratch, store = directory / "scratch", directory / "store"
-    scratch.mkdir()
-    store.mkdir()
-    log(f"prepare: {encoded.documents:,} documents are compared and held out")
-    chosen = filters.choose(encoded, config.filter, config.corpus.heldout, scratch, run)
+    encoded = encode(texts, vocabulary, directory / "shards", run, log)
+    for shard in encoded:
+        problems.update(shard.header["problems"])
     log("prepare: the splits are written")
-    written = splits.write(encoded, chosen, len(sources), store, tokenizer.size)
+    store = directory / "store"
+    store.mkdir()
+    hashes = np.concatenate([shard.read("text_hashes")[0] for shard in encoded])
+    state = selection.select(hashes, config.corpus.heldout, config.filter.duplicates, problems)
+    written = splits.write(encoded, state, len(sources), store, tokenizer.size)
+    np.save(store / stores.HELDOUT_HASHES, hashes[state == selection.HELDOUT])
     log("prepare: the report is made")
-    result = finish(config, sources, store, tokenizer, encoded, chosen, written)
+    counts = sum((Counter(shard.header["counts"]) for shard in encoded), Counter())
+    counts["copies"] = int((state == selection.COPY).sum())
+    result = finish(config, sources, store, tokenizer, counts, problems, written)
     rename(store, path)
     shutil.rmtree(directory)
     seconds = time.monotonic() - start
-    speed = encoded.counts["bytes"] / 1e6 / seconds
+    speed = counts["bytes"] / 1e6 / seconds
     return result | {"seconds": seconds, "megabytes_per_second": speed}
 
 
@@ -233,9 +234,12 @@ def plan(config, sources: list[corpus.Source]) -> dict:
     for name in DECIDING:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
+    named = (source.paths for source in sources if source.name != "pydocs")
+    times = [path.stat().st_mtime_ns for paths in named for path in paths]
     return {
         "made_from": made_from(config),
         "files_read": [source.files_read for source in sources],
+        "times": times,
         "block": corpus.BLOCK,
         "blocks": shards.BLOCKS,
         "code": code.hexdigest(),
@@ -291,16 +295,15 @@ def finish(
     sources: list[corpus.Source],
     directory: Path,
     tokenizer: Tokenizer,
-    encoded: shards.Shards,
-    chosen: filters.Chosen,
+    counts: Counter,
+    problems: Counter,
     written: splits.Written,
 ) -> dict:
     """Adds to the splits in `directory` all else that a store holds, the manifest last; returns the report."""
     tokenizer.save(directory / "tokenizer")
     np.save(directory / "unigrams.npy", written.unigrams)
     table = table_of_sources(sources, written)
-    counted = count(encoded, chosen, written, tokenizer)
-    numbers = report.measure(directory, tokenizer, counted, table)
+    numbers = report.measure(directory, tokenizer, counts, problems, table)
     (directory / "report.json").write_text(json.dumps(numbers, indent=1) + "\n")
     result = report.make(config, directory, tokenizer, numbers)
     text = "".join(f"{line}\n" for line in report.describe(result))
@@ -337,26 +340,6 @@ def table_of_sources(sources: list[corpus.Source], written: splits.Written) -> l
         }
         for number, source in enumerate(sources)
     ]
-
-
-def count(
-    encoded: shards.Shards, chosen: filters.Chosen, written: splits.Written, tokenizer: Tokenizer
-) -> report.Counted:
-    states = np.bincount(chosen.state, minlength=filters.EMPTIED + 1).tolist()
-    problems = dict(encoded.problems)
-    if states[filters.EMPTIED]:
-        problems["documents of repeated sentences alone"] = states[filters.EMPTIED]
-    return report.Counted(
-        bytes=encoded.counts["bytes"],
-        documents=encoded.counts["documents"],
-        empty=encoded.counts["empty"],
-        duplicates=states[filters.DUPLICATE],
-        near_duplicates=states[filters.NEAR],
-        problems=problems,
-        repeated_dropped=chosen.repeats.sentences,
-        repeated_share=written.often / max(1, int(written.unigrams.sum())),
-        most_repeated=[[times, tokenizer.decode(ids)] for times, ids in written.most],
-    )
 
 
 def content_paths() -> list[str]:

@@ -9,6 +9,7 @@
     train/sentence_ends.npy   int64[S]    where each sentence ends in tokens, increasing
     train/document_ends.npy   int64[D]    where each document ends in sentences, increasing
     heldout/...               the same for the documents that are never trained on
+    heldout/text_hashes.npy   uint64[D, 2] of their text, by which they are found in it again
 
 Sentences and documents are never empty. The documents of a source follow one another, in the order of the config; the
 manifest's `sources` counts documents and tokens of each, by split. No document stands in both splits.
@@ -28,11 +29,12 @@ import numpy as np
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums, regular_files
 
-FORMAT = 2
+FORMAT = 3
 SPLITS = ("train", "heldout")
 KEYS = {"format", "digest", "files", "fingerprint", "made_from", "sources", "special"}
 KEYS |= {"unigram_entropy", "vocabulary"}
 ARRAYS = ("tokens", "sentence_ends", "document_ends")
+HELDOUT_HASHES = "heldout/text_hashes.npy"
 
 
 class Split(NamedTuple):

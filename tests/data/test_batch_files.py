@@ -140,7 +140,7 @@ def test_batches_of_another_store_are_refused(finished, half_a_run, tmp_path):
 
 
 # What an accelerator's image often lacks, and what comes with it.
-BLOCKED = ("tensorflow", "tensorflow_datasets", "keras", "tf_keras", "tensorboard", "datasketch")
+BLOCKED = ("tensorflow", "tensorflow_datasets", "keras", "tf_keras", "tensorboard")
 COMMANDS = f"""
 import json, sys
 sys.modules.update(dict.fromkeys({BLOCKED}))  # none of them can be imported

@@ -35,8 +35,7 @@ def test_the_store_is_the_pools(tmp_path, monkeypatch, capfd, runner, options):
     """Workers write nothing to stderr, and Beam keeps no download in the home directory."""
     corpora.small_parts(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    changes = "filter.near_duplicates=0.5", "filter.repeats=2"
-    one, other = (two_sources(tmp_path, *changes, f"store={tmp_path}/{n}") for n in range(2))
+    one, other = (two_sources(tmp_path, f"store={tmp_path}/{n}") for n in range(2))
     corpora.prepare(one)
     preparing.prepare(other, lambda line: None, beam.open_runner(runner, options))
     assert files(other.store) == files(one.store)

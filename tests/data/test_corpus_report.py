@@ -1,4 +1,4 @@
-"""The corpus report: its numbers against a plain count, and its cautions."""
+"""The corpus report: its numbers against a plain count, and its traps."""
 
 import re
 import shlex
@@ -12,13 +12,12 @@ from kits.stores import random_documents, write_split
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.data import prepare
-from bert_jax.data.reports import cautions, measures, report
+from bert_jax.data import prepare, report
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.special_tokens import SPECIAL
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
-CLEAN = report.Counted(10**7, 20_000, 0, 0, 0, {}, 0, 0.0, [])
+CLEAN = Counter(bytes=10**7, documents=20_000)
 
 
 def make(directory) -> tuple[list, dict]:
@@ -34,13 +33,13 @@ def make(directory) -> tuple[list, dict]:
     tokenizer = Tokenizer(wordpiece.WordPiece([*SPECIAL.values(), *pieces], True))
     counts = {"documents": {"train": 60}, "tokens": {"train": len(ids)}}
     sources = [{"source": "made", "format": "lines", **counts}]
-    numbers = report.measure(directory, tokenizer, CLEAN, sources)
+    numbers = report.measure(directory, tokenizer, CLEAN, Counter(), sources)
     return documents, report.make(small_config(), directory, tokenizer, numbers)
 
 
 def test_numbers_are_those_of_a_plain_count(tmp_path, monkeypatch):
     """In parts of seven lengths, so that parts meet."""
-    monkeypatch.setattr(measures, "PART", 7)
+    monkeypatch.setattr(report, "PART", 7)
     documents, made = make(tmp_path)
     sentences = [sentence for document in documents for sentence in document]
     lengths = [sum(map(len, document)) for document in documents]
@@ -68,21 +67,21 @@ def test_numbers_are_those_of_a_plain_count(tmp_path, monkeypatch):
         ("long_sentences", {"mean_sentence": 101}, "seed=0"),
         ("unknown_pieces", {"unknown_share": 0.02}, "seed=0"),
         ("unused_pieces", {"unused_share": 0.6}, "tokenizer.path=vocab.txt"),
-        ("", {"duplicates": 3000, "problems": {"lines not UTF-8": 500}}, "seed=0"),
-        ("duplicates", {"duplicates": 5000}, "seed=0"),
+        ("", {"copies": 3000, "problems": {"lines not UTF-8": 500}}, "seed=0"),
+        ("copies", {"copies": 5000}, "seed=0"),
         ("dropped_lines", {"problems": {"lines not UTF-8": 5000}}, "seed=0"),
     ],
 )
-def test_a_caution_names_the_key_that_mends_it(tmp_path, name, changes, override):
+def test_a_trap_names_the_key_that_mends_it(tmp_path, name, changes, override):
     """Where `name` is empty there is nothing to say."""
     _, made = make(tmp_path)
     assert [each["name"] for each in made["warnings"]] == ["few_tokens"]
     many = {"documents": 20_000, "sentences": 100_000, "tokens": 10**7}
     made |= {"train": many, "heldout": many} | changes
-    warnings = cautions.warnings(small_config(override), made)
-    assert [each["name"] for each in warnings] == ([name] if name else [])
-    for each in warnings:
-        keys = re.findall(r"config\.([a-z_.]+[a-z])", each["remedy"])
+    found = list(report.traps(small_config(override), made))
+    assert [name for name, *_ in found] == ([name] if name else [])
+    for *_, remedy in found:
+        keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
 
 

@@ -22,7 +22,7 @@ def make(tmp_path):
     """make(key=value...) -> work of some forty shards for two workers, of two sources."""
     texts = make_text(20_000)
     other = corpora.write(tmp_path / "other.txt", texts[:1000] + make_text(3000, seed=1))
-    changes = f"corpus.source={tmp_path}/corpus.txt,{other}", "corpus.workers=2", "filter.repeats=9"
+    changes = f"corpus.source={tmp_path}/corpus.txt,{other}", "corpus.workers=2"
     return lambda *more: corpora.config_of(tmp_path, texts, *changes, *more)
 
 

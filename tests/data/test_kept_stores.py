@@ -37,7 +37,7 @@ def test_a_finished_store_is_kept(make):
 
 @pytest.mark.parametrize(
     "change",
-    ["corpus.heldout=0.2", "corpus.source=pydocs", "filter.repeats=9", "tokenizer.size=201"],
+    ["corpus.heldout=0.2", "corpus.source=pydocs", "filter.line_stops=True", "tokenizer.size=201"],
 )
 def test_a_store_of_something_else_is_refused(make, change):
     store = prepare(make(TEXTS))

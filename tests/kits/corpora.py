@@ -14,7 +14,7 @@ from bert_jax import config as configs
 from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import file_ranges, partitions, shards
+from bert_jax.data.preparation import file_ranges, shards
 
 WORDS = "the a cat dog bird saw ate took found old small red house tree fish and then it was not".split()
 
@@ -64,12 +64,10 @@ def two_sources(directory: Path, *overrides):
 
 
 def small_parts(monkeypatch) -> None:
-    """Makes many blocks, shards and partitions of a small corpus."""
+    """Makes many blocks and shards of a small corpus."""
     monkeypatch.setattr(corpus, "BLOCK", 1000)
     monkeypatch.setattr(file_ranges, "PART", 1000)
     monkeypatch.setattr(shards, "BLOCKS", 3)
-    monkeypatch.setattr(shards, "GROUP", 4)
-    monkeypatch.setattr(partitions, "RECORDS", 400)
 
 
 def prepare(config, log=lambda line: None) -> stores.Store:
@@ -109,7 +107,7 @@ def encode_lines(encode, text: str) -> list[tuple]:
 def shard_files(config) -> list[Path]:
     """The finished shards of a store that is being made."""
     store = Path(config.store)
-    return sorted((store.parent / f".{store.name}.preparing" / "shards").glob("*.shard"))
+    return sorted((store.parent / f".{store.name}.preparing" / "shards").glob("*.npz"))
 
 
 # Small blocks and shards, so that there are many. A shell's job in the background ignores SIGINT.

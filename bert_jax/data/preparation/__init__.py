@@ -1,1 +1,1 @@
-"""The parts of prepare: shards, duplicates, splits; bert_jax/data/prepare.py puts them in order."""
+"""The parts of prepare: shards, selection, splits; bert_jax/data/prepare.py puts them in order."""

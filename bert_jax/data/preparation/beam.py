@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bert_jax.data.preparation.workplace import whole_file
+from bert_jax.data.preparation.workspace import whole_file
 from bert_jax.errors import BadInput, Unfinished, one_line
 
 RUNNERS = ("DirectRunner", "FlinkRunner", "DataflowRunner", "SparkRunner")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.data import corpus
-from bert_jax.data.preparation.workplace import whole_file
+from bert_jax.data.preparation.workspace import whole_file
 from bert_jax.data.sources import files, tfds
 
 # Bytes of files that a worker reads at a time, at least; a file is read by one worker.

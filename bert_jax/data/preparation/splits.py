@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.data import store as stores
-from bert_jax.data.preparation.filters import HELDOUT, TRAIN, Chosen, select
-from bert_jax.data.preparation.repeats import among
-from bert_jax.data.preparation.shards import Shards
+from bert_jax.data.preparation.selection import TRAIN
+from bert_jax.data.preparation.shards import Shard
 
 
 class Written(NamedTuple):
@@ -17,49 +16,33 @@ class Written(NamedTuple):
     unigrams: np.ndarray  # int64[sources, V]  of the training split
     documents: np.ndarray  # int64[sources, 2]  in train and heldout
     tokens: np.ndarray  # int64[sources, 2]
-    often: int  # training tokens in sentences that stand often
-    most: list  # [times, ids] of the most repeated sentences
 
 
 def write(
-    shards: Shards, chosen: Chosen, sources: int, directory: Path, vocabulary: int
+    shards: list[Shard], state: np.ndarray, sources: int, directory: Path, vocabulary: int
 ) -> Written:
-    """Writes both splits under `directory`; a shard at a time is in memory."""
+    """Writes both splits under `directory`, by the `state` of each document; a shard at a time is in memory."""
     kind = stores.token_type(vocabulary)
     writers = [SplitWriter(directory / name, kind) for name in stores.SPLITS]
     unigrams = np.zeros((sources, vocabulary), np.int64)
     documents_of, tokens_of = np.zeros((2, sources, len(writers)), np.int64)
-    often, texts = 0, {}
+    first = 0
     for shard in shards:
-        tokens, sentences, documents, hashes = shard.read(
-            "tokens", "sentences", "documents", "sentence_hashes"
-        )
-        state = np.repeat(chosen.state[shard.documents], documents)
-        kept = (state <= HELDOUT) & ~among(hashes, chosen.repeats.dropped)
-        train = kept & (state == TRAIN)
-        often += int(sentences[train & among(hashes, chosen.repeats.often)].sum())
-        find(chosen.repeats.most, texts, tokens, sentences, hashes)
+        tokens, sentences, documents = shard.read("tokens", "sentences", "documents")
+        of_shard = state[first : first + len(documents)]
+        first += len(documents)
         for number, writer in enumerate(writers):
-            part = select(tokens, sentences, documents, kept & (state == number))
-            writer.append(*part[:2], part[2][part[2] > 0])
-            documents_of[shard.source, number] += np.count_nonzero(part[2])
-            tokens_of[shard.source, number] += len(part[0])
+            chosen = of_shard == number
+            of_sentences = np.repeat(chosen, documents)
+            part = tokens[np.repeat(of_sentences, sentences)]
+            writer.append(part, sentences[of_sentences], documents[chosen])
+            documents_of[shard.source, number] += np.count_nonzero(chosen)
+            tokens_of[shard.source, number] += len(part)
             if number == TRAIN:
-                unigrams[shard.source] += np.bincount(part[0], minlength=vocabulary)
+                unigrams[shard.source] += np.bincount(part, minlength=vocabulary)
     for writer in writers:
         writer.close()
-    most = [[times, texts[value]] for times, value in chosen.repeats.most]
-    return Written(unigrams, documents_of, tokens_of, often, most)
-
-
-def find(most: list, texts: dict, tokens: np.ndarray, sentences: np.ndarray, hashes: np.ndarray):
-    """Puts the ids of the sentences of `most` (times, hash) that stand here into `texts`, by hash."""
-    wanted = np.array(sorted(value for _, value in most if value not in texts), np.uint64)
-    places = np.flatnonzero(among(hashes, wanted))
-    values, first = np.unique(hashes[places], return_index=True)
-    ends = np.cumsum(sentences, dtype=np.int64)
-    for value, place in zip(values.tolist(), places[first], strict=True):
-        texts[value] = tokens[ends[place] - sentences[place] : ends[place]]
+    return Written(unigrams, documents_of, tokens_of)
 
 
 class ArrayFile:

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from bert_jax import config as configs
-from bert_jax.data.reports import advice
+from bert_jax.data import recommendation
 
 
 def test_the_published_corpus_gets_the_published_run():
     """3.3 billion words: BERT-large, a million steps of 256 rows."""
-    run = advice.run(3_300_000_000)
+    run = recommendation.run(3_300_000_000)
     assert (run.size, run.steps, run.rows) == ("large", 1_000_000, 256)
 
 
 def test_more_text_is_never_a_smaller_model_or_a_shorter_run():
-    runs = [advice.run(int(tokens)) for tokens in np.geomspace(1000, 1e11, 200)]
-    sizes = [list(advice.SIZES).index(run.size) for run in runs]
+    runs = [recommendation.run(int(tokens)) for tokens in np.geomspace(1000, 1e11, 200)]
+    sizes = [list(recommendation.SIZES).index(run.size) for run in runs]
     rows = [run.rows for run in runs]
     assert sizes == sorted(sizes) and set(sizes) == set(range(6))
     assert rows == sorted(rows) and {32, 256} <= set(rows)
@@ -25,14 +25,14 @@ def test_more_text_is_never_a_smaller_model_or_a_shorter_run():
     assert all(run.passes <= 40 for run in runs if run.steps > 10)
 
 
-@pytest.mark.parametrize("size", advice.SIZES)
+@pytest.mark.parametrize("size", recommendation.SIZES)
 def test_recommended_configs(size):
     """They have this shape, the two phases, and base's corpus, filter and tokenizer."""
     name = f"bert_{size}"
     config = configs.find(name)
-    assert (config.model.layers, config.model.width) == advice.SIZES[size]
-    assert advice.of_store(config) == {}
-    overrides = [f"{key}={value}" for key, value in advice.of_run(size, 12_345, 64).items()]
+    assert (config.model.layers, config.model.width) == recommendation.SIZES[size]
+    assert recommendation.of_store(config) == {}
+    overrides = [f"{key}={value}" for key, value in recommendation.of_run(size, 12_345, 64).items()]
     config = configs.load(name, overrides)
     assert configs.total_steps(config) == 12_345
     assert [phase.length for phase in configs.phases(config)] == [128, 512]

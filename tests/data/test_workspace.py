@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bert_jax.data.preparation import workplace
+from bert_jax.data.preparation import workspace
 from bert_jax.errors import BadInput
 
 
@@ -13,13 +13,13 @@ def names(directory) -> list[str]:
 
 
 def test_in_use_is_refused_and_touched_by_nobody(tmp_path):
-    with workplace.workplace(tmp_path / "store") as directory:
+    with workspace.workspace(tmp_path / "store") as directory:
         (directory / "mine").write_text("mine")
         with pytest.raises(BadInput, match=f"{tmp_path}/store"):
-            workplace.workplace(tmp_path / "store").__enter__()
-        workplace.clear(tmp_path / "store")
+            workspace.workspace(tmp_path / "store").__enter__()
+        workspace.clear(tmp_path / "store")
         assert names(directory) == ["mine"]
-    workplace.clear(tmp_path / "store")
+    workspace.clear(tmp_path / "store")
     assert names(tmp_path) == []
 
 
@@ -29,9 +29,9 @@ def test_places_that_cannot_be_renamed_to_are_refused(tmp_path, monkeypatch):
     (tmp_path / "mounted").mkdir()
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(os.path, "ismount", lambda path: path.name == "mounted")
-    assert workplace.locate("new/store") == tmp_path / "new/store"
+    assert workspace.locate("new/store") == tmp_path / "new/store"
     for store in (".", "circle", "mounted", "file", "x" * 300):
         with pytest.raises(BadInput, match=f"config.store='{store}'"):
-            workplace.locate(store)
+            workspace.locate(store)
     (tmp_path / "mounted/manifest.json").write_text("{}")  # a store that was copied there
-    assert workplace.locate("mounted") == tmp_path / "mounted"
+    assert workspace.locate("mounted") == tmp_path / "mounted"

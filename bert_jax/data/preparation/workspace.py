@@ -4,7 +4,6 @@ plan.json      what the rest belongs to: config, text files, versions
 text/          the text of sources that come without files, and of compressed files, as it is read
 vocabulary-*/  the trained vocabulary, by its fingerprint
 shards/        encoded text
-scratch/       files that are sorted
 tasks/         what a stage hands to the workers of Apache Beam, and gets from them
 store/         the store, renamed when it is whole and on the disk
 """
@@ -48,7 +47,7 @@ def hidden(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def workplace(path: Path) -> Iterator[Path]:
+def workspace(path: Path) -> Iterator[Path]:
     """The directory in which the store `path` is made, for this process alone; it stays unless BadInput is raised."""
     directory = hidden(path)
     try:
@@ -85,7 +84,7 @@ def take(lock: int, directory: Path, path: Path) -> None:
 def clear(path: Path) -> None:
     """Removes what was left beside a finished store, unless another process is about to."""
     if hidden(path).exists():
-        with contextlib.suppress(BadInput), workplace(path) as directory:
+        with contextlib.suppress(BadInput), workspace(path) as directory:
             shutil.rmtree(directory)
 
 

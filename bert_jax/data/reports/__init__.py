@@ -1,1 +1,0 @@
-"""The parts of the corpus report; bert_jax/data/reports/report.py is the way in."""
