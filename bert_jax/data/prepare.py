@@ -197,7 +197,8 @@ def build(
     log("prepare: the splits are written")
     store = directory / "store"
     store.mkdir()
-    hashes = np.concatenate([shard.read("text_hashes")[0] for shard in encoded])
+    hashes = [np.zeros((0, 2), "<u8"), *(shard.read("text_hashes")[0] for shard in encoded)]
+    hashes = np.concatenate(hashes)
     state = selection.select(hashes, config.corpus.heldout, config.filter.duplicates, problems)
     written = splits.write(encoded, state, len(sources), store, tokenizer.size)
     np.save(store / stores.HELDOUT_HASHES, hashes[state == selection.HELDOUT])

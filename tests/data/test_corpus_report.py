@@ -31,7 +31,7 @@ def make(directory) -> tuple[list, dict]:
     np.save(directory / "unigrams.npy", np.bincount(ids, minlength=1000)[None])
     pieces = [("##" if n % 3 == 0 else "") + f"word{n}" for n in range(995)]
     tokenizer = Tokenizer(wordpiece.WordPiece([*SPECIAL.values(), *pieces], True))
-    counts = {"documents": {"train": 60}, "tokens": {"train": len(ids)}}
+    counts = {"documents": {"train": 60, "heldout": 60}, "tokens": {"train": len(ids)}}
     sources = [{"source": "made", "format": "lines", **counts}]
     numbers = report.measure(directory, tokenizer, CLEAN, Counter(), sources)
     return documents, report.make(small_config(), directory, tokenizer, numbers)

@@ -48,7 +48,7 @@ def write(path: Path, header: dict, arrays: dict[str, np.ndarray]) -> None:
 def read(path: Path, *names: str) -> tuple[dict, list[np.ndarray]]:
     """(header, arrays of these names). Raises Damaged, and FileNotFoundError."""
     try:
-        with np.load(path) as file:
+        with open(path, "rb") as opened, np.load(opened) as file:
             return json.loads(bytes(file["header"])), [file[name] for name in names]
     except FileNotFoundError:
         raise
