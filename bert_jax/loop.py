@@ -50,6 +50,7 @@ class Loop:
         self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.clock = timing.Clock()
+        self.reported = 0  # the step of the newest line of training
         place = directory / "traces" / ("" if processes.is_alone else str(processes.process))
         self.traces = Traces(config.profile.steps, place, reporter.log)
         self.row = 0  # steps in a row, up to the last one heard of, that were not finite
@@ -74,7 +75,7 @@ class Loop:
                 if step < phase.last and not stopped:
                     step, state, stopped = self.run_phase(phase, step, state, stop)
             self.guardian.arm("save")
-            with self.clock.outside(timing.SAVE):
+            with self.clock.outside():
                 writer.finish(self.checkpoints)
             if step < self.phases[-1].last:
                 if not stopped:
@@ -123,10 +124,11 @@ class Loop:
         train, stopped = self.trainer.train[phase.name], False
         sums, due, before, start = None, None, None, step
         self.clock.start()
+        self.reported = step
         self.guardian.arm("compile")  # the first step, which may have to wait for an index of rows
         for rows in self.batches(phase, step):
             self.trace(step, state)
-            with self.clock.waiting(timing.DEVICES), self.traces.named(step):
+            with self.traces.named(step):
                 call = train if step > start else self.first_step(phase)
                 state, values, verdict = call(state, rows)
             step += 1
@@ -183,7 +185,7 @@ class Loop:
         positions = meshes.host_rows(mesh, phase.batch)
         data = iter(self.data.train(phase, step, phase.last, positions))
         while True:
-            with self.clock.waiting(timing.INPUT):
+            with self.clock.input():
                 arrays = next(data, None)
                 if arrays is None:
                     return
@@ -193,17 +195,14 @@ class Loop:
     def trace(self, step: int, state) -> None:
         """Begins or ends a trace before a step where the config says so, with no step in flight."""
         if self.traces.changes(step):
-            with self.clock.waiting(timing.DEVICES):
-                jax.block_until_ready(state)
+            jax.block_until_ready(state)
             # A trace is written as a checkpoint is, and may take as long.
             with self.clock.outside(), self.guardian.watch("save"):
                 self.traces.change(step)
 
     def heed(self, step: int, verdict: step_guard.Verdict, params) -> None:
         """Tells what was wrong with the step of this index, and stops the run after too many in a row."""
-        with self.clock.waiting(timing.DEVICES):
-            verdict = jax.device_get(verdict)
-        self.clock.step()
+        verdict = jax.device_get(verdict)
         if text := step_guard.describe(step, verdict):
             self.reporter.log(text)
         self.row = int(verdict.row)
@@ -230,9 +229,9 @@ class Loop:
         """One line of training metrics: means over the steps since the line before that were applied."""
         self.check_data()
         writer.check(self.checkpoints)
-        with self.clock.waiting(timing.DEVICES):
-            sums = jax.device_get(sums)
-        times, busy = self.clock.split()
+        sums = jax.device_get(sums)
+        times = self.clock.split(step - self.reported)
+        self.reported = step
         seconds, values = times["seconds"], metrics.means(sums)
         steps = float(sums["loss"][1])
         flops = run_info.step_flops(self.config, self.data.vocabulary.size, phase) * steps
@@ -243,20 +242,9 @@ class Loop:
             "rows_per_second": steps * phase.batch / seconds,
             "model_flops_utilization": chips.utilization(flops / seconds, devices),
             **times,
-            **self.of_all(busy),
+            "peak_bytes": metrics.peak_bytes(self.trainer.mesh.local_devices),
         }
         self.reporter.report(step, "train", values)
-
-    def of_all(self, busy: float) -> dict:
-        """What processes tell the first one: which is slowest, and the memory of the fullest device."""
-        peak = metrics.peak_bytes(self.trainer.mesh.local_devices)
-        with self.clock.waiting(timing.DEVICES):  # which wait for who comes later, too
-            found = self.processes.to_main([busy, peak])
-        peaks = [peak for _, peak in found if peak is not None]
-        return {
-            "peak_bytes": max(peaks, default=None),
-            **timing.slowest([busy for busy, _ in found]),
-        }
 
     def evaluate(self, phase, step: int, params, stop) -> bool:
         """One line of held-out metrics; False without one where a signal came: the next start comes to it."""
@@ -275,9 +263,7 @@ class Loop:
             return False
         self.check_data()
         seconds = time.monotonic() - started
-        self.reporter.report(
-            step, "heldout", values | {"seconds": seconds, "save_seconds": self.clock.saved()}
-        )
+        self.reporter.report(step, "heldout", values | {"seconds": seconds})
         return True
 
     def evaluate_missed(self, step: int, params, stop) -> bool:
@@ -293,7 +279,7 @@ class Loop:
         return self.processes.from_main(self.reporter.has(step, "heldout"))
 
     def save(self, step: int, state) -> None:
-        with self.clock.outside(timing.SAVE):
+        with self.clock.outside():
             self.check_data()
             with self.guardian.watch("save"):
                 leaves = self.fingerprints(step, state)
@@ -314,6 +300,6 @@ class Loop:
         """The last evaluation, and the summary; False where a signal came before them."""
         is_evaluated = self.is_evaluated(step)
         if is_evaluated or self.evaluate(self.phases[-1], step, params, stop):
-            self.reporter.summarize(self.clock.saved())
+            self.reporter.summarize()
             return True
         return False

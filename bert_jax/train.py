@@ -167,8 +167,8 @@ def prepare_workdir(config, mirror: Mirror, data: Data, trainer: Trainer, found:
     print(*reader.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
     for path in writer.set_aside(place, found.skipped):
         print(f"{path}: renamed, so that it is not taken for a checkpoint")
-    lines = metrics_file.mend(directory / "metrics.jsonl")
-    lines += preflight.check_place(config, directory, trainer.shapes)
+    metrics_file.lines(directory / "metrics.jsonl")  # raises where it cannot be read
+    lines = preflight.check_place(config, directory, trainer.shapes)
     lines += preflight.check_micro_batches(config, trainer.mesh)
     if not found.step:
         lines += preflight.check_data(config, data)
@@ -181,9 +181,6 @@ def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
     mesh = make_mesh(config, configs.phases(config))
     workdir.check(directory, (config.store, config.batches, config.compilation_cache))
-    told = directory / "run.json"
-    if told.is_file():
-        metrics_file.starts(workdir.read_json(told), told)
     if step is not None:
         old = configs.read(directory / "config.json")
         refused = resume_rules.refusals(old, config, step)

@@ -72,19 +72,6 @@ class Cluster:
             self.client.key_value_set(f"{name}/all", f"[{','.join(texts)}]")
         return json.loads(self.get(f"{name}/all"))
 
-    def to_main(self, value) -> list:
-        """The JSON value of every process, in process 0; the others go on at once, with an empty list."""
-        if self.is_alone:
-            return [value]
-        self.calls += 1
-        name = f"bert_jax/{self.calls}"
-        if not self.is_main:
-            self.client.key_value_set(f"{name}/{self.process}", json.dumps(value))
-            return []
-        texts = [self.get(f"{name}/{number}") for number in range(1, self.processes)]
-        self.client.key_value_delete(name)  # a long run tells often
-        return [value, *map(json.loads, texts)]
-
     def get(self, key: str) -> str:
         """The text that a process sets, at once or later: one compiles or reads for longer than another."""
         for _ in range(HOUR // SECOND):  # between two waits Python hears signals

@@ -60,10 +60,8 @@ class Reporter:
         metrics_file.drop_after(self.workdir / "metrics.jsonl", step)
         path = self.workdir / "run.json"
         known = files.read_json(path)
-        known["starts"] = [
-            *metrics_file.starts(known, path),
-            metrics_file.begun(step, compile_seconds),
-        ]
+        begun = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
+        known["starts"] = [*known.get("starts", []), begun]
         files.write_json(path, known)
         self.lines = open(self.workdir / "metrics.jsonl", "a")
         self.board = Board(self.workdir / "tensorboard", step + 1)
@@ -164,11 +162,8 @@ class Reporter:
         lines = metrics_file.lines(self.workdir / "metrics.jsonl")
         return any((line["step"], line["split"]) == (step, split) for line in lines)
 
-    def summarize(self, last_save: float) -> None:
-        """summary.json: the last numbers of each split, the seconds of all starts together.
-
-        last_save: seconds that the save after the last line took.
-        """
+    def summarize(self) -> None:
+        """summary.json: the last numbers of each split, the seconds of all starts together."""
         known = files.read_json(self.workdir / "run.json")
         lines = metrics_file.lines(self.workdir / "metrics.jsonl")
         summary = {
@@ -177,7 +172,6 @@ class Reporter:
             "steps": self.total,
             "seconds": sum(line["seconds"] for line in lines if line["split"] == "train"),
             "starts": len(known["starts"]),
-            "lost_seconds": metrics_file.lost(known["starts"], lines, last_save),
             **{line["split"]: line for line in lines},
         }
         files.write_json(self.workdir / "summary.json", summary)

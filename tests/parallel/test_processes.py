@@ -119,18 +119,6 @@ def test_a_signal_to_one_process_stops_all_and_the_run_goes_on(
     assert_same_run(run, undisturbed)
 
 
-@pytest.mark.full
-def test_the_slowest_host_is_named(finished, tmp_path):
-    """Of two, one of which is held up before every step from the eighth on; each writes its own trace."""
-    command = pretraining(finished[0], tmp_path / "run", **{"profile.steps": (18, 19)})
-    fault = {stuck.FAULT: "1:step:8:slow"}
-    ended = processes.run(command, tmp_path, 2, 1, program=stuck.__file__, **fault)
-    assert [process.code for process in ended] == [0, 0], ended
-    slowest = [line.get("slowest_host") for line in lines(tmp_path / "run")]
-    assert slowest[3] == slowest[4] == 1  # of steps 15 and 20
-    assert all(len([*tmp_path.glob(f"run/traces/{n}/**/*.xplane.pb")]) == 1 for n in (0, 1))
-
-
 # --- Refusals -------------------------------------------------------------------------------------
 
 
