@@ -9,8 +9,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.commands import save_batches
-from bert_jax.data import batch
+from bert_jax.data import batch, batch_files
 from bert_jax.data.feed import StoreFeed, import_stream, open_feed
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer
@@ -47,7 +46,7 @@ def run(options, overrides) -> int:
         values = inspect(config, options.step, options.rows or 4, cli.tell)
         return cli.show(options, values, describe(values))
     values = save(config, *options.steps, options.save, cli.tell)
-    return cli.show(options, values, save_batches.describe(values))
+    return cli.show(options, values, describe_saved(values))
 
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
@@ -76,15 +75,15 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
 
 
 def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callable) -> dict:
-    """Saves the batches of steps first..last-1 for machines without TensorFlow; see save_batches.save."""
-    save_batches.check(config, first, last, directory)
+    """Saves the batches of steps first..last-1 for machines without TensorFlow; see batch_files.save."""
+    batch_files.check(config, first, last, directory)
     if config.batches:
         raise BadInput(f"config.batches={config.batches}: batches are saved from the store")
     feed = prepared(config, log)
     feed.check(first)
     if config.store_hashes:
         feed.check_hashes()
-    return save_batches.save(feed, first, last, directory, log)
+    return batch_files.save(feed, first, last, directory, log)
 
 
 def prepared(config: ConfigDict, log: Callable) -> StoreFeed:
@@ -126,3 +125,13 @@ def describe(values: dict) -> str:
         f"masked a row {values['masked_per_row']:.2f}  sha256 {values['sha256']}"
     )
     return "\n".join([head, *values["rows"]])
+
+
+def describe_saved(values: dict) -> str:
+    first, last = values["steps"]
+    rows = ", ".join(f"{name} {number}" for name, number in values["heldout_rows"].items())
+    size = f"{values['bytes'] / 1e6:,.1f} MB"
+    return (
+        f"{values['saved']}: steps {first} to {last - 1}, held-out rows: {rows}; {size}\n"
+        f"to train on them: --config.batches={values['saved']}"
+    )

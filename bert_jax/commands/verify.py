@@ -12,6 +12,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.store import Problem
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics_file, workdir
+from bert_jax.storage import checksums
 from bert_jax.tokenizers import tokenizer
 
 OPTIONS = [
@@ -52,6 +53,8 @@ def check_store(name: str | Path) -> Iterator[Problem]:
     except BadInput as error:
         yield told(error, directory)
     else:
+        if (directory / "manifest.json").read_text() != checksums.manifest_text(manifest):
+            yield Problem("manifest.json", "not as it was written, though it says the same")
         yield from stores.check_files(directory, manifest, hashes=True, tell=cli.tell)
 
 

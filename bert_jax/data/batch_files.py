@@ -1,26 +1,23 @@
-"""Saved batches: the exact batches of some steps, and all that a run needs of the store they come from. No TensorFlow.
+"""Saved batches: the exact batches of some steps, and all that a run needs of the store they come from.
 
-    manifest.json             format, counts, SHA-256 of every file and of itself; the sections below
+    manifest.json             format, SHA-256 of every file and of itself; the sections below
     tokenizer/                the store's, as bert_jax.tokenizers.tokenizer reads it
-    train/000000000000.npy    records[N, B]: N batches, from the step on that the file is called by
-    heldout/PHASE/...         the same of the held-out rows, in batches of the phase's size; the last is filled up
+    PHASE/000000000000.npz    N batches, from the step on that the file is called by: arrays [N, B, ...]
+    PHASE/heldout.npz         the held-out rows: arrays [R, ...]
 
-A record is a row: a field for each array of the batch contract, in the narrowest type that holds all values of the
-file exactly, so a host reads its rows of a batch in one go. The manifest keeps
+Arrays are those of the batch contract. Reading needs no TensorFlow. The manifest keeps
 
     config       {key: value} that these batches depend on, see `dependencies`
     made_from, fingerprint, vocabulary, special, unigram_entropy    the store's
     steps        [A, B]: the steps A to B - 1 of the run, whatever their phases
-    phases       {name: {train: table, heldout: table}}
+    phases       {name: {first: step, batches: N of a file, rows: R, all: whether the store has no more held-out rows}}
     files        {name: {bytes, sha256}}
-
-where a table is {arrays: {name: [type, shape of a row]}, batch: rows of a batch, blocks: [{file, first, batches,
-sha256}]}; a block says which step of the run (or which held-out batch) it begins with, how many batches it has, and the
-digest of each (batch.digest). A table of held-out rows adds `rows`, and `all`: whether the store has no more of them.
 """
 
 import json
-from collections.abc import Iterator
+import shutil
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,10 +27,11 @@ from bert_jax import config as configs
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums, regular_files
-from bert_jax.tokenizers.special_tokens import SPECIAL
+from bert_jax.storage.atomic import free, whole
 
-FORMAT = 1
-TYPES = ("int32", "float32")  # of the batch contract
+FORMAT = 2
+BLOCK = 1 << 26  # bytes of the batches of a file, as they are in memory
+LOG_EVERY = 10  # seconds
 
 
 class Saved(NamedTuple):
@@ -70,6 +68,81 @@ def order(config, last: int) -> tuple:
     return tuple(phase.name for phase in configs.phases(config) if phase.first < last)
 
 
+# --- Writing --------------------------------------------------------------------------------------
+
+
+def check(config, first: int, last: int, directory: Path) -> None:
+    """Refuses what cannot be saved, before anything is computed or written."""
+    total = configs.total_steps(config)
+    if not 0 <= first < last <= total:
+        raise BadInput(
+            f"--steps {first}:{last}: expected A:B for the steps A to B - 1 of 0 to {total - 1}"
+        )
+    free(directory, "--save")
+
+
+def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
+    """Writes the batches of steps first..last-1 of a StoreFeed, of whatever phases, and the held-out rows of those
+    phases; says what it wrote. Memory does not grow with the number of steps."""
+    check(feed.config, first, last, directory)
+    with whole(directory, "--save") as place:
+        shutil.copytree(feed.path / "tokenizer", place / "tokenizer")
+        phases = {}
+        for phase in configs.phases(feed.config):
+            begin, end = max(first, phase.first), min(last, phase.last)
+            if begin < end:
+                phases[phase.name] = save_phase(feed, phase, begin, end, place / phase.name, tell)
+        manifest = {
+            "format": FORMAT,
+            "config": dependencies(feed.config, first, last),
+            "made_from": feed.store.manifest["made_from"],
+            "fingerprint": feed.fingerprint,
+            "vocabulary": feed.store.manifest["vocabulary"],
+            "special": feed.store.manifest["special"],
+            "unigram_entropy": feed.unigram_entropy,
+            "steps": [first, last],
+            "phases": phases,
+            "files": checksums.file_table(place),
+        }
+        manifest = json.loads(json.dumps(manifest))  # what is read is what the digest is of
+        manifest["digest"] = checksums.manifest_digest(manifest)
+        (place / "manifest.json").write_text(checksums.manifest_text(manifest))
+    return {
+        "saved": str(directory),
+        "steps": [first, last],
+        "heldout_rows": {name: phase["rows"] for name, phase in phases.items()},
+        "fingerprint": feed.fingerprint,
+        "bytes": sum(file["bytes"] for file in manifest["files"].values()),
+    }
+
+
+def save_phase(feed, phase, first: int, last: int, place: Path, tell: Callable) -> dict:
+    """What the manifest says of a phase, once its batches of steps first..last-1 are written."""
+    place.mkdir()
+    shapes = batch.shapes(phase.batch, phase.length, phase.predictions, phase.sequences)
+    size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())
+    number, block, told = max(1, int(BLOCK // size)), [], time.monotonic()
+    for step, arrays in enumerate(feed.train(phase, first, last), first):
+        block.append(arrays)
+        if len(block) == number or step == last - 1:
+            write(place / f"{step + 1 - len(block):012d}.npz", block, np.stack)
+            block = []
+        if time.monotonic() - told > LOG_EVERY:
+            told = time.monotonic()
+            tell(f"inspect: step {step}, {first} to {last - 1} of phase {phase.name} are saved")
+    heldout = feed.heldout(phase, phase.batch)
+    write(place / "heldout.npz", list(heldout), np.concatenate)
+    is_all = heldout.rows < feed.config.evaluate.rows
+    return {"first": first, "batches": number, "rows": heldout.rows, "all": is_all}
+
+
+def write(path: Path, batches: list[dict], join: Callable) -> None:
+    np.savez_compressed(path, **{name: join([one[name] for one in batches]) for name in batches[0]})
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
 def open_saved(directory: str | Path, *, hashes: bool = False) -> Saved:
     """Saved batches after checking their files against the manifest: sizes always, contents if `hashes`."""
     directory = Path(directory)
@@ -82,59 +155,36 @@ def open_saved(directory: str | Path, *, hashes: bool = False) -> Saved:
 
 
 def read_manifest(directory: Path) -> dict:
+    """The manifest, as it was written. Raises BadInput."""
     path = directory / "manifest.json"
     try:
         manifest = json.loads(regular_files.text(path))
+        is_ours = manifest["format"] == FORMAT and "steps" in manifest
+        is_whole = manifest["digest"] == checksums.manifest_digest(manifest)
     except (FileNotFoundError, NotADirectoryError):
         hint = "bert-jax inspect --steps A:B --save DIR writes them"
         raise BadInput(f"{directory}: no saved batches (no manifest.json); {hint}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: unreadable manifest ({error})") from None
-    try:
-        whole = manifest["format"] == FORMAT and is_sound(manifest)
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
-        whole = False
-    if not whole:
-        raise BadInput(f"{path}: not of saved batches of format {FORMAT}")
-    if manifest["digest"] != checksums.manifest_digest(manifest):
+    except (KeyError, OSError, TypeError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not a manifest of saved batches ({error})") from None
+    if not is_ours:
+        raise BadInput(f"{path}: not of saved batches of format {FORMAT}; save them again")
+    if not is_whole:
         raise BadInput(f"{path}: altered since it was written (SHA-256 differs from its digest)")
     return manifest
 
 
-def is_sound(manifest: dict) -> bool:
-    """Whether all is there that is relied on, and every batch once and in order; raises what it likes."""
-    first, last = manifest["steps"]
-    named = {"made_from", "fingerprint", "vocabulary", "special", "unigram_entropy", "digest"}
-    files = manifest["files"]
-    sound = named <= set(manifest) and 0 <= first < last and "phase_order" in manifest["config"]
-    sound &= all(isinstance(file["bytes"], int) and "sha256" in file for file in files.values())
-    sound &= manifest["special"].keys() == SPECIAL.keys() and manifest["vocabulary"] > 0
-    train = []
-    for phase in manifest["phases"].values():
-        heldout = phase["heldout"]
-        for table in (phase["train"], heldout):
-            blocks = table["blocks"]
-            sound &= table["batch"] > 0 and all(block["file"] in files for block in blocks)
-            sound &= all(len(block["sha256"]) == block["batches"] > 0 for block in blocks)
-            sound &= all(kind in TYPES for kind, _ in table["arrays"].values())
-            sound &= batch.shapes(1, 1, 1).keys() <= table["arrays"].keys()
-        count = -(-heldout["rows"] // heldout["batch"])
-        sound &= heldout["all"] in (True, False) and follow(heldout["blocks"], 0, count)
-        train += phase["train"]["blocks"]
-    return sound and follow(sorted(train, key=lambda block: block["first"]), first, last)
-
-
-def follow(blocks: list[dict], first: int, last: int) -> bool:
-    for block in blocks:
-        if block["first"] != first:
-            return False
-        first += block["batches"]
-    return first == last
-
-
-def check_positions(positions, size: int) -> np.ndarray:
-    """The rows of a batch to read, in this order; all by default."""
-    return np.arange(size) if positions is None else np.asarray(positions, np.int64)
+def read(saved: Saved, name: str) -> dict[str, np.ndarray]:
+    """The arrays of a file. Raises BadInput where they are not what was written, or none of a batch."""
+    path = saved.path / name
+    try:
+        with open(path, "rb") as opened, np.load(opened) as file:
+            arrays = {key: file[key] for key in batch.shapes(1, 1, 1)}
+    except Exception as error:  # of NumPy and zipfile, which raise what they like
+        raise BadInput(f"{path}: cannot be read ({error})") from None
+    vocabulary = saved.manifest["vocabulary"]
+    if not 0 <= arrays["tokens"].min() <= arrays["tokens"].max() < vocabulary:
+        raise BadInput(f"{path}: an id is beyond the vocabulary of {vocabulary} pieces")
+    return arrays
 
 
 def train(
@@ -144,13 +194,16 @@ def train(
 
     Raises BadInput where they are not held.
     """
-    table = held_phase(saved, name)["train"]
+    phase = held_phase(saved, name)
     if not (first in saved.steps and last - 1 in saved.steps):
         raise BadInput(f"{saved.path}: {describe_steps(saved)}, not {first} to {last - 1}")
-    positions = check_positions(positions, table["batch"])
-    reader = Reader(saved, table)
+    begin, number, arrays = phase["first"], phase["batches"], None
+    chosen = slice(None) if positions is None else np.asarray(positions, np.int64)
     for step in range(first, last):
-        yield reader.read(np.full(len(positions), step), positions)
+        place = (step - begin) % number
+        if arrays is None or not place:
+            arrays = read(saved, f"{name}/{step - place:012d}.npz")
+        yield {key: array[place][chosen] for key, array in arrays.items()}
 
 
 class Heldout:
@@ -161,21 +214,19 @@ class Heldout:
     """
 
     def __init__(self, saved: Saved, name: str, size: int, rows: int, positions=None):
-        self.saved, self.table = saved, held_phase(saved, name)["heldout"]
-        there = self.table["rows"]
-        if rows > there and not self.table["all"]:
+        phase = held_phase(saved, name)
+        if rows > phase["rows"] and not phase["all"]:
             raise BadInput(
-                f"config.evaluate.rows={rows}: {saved.path} holds {there} held-out rows of phase {name}"
+                f"config.evaluate.rows={rows}: {saved.path} holds {phase['rows']} held-out rows of phase {name}"
             )
-        self.rows, self.size = min(rows, there), size
-        self.positions = check_positions(positions, size)
+        self.rows, self.size = min(rows, phase["rows"]), size
+        self.arrays = read(saved, f"{name}/heldout.npz")
+        self.positions = np.arange(size) if positions is None else np.asarray(positions, np.int64)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        reader = Reader(self.saved, self.table)
         for begin in range(0, self.rows, self.size):
             numbers = begin + self.positions
-            places = divmod(numbers % self.rows, self.table["batch"])
-            arrays = reader.read(*places)
+            arrays = {name: array[numbers % self.rows] for name, array in self.arrays.items()}
             weights = (numbers < self.rows).astype(np.float32)[:, None]
             for name in ("masked_weights", "pair_weights"):
                 arrays[name] *= weights
@@ -192,53 +243,3 @@ def held_phase(saved: Saved, name: str) -> dict:
 def describe_steps(saved: Saved) -> str:
     first, last = saved.steps.start, saved.steps.stop - 1
     return f"holds step {first}" if first == last else f"holds the steps {first} to {last}"
-
-
-class Reader:
-    """Rows of the files of a table; the file that was read last stays mapped."""
-
-    def __init__(self, saved: Saved, table: dict):
-        self.saved, self.table = saved, table
-        self.firsts = np.array([block["first"] for block in table["blocks"]])
-        self.number, self.records = None, None
-
-    def read(self, batches: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Rows int64[b] of the batches int64[b], by their numbers, as the batch contract has them."""
-        result = {
-            name: np.empty((len(rows), *shape), kind)
-            for name, (kind, shape) in self.table["arrays"].items()
-        }
-        numbers = np.searchsorted(self.firsts, batches, side="right") - 1
-        for number in np.unique(numbers):
-            part = np.flatnonzero(numbers == number)
-            chosen = self.open(number)[batches[part] - self.firsts[number], rows[part]]
-            self.check(chosen["tokens"], number)
-            for name, array in result.items():
-                array[part] = chosen[name]
-        return result
-
-    def open(self, number: int) -> np.ndarray:
-        if number != self.number:
-            self.number, self.records = number, self.map(self.table["blocks"][number])
-        return self.records
-
-    def map(self, block: dict) -> np.ndarray:
-        """records[N, B] of a file, if it holds what the manifest says."""
-        path = self.saved.path / block["file"]
-        try:
-            records = np.load(path, mmap_mode="r", allow_pickle=False)
-        except Exception as error:  # what reads its header raises what it likes
-            raise BadInput(f"{path}: cannot be read ({error})") from None
-        fields = records.dtype.fields or {}
-        shapes = {name: list(field[0].shape) for name, field in fields.items()}
-        expected = {name: shape for name, (_, shape) in self.table["arrays"].items()}
-        if records.shape != (block["batches"], self.table["batch"]) or shapes != expected:
-            raise BadInput(f"{path}: not the batches that the manifest says")
-        return records
-
-    def check(self, tokens: np.ndarray, number: int) -> None:
-        """Against a file that was altered, where nobody looks at hashes."""
-        path = self.saved.path / self.table["blocks"][number]["file"]
-        vocabulary = self.saved.manifest["vocabulary"]
-        if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocabulary:
-            raise BadInput(f"{path}: an id is beyond the vocabulary of {vocabulary} pieces")

@@ -27,7 +27,7 @@ def verified_store(draw, world, place) -> Attempt:
         if values["sound"] != is_sound or bool(values["problems"]) == is_sound:
             return f"exit code {outcome.code} of {values}"
         there, here = content(original), content(store)
-        names = {name for name in there | here if there.get(name) != here.get(name)}
+        names = {name for name in there if there[name] != here.get(name)}
         named = {f"store/{problem['file']}" for problem in values["problems"]}
         # Without a manifest nobody knows what else was there.
         is_open = "store/manifest.json" in named or any(p.is_symlink() for p in store.rglob("*"))
