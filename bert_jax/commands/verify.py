@@ -1,5 +1,6 @@
 """`verify`: hashes the files of a store, or the files and checkpoints of a run, again. Reads only."""
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ def run(options, overrides) -> int:
 def check_store(name: str | Path) -> Iterator[Problem]:
     """Files that are missing or altered, by the manifest. Raises BadInput where there is no store."""
     directory = download.local(name)
-    if not (directory / "manifest.json").is_file():
+    if not os.path.isfile(directory / "manifest.json"):
         raise BadInput(f"--store {name}: not a token store (no manifest.json)")
     try:
         manifest = stores.read_manifest(directory)
@@ -61,7 +62,7 @@ def check_store(name: str | Path) -> Iterator[Problem]:
 def check_run(directory: Path) -> Iterator[Problem]:
     """Every checkpoint by its fingerprints; config and tokenizer by what run.json says of them; and whether the other
     files can be read. Raises BadInput where there is no run."""
-    if not (directory / "run.json").is_file():
+    if not os.path.isfile(directory / "run.json"):
         raise BadInput(f"--workdir {directory}: not a run (no run.json)")
     try:
         facts = workdir.read_json(directory / "run.json")

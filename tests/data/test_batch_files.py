@@ -49,9 +49,9 @@ def test_heldout_rows_are_the_same_in_batches_of_any_size(world, size, positions
     for phase in phases:
         pairs = (f.heldout(phase, size, positions) for f in (from_store, from_saved))
         pairs = list(zip(*pairs, strict=True))
-        assert len(pairs) == -(-13 // size)
-        for begin, (one, other) in zip(range(0, 13, size), pairs, strict=True):
-            real = begin + one["rows"] < 13
+        assert len(pairs) == -(-9 // size)
+        for begin, (one, other) in zip(range(0, 9, size), pairs, strict=True):
+            real = begin + one["rows"] < 9
             for name in one:
                 np.testing.assert_array_equal(one[name][real], other[name][real])
             for name in ("rows", "masked_weights", "pair_weights"):
@@ -90,7 +90,7 @@ def test_the_command_saves_what_it_shows(world, tmp_path, capsys):
     manifest = batch_files.open_saved(tmp_path / "new", hashes=True).manifest
     values = json.loads((tmp_path / "values.json").read_text())
     assert values["steps"] == manifest["steps"] == [4, 7]
-    assert values["heldout_rows"] == {"short": 13, "long": 13}
+    assert values["heldout_rows"] == {"short": 9, "long": 9}
     for step in (5, 6):
         shown = set()
         for batches in ("", world.saved, tmp_path / "new"):
