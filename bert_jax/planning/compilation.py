@@ -1,9 +1,14 @@
 """A training step as the TPU compiler makes it for devices that are not here: its own estimates, nothing computed."""
 
 import os
+import signal
+import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +16,9 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from bert_jax import build
+from bert_jax.data.preparation.pool import end_with_parent
 from bert_jax.errors import Unfinished, one_line
-from bert_jax.planning import cache, child_process, hlo, kernels, timeline, topology
+from bert_jax.planning import cache, hlo, kernels, timeline, topology
 from bert_jax.runs import jax_setup, out_of_memory
 from bert_jax.runs.out_of_memory import TooLarge
 
@@ -85,10 +91,20 @@ def compile_apart(config, design: build.Design, phase) -> Step | TooLarge:
     """In a process of its own: libtpu may crash, and would take this one with it."""
     slice_name = topology.of(list(design.mesh.devices.flat)).name
     arguments = config, slice_name, phase, design.vocabulary
-    try:
-        return unpack(child_process.call(compile_here, *arguments))
-    except child_process.Crashed as error:
-        raise Failed(f"the TPU compiler: {error} on phase {phase.name}") from None
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=start_compiler) as pool:
+        try:
+            return unpack(pool.submit(compile_here, *arguments).result())
+        except BrokenProcessPool:
+            raise Failed(f"the TPU compiler crashed on phase {phase.name}") from None
+
+
+def start_compiler() -> None:
+    """The process ends at Ctrl-C, in the middle of the compiler, and with its parent; what libtpu prints is dropped."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nothing, stream)
 
 
 def compile_here(config, slice_name: str, phase, vocabulary) -> dict:
