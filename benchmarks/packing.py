@@ -21,7 +21,7 @@ from bert_jax.data.epoch_order import Epochs
 from bert_jax.data.packing import lengths
 from bert_jax.objectives.base import Vocabulary
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import allocator, jax_setup
+from bert_jax.runs import jax_setup
 from bert_jax.tokenizers import tokenizer
 
 KINDS = ("padded", "packed")
@@ -146,5 +146,4 @@ def step_rates(opened, configs, steps: int) -> dict:
 
 
 if __name__ == "__main__":
-    allocator.restart()
     main()

@@ -6,9 +6,9 @@
 A shape is CONFIG:ROWS, with the rows of its phase `short`. Three processes take one step each, in turns: ours,
 `BertForPreTraining` as it comes (every position meets the vocabulary), and that with its head gathered at the masked
 positions. All have the same rows (full, 20 predictions each), float32, dropout as published, Adam, clipping, and as
-many threads as there are cores (taskset gives fewer). Each runs as its users run it: ours starts itself with settings
-of the C library's memory, PyTorch does not; --same-memory gives it those of ours. Prints a Markdown row for each shape:
-medians, and the median over the turns of the ratio of two steps. Needs the extra `parity`.
+many threads as there are cores (taskset gives fewer). Each runs as its users run it: ours with the settings of the C
+library's memory that `bert-jax env` prints, PyTorch without; --same-memory gives it those of ours. Prints a Markdown
+row for each shape: medians, and the median over the turns of the ratio of two steps. Needs the extra `parity`.
 """
 
 import importlib.util
@@ -27,9 +27,9 @@ import numpy as np
 from bert_jax import config
 from bert_jax import config as configs
 from bert_jax.cli import Parser, positive
+from bert_jax.commands.env import MEMORY
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
-from bert_jax.runs.allocator import LASTING
 
 SIDES = ("ours", "as it comes", "gathered")
 TARGETS = {"bert_mini:32": (2.4, 1.1), "bert_base:8": (1.5, 1.2)}  # as it comes, gathered
@@ -126,9 +126,9 @@ def describe(shape: str, settings, facts: dict, seconds: dict) -> str:
 
 
 def start(arguments: list[str], is_lasting: bool) -> subprocess.Popen:
-    """is_lasting: with the settings of memory that the command of ours starts itself with."""
+    """is_lasting: with the settings of memory that `bert-jax env` prints."""
     variables = {key: os.environ[key] for key in os.environ if key != "GLIBC_TUNABLES"}
-    variables |= {"JAX_PLATFORMS": "cpu"} | ({"GLIBC_TUNABLES": LASTING} if is_lasting else {})
+    variables |= {"JAX_PLATFORMS": "cpu"} | ({"GLIBC_TUNABLES": MEMORY} if is_lasting else {})
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     return subprocess.Popen([sys.executable, __file__, *arguments], env=variables, **pipes)
 

@@ -6,13 +6,11 @@ import sys
 import traceback
 
 from bert_jax.cli import main
-from bert_jax.runs import allocator, libtpu, standard_streams
+from bert_jax.runs import libtpu, standard_streams
 
 
 def run() -> None:
     standard_streams.open_closed()
-    if allocator.computes_here(sys.argv[1:]):
-        allocator.restart()
     libtpu.settle()
     try:
         code = main()

@@ -48,6 +48,7 @@ COMMANDS = {
     "export": "Write a run's newest checkpoint for Hugging Face transformers, or as a TensorFlow checkpoint.",
     "predict": "Fill in [MASK] in texts.",
     "compare": "Say in what two models differ: settings, tensors, vocabulary, outputs.",
+    "env": 'Print what a shell sets before a run: eval "$(bert-jax env)".',
 }
 FILES = {"config": "print_config", "inspect": "inspect_batch", "import": "import_model"}
 RUNS = ("workdir", "model", "a", "b")  # the options that name runs

@@ -61,6 +61,7 @@ bert_jax() { # HOW ARGUMENT...: how is run, or again
 }
 
 bert_jax run prepare --config "$config"
+[ -n "$dry" ] || eval "$(bert-jax env)" # memory settings of the C library
 bert_jax again pretrain --config "$config" --workdir "$workdir"
 bert_jax run evaluate --workdir "$workdir"
 # The built-in corpus is the documentation of Python, so these are sentences of its kind.

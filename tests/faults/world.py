@@ -19,7 +19,7 @@ from kits.small import SMALL, overrides, write_corpus
 
 from bert_jax.checkpoints import reader
 from bert_jax.cli import main
-from bert_jax.runs import allocator, timing
+from bert_jax.runs import timing
 
 STEPS, EVERY = 30, 2  # steps of a run, and after how many it is saved
 EVALUATED = (10, 20)  # the steps, before the last one, that are evaluated
@@ -130,7 +130,6 @@ class World:
             shutil.copytree(self.warm, cache)
         variables = {
             "JAX_COMPILATION_CACHE_DIR": str(cache),
-            "GLIBC_TUNABLES": allocator.LASTING,  # or each process starts twice
             stuck.FAULT: fault,
         }
         devices = DEVICES[kind]

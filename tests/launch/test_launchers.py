@@ -130,7 +130,8 @@ def test_a_terminal_interrupts_the_command_once(place):
 
 
 LOCAL = """#!/usr/bin/env bash
-echo "$1" >>starts
+[ "$1" != env ] || { echo export SET_BY_ENV=yes; exit; }
+echo "$1${SET_BY_ENV:-}" >>starts
 [ "$(grep -c pretrain starts)/$1" != 1/pretrain ] || kill -KILL $$
 """
 
@@ -142,7 +143,10 @@ def test_local_starts_pretraining_again_and_goes_on(place):
     (place / "bin/bert-jax").write_text(LOCAL)
     (place / "bin/bert-jax").chmod(0o755)
     subprocess.run(["bash", "launch/local.sh"], check=True, timeout=60)
-    assert lines("starts") == ["prepare", "pretrain", "pretrain", "evaluate", "predict"]
+    assert lines("starts") == [
+        "prepare",
+        *(f"{name}yes" for name in ("pretrain", "pretrain", "evaluate", "predict")),
+    ]
 
 
 @pytest.mark.parametrize("script", ["again", "faults", "local", "test"])

@@ -1,0 +1,24 @@
+"""`bert-jax env` prints what a shell can evaluate, on CPUs alone."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bert_jax import cli
+from bert_jax.commands import env
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="settings of glibc")
+@pytest.mark.parametrize("device, lines", [("null", 1), ("nvidia0", 0), ("accel0", 0)])
+def test_settings_are_exports_where_a_cpu_computes(tmp_path, monkeypatch, capsys, device, lines):
+    monkeypatch.setattr(env, "DEVICES", tmp_path)
+    (tmp_path / device).touch()
+    assert cli.main(["env"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == lines
+    script = (
+        f"{printed}exec {sys.executable} -c \"import os; print(os.environ.get('GLIBC_TUNABLES'))\""
+    )
+    told = subprocess.run(["bash", "-c", script], env={}, capture_output=True, text=True)
+    assert told.stdout.strip() == (env.MEMORY if lines else "None") and not told.stderr
