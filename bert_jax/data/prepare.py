@@ -8,8 +8,8 @@ the store. Memory holds a shard and 64 bytes a document; a worker's, a few block
 """
 
 import contextlib
-import functools
 import hashlib
+import itertools
 import json
 import platform
 import shutil
@@ -282,8 +282,8 @@ def make_tokenizer(
     start, settings = time.monotonic(), config.tokenizer
     log("vocabulary: a sample of the text is read")
     chosen = sample(texts, settings.sample * 1_000_000)
-    parts = run(functools.partial(take, settings.kind), chosen)
-    tokenizer = tokenizers.train_taken(settings.kind, parts, settings.size, settings.lowercase)
+    texts = itertools.chain.from_iterable(run(take, chosen))
+    tokenizer = tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
     megabytes = sum(file_ranges.length(block) for _, block in chosen) / 1e6
     log(
         f"vocabulary: {tokenizer.size} pieces from {megabytes:.1f} MB in {time.monotonic() - start:.1f} s"

@@ -8,9 +8,7 @@ import copy
 import functools
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +20,7 @@ from tokenizers.trainers import BpeTrainer
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
 from bert_jax.tokenizers import encode_cache, wordpiece
-from bert_jax.tokenizers.sample import lines, repeated
+from bert_jax.tokenizers.sample import lines
 from bert_jax.tokenizers.special_tokens import SPECIAL, Ban, check, find
 
 KIND = "library"
@@ -253,23 +251,8 @@ def document_piece(document: dict, number: int) -> str:
     return next(token["content"] for token in document["added_tokens"] if token["id"] == number)
 
 
-def count(texts: Iterable[str]) -> Counter[str]:
-    """How often each unit is in texts, with the space before it, which is all that training has to know of them."""
-    counts = Counter()
-    for line in lines(texts):
-        units = SPACED.findall(line)
-        counts.update(unit if unit.startswith(" ") else f" {unit}" for unit in units)
-    return counts
-
-
-def as_texts(counts: Counter[str]) -> Iterator[str]:
-    """Texts that have each unit as often. Of white space at its end the last would go to a word behind it."""
-    alone = (unit for unit in counts.elements() if unit[-1].isspace())
-    return chain(repeated(pair for pair in counts.items() if not pair[0][-1].isspace()), alone)
-
-
-def train(counts: Counter[str], size: int, lowercase: bool) -> Library:
-    """Byte-level BPE of at most `size` pieces, special ones and all bytes first; equal counts give equal ones.
+def train(texts: list[str], size: int, lowercase: bool) -> Library:
+    """Byte-level BPE of at most `size` pieces, special ones and all bytes first; equal texts give equal ones.
 
     lowercase lower-cases and keeps accents. A text begins with a space, so that its first word is cut like any other.
     There is an [UNK], which no text ever makes.
@@ -290,6 +273,6 @@ def train(counts: Counter[str], size: int, lowercase: bool) -> Library:
         special_tokens=list(SPECIAL.values()),
         show_progress=False,
     )
-    library.train_from_iterator(as_texts(counts), trainer)
+    library.train_from_iterator(lines(texts), trainer)
     special = {name: number for number, name in enumerate(SPECIAL)}
     return Library(json.loads(library.to_str()), special)

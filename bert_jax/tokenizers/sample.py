@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 # vocabulary.
 COVERAGE = 0.9999
 
-CHUNK = 1 << 16  # characters of a text that repeats a word
 LONGEST = 1000  # characters: at most 4,000 bytes, and sentencepiece leaves out lines over 4,192
 
 
@@ -20,11 +19,3 @@ def lines(texts: Iterable[str]) -> Iterator[str]:
                 line = line[cut:]
             if line.strip():
                 yield line
-
-
-def repeated(counts: Iterable[tuple[str, int]]) -> Iterator[str]:
-    """Texts that have each word as often as it was counted, one after the other: the libraries take no counts."""
-    for word, count in counts:
-        most = max(1, CHUNK // len(word))
-        for first in range(0, count, most):
-            yield word * min(most, count - first)

@@ -7,9 +7,8 @@ whatever a Hugging Face tokenizer.json says. Each file there has a class with wh
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -156,33 +155,15 @@ def given(path: str | Path, lowercase: bool) -> Tokenizer:
     raise BadInput(f"{path}: expected a vocab.txt, a .model or a tokenizer.json")
 
 
-# Training of these takes counts, which of several parts of the texts are added up. SentencePiece takes texts.
-COUNTED = {"wordpiece": wordpiece, "byte_bpe": huggingface}
-
-
-def taken(kind: str, texts: Iterable[str]) -> Counter[str] | list[str]:
-    """What training takes of some of its texts: how often each word is there, or the texts themselves."""
-    return COUNTED[kind].count(texts) if kind in COUNTED else list(texts)
-
-
 def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokenizer:
-    """A vocabulary of `size` pieces, special ones first; equal texts give equal ones.
+    """A vocabulary of `size` pieces, special ones first; equal texts give equal ones. Holds the texts in memory.
 
     kind: wordpiece or byte_bpe (`size` at most), unigram or bpe (`size` exactly). Raises BadInput where `size` is too
     small or too large for the texts.
     """
-    return train_taken(kind, [taken(kind, texts)], size, lowercase)
-
-
-def train_taken(
-    kind: str, parts: Iterable[Counter[str] | list[str]], size: int, lowercase: bool
-) -> Tokenizer:
-    """The same, of what was taken of each part of the texts, in their order."""
-    if kind not in COUNTED:
-        # Not as they come: what is raised meanwhile the library would take for its own error.
-        texts = list(chain.from_iterable(parts))
-        return Tokenizer(sentencepiece.train(kind, texts, size, lowercase))
-    counts = Counter()
-    for part in parts:
-        counts.update(part)
-    return Tokenizer(COUNTED[kind].train(counts, size, lowercase))
+    texts = list(texts)
+    if kind == "wordpiece":
+        return Tokenizer(wordpiece.train(texts, size, lowercase))
+    if kind == "byte_bpe":
+        return Tokenizer(huggingface.train(texts, size, lowercase))
+    return Tokenizer(sentencepiece.train(kind, texts, size, lowercase))

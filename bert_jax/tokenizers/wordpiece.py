@@ -5,8 +5,6 @@ ids equal those of transformers' BertTokenizer.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ from tokenizers.trainers import WordPieceTrainer
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
 from bert_jax.tokenizers import encode_cache
-from bert_jax.tokenizers.sample import COVERAGE, repeated
+from bert_jax.tokenizers.sample import COVERAGE
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
 KIND = "wordpiece"
@@ -123,23 +121,9 @@ def given(path: Path, lowercase: bool) -> WordPiece:
     return WordPiece(pieces, lowercase)
 
 
-def count(texts: Iterable[str]) -> Counter[str]:
-    """How often each unit is in texts, which is all that training has to know of them."""
-    counts = Counter()
-    for text in texts:
-        counts.update(UNITS.findall(text))
-    del counts["\n"]
-    return counts
-
-
-def as_texts(counts: Counter[str]) -> Iterator[str]:
-    """Texts that have each unit as often."""
-    return repeated((f"{unit} ", count) for unit, count in counts.items())
-
-
-def train(counts: Counter[str], size: int, lowercase: bool) -> WordPiece:
-    """A vocabulary of at most `size` pieces, special ones first; equal counts give equal ones."""
-    letters = alphabet(counts, lowercase)
+def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
+    """A vocabulary of at most `size` pieces, special ones first; equal texts give equal ones."""
+    letters = alphabet(texts, lowercase)
     # The library numbers the letters' pieces in the order of a hash map, and breaks ties between
     # merges by number. So that training is deterministic it is given them as special pieces, whose
     # order it keeps.
@@ -160,21 +144,17 @@ def train(counts: Counter[str], size: int, lowercase: bool) -> WordPiece:
         special_tokens=first,
         show_progress=False,
     )
-    library.train_from_iterator(as_texts(counts), trainer)
+    library.train_from_iterator(texts, trainer)
     vocabulary = library.get_vocab()
     return WordPiece(sorted(vocabulary, key=vocabulary.get), lowercase)
 
 
-def alphabet(counts: Counter[str], lowercase: bool) -> list[str]:
+def alphabet(texts: list[str], lowercase: bool) -> list[str]:
     """The commonest characters, as far as COVERAGE goes, and all of ASCII, by code point."""
-    normalizer = BertNormalizer(lowercase=lowercase)
-    found = Counter()
-    for unit, count in counts.items():
-        for letter in normalizer.normalize_str(unit):
-            found[letter] += count
-    letters = np.zeros(0x110000, np.int64)
-    for letter, count in found.items():
-        letters[ord(letter)] = count
+    normalizer, letters = BertNormalizer(lowercase=lowercase), np.zeros(0x110000, np.int64)
+    for text in texts:
+        codes = np.frombuffer(normalizer.normalize_str(text).encode("utf-32-le"), np.uint32)
+        np.add.at(letters, codes, 1)
     letters[: ord(" ") + 1] = 0
     order = np.argsort(-letters, kind="stable")
     kept = np.searchsorted(np.cumsum(letters[order]), COVERAGE * letters.sum()) + 1

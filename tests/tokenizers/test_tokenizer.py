@@ -6,14 +6,12 @@ import random
 import re
 import subprocess
 import sys
-from collections import Counter
 
 import numpy as np
 import pytest
 from kits.texts import NASTY, PROSE, nasty
 
 from bert_jax.errors import BadInput
-from bert_jax.tokenizers import sample
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.encode_cache import Units
 
@@ -143,47 +141,6 @@ def test_training_is_deterministic_over_processes(kind):
     )
     found = {subprocess.check_output([sys.executable, "-c", code]) for _ in range(3)}
     assert len(found) == 1
-
-
-@KINDS
-def test_text_in_parts_makes_the_same_vocabulary(kind):
-    """Workers take each part by itself; in any order, where words are counted."""
-    texts = PROSE + NASTY
-    parts = [tokenizers.taken(kind, texts[first : first + 7]) for first in range(0, len(texts), 7)]
-    for order in (parts, parts[::-1])[: 1 + (kind in tokenizers.COUNTED)]:
-        again = tokenizers.train_taken(kind, order, SIZES[kind], True)
-        assert again.fingerprint == trained(kind).fingerprint
-
-
-@pytest.mark.parametrize("kind", tokenizers.COUNTED)
-@CASES
-def test_words_are_counted_as_the_library_parts_them(monkeypatch, kind, lowercase):
-    """What it is given instead of the texts has every word as often."""
-    texts = [*PROSE, *NASTY, "two  spaces, a tab\tand an end \n  begun with some\nend  "]
-    texts.append("  both  \n  both  \n\tboth\t\n\tboth\t")
-    monkeypatch.setattr(sample, "CHUNK", 16)  # characters
-    library = trained(kind, lowercase).model.tokenizer
-
-    def words(texts):
-        if library.normalizer:
-            texts = map(library.normalizer.normalize_str, texts)
-        parted = map(library.pre_tokenizer.pre_tokenize_str, texts)
-        return Counter(word for of_text in parted for word, _ in of_text)
-
-    given = {"wordpiece": texts, "byte_bpe": sample.lines(texts)}[kind]
-    counted = tokenizers.COUNTED[kind].as_texts(tokenizers.taken(kind, texts))
-    found, expected = words(counted), words(given)
-    assert found == expected and len(found) > 100
-
-
-@KINDS
-def test_what_is_raised_while_words_are_counted_is_raised(kind):
-    def parts():
-        yield tokenizers.taken(kind, PROSE)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tokenizers.train_taken(kind, parts(), SIZES[kind], True)
 
 
 @KINDS

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from bert_jax.data import corpus
 from bert_jax.data.preparation import file_ranges
-from bert_jax.tokenizers import tokenizer
 
 
 def choose(lengths: Iterable[int], limit: int) -> list[int]:
@@ -33,8 +32,8 @@ def sample(
     return [part for number, part in enumerate(every) if number in chosen]
 
 
-def take(kind: str, part: tuple[corpus.Reading, file_ranges.Block]) -> Counter[str] | list[str]:
-    """Runs in a worker: what training of a vocabulary takes of the documents of a block, a sentence a line."""
+def take(part: tuple[corpus.Reading, file_ranges.Block]) -> list[str]:
+    """Runs in a worker: the documents of a block, a sentence a line."""
     reading, block = part
     documents = corpus.documents(file_ranges.read(block), reading, Counter())
-    return tokenizer.taken(kind, ("\n".join(document) for document in documents))
+    return ["\n".join(document) for document in documents]
