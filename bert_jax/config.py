@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from bert_jax import config_checks
 from bert_jax.config_checks import listed, sources
 from bert_jax.errors import BadInput
-from bert_jax.storage import regular_files, remote
+from bert_jax.storage import atomic, regular_files, remote
 
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
 CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint")
@@ -196,9 +196,8 @@ def read(path: Path) -> ConfigDict:
 
 def save(config: ConfigDict, path: Path) -> None:
     """Replaces the file in one go."""
-    temporary = Path(path).with_name(f".{Path(path).name}.{os.getpid()}")
-    temporary.write_text(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
-    os.replace(temporary, path)
+    text = json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n"
+    atomic.write(Path(path), text, sync=False)
 
 
 def flatten(tree, prefix: str = "") -> dict:

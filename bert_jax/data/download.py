@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.storage import checksums, remote
+from bert_jax.storage import atomic, checksums, remote
 
 MANIFEST = "manifest.json"
 PROBE = ".writable"  # written and removed
@@ -148,7 +148,7 @@ def alone(place: Path) -> Iterator[None]:
 
 def remove_parts(place: Path) -> None:
     """Deletes what a process that was killed has begun: the room is needed."""
-    for path in place.rglob(".*.part"):
+    for path in place.rglob(f".*.{32 * '[0-9a-f]'}"):
         path.unlink()
 
 
@@ -175,22 +175,21 @@ def fetch(source: remote.Place, name: str, known: dict, place: Path) -> None:
 
 
 def write(path: Path, parts, expected: str = "") -> bool:
-    """Writes a file under another name, and renames it once it is on the disk; not where its SHA-256 is not that."""
+    """Writes a file in one go; not where its SHA-256 is not that."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, found = path.with_name(f".{path.name}.part"), hashlib.sha256()
-    try:
-        with open(temporary, "wb") as opened:
-            for part in parts:
-                opened.write(part)
-                found.update(part)
-            opened.flush()
-            os.fsync(opened.fileno())
+    found = hashlib.sha256()
+    with contextlib.suppress(Altered), atomic.file(path) as opened:
+        for part in parts:
+            opened.write(part)
+            found.update(part)
         if expected and found.hexdigest() != expected:
-            return False
-        os.replace(temporary, path)
+            raise Altered
         return True
-    finally:
-        temporary.unlink(missing_ok=True)
+    return False
+
+
+class Altered(Exception):
+    """What was copied is not what the manifest says."""
 
 
 # --- Writing --------------------------------------------------------------------------------------

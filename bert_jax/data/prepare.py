@@ -28,11 +28,11 @@ from bert_jax.data.preparation import file_ranges, selection, shards, splits
 from bert_jax.data.preparation.encode import Vocabulary, encode
 from bert_jax.data.preparation.pool import workers
 from bert_jax.data.preparation.sample import sample, take
-from bert_jax.data.preparation.workspace import clear, follow, hidden, locate, rename, workspace
+from bert_jax.data.preparation.workspace import clear, follow, hidden, locate, workspace
 from bert_jax.data.vocabulary import given_vocabulary
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.storage import checksums, remote
-from bert_jax.storage.atomic import terminable
+from bert_jax.storage.atomic import rename, terminable
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.tokenizer import Tokenizer
 

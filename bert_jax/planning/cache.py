@@ -5,10 +5,10 @@ Entries are JSON with a digest of their own: one that is damaged is as good as n
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from bert_jax.storage import atomic
 
 FOLDER = "plans"
 
@@ -33,18 +33,10 @@ def write(directory: Path | None, key: str, values: dict) -> str:
     """Whole or not at all; why it could not be written, and is made again the next time, or ''."""
     if not directory:
         return ""
-    entry = json.dumps({"digest": of(key, values), "values": values})
+    path = directory / FOLDER / f"{key}.json"
     try:
-        folder = directory / FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".")
-        try:
-            with open(handle, "w") as file:
-                file.write(entry)
-            os.replace(name, folder / f"{key}.json")
-        except OSError:
-            os.unlink(name)
-            raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write(path, json.dumps({"digest": of(key, values), "values": values}), sync=False)
     except OSError as error:
         return error.strerror
     return ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
-from bert_jax.storage import regular_files
+from bert_jax.storage import atomic, regular_files
 
 
 def lines(path: Path) -> list[dict]:
@@ -41,6 +41,4 @@ def drop_after(path: Path, step: int) -> None:
     """Keeps the lines up to `step`: what comes after is reported again by the resumed run."""
     if path.exists():
         kept = [line for line in lines(path) if line["step"] <= step]
-        temporary = path.with_name(".metrics.jsonl.new")
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        os.replace(temporary, path)
+        atomic.write(path, "".join(json.dumps(line) + "\n" for line in kept))

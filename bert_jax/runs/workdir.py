@@ -24,7 +24,7 @@ from pathlib import Path
 from bert_jax import config
 from bert_jax.data import download
 from bert_jax.errors import BadInput
-from bert_jax.storage import regular_files
+from bert_jax.storage import atomic, regular_files
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 CHECKPOINTS = "checkpoints"
@@ -165,14 +165,7 @@ def new_run() -> str:
 
 
 def write_json(path: Path, values: dict, *, sync: bool = True) -> None:
-    """Replaces the file in one go: a reader sees the old content or the new, with `sync` also after a power cut."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "w") as file:
-        file.write(json.dumps(values, indent=2) + "\n")
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(temporary, path)
+    atomic.write(path, json.dumps(values, indent=2) + "\n", sync=sync)
 
 
 def read_json(path: Path) -> dict:

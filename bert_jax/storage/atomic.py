@@ -1,4 +1,4 @@
-"""Directories that appear when they are whole, or not at all."""
+"""Files and directories that appear when they are whole, or not at all."""
 
 import contextlib
 import glob
@@ -10,11 +10,40 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from bert_jax.errors import BadInput, Unfinished
 
 # What libraries of C++ say, in errors of their own, where the disk is full or a file may not grow.
 DISK = ("RESOURCE_EXHAUSTED", "No space left", "File too large")
+
+
+@contextlib.contextmanager
+def file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of `path` in one go: a reader sees the old content or the new, with `sync`
+    also after a power cut. Nothing of it is left after a failure."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with open(temporary, "wb") as opened:
+            yield opened
+            if sync:
+                opened.flush()
+                os.fsync(opened.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write(path: Path, text: str, *, sync: bool = True) -> None:
+    with file(path, sync=sync) as opened:
+        opened.write(text.encode())
+
+
+def rename(old: Path, new: Path) -> None:
+    """Renames a file or a directory once all that it holds is on the disk."""
+    flush(old)
+    old.rename(new)
+    flush_name(new.parent)
 
 
 def free(directory: Path, option: str) -> None:
@@ -63,8 +92,7 @@ def whole(directory: Path, option: str) -> Iterator[Path]:
     try:
         with terminable():
             yield temporary
-        flush(temporary)
-        temporary.rename(directory)
+        rename(temporary, directory)
     except BaseException as error:
         # What went wrong is told, not that the rest of it cannot be deleted.
         shutil.rmtree(temporary, ignore_errors=True)
@@ -85,8 +113,12 @@ def remove_stale(directory: Path) -> None:
 def flush(directory: Path) -> None:
     """Brings the files under a directory, and their names, to the disk."""
     for path in (*directory.rglob("*"), directory):
-        number = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+        flush_name(path)
+
+
+def flush_name(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -21,8 +21,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bert_jax.data.preparation.workspace import whole_file
 from bert_jax.errors import BadInput, Unfinished, one_line
+from bert_jax.storage import atomic
 
 RUNNERS = ("DirectRunner", "FlinkRunner", "DataflowRunner", "SparkRunner")
 # Options of Beam's that are not to be given, and why.
@@ -131,7 +131,7 @@ def run(options, directory: Path, function: Callable, tasks: Iterable) -> Iterat
 def leave(path: Path, function: Callable, tasks: Iterable) -> list[int]:
     """Writes the function and the tasks, one after the other; returns where each task begins."""
     places = []
-    with whole_file(path) as file:
+    with atomic.file(path, sync=False) as file:
         pickle.dump(function, file)
         for task in tasks:
             places.append(file.tell())
@@ -247,5 +247,5 @@ def work(item: tuple[int, int], directory: Path) -> None:
     except Exception as error:
         error.add_note(traceback.format_exc())
         result, name = error, FAILED
-    with whole_file(directory / name) as file:
+    with atomic.file(directory / name, sync=False) as file:
         pickle.dump(result, file)

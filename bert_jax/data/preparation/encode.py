@@ -115,7 +115,7 @@ def encode(
 ) -> list[shards.Shard]:
     """All documents in the order of the corpus, as shard files in `directory`; those that are there are kept."""
     directory.mkdir(exist_ok=True)
-    for path in directory.glob("*.writing"):
+    for path in directory.glob(".*"):  # begun by a process that was killed
         path.unlink()
     kept = len(list(directory.iterdir()))
     if kept:

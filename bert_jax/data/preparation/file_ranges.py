@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.data import corpus
-from bert_jax.data.preparation.workspace import whole_file
 from bert_jax.data.sources import files, tfds
+from bert_jax.storage import atomic
 
 # Bytes of files that a worker reads at a time, at least; a file is read by one worker.
 PART = 64 << 20
@@ -133,6 +133,6 @@ def as_it_lies(path: Path, part: Part, problems: Counter) -> Span | None:
 
 
 def written(path: Path, texts: Iterable[bytes]) -> Span:
-    with whole_file(path) as file:
+    with atomic.file(path, sync=False) as file:
         sizes = [file.write(text) for text in texts]
     return Span(path, 0, np.array(sizes, np.int64))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.preparation.workspace import whole_file
+from bert_jax.storage import atomic
 
 BLOCKS = 4  # blocks in a shard, about 4 MB of text: what a worker does at a time
 ARRAYS = ("tokens", "sentences", "documents", "text_hashes")
@@ -41,7 +41,7 @@ class Shard(NamedTuple):
 def write(path: Path, header: dict, arrays: dict[str, np.ndarray]) -> None:
     """A shard file, whole and on the disk when it gets its name; `header` is plain data."""
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    with whole_file(path, is_kept=True) as file:
+    with atomic.file(path) as file:
         np.savez(file, header=text, **arrays)
 
 

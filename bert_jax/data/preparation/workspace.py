@@ -13,11 +13,11 @@ import fcntl
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
+from bert_jax.storage import atomic
 
 
 def locate(store: str) -> Path:
@@ -106,40 +106,4 @@ def follow(plan: dict, directory: Path, log: Callable) -> None:
         if found.name not in keep:
             shutil.rmtree(found) if found.is_dir() else found.unlink()
     if not same:
-        temporary = directory / "plan.writing"
-        temporary.write_text(json.dumps(plan) + "\n")
-        rename(temporary, path)
-
-
-def rename(old: Path, new: Path) -> None:
-    """Renames a file or a directory once all that it holds is on the disk."""
-    for path in [*old.rglob("*"), old]:
-        sync(path)
-    old.rename(new)
-    sync(new.parent)
-
-
-@contextlib.contextmanager
-def whole_file(path: Path, is_kept: bool = False) -> Iterator:
-    """A file to write, which takes its name when it is whole, and on the disk where it `is_kept` after a kill.
-
-    Engines may do a task twice, at the same time too; what the last one has written stays.
-    """
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.writing")
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            if is_kept:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+        atomic.write(path, json.dumps(plan) + "\n")
