@@ -25,9 +25,9 @@ def prices(text: str) -> dict[str, float]:
     return found
 
 
-NAME = "as v5e:4x4, or v5litepod-16; v5e, all: ranked, extrapolated"
+NAME = "as v5e:4x4, or v5litepod-16; v5e, all: a table, by hours"
 PRICE = "of a chip for an hour; also as v5e=1.2,v6e=2.7"
-SEARCH = "try mesh shapes, micro-batches and remat, extrapolated"
+SEARCH = "try micro-batches, remat and fsdp"
 OPTIONS = [
     cli.CONFIG,
     cli.option("--topology", NAME, metavar="NAME", **cli.NEEDED),

@@ -74,13 +74,6 @@ def not_kept(directory: Path, reason: str) -> str:
     return f"{directory}: {reason}: what the compiler says is not kept"
 
 
-def attempt(config, design: build.Design, phase, tell: Callable[[str], None]) -> Step | TooLarge:
-    try:
-        return compile_step(config, design, phase, tell)
-    except TooLarge as error:
-        return error
-
-
 def lower(config, design: build.Design, phase):
     precision = "highest" if config.dtype == "float32" else None
     with jax.set_mesh(design.mesh), jax.default_matmul_precision(precision):

@@ -1,4 +1,4 @@
-"""Plans for people; what the compiler estimates, what is arithmetic, and what is extrapolated are told apart."""
+"""Plans for people; what the compiler estimates and what is arithmetic are told apart."""
 
 from bert_jax.parallel import chips
 from bert_jax.planning.changes import options
@@ -11,16 +11,8 @@ ARITHMETIC = (
     " their instructions; gathers, scatters, sorts and copies have no cycles and are not counted"
 )
 BRACKETS = "; in brackets: between hiding nothing of what is sent, and all"
-BY_LAYERS = "extrapolated from what the compiler says of stacks of 1 and 3 layers"
-BY_ROWS = "drawn between what the compiler says of few rows and of many"
-NEARER = "; a plan of one slice compiles the whole step, and is nearer"
-
-
-def sources(*extrapolations: str) -> str:
-    """What numbers come from: the compiler, where nothing is extrapolated."""
-    if not extrapolations:
-        return f"{HELD} are the compiler's{ARITHMETIC}"
-    return f"{HELD} are {', and '.join(extrapolations)}{NEARER}{ARITHMETIC}"
+NOT_COMPILED = "; slices without GiB were not compiled: their hours follow from another's, and they may not fit"
+SOURCES = f"{HELD} are the compiler's{ARITHMETIC}"
 
 
 def doubts(values: dict, phases: list[dict]) -> list[str]:
@@ -44,7 +36,7 @@ def describe(values: dict) -> str:
         cost = f", cost {between(values, 'cost')}" if values["cost"] is not None else ""
         lines.append(f"together: {between(values, 'hours')} hours{cost}")
     lines += doubts(values, list(values["phases"].values()))
-    return "\n".join([*lines, sources() + BRACKETS])
+    return "\n".join([*lines, SOURCES + BRACKETS])
 
 
 def shape(mesh: dict) -> str:
@@ -105,27 +97,38 @@ def describe_all(values: dict) -> str:
     lines = ["topology    accelerator     chips     hours  chip-hours        cost  GiB a chip"]
     for one in values["slices"]:
         cost = "-" if one["cost"] is None else digits(one["cost"])
-        unsure = "" if one["fits"] else "  may not fit"
-        unsure += "  beyond what was measured" * one["beyond_measured"]
         lines.append(
             f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6} {digits(one['hours']):>9}"
-            f" {digits(one['chip_hours']):>11} {cost:>11}  {gib(one['bytes_per_chip'])} of"
-            f" {gib(one['memory_per_chip'])}{unsure}"
+            f" {digits(one['chip_hours']):>11} {cost:>11}  {describe_memory(one)}".rstrip()
         )
-    sure = [one for one in values["slices"] if one["fits"] and not one["beyond_measured"]]
-    if sure:
-        fewest = min(sure, key=lambda one: one["chip_hours"])
-        lines.append(f"fewest chip-hours: {fewest['topology']}")
-    priced = [one for one in sure if one["cost"] is not None]
-    if priced:
-        lines.append(f"cheapest: {min(priced, key=lambda one: one['cost'])['topology']}")
+    lines += cheapest([one for one in values["slices"] if one["fits"]])
     reasons = {}
     for name, reason in values["left_out"].items():
         reasons.setdefault(reason, []).append(name)
     lines += [f"left out: {' '.join(names)}: {reason}" for reason, names in reasons.items()]
-    by_layers = [] if values["is_whole"] else [BY_LAYERS]
     lines += doubts(values, [one for row in values["slices"] for one in row["phases"].values()])
-    return "\n".join([*lines, sources(*by_layers, BY_ROWS)])
+    return "\n".join([*lines, SOURCES + NOT_COMPILED])
+
+
+def describe_memory(one: dict) -> str:
+    if one["fits"] is None:
+        return ""
+    if one["bytes_per_chip"] is None:
+        return f"does not fit: {one['reason']}"
+    held = f"{gib(one['bytes_per_chip'])} of {gib(one['memory_per_chip'])}"
+    return held if one["fits"] else f"{held}  does not fit"
+
+
+def cheapest(fitting: list[dict]) -> list[str]:
+    """The slices with the fewest chip-hours and the lowest cost, of those that are known to fit."""
+    lines = []
+    if fitting:
+        fewest = min(fitting, key=lambda one: one["chip_hours"])
+        lines.append(f"fewest chip-hours, of those that were compiled: {fewest['topology']}")
+    priced = [one for one in fitting if one["cost"] is not None]
+    if priced:
+        lines.append(f"cheapest: {min(priced, key=lambda one: one['cost'])['topology']}")
+    return lines
 
 
 def describe_search(values: dict) -> str:
@@ -133,14 +136,14 @@ def describe_search(values: dict) -> str:
     for name, table in values["phases"].items():
         lines.append(f"{name} on {values['topology']}, s a step, utilization, GiB a chip:")
         lines += [describe_row(row) for row in table]
-    by_layers = [] if values["is_whole"] else [BY_LAYERS]
     lines += doubts(values, [row for table in values["phases"].values() for row in table])
-    return "\n".join([*lines, sources(*by_layers) + BRACKETS])
+    return "\n".join([*lines, SOURCES + BRACKETS])
 
 
 def describe_row(row: dict) -> str:
+    name = options(row["settings"]) or "the config as it is"
     if "reason" in row:
-        return f"  {options(row['settings'])}: {row['reason']}"
+        return f"  {name}: {row['reason']}"
     held = f"{gib(row['bytes_per_chip']):>5}" + ("" if row["fits"] else ", may not fit")
     seconds = between(row, "seconds_per_step")
-    return f"  {seconds}  {digits(row['utilization'])}  {held}  {options(row['settings'])}"
+    return f"  {seconds}  {digits(row['utilization'])}  {held}  {name}"

@@ -69,9 +69,8 @@ def estimate(
     found: Parts,
     flops: float,
     fill: Fill = FULL,
-    spare: float = 1.0,
 ) -> dict:
-    """The numbers of a phase; spare: times the bytes that have to fit."""
+    """The numbers of a phase."""
     computing = found.cycles / one.chip.hertz
     bytes_by_kind, seconds_by_kind = by_kind(one, mesh, found.sent)
     sending = sum(seconds_by_kind.values())
@@ -82,7 +81,7 @@ def estimate(
         "bytes_of_arguments": round(found.arguments),
         "bytes_of_temporaries": round(found.temporaries),
         "bytes_of_program": round(found.program),
-        "fits": spare * found.bytes <= one.chip.memory,
+        "fits": found.bytes <= one.chip.memory,
         "cycles": round(found.cycles),
         "sent_per_chip": bytes_by_kind,
         "seconds_sending_by_kind": seconds_by_kind,

@@ -14,7 +14,7 @@ from bert_jax.data.vocabulary import likely_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.models import attention
 from bert_jax.parallel import chips
-from bert_jax.planning import memory_fit, rank, search, sketch, topology
+from bert_jax.planning import search, slices, topology
 from bert_jax.planning.changes import options
 from bert_jax.planning.compilation import TooLarge, compile_step
 from bert_jax.planning.estimate import FULL, Fill, estimate, parts, total
@@ -54,7 +54,7 @@ def plan(
                 "fits": False,
                 "bytes_per_chip": round(error.used * one.chip.devices),
                 "reason": str(error),
-                "advice": advise(config, one, part, vocabulary, error, tell),
+                "advice": advise(config, one, part, vocabulary, tell),
             }
             continue
         flops = step_flops(config, vocabulary.size, part)
@@ -92,11 +92,11 @@ def check_fits(values: dict) -> None:
 
 
 def plan_all(config, name: str, prices: dict[str, float], phase: str | None, tell) -> dict:
-    """The slices of every kind of chip, or of the one of this name, ranked; see rank.py."""
+    """The slices of every kind of chip, or of the one of this name, by hours; see slices.py."""
     kinds = list(chips.CHIPS) if name == ALL else [name]
     config, chosen, vocabulary, fills = prepare(config, phase, tell)
-    ranked = rank.rank(config, kinds, chosen, vocabulary, fills, prices, tell)
-    return ranked | {"versions": compiled_by()}
+    found = slices.table(config, kinds, chosen, vocabulary, fills, prices, tell)
+    return found | {"versions": compiled_by()}
 
 
 def plan_search(config, name: str, phase: str | None, tell) -> dict:
@@ -104,8 +104,7 @@ def plan_search(config, name: str, phase: str | None, tell) -> dict:
     one = topology.find(name)
     config, chosen, vocabulary, fills = prepare(config, phase, tell)
     devices = topology.devices(one)
-    for part in chosen:
-        search.check(config, devices, part)
+    build.make_mesh(config, chosen, devices)  # raises what is wrong with the config as it is
     tables = {
         part.name: search.search(config, one, devices, part, vocabulary, fills[part.name], tell)
         for part in chosen
@@ -113,7 +112,6 @@ def plan_search(config, name: str, phase: str | None, tell) -> dict:
     return {
         "topology": one.name,
         "memory_per_chip": one.chip.memory,
-        "is_whole": sketch.is_whole(config),
         "phases": tables,
         "versions": compiled_by(),
     }
@@ -154,14 +152,12 @@ def expected_fills(config, phases: list) -> dict[str, Fill]:
     return fills
 
 
-def advise(config, one: topology.Slice, phase, vocabulary, failed: TooLarge, tell) -> str:
+def advise(config, one: topology.Slice, phase, vocabulary, tell) -> str:
     """What makes a step fit that does not, and what it is like then."""
-    found = memory_fit.find(config, topology.devices(one), phase, vocabulary, failed, tell)
-    if not isinstance(found, memory_fit.Found):
-        return f"nothing that was tried makes it fit: {'; '.join(found) or 'no setting is left'}"
-    flops = step_flops(config, vocabulary.size, phase)
-    values = estimate(one, found.mesh, phase, parts(one, found.mesh, found.step), flops)
+    found = search.find_fit(config, one, topology.devices(one), phase, vocabulary, tell)
+    if not found:
+        return "no micro-batches, remat or fsdp that were tried make it fit"
     return (
-        f"{options(found.changes)} fits: {values['bytes_per_chip'] / chips.GIB:.2f} GiB a chip,"
-        f" {values['seconds_per_step']:.3g} s a step"
+        f"{options(found['settings'])} fits: {found['bytes_per_chip'] / chips.GIB:.2f} GiB a chip,"
+        f" {found['seconds_per_step']:.3g} s a step"
     )

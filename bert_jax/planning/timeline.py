@@ -13,7 +13,6 @@ send, computes other things, and waits for the rest. Events are plain lists, whi
 import re
 from collections.abc import Callable, Iterator
 
-from bert_jax.errors import BadInput
 from bert_jax.planning import hlo, kernels
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -106,39 +105,6 @@ def walk(found: list, times: int = 1) -> Iterator[tuple[list, int]]:
             yield from walk(event[2], times * event[1])
         else:
             yield event, times
-
-
-def with_trips(found: list, before: int, after: int) -> list:
-    """With `after` trips of the loop that has `before`. Raises BadInput where that is not one loop."""
-    loops = [event for event in found if event[0] == "loop" and event[1] == before]
-    if before != after and len(loops) != 1:
-        raise BadInput(
-            f"{len(loops)} loops of {before} trips in a step of {before} micro-batches, expected one"
-        )
-    return [
-        ["loop", after if event[1] == before else event[1], event[2]]
-        if event[0] == "loop"
-        else event
-        for event in found
-    ]
-
-
-def with_bytes(found: list, scale: Callable[[str, tuple[str, ...]], float]) -> list:
-    """With so many times the bytes sent, by kind and axes; what is then nothing is not sent."""
-
-    def scaled(sends: list) -> list:
-        sends = [[kind, axes, count * scale(kind, tuple(axes))] for kind, axes, count in sends]
-        return [one for one in sends if one[-1]]
-
-    changed = []
-    for event in found:
-        if event[0] == "loop":
-            changed.append([*event[:2], with_bytes(event[2], scale)])
-        elif event[0] in ("send", "start"):
-            changed.append([*event[:-1], scaled(event[-1])])
-        else:
-            changed.append(event)
-    return changed
 
 
 def cycles(found: list, kinds: tuple[str, ...] = COMPUTING) -> int:

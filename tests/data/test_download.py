@@ -59,7 +59,9 @@ def test_what_was_altered_is_fetched_again(there, store):
     assert download.local(STORE, hashes=True) == place and read(there) == [name]
     os.truncate(place / name, 200)
     (place / "unigrams.npy").unlink()
-    (place / "train/.tokens.npy.00000000000000000000000000000000").write_text("of a process that was killed")
+    (place / "train/.tokens.npy.00000000000000000000000000000000").write_text(
+        "of a process that was killed"
+    )
     download.local(STORE)
     assert read(there) == [name, "unigrams.npy"]
     assert files(place) == files(store.path)

@@ -1,31 +1,29 @@
-"""What makes a step fit that does not: which setting is tried when, and that it does."""
+"""What makes a step fit that does not, and what makes it fast: which settings are tried, and that they do."""
 
 import json
 import re
 
 import pytest
 from kits.plans import arguments, compile_nothing
-from kits.slices import devices, needs_libtpu
-from kits.small import VOCABULARY, small_config
+from kits.slices import needs_libtpu
+from kits.small import small_config
 
-from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.parallel import mesh as meshes
-from bert_jax.planning import compilation, describe, memory_fit, plan
+from bert_jax.planning import compilation, describe, plan, search
 
 pytestmark = needs_libtpu
 
 
 @pytest.mark.full
 def test_the_advice_makes_a_step_fit_that_is_too_large(tmp_path, capsys):
-    rows = {"phases.main.batch": 2**19, "model.positions": 512, "phases.main.length": 512}
+    rows = {"phases.main.batch": 2**17, "model.positions": 512, "phases.main.length": 512}
     rows |= {"model.layers": 1, "compilation_cache": tmp_path / "cache"}
     assert main(arguments(tmp_path, **rows)) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "config.phases.main" in error and "v5e:2x2" in error and "15.75 GiB" in error
     changes = dict(re.findall(r"--config\.(\S+)=(\S+)", error))
-    assert changes.keys() == {"train.rows_per_chip"}
-    assert main(arguments(tmp_path, "--json", "-", **rows, **changes)) == 0
+    assert main(arguments(tmp_path, "--json", "-", **rows | changes)) == 0
     phase = json.loads(capsys.readouterr().out)["phases"]["main"]
     told = float(re.search(r"(\S+) GiB a chip", error)[1])
     assert told == pytest.approx(phase["bytes_per_chip"] / 2**30, abs=0.01) and 4 < told < 15.75
@@ -49,56 +47,40 @@ class Compiler:
         return compile_nothing()
 
 
-def find(failed, *changes):
-    config = small_config("phases.main.batch=512", *changes)
-    (phase,) = configs.phases(config)
-    return memory_fit.find(config, devices("v5e:2x2"), phase, VOCABULARY, failed, lambda line: None)
-
-
-def by_rows(rows, remat, fsdp):
-    return rows * 2**24.9
-
-
-def never_without_remat(rows, remat, fsdp):
-    return 2**31 if remat == "none" else by_rows(rows, remat, fsdp)
-
-
-def by_fsdp(rows, remat, fsdp):
-    return 2**31 // fsdp
-
-
 @pytest.mark.parametrize(
-    "needs, given, changes, most",
+    "needs, advice",
     [
-        (by_rows, (), {"train.rows_per_chip": 32}, 1),
-        (never_without_remat, (), {"train.remat": "attention", "train.rows_per_chip": 32}, 9),
-        (by_fsdp, (), {"mesh.fsdp": 2, "mesh.data": -1}, 20),
-        # Of the two ways to say how many rows are computed at once, one may be set.
-        (
-            by_rows,
-            ("train.micro_batches=2",),
-            {"train.rows_per_chip": 32, "train.micro_batches": 1},
-            1,
-        ),
+        (lambda rows, remat, fsdp: rows * 2**24.9, "train.micro_batches=4"),
+        (lambda rows, remat, fsdp: 2**31 if remat == "none" else 9, "train.remat=attention"),
+        (lambda rows, remat, fsdp: 2**31 // fsdp, "mesh.fsdp=2"),
     ],
 )
-def test_settings_are_tried_in_order_and_none_twice(monkeypatch, needs, given, changes, most):
+def test_the_cheapest_setting_that_fits_is_advised(monkeypatch, tmp_path, capsys, needs, advice):
     compiler = Compiler(monkeypatch, needs)
-    rows = 64 if given else 128
-    failed = compilation.TooLarge(needs(rows, "none", 1), 2**30)
-    assert find(failed, *given).changes == changes
-    assert len(set(compiler.tried)) == len(compiler.tried) <= most
+    assert main(arguments(tmp_path, **{"phases.main.batch": 512})) == 2
+    assert f"{advice} fits" in capsys.readouterr().err.splitlines()[-1]
+    assert len(set(compiler.tried)) == len(compiler.tried)
 
 
-def test_where_nothing_fits_the_last_tries_are_named(monkeypatch, tmp_path, capsys):
-    """Of each kind of setting: the rows of the mesh as it is, and of fsdp=2, since 4 does not divide the width."""
+def test_where_nothing_fits_it_is_said(monkeypatch, tmp_path, capsys):
+    """Of a width of 30, which four parts of fsdp do not divide."""
     compiler = Compiler(monkeypatch, lambda *_: 2**31)
     model = {"model.width": 30, "model.heads": 2, "train.remat": "full"}
-    assert main(arguments(tmp_path, **{"phases.main.batch": 4 * 6}, **model)) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert {(1, "full", 1), (1, "full", 2)} < set(compiler.tried)
-    assert error.count("--config.train.rows_per_chip=1") == 2
-    assert "--config.mesh.fsdp=2 " in error and "fsdp=4" not in error
+    assert main(arguments(tmp_path, **{"phases.main.batch": 64}, **model)) == 2
+    assert "fits" not in capsys.readouterr().err.splitlines()[-1].rpartition(";")[2]
+    assert {(1, "full", 1), (16, "full", 2)} < set(compiler.tried)
+
+
+def test_a_search_is_sorted_and_names_what_does_not_fit(monkeypatch, tmp_path, capsys):
+    Compiler(monkeypatch, lambda rows, remat, fsdp: 2**31 if remat == "full" else 9)
+    command = arguments(tmp_path, "--search", "--json", "-", **{"phases.main.batch": 64})
+    assert main(command) == 0
+    table = json.loads(capsys.readouterr().out)["phases"]["main"]
+    assert [row["settings"] for row in table if row["fits"]][0] == {}
+    tried = [row["settings"] for row in table]
+    assert sorted(map(str, tried)) == sorted(map(str, search.settings(small_config(), 4)))
+    fitting = [row["seconds_per_step"] for row in table if row["fits"]]
+    assert fitting == sorted(fitting) and not table[-1]["fits"]
 
 
 def test_a_phase_that_does_not_fit_stands_beside_one_that_does(monkeypatch, tmp_path, capsys):
@@ -114,6 +96,6 @@ def test_a_phase_that_does_not_fit_stands_beside_one_that_does(monkeypatch, tmp_
     few, many = values["phases"].values()
     assert few["fits"] and not many["fits"] and not values["fits"] and "hours" not in values
     assert many["bytes_per_chip"] == pytest.approx(1.6 * 2**30)
-    assert "--config.train.rows_per_chip=16" in many["advice"]
+    assert "--config.train.micro_batches=2" in many["advice"]
     for text in (err.splitlines()[-1], describe.describe(values)):
         assert many["reason"] in text and many["advice"] in text
