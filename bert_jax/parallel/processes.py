@@ -19,8 +19,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import __version__
 from bert_jax import config as configs
-from bert_jax.errors import LOST, BadInput, Missing, Unfinished
-from bert_jax.parallel import rendezvous
+from bert_jax.errors import LOST, BadInput, Missing, Unfinished, one_line
 
 # What may differ between the processes of a run: where things are on each host.
 LOCAL = ("store", "batches", "compilation_cache", "store_hashes")
@@ -201,47 +200,57 @@ def is_late(error: Exception) -> bool:
 def joined(keys):
     """The Cluster of this process (`keys` is the config's group `distributed`). Before anything asks for a device.
 
-    What is raised within, in any process, ends all of them. Raises BadInput where they do not fit together, Missing
-    where they do not find each other in time.
+    What is raised within, in any process, ends all of them. Raises BadInput where JAX cannot tell where this process
+    stands. Where the others do not come in time JAX aborts the process, which is started again as after a kill.
     """
-    place = rendezvous.find(keys)
-    if place is None:
+    state = initialize(keys)
+    if not state:
         yield Cluster()
         return
-    versions = {"bert_jax": __version__, "jax": jax.__version__}
-    rendezvous.meet(place, versions, keys.timeout)
-    client = connect(place, keys.timeout, keys.heartbeat)
-    cluster = Cluster(place.process, place.processes, client)
+    cluster = Cluster(state.process_id, state.num_processes, state.client)
     watcher = threading.Thread(target=cluster.watch, daemon=True)
     watcher.start()
     with cluster.ending_together(), speaking(cluster.is_main):
+        cluster.compare({"bert_jax": __version__, "jax": jax.__version__})
         yield cluster
     jax.distributed.shutdown()
     watcher.join()
 
 
-def connect(place: rendezvous.Place, seconds: int, heartbeat: int):
-    """JAX's own service and client. heartbeat: seconds after which it aborts all, where one says nothing."""
-    from jax._src import distributed  # the client has no public name
+def initialize(keys):
+    """Connects this process to the others, by the config, variables or a scheduler that JAX knows; returns JAX's state
+    of it, None where it is alone."""
+    from jax._src.distributed import global_state  # its client has no public name
 
-    if place.process > 0:
-        rendezvous.wait_for_service(place)
+    address = keys.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS", "")
+    processes = keys.processes or from_variable("JAX_NUM_PROCESSES", 0)
+    process = keys.process if keys.process >= 0 else from_variable("JAX_PROCESS_ID", -1)
+    if processes == 1:
+        return None
+    is_told = bool(address and processes and process >= 0)
     try:
         jax.distributed.initialize(
-            place.address,
-            place.processes,
-            place.process,
-            # It also says which devices of a host are whose.
-            cluster_detection_method=None if place.detected else "deactivate",
-            initialization_timeout=seconds,
-            heartbeat_timeout_seconds=heartbeat,
-            shutdown_timeout_seconds=seconds,
+            address or None,
+            processes or None,
+            None if process < 0 else process,
+            # A scheduler also says which devices of a host are whose.
+            cluster_detection_method="deactivate" if is_told else None,
+            initialization_timeout=keys.timeout,
+            heartbeat_timeout_seconds=keys.heartbeat,
+            shutdown_timeout_seconds=keys.timeout,
         )
     except (RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        kind = BadInput if isinstance(error, ValueError) else Missing
-        raise kind(f"config.distributed.coordinator={place.address}: {reason}") from None
-    return distributed.global_state.client
+        if not (address or processes or process >= 0) and "coordinator_address" in str(error):
+            return None  # nobody knows of others
+        raise BadInput(f"config.distributed: {one_line(error)}") from None
+    return global_state if global_state.num_processes > 1 else None
+
+
+def from_variable(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    if text and not text.isdecimal():
+        raise BadInput(f"{name}={text}: expected a whole number")
+    return int(text) if text else default
 
 
 @contextlib.contextmanager

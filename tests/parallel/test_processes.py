@@ -14,8 +14,9 @@ from bert_jax import config as configs
 from bert_jax import train
 from bert_jax.commands import inspect_batch
 from bert_jax.data import batch, feed
-from bert_jax.errors import LOST, BadInput
+from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
+from bert_jax.parallel import processes as cluster
 from bert_jax.runs import status
 
 STEPS = 20
@@ -132,21 +133,20 @@ def assert_one_line(ended, *named, code=2):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "devices, override, named, code",
+    "devices, override, named",
     [
-        ([1, 1], "seed=7", "config.seed", 2),
-        ([1, 1], "store=nowhere", "nowhere", 2),
-        ([3, 1], "seed=12345", "devices: 3", 2),  # as with a wrong CUDA_VISIBLE_DEVICES on one host
-        ([1], "distributed.processes=2", "missing: 1", LOST),
+        ([1, 1], "seed=7", "config.seed"),
+        ([1, 1], "store=nowhere", "nowhere"),
+        ([3, 1], "seed=12345", "devices: 3"),  # as with a wrong CUDA_VISIBLE_DEVICES on one host
     ],
 )
-def test_what_one_process_refuses_ends_all(finished, tmp_path, devices, override, named, code):
+def test_what_one_process_refuses_ends_all(finished, tmp_path, devices, override, named):
     key, _, value = override.partition("=")
     value = tmp_path / value if key == "store" else value
     command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
     changes = {len(devices) - 1: [f"--config.{key}={value}"]}
     ended = processes.run(command, tmp_path / "said", len(devices), devices, changes)
-    assert_one_line(ended, named, code=code)
+    assert_one_line(ended, named)
     assert not (tmp_path / "run").exists()
 
 
@@ -155,3 +155,35 @@ def test_a_missing_store_is_not_prepared_by_several(finished, tmp_path, monkeypa
     absent = load(finished[0], store=tmp_path / "store")
     with pytest.raises(BadInput, match=str(tmp_path / "store")):
         train.open_data(absent, tmp_path / "run", None)
+
+
+def test_a_run_without_others_is_alone(monkeypatch):
+    keys = configs.load("demo").distributed
+    assert not cluster.initialize(keys)
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "1")
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "elsewhere:1")
+    assert not cluster.initialize(keys)
+
+
+@pytest.mark.parametrize(
+    "variables, named",
+    [
+        ({"JAX_NUM_PROCESSES": "two"}, "JAX_NUM_PROCESSES=two"),
+        ({"JAX_COORDINATOR_ADDRESS": "localhost:1"}, "config.distributed"),
+        ({"JAX_NUM_PROCESSES": "2"}, "config.distributed"),
+    ],
+)
+def test_half_a_place_is_refused(monkeypatch, variables, named):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(BadInput, match=named):
+        cluster.initialize(configs.load("demo").distributed)
+
+
+@pytest.mark.full
+def test_without_the_others_a_process_ends_and_may_be_started_again(finished, tmp_path):
+    command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
+    changes = {0: ["--config.distributed.processes=2"]}
+    (ended,) = processes.run(command, tmp_path / "said", 1, [1], changes)
+    assert ended.code == -signal.SIGABRT and "DEADLINE_EXCEEDED" in ended.errors
+    assert not (tmp_path / "run").exists()
