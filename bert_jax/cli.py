@@ -29,7 +29,8 @@ EXIT_CODES = """exit codes:
    76  another process of the run, a device or an address was lost or is missing: start again
   130  interrupted, after saving where anything was trained, unless interrupted twice
   134  aborted by JAX, because another process of the run was lost: start again
-  137  killed, by others or at one of its own deadlines (config.deadlines): start again
+  137  killed by others: start again
+  142  stuck, ended at one of its own deadlines (config.deadlines): start again
   143  terminated where nothing is saved, as in its first seconds: start again
 launch/again.sh starts a command again.
 """

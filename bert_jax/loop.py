@@ -40,12 +40,12 @@ class Loop:
         trainer: Trainer,
         reporter,
         processes,
-        guardian,
+        watchdog,
         run: str,
     ):
         self.config, self.directory, self.data, self.id = config, directory, data, run
         self.trainer, self.reporter, self.processes = trainer, reporter, processes
-        self.guardian = guardian
+        self.watchdog = watchdog
         self.phases = configs.phases(config)
         self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
         self.combine = jax.jit(metrics.add, donate_argnums=0)
@@ -65,7 +65,7 @@ class Loop:
             self.on_disk(),
             self.traces,
         ):
-            with self.guardian.watch("compile" if newest is None else "save"):
+            with self.watchdog.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
             self.reporter.start(step, self.trainer.compile_seconds)
             stopped = stop.asked()
@@ -74,7 +74,7 @@ class Loop:
             for phase in self.phases:
                 if step < phase.last and not stopped:
                     step, state, stopped = self.run_phase(phase, step, state, stop)
-            self.guardian.arm("save")
+            self.watchdog.arm("save")
             with self.clock.outside():
                 writer.finish(self.checkpoints)
             if step < self.phases[-1].last:
@@ -125,7 +125,7 @@ class Loop:
         sums, due, before, start = None, None, None, step
         self.clock.start()
         self.reported = step
-        self.guardian.arm("compile")  # the first step, which may have to wait for an index of rows
+        self.watchdog.arm("compile")  # the first step, which may have to wait for an index of rows
         for rows in self.batches(phase, step):
             self.trace(step, state)
             with self.traces.named(step):
@@ -165,7 +165,7 @@ class Loop:
                     self.save(step, state)
             if stopped:
                 break
-            self.guardian.arm("step")  # the next one, from the wait for its batch on
+            self.watchdog.arm("step")  # the next one, from the wait for its batch on
         if self.traces.running:
             self.trace(step, state)
         return step, state, stopped
@@ -197,7 +197,7 @@ class Loop:
         if self.traces.changes(step):
             jax.block_until_ready(state)
             # A trace is written as a checkpoint is, and may take as long.
-            with self.clock.outside(), self.guardian.watch("save"):
+            with self.clock.outside(), self.watchdog.watch("save"):
                 self.traces.change(step)
 
     def heed(self, step: int, verdict: step_guard.Verdict, params) -> None:
@@ -253,7 +253,7 @@ class Loop:
 
     def evaluate_now(self, phase, step: int, params, stop) -> bool:
         started = time.monotonic()
-        with self.guardian.watch("evaluate"):
+        with self.watchdog.watch("evaluate"):
             if phase.name not in self.heldout:
                 heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
                 self.heldout[phase.name] = heldout
@@ -281,7 +281,7 @@ class Loop:
     def save(self, step: int, state) -> None:
         with self.clock.outside():
             self.check_data()
-            with self.guardian.watch("save"):
+            with self.watchdog.watch("save"):
                 leaves = self.fingerprints(step, state)
                 self.reporter.keep()
                 writer.save(self.checkpoints, step, state, leaves, self.id)
@@ -289,7 +289,7 @@ class Loop:
     def check_data(self) -> None:
         """Stops the run where what it reads has changed: nothing that came of it is told or saved."""
         try:
-            with self.guardian.watch("save"):  # files that were touched are read whole
+            with self.watchdog.watch("save"):  # files that were touched are read whole
                 self.data.check_unchanged()
         except BadInput as error:
             if self.processes.is_alone:

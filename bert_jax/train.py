@@ -30,7 +30,7 @@ from bert_jax.runs import (
     workdir,
 )
 from bert_jax.runs.mirror import Mirror, mirrored
-from bert_jax.runs.watchdog import Guardian
+from bert_jax.runs.watchdog import Watchdog
 from bert_jax.storage import remote
 from bert_jax.tokenizers import tokenizer
 
@@ -45,27 +45,27 @@ def pretrain(config: ConfigDict, directory: Path | str) -> int:
     """
     with (
         cluster.joined(config.distributed) as processes,
-        Guardian(config.deadlines, processes.name) as guardian,
+        Watchdog(config.deadlines) as watchdog,
     ):
-        guardian.arm("compile")
+        watchdog.arm("compile")
         config = jax_setup.start(config)  # JAX looks for the devices of all processes
         # Where processes met is not part of the run.
         config.distributed = configs.base().distributed
         # Saved with its whole path, so that the run can be used from anywhere.
         config.store, config.batches = map(download.absolute, (config.store, config.batches))
         with mirrored(directory) as mirror:
-            return pretrain_together(config, mirror, processes, guardian)
+            return pretrain_together(config, mirror, processes, watchdog)
 
 
 def pretrain_together(
-    config: ConfigDict, mirror: Mirror, processes: Cluster, guardian: Guardian
+    config: ConfigDict, mirror: Mirror, processes: Cluster, watchdog: Watchdog
 ) -> int:
     """The same in every process of the run; the exit code."""
     directory = mirror.directory
-    guardian.arm("save")  # and to read what was saved
+    watchdog.arm("save")  # and to read what was saved
     processes.agree(config)
     found = newest_checkpoint(directory, processes)
-    guardian.arm("compile")
+    watchdog.arm("compile")
     newest = found.step
     mesh, total = check(config, directory, newest), configs.total_steps(config)
     summarized = processes.from_main((directory / "summary.json").is_file())
@@ -77,9 +77,9 @@ def pretrain_together(
         return 0
     name = config.batches or config.store
     if remote.is_address(name) or not (config.batches or download.is_there(name)):
-        guardian.arm("")  # to prepare or to copy a store takes as long as it takes
+        watchdog.arm("")  # to prepare or to copy a store takes as long as it takes
     data = open_data(config, directory, newest)
-    guardian.arm("compile")
+    watchdog.arm("compile")
     processes.compare({"config.store: fingerprint": data.fingerprint})
     with signals.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
         # The hashes of a large store take as long as the compiler does.
@@ -104,7 +104,7 @@ def pretrain_together(
             check_steps(directory, processes)  # after some were renamed
             run = processes.from_main(run_id(directory) if processes.is_main else None)
             try:
-                loop = Loop(config, directory, data, trainer, reporter, processes, guardian, run)
+                loop = Loop(config, directory, data, trainer, reporter, processes, watchdog, run)
                 code = loop.run(newest, stop)
             except BaseException as error:
                 code = signals.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1

@@ -19,7 +19,10 @@ COPY configs configs
 RUN /opt/bert_jax/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.12-slim-bookworm
-RUN useradd --create-home --uid 1000 bert
+# An init: the kernel spares the first process of a container the signal of its own deadlines.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -rf /var/lib/apt/lists/* \
+    && useradd --create-home --uid 1000 bert
 COPY --from=dependencies /opt/bert_jax /opt/bert_jax
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     /opt/bert_jax/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
@@ -27,5 +30,5 @@ COPY launch/flags.sh /opt/launch/flags.sh
 ENV PATH=/opt/bert_jax/bin:$PATH
 USER 1000
 WORKDIR /home/bert
-ENTRYPOINT ["bash", "-c", "source /opt/launch/flags.sh && tpu_flags && exec bert-jax \"$@\"", "bert-jax"]
+ENTRYPOINT ["tini", "--", "bash", "-c", "source /opt/launch/flags.sh && tpu_flags && exec bert-jax \"$@\"", "bert-jax"]
 CMD ["--help"]

@@ -154,7 +154,7 @@ EOT
               containers:
                 - name: bert-jax
                   image: $(text "$image")
-                  command: [bert-jax]
+                  command: [tini, --, bert-jax]
                   args: [$(texts "$@")]
                   env:
                     - {name: LIBTPU_INIT_ARGS, value: $(text "$LIBTPU_INIT_ARGS")}

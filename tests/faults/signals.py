@@ -4,6 +4,7 @@ and a restart goes on to the same bits. What ends late is no answer: `World.wait
 import json
 import re
 import signal
+import threading
 from pathlib import Path
 
 from kits import stuck
@@ -26,8 +27,13 @@ SPARE = 8  # steps that are done after a signal, at most: two processes agree on
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.SIGTERM}
 STUCK = ("sleep", "hold")
 
-KILLED, ABORTED = -signal.SIGKILL, -signal.SIGABRT  # by its guardian; by JAX
-LOST = {KILLED, ABORTED, errors.LOST}
+KILLED, ALARMED, ABORTED = (
+    -signal.SIGKILL,
+    -signal.SIGALRM,
+    -signal.SIGABRT,
+)  # at a deadline; by JAX
+LOST = {ALARMED, ABORTED, errors.LOST}
+PAUSE = 40  # seconds until a process that was stopped goes on, and finds its deadline over
 # {fault: (exit codes of the process that it happens to, of the other)}
 CODES = {
     "kill": ({KILLED}, LOST),
@@ -35,8 +41,8 @@ CODES = {
     "stop": (LOST, LOST),
     "stuck": (LOST, LOST),
 }
-# A line of ours; JAX, which ends who has lost process 0 by itself; an error by which such a loss shows.
-REASON = r"^bert-jax: |Terminating process because|"
+# A line of ours, or stacks; JAX, which ends who has lost process 0 by itself; an error by which such a loss shows.
+REASON = r"^bert-jax: |most recent call first|Terminating process because|"
 REASON += rf"^\S*JaxRuntimeError: (?:{'|'.join(cluster.GONE)})"
 
 
@@ -76,6 +82,8 @@ def send(world: World, run: Path, draw, kind: str, place: str, fault: str, to_al
             before = moments.last_step(run / "metrics.jsonl")
             for process in running if to_all else [running[which]]:
                 process.send_signal(SIGNALS[fault])
+                if fault == "stop":
+                    threading.Timer(PAUSE, process.send_signal, [signal.SIGCONT]).start()
         ended = world.wait(running, run, LATEST)
     assert from_outside or stuck.TOLD in ended[which].said, "it never came to the fault"
     return f"{inside}, codes {[process.code for process in ended]}", before, ended

@@ -4,6 +4,7 @@ killed, told to stop, raises or gets stuck."""
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -26,7 +27,7 @@ PLACES = {
     "commit": (atomicity.AtomicRenameTemporaryPath, "finalize"),
     "evaluate": (evaluate, "over"),
 }
-SLOW = 0.2  # seconds
+PAUSE = 30  # seconds
 RAISED = "the error of this test"
 TOLD = "the fault of this test"  # on stderr
 
@@ -36,21 +37,25 @@ def send(number):
     time.sleep(1000)
 
 
+def stop():
+    """As by Ctrl-Z, until after any deadline of these tests."""
+    subprocess.Popen(["sh", "-c", f"sleep {PAUSE}; kill -CONT {os.getpid()}"])
+    send(signal.SIGSTOP)
+
+
 def fail():
     raise RuntimeError(RAISED)
 
 
 WHAT = {
     "kill": lambda: send(signal.SIGKILL),
-    "stop": lambda: send(signal.SIGSTOP),
+    "stop": stop,
     "raise": fail,
     # After this one it goes on.
     "terminate": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "sleep": lambda: time.sleep(1000),
     # A call of C that keeps Python's lock to the end of time.
     "hold": lambda: re.match("(a+)+$", "a" * 60 + "b"),
-    # In this call and all that follow.
-    "slow": lambda: time.sleep(SLOW),
 }
 
 
@@ -63,7 +68,7 @@ def install(fault: str) -> None:
     function, calls = getattr(module, name), []
 
     def faulty(*arguments):
-        if len(calls) == int(call) or (what == "slow" and len(calls) > int(call)):
+        if len(calls) == int(call):
             print(TOLD, file=sys.stderr, flush=True)
             WHAT[what]()
         calls.append(None)

@@ -48,7 +48,8 @@ def test_its_layer_of_dependencies_has_all_of_setup(file):
 @each_file
 def test_what_it_starts_gets_its_words_and_flags(file, tmp_path):
     entry = json.loads(re.search("^ENTRYPOINT (.*)$", file.read_text(), re.M)[1])
-    entry[2] = entry[2].replace("/opt/launch", str(ROOT / "launch"))
+    assert entry[:2] == ["tini", "--"]
+    entry = [word.replace("/opt/launch", str(ROOT / "launch")) for word in entry[2:]]
     names = ("XLA_FLAGS", "TPU_MIN_LOG_LEVEL")
     program = tmp_path / "bert-jax"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$XLA_FLAGS" "$TPU_MIN_LOG_LEVEL" "$@"\n')

@@ -72,7 +72,10 @@ def test_words_and_flags_arrive_as_given_and_a_dry_run_can_be_pasted(here):
     subprocess.run(["bash", "-e"], input=said, env=here.environment(), text=True, check=True)
     assert kubectl(here) == [["apply", "-f", "-"]]
     (container,) = manifest(here)[1]["template"]["spec"]["containers"]
-    assert container["command"] == ["bert-jax"] and container["args"] == [*PRETRAIN, *words]
+    assert container["command"] == ["tini", "--", "bert-jax"] and container["args"] == [
+        *PRETRAIN,
+        *words,
+    ]
     values = {variable["name"]: variable["value"] for variable in container["env"]}
     assert values == flags | {"TPU_MIN_LOG_LEVEL": "2"}
 

@@ -44,12 +44,12 @@ def test_both_end_by_the_deadline(world, tmp_path, fault):
     changes |= {"evaluate.every": 3 if place == "evaluate" else 0}
     ended = run(settings | changes, workdir, tmp_path, **{stuck.FAULT: fault})
     codes = ended[victim].code, ended[1 - victim].code
-    # By its own deadline, or before that by JAX, because the other is gone.
-    assert codes[0] in {-9, -6} and codes[1] in {-9, -6, errors.LOST}, ended
+    # By its own deadline, or before that by JAX, because the other is gone. Who is stopped hears of nothing.
+    assert codes[0] in {-9, -14, -6} and codes[1] in {-14, -6, errors.LOST}, ended
     said = [ended[number].errors for number in (victim, 1 - victim)]
     assert stuck.TOLD in said[0] and said[1].strip(), "a process says nothing"
-    if what != "kill":
-        assert "config.deadlines." in said[0] and "in faulty" in said[0], "no stack of it"
+    if codes[0] == -14:
+        assert "in faulty" in said[0], "no stack of it"
     if before and place in ("step", "save", "evaluate"):
         assert f"step {before}" in ended[0].output
 
