@@ -18,4 +18,16 @@ def test_a_program_that_overflows_the_usual_stack_is_compiled(monkeypatch, capsy
     changes = {"model.layers": 1, "train.remat": "full", "phases.short.batch": 64}
     words += [f"--config.{key}={value}" for key, value in changes.items()]
     assert main([*words, "--config.compilation_cache="]) == code
-    assert ("SIGSEGV" in capsys.readouterr().err) == bool(code)
+    assert ("crashed" in capsys.readouterr().err) == bool(code)
+
+
+@pytest.mark.parametrize(
+    "installed, is_set", [("0.0.42", True), ("0.0.52", True), ("0.0.41", False), ("9.0.0", False)]
+)
+def test_only_a_library_that_knows_the_flag_is_given_it(monkeypatch, installed, is_set):
+    monkeypatch.setattr(libtpu, "version", lambda name: installed)
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+    monkeypatch.setenv(libtpu.FLAGS, "--mine=1")
+    libtpu.widen()
+    flags = libtpu.os.environ[libtpu.FLAGS]
+    assert flags.startswith("--mine=1") and (libtpu.STACK in flags) == is_set
