@@ -98,31 +98,6 @@ TABLES = {
             f"python benchmarks/prepare.py {{data}}/vocab/albert_spiece_30k.model {ENGLISH}",
         ),
     ),
-    "beam": Table(
-        "prepare on Apache Beam's DirectRunner (extra `beam`) beside the pool, two workers, 63 MB, WordPiece",
-        "1.6 x the pool's time; stores equal",
-        2,
-        (f"python benchmarks/beam.py {ENGLISH} --vocabulary {VOCABULARY}",),
-    ),
-    "verify": Table(
-        "verify of a store beside sha256sum of its files; damages named",
-        "-; 50 of 50",
-        2,
-        (
-            SIMPLE_STORE,
-            "python benchmarks/verify.py --store stores/simplewiki",
-            f"{PYTEST} --full tests/commands/test_verify.py",
-        ),
-    ),
-    "sentences": Table(
-        "sentence rules beside those of sentencex, which has to be installed: MB/s, and where they differ",
-        "-",
-        1,
-        (
-            f"python benchmarks/sentences.py {ENGLISH} --other sentencex",
-            f"python benchmarks/sentences.py {CHINESE} --other sentencex --language zh",
-        ),
-    ),
     "ids": Table(
         "ids of 20,000 lines, and of exported tokenizers, against transformers and sentencepiece",
         "all equal",
@@ -252,21 +227,6 @@ TABLES = {
             "python benchmarks/start.py --processes 1 --config bert_base --config.store=stores/start"
             " --config.phases.short.batch=8 --config.phases.long.batch=8",
         ),
-    ),
-    "scaling": Table(
-        "docs/scaling.md: what a device holds, sends and computes (extra `plan`)",
-        "bytes and cycles do not grow with devices",
-        15,
-        (
-            "python benchmarks/scaling.py",
-            f"{PYTEST} --full tests/test_large.py tests/parallel/test_topologies.py",
-        ),
-    ),
-    "randomness": Table(
-        "docs/scaling.md: dropout on 4, 64 and 256 devices (extra `plan`)",
-        "cycles do not grow with devices",
-        3,
-        ("python benchmarks/randomness.py",),
     ),
     "faults": Table(
         "docs/faults.md, which it writes: faults injected from outside",
