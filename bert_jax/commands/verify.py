@@ -56,7 +56,7 @@ def check_store(name: str | Path) -> Iterator[Problem]:
     else:
         if (directory / "manifest.json").read_text() != checksums.manifest_text(manifest):
             yield Problem("manifest.json", "not as it was written, though it says the same")
-        yield from stores.check_files(directory, manifest, hashes=True, tell=cli.tell)
+        yield from stores.check_files(directory, manifest, hashes=True)
 
 
 def check_run(directory: Path) -> Iterator[Problem]:

@@ -138,7 +138,7 @@ def make(config, directory: Path, tokenizer, numbers: dict) -> dict:
     sources = numbers["sources"]
     weights = np.array(config.corpus.weights or [1.0] * len(sources), np.float64)
     tokens = weights * [source["tokens"]["train"] for source in sources]
-    unigrams = np.load(directory / "unigrams.npy")
+    unigrams = stores.open_array(directory / "unigrams.npy")
     shares = weights @ unigrams / (weights @ unigrams).sum()
     commonest = np.argsort(-shares, kind="stable")[:SHOWN]
     report = numbers | {

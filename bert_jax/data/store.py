@@ -20,7 +20,7 @@ directory with a manifest is a finished one.
 
 import ast
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,23 +110,13 @@ def well_formed(manifest) -> bool:
     return listed and len(counted) == len(sources) > 0
 
 
-def check_files(
-    directory: Path,
-    manifest: dict,
-    *,
-    hashes: bool,
-    tell: Callable[[str], None] = lambda text: None,
-) -> Iterator[Problem]:
-    """What is wrong with the files that a manifest names: sizes always, contents if `hashes`.
-
-    `tell` is told the name of every file before it is read.
-    """
+def check_files(directory: Path, manifest: dict, *, hashes: bool) -> Iterator[Problem]:
+    """What is wrong with the files that a manifest names: sizes always, contents if `hashes`."""
     for split in SPLITS:
         for name in (f"{split}/{array}.npy" for array in ARRAYS):
             if name not in manifest["files"]:
                 yield Problem("manifest.json", f"does not name {name}")
     for name, expected in manifest["files"].items():
-        tell(name)
         text = checksums.check_file(Path(directory), name, expected, hashes)
         if text:
             yield Problem(name, text)
