@@ -29,7 +29,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from benchmarks import timed  # noqa: E402
-from benchmarks.sentences import read  # noqa: E402
 from bert_jax import config  # noqa: E402
 from bert_jax.cli import Parser, positive  # noqa: E402
 from bert_jax.errors import BadInput  # noqa: E402
@@ -191,6 +190,18 @@ def describe_ids(options, rates: dict[str, list[float]], same: dict) -> str:
         f"| the ids alone, {options.megabytes} MB of it, one thread, MB by a second of processors | -"
         f" | {mine:.2f} (median of {options.turns}) | {others} |"
     )
+
+
+def read(path: str, megabytes: float) -> list[str]:
+    lines, size = [], 0
+    with (lzma.open if path.endswith(".xz") else open)(path, "rt", encoding="utf-8") as file:
+        for line in filter(None, map(str.strip, file)):
+            if not line.startswith("<"):
+                lines.append(line)
+                size += len(line.encode())
+            if size > megabytes * 1e6:
+                break
+    return lines
 
 
 if __name__ == "__main__":

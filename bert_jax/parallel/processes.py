@@ -33,6 +33,8 @@ LONGEST = 1000  # characters of a reason
 GONE = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
 GONE += ("FAILED_PRECONDITION", "DATA_LOSS")
 COLLECTIVE = ("Gloo", "NCCL")  # whose errors can only be those of a collective
+# What JAX says where nobody has told of other processes, or a program that uses us has begun to compute.
+ALONE = "coordinator_address should be defined", "must be called before any JAX calls"
 SECOND, HOUR = 1000, 3600 * 1000  # milliseconds
 
 
@@ -239,9 +241,9 @@ def initialize(keys):
             heartbeat_timeout_seconds=keys.heartbeat,
             shutdown_timeout_seconds=keys.timeout,
         )
-    except (RuntimeError, ValueError) as error:
-        if not (address or processes or process >= 0) and "coordinator_address" in str(error):
-            return None  # nobody knows of others
+    except (IndexError, RuntimeError, ValueError) as error:  # it reads HOST:PORT as it comes
+        if not (address or processes or process >= 0) and any(text in str(error) for text in ALONE):
+            return None
         raise BadInput(f"config.distributed: {one_line(error)}") from None
     return global_state if global_state.num_processes > 1 else None
 

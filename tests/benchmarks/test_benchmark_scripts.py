@@ -14,13 +14,10 @@ from kits.slices import needs_libtpu
     [
         ("kernels", ["--only", "splash"], "splash"),
         ("learnt", ["--workdir", "nowhere"], "nowhere"),
-        ("scaling", ["--config.model.depth=3"], "--config.model.depth"),
-        ("scaling", ["--slices", "v5e:3x3"], "v5e:3x3"),
         ("start", ["--turns", "0"], "--turns: 0"),
         ("step", ["--shapes", "bert_tiny"], "--shapes bert_tiny"),
         ("step", ["--shapes", "bert_tiny:4", "--row", "3"], "--row"),
         ("tpu", ["--only", "base", "--config.model.attention=splash"], "attention_dropout=0.1"),
-        ("verify", ["--store", "nowhere", "--turns", "1"], "nowhere"),
     ],
 )
 @needs_libtpu
