@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from bert_jax import build, config
-from bert_jax.data import store, stream
+from bert_jax.data import batch_spec, store, stream
 from bert_jax.data.epoch_order import Epochs
 from bert_jax.data.packing import lengths
 from bert_jax.objectives.base import Vocabulary
@@ -81,7 +81,7 @@ def settings(options, sequences: int) -> list[str]:
 
 def fullness(opened, settings) -> dict:
     """Of all rows of the first epoch."""
-    spec = stream.spec(settings, "main")
+    spec = batch_spec.spec(settings, "main")
     source = Epochs(opened, "train", spec.rules, spec.sequences)
     for indexes in filter(None, (source.pairs, source.packed)):
         indexes.forget(1)
@@ -99,7 +99,7 @@ def fullness(opened, settings) -> dict:
 
 
 def batches_of(opened, settings, rows: int):
-    spec = stream.spec(settings, "main")._replace(batch=rows)
+    spec = batch_spec.spec(settings, "main")._replace(batch=rows)
     words = tokenizer.load(opened.path / "tokenizer").word_starts
     return stream.train_batches(opened, words, spec, 0, 10**9)
 

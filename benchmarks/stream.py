@@ -32,14 +32,16 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
     import numpy as np
 
     from bert_jax.data import batch as batches
-    from bert_jax.data import store, stream
+    from bert_jax.data import batch_spec, store, stream
     from bert_jax.data.epoch_order import Epochs
 
     begin = time.perf_counter()
     opened = store.open_store(directory)
     # Every third piece continues a word: about what a WordPiece vocabulary has.
     word_starts = np.arange(opened.manifest["vocabulary"]) % 3 > 0
-    spec = stream.Spec(1, 0, 128, 256, 20, "nsp", "token", 0.15, 0.8, 0.1, 0.1)._replace(**changes)
+    spec = batch_spec.Spec(1, 0, 128, 256, 20, "nsp", "token", 0.15, 0.8, 0.1, 0.1)._replace(
+        **changes
+    )
     if epoch:
         offset += epoch * stream.steps_per_epoch(
             Epochs(opened, "train", spec.rules, spec.sequences), spec

@@ -12,7 +12,7 @@ from kits.runs import assert_same_bits, lines, params, signal_at
 from kits.small import SMALL, overrides
 
 from bert_jax import config, optimizer, train
-from bert_jax.data import store, stream
+from bert_jax.data import batch_spec, store, stream
 from bert_jax.runs import status
 from bert_jax.tokenizers import tokenizer
 
@@ -108,7 +108,7 @@ def test_a_later_phase_of_the_same_length_draws_other_rows(world):
     starts = tokenizer.load(opened.path / "tokenizer").word_starts
     seen = []
     for name in ("medium", "large"):
-        spec = stream.spec(load(world[0]), name)
+        spec = batch_spec.spec(load(world[0]), name)
         batches = stream.train_batches(opened, starts, spec, 0, 3, np.arange(BATCHES[name]))
         seen.append({row.tobytes() for arrays in batches for row in arrays["tokens"]})
     assert [len(rows) for rows in seen] == [3 * 16, 3 * 32]

@@ -24,7 +24,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax.data import batch_files, download
+from bert_jax.data import batch_files, batch_spec, download
 from bert_jax.data import store as stores
 from bert_jax.data.batch_files import Saved
 from bert_jax.data.file_watch import Watch
@@ -98,16 +98,16 @@ class StoreFeed:
         """Raises BadInput where rows of a phase cannot be made."""
         for phase in configs.phases(self.config):
             for split in self.store.splits:
-                spec = self.stream.spec(self.config, phase.name)
+                spec = batch_spec.spec(self.config, phase.name)
                 self.stream.check(self.store, split, self.word_starts, spec)
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
-        spec = self.stream.spec(self.config, phase.name)
+        spec = batch_spec.spec(self.config, phase.name)
         steps = first - phase.first, last - phase.first
         return self.stream.train_batches(self.store, self.word_starts, spec, *steps, positions)
 
     def heldout(self, phase, batch: int, positions=None) -> Iterable[dict]:
-        spec = self.stream.spec(self.config, phase.name)._replace(batch=batch)
+        spec = batch_spec.spec(self.config, phase.name)._replace(batch=batch)
         rows = self.config.evaluate.rows
         return self.stream.Heldout(self.store, self.word_starts, spec, rows, positions)
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.data.batch_spec import Spec
 from bert_jax.data.packing import pack
 from bert_jax.data.sentence_pairs import sample, special_pieces
 from bert_jax.data.store import Split, Store
-from bert_jax.data.stream import Spec
 
 PARTS = 64  # a sample is this many stretches, spread evenly
 SENTENCES = 1 << 13  # of a stretch whose rows are made, about

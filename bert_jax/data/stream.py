@@ -11,19 +11,18 @@ B rows of this host, L length, P predictions, S pairs a row at most.
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from bert_jax.data import masking, memory_map, pair_at_place
+from bert_jax.data.batch_spec import Spec
 from bert_jax.data.epoch_order import Epoch, Epochs
 from bert_jax.data.packing import LEAST
 from bert_jax.data.row_index import Ahead, never
 from bert_jax.data.sentence_pairs import (
     COLUMNS,
     Rows,
-    Rules,
     check_rules,
     purpose_key,
     special_pieces,
@@ -40,48 +39,6 @@ PROBE = 1 << 24
 
 # Accelerators are JAX's: TensorFlow would take all of their memory.
 tf.config.set_visible_devices([], "GPU")
-
-
-class Spec(NamedTuple):
-    """What the batches of a phase depend on, besides the store."""
-
-    seed: int
-    phase: int  # number of the phase in the run
-    length: int  # tokens a row, with [CLS] and [SEP]
-    batch: int  # rows a step, over all hosts
-    predictions: int  # masked positions a row, at most
-    pairs: str  # nsp, sop or none
-    masking: str  # token or whole_word
-    mask_rate: float
-    mask_share: float
-    random_share: float
-    short_rate: float
-    weights: tuple[float, ...] = ()  # times that each source is read in an epoch; () is once
-    sequences: int = 1  # pairs packed in a row, at most
-
-    @property
-    def rules(self) -> Rules:
-        return Rules(self.seed, self.phase, self.length, self.pairs, self.short_rate, self.weights)
-
-
-def spec(config, phase_name: str) -> Spec:
-    """The Spec of a phase of a config."""
-    phase, objective = config.phases[phase_name], config.objective
-    return Spec(
-        seed=config.seed,
-        phase=tuple(config.phase_order).index(phase_name),
-        length=phase.length,
-        batch=phase.batch,
-        predictions=phase.predictions,
-        pairs=objective.pairs,
-        masking=objective.masking,
-        mask_rate=objective.mask_rate,
-        mask_share=objective.mask_share,
-        random_share=objective.random_share,
-        short_rate=objective.short_rate,
-        weights=tuple(config.corpus.weights),
-        sequences=phase.sequences,
-    )
 
 
 def train_batches(

@@ -77,7 +77,7 @@ def gib(count: float) -> str:
 
 def filled(phase: dict) -> str:
     if phase["fill_from"] == FULL.source:
-        return "of full rows, for there is no store to look into, or no TensorFlow to do so"
+        return "of full rows, for there is no store to look into"
     return f"rows {phase['fill']:.0%} full, as in {phase['fill_from']}"
 
 

@@ -1,6 +1,5 @@
 """What a run needs, takes and costs on a TPU slice that is not here: its training steps are compiled for it."""
 
-import importlib.util
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -9,7 +8,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import build
 from bert_jax.config import choose_phases
-from bert_jax.data import download, store
+from bert_jax.data import batch_spec, download, store, store_sample
 from bert_jax.data.vocabulary import likely_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.models import attention
@@ -142,12 +141,8 @@ def expected_fills(config, phases: list) -> dict[str, Fill]:
     if not place:
         return fills
     opened = store.open_store(place)
-    if importlib.util.find_spec("tensorflow") is None:
-        return fills
-    from bert_jax.data import store_sample, stream
-
     for name in fills:
-        rows = store_sample.survey_rows(opened, stream.spec(config, name))
+        rows = store_sample.survey_rows(opened, batch_spec.spec(config, name))
         fills[name] = Fill(rows.fill, config.store)
     return fills
 

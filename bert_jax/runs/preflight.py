@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as configs
-from bert_jax.data import batch_files
+from bert_jax.data import batch_files, batch_spec, store_sample
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import workdir
@@ -37,13 +37,11 @@ def preflight(config, store, word_starts) -> list[str]:
 
     word_starts: bool[V], the pieces that start a word. Looks at samples, so that a store of any size takes seconds.
     """
-    from bert_jax.data import store_sample, stream
-
     numbers = store_sample.survey_store(store, word_starts)
     check_store(store, numbers)
     warnings, fills = check_words(config, numbers), []
     for phase in configs.phases(config):
-        rows = store_sample.survey_rows(store, stream.spec(config, phase.name))
+        rows = store_sample.survey_rows(store, batch_spec.spec(config, phase.name))
         warnings += check_rows(config, phase, rows, numbers.single)
         packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.sequences > 1 else ""
         fills.append(f"{phase.name} {rows.fill:.0%} full{packed}, {rows.pair_ratio:.0%} label 1")

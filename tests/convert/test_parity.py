@@ -14,6 +14,7 @@ from kits.transformers_bert import within
 
 from bert_jax import optimizer, step, step_guard
 from bert_jax.commands import load_model
+from bert_jax.data import batch_spec
 from bert_jax.data.sources import pydocs
 from bert_jax.objectives import base
 from bert_jax.tokenizers import tokenizer
@@ -97,7 +98,7 @@ def real_batches(directory: Path) -> tuple:
     config = corpora.config_of(directory, documents, *OVERRIDES)
     store = corpora.prepare(config)
     words = tokenizer.load(store.path / "tokenizer")
-    spec = stream.spec(config, "main")
+    spec = batch_spec.spec(config, "main")
     batches = list(stream.train_batches(store, words.word_starts, spec, 0, STEPS))
     return config, Vocabulary(words.size, **words.special), batches
 

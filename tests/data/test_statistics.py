@@ -12,11 +12,11 @@ from kits.stores import SPECIAL, synthetic_store
 from scipy.stats import chi2
 
 from bert_jax import prng
-from bert_jax.data import sentence_pairs, stream
+from bert_jax.data import batch_spec, sentence_pairs, stream
 
 V, LENGTH, BATCH = 30522, 128, 2048
 WORD_STARTS = np.arange(V) % 3 > 0
-SPEC = stream.Spec(3, 0, LENGTH, BATCH, 20, "nsp", "token", 0.15, 0.8, 0.1, 0.1)
+SPEC = batch_spec.Spec(3, 0, LENGTH, BATCH, 20, "nsp", "token", 0.15, 0.8, 0.1, 0.1)
 LEAST = 1e-4  # of p
 
 sizes = pytest.mark.parametrize("size", [100_000, pytest.param(1_000_000, marks=pytest.mark.full)])

@@ -13,13 +13,13 @@ from kits.stores import SPECIAL, make_store, random_documents
 from kits.waiting import wait_until
 
 from bert_jax.data import batch as batch_contract
-from bert_jax.data import row_index, stream
+from bert_jax.data import batch_spec, row_index, stream
 from bert_jax.data.epoch_order import Epochs
 from bert_jax.errors import BadInput
 
 V = 1000
 WORD_STARTS = np.arange(V) % 3 > 0
-SPEC = stream.Spec(
+SPEC = batch_spec.Spec(
     seed=11, phase=0, length=48, batch=8, predictions=7, pairs="nsp", masking="token",
     mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.1,
 )  # fmt: skip

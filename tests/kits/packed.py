@@ -4,12 +4,12 @@ import numpy as np
 from kits.stores import make_store, random_documents
 
 from bert_jax.data import batch as batches
-from bert_jax.data import stream
+from bert_jax.data import batch_spec, stream
 from bert_jax.data.epoch_order import Epochs
 
 V = 200
 WORD_STARTS = np.arange(V) % 3 > 0
-SPEC = stream.Spec(
+SPEC = batch_spec.Spec(
     seed=5, phase=0, length=32, batch=4, predictions=9, pairs="nsp", masking="token",
     mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.2, sequences=4,
 )  # fmt: skip

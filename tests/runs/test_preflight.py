@@ -9,7 +9,7 @@ import pytest
 from kits.small import small_config
 from kits.stores import make_store, random_documents
 
-from bert_jax.data import sentence_pairs, stream
+from bert_jax.data import batch_spec, sentence_pairs, stream
 from bert_jax.data import store_sample as surveys
 from bert_jax.errors import BadInput
 from bert_jax.runs import preflight
@@ -41,7 +41,7 @@ def test_a_sound_start_has_no_warning(check, tmp_path):
 
 def test_numbers_are_those_of_all_rows(tmp_path):
     store = make_store(tmp_path / "store", TRAIN, HELDOUT)
-    spec = stream.spec(small_config(), "main")
+    spec = batch_spec.spec(small_config(), "main")
     numbers = surveys.survey_rows(store, spec)
     assert numbers.rows == sentence_pairs.count(store.splits["train"], spec.rules, 0)
     steps = numbers.rows // spec.batch

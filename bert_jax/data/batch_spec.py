@@ -1,0 +1,47 @@
+"""What the batches of a phase depend on, besides the store."""
+
+from typing import NamedTuple
+
+from bert_jax.data.sentence_pairs import Rules
+
+
+class Spec(NamedTuple):
+    """What the batches of a phase depend on, besides the store."""
+
+    seed: int
+    phase: int  # number of the phase in the run
+    length: int  # tokens a row, with [CLS] and [SEP]
+    batch: int  # rows a step, over all hosts
+    predictions: int  # masked positions a row, at most
+    pairs: str  # nsp, sop or none
+    masking: str  # token or whole_word
+    mask_rate: float
+    mask_share: float
+    random_share: float
+    short_rate: float
+    weights: tuple[float, ...] = ()  # times that each source is read in an epoch; () is once
+    sequences: int = 1  # pairs packed in a row, at most
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.seed, self.phase, self.length, self.pairs, self.short_rate, self.weights)
+
+
+def spec(config, phase_name: str) -> Spec:
+    """The Spec of a phase of a config."""
+    phase, objective = config.phases[phase_name], config.objective
+    return Spec(
+        seed=config.seed,
+        phase=tuple(config.phase_order).index(phase_name),
+        length=phase.length,
+        batch=phase.batch,
+        predictions=phase.predictions,
+        pairs=objective.pairs,
+        masking=objective.masking,
+        mask_rate=objective.mask_rate,
+        mask_share=objective.mask_share,
+        random_share=objective.random_share,
+        short_rate=objective.short_rate,
+        weights=tuple(config.corpus.weights),
+        sequences=phase.sequences,
+    )
