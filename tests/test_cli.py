@@ -75,7 +75,8 @@ def test_help_names_every_exit_code(capsys):
     told = capsys.readouterr().out.partition("exit codes:")[2]
     codes = {int(line.split()[0]) for line in told.splitlines() if line[:5].strip().isdecimal()}
     ends = {0, 1, 2, 75, 130, errors.LOST}
-    signals = {128 + number for number in (signal.SIGABRT, signal.SIGKILL, signal.SIGTERM)}
+    ended = signal.SIGABRT, signal.SIGKILL, signal.SIGALRM, signal.SIGTERM
+    signals = {128 + number for number in ended}
     assert codes == ends | signals
 
 
