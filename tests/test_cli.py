@@ -60,6 +60,7 @@ def test_predict_fills_in_masks(finished, capsys):
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
 
 
+@pytest.mark.slow
 def test_evaluate_and_status(finished, capsys, tmp_path):
     file = tmp_path / "numbers.json"
     assert cli.main(["evaluate", "--workdir", str(finished[1]), "--json", str(file)]) == 0

@@ -122,6 +122,7 @@ def test_an_import_the_other_way_is_found(path, source, name):
     assert list(offences(path, source)) == [f"{path}:{line}: may not import {name}"]
 
 
+@pytest.mark.slow
 def test_the_loop_imports_without_tensorflow():
     """Accelerator images often have none. What makes batches from a store needs it, and no other file of the top."""
     names = [f"bert_jax.{path.stem}" for path in ROOT.glob("bert_jax/[!_]*.py")]

@@ -12,6 +12,7 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import metrics
 
 
+@pytest.mark.slow
 def test_dropout_follows_seed_step_and_row():
     """And nothing else."""
     objective, batch = small_objective("model.layers=1"), small_batch()

@@ -82,6 +82,7 @@ def test_no_checkpoint_that_verifies(finished, tmp_path):
     assert sorted(str(path) for path in (tmp_path / "run").rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_share_a_workdir(finished, tmp_path):
     with workdir.locked(tmp_path / "run"), pytest.raises(BadInput, match=str(tmp_path / "run")):
         train.pretrain(load(finished[0]), tmp_path / "run")

@@ -31,6 +31,7 @@ def world(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 def test_the_numbers_fit_one_another(tmp_path):
     config = small_config(f"store={tmp_path}/store")  # which is not there
     measured = time(config, steps=3)

@@ -81,6 +81,7 @@ def test_a_model_that_knows_is_right(measure, models):
     assert ignorant["accuracy"] == 0 and ignorant["unknown"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", "abcd")
 def test_nats_of_a_slow_count(models, name):
     """A window at a time, at its own length, summed in float64, beside batches of two windows."""

@@ -33,6 +33,7 @@ def bare(text: str) -> str:
     return "".join(text.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [12, 60])
 def test_windows_hold_all_text_and_no_piece_straddles_a_word(company, limit):
     texts, windows = {}, list(words.windows(documents(), company, limit, seed=1))

@@ -83,6 +83,7 @@ def test_many_files_are_read_like_one(world, tmp_path, monkeypatch):
         assert_same(one.heldout(phase, 5), other.heldout(phase, 5))
 
 
+@pytest.mark.slow
 def test_the_command_saves_what_it_shows(world, tmp_path, capsys):
     """`inspect --step` shows the same digest of the store and of saved batches."""
     options = "--steps", "4:7", "--save", tmp_path / "new", "--json", tmp_path / "values.json"

@@ -44,6 +44,7 @@ def test_what_does_not_decide_batches_may_differ(world):
     feed.open_feed(world.load(batches=world.saved, **changes), 0)
 
 
+@pytest.mark.slow
 def test_steps_that_are_not_there(world, tmp_path):
     world.save(1, 8, tmp_path / "saved")
     for place, changes in ((tmp_path / "saved", {}), (world.saved, {"phases.long.steps": 12})):
@@ -61,6 +62,7 @@ def cut(path):
     (path / TRAIN).write_bytes((path / TRAIN).read_bytes()[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage, named",
     [

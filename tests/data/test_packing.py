@@ -93,6 +93,7 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
     assert not packed["tokens"][padding].any() and not packed["positions"][padding].any()
 
 
+@pytest.mark.slow
 def test_any_step_on_any_hosts_is_the_same(store):
     whole = make(store, 0, 40, masking="whole_word")  # over two epochs
     assert_same(make(store, 29, 40, masking="whole_word"), whole[29:])

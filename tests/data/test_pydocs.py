@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 from kits.corpora import read_sources, write
 
 from bert_jax import config as configs
@@ -33,6 +34,7 @@ def test_docstrings_of_some_length_become_documents_of_paragraphs(tmp_path):
     assert pydocs.pydocs_text(paths).decode() == expected
 
 
+@pytest.mark.slow
 def test_the_standard_library_is_read_without_importing_it(tmp_path):
     (source,) = corpus.open_sources(configs.load("demo", ["corpus.source=pydocs"]))
     groups, modules = pydocs.pydocs_files(), set(sys.modules)

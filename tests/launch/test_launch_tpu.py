@@ -28,6 +28,7 @@ def counts(here: Cloud) -> tuple[int, int, int]:
     return len(here.calls("create")), len(here.calls("delete")), len(here.words())
 
 
+@pytest.mark.slow
 def test_a_run_from_nothing_to_its_end(cloud):
     here = cloud(workers=2, slices=[{"states": ["ACCEPTED", "PROVISIONING", "CREATING", "ACTIVE"]}])
     code, said = here.run("tpu.sh", *RUN, "--spot", "--delete", *PRETRAIN, ENDS="0")
@@ -42,6 +43,7 @@ def test_a_run_from_nothing_to_its_end(cloud):
         assert log.read_text() == "this run says 0\n"
 
 
+@pytest.mark.slow
 def test_without_being_asked_to_it_deletes_nothing_and_says_what_is_left(cloud):
     here = cloud()
     code, said = here.run("tpu.sh", *RUN, *PRETRAIN, ENDS="0")
@@ -49,6 +51,7 @@ def test_without_being_asked_to_it_deletes_nothing_and_says_what_is_left(cloud):
     assert here.run("tpu.sh", *REMOVAL.split()[2:])[0] == 0 and slices(here) == []
 
 
+@pytest.mark.slow
 def test_words_arrive_as_given(cloud):
     here = cloud()
     words = ["two  words ", "it's", 'a "b"', "$HOME", "`id`", "a\\b\\\\", "*", "", "ü\n\nx"]
@@ -58,6 +61,7 @@ def test_words_arrive_as_given(cloud):
     assert here.words() == [["worker-0", "prepare", *words]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends, code, starts", [("2 0", 2, 1), ("75 137 76 0", 0, 4)])
 def test_what_was_preempted_starts_again_and_what_would_fail_again_does_not(
     cloud, ends, code, starts
@@ -68,6 +72,7 @@ def test_what_was_preempted_starts_again_and_what_would_fail_again_does_not(
     assert ended == code and counts(here) == (1, 0, starts), said
 
 
+@pytest.mark.slow
 def test_a_slice_that_is_taken_is_made_again_a_bounded_number_of_times(cloud, tmp_path):
     """Every start of the run takes its slice."""
     here = cloud(slices=[{"taken_at": [f"{tmp_path}/cloud/take{number}" for number in range(4)]}])

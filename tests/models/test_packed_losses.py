@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from kits.packed import apart, epoch, packed_store
 from kits.small import small_objective, small_params
 
@@ -22,6 +23,7 @@ def in_shape(batch, rows, sequences):
     }
 
 
+@pytest.mark.slow
 def test_loss_and_gradients_are_those_of_the_pairs_alone(tmp_path):
     packed = epoch(packed_store(tmp_path / "store"), predictions=20)
     alone = apart(packed)

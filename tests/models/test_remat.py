@@ -31,6 +31,7 @@ def loss_and_gradient(remat):
     return jax.jit(jax.value_and_grad(loss))(params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", KINDS[1:])
 def test_loss_and_gradients_stay_the_same(remat):
     (loss, gradient), (expected_loss, expected) = map(loss_and_gradient, (remat, "none"))
@@ -50,6 +51,7 @@ def saved_bytes(remat) -> int:
     return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
 
 
+@pytest.mark.slow
 def test_less_is_kept_for_the_backward_pass():
     """Counted before the CPU's compiler, which undoes it, so that its memory shows nothing."""
     none, attention, full = map(saved_bytes, KINDS)

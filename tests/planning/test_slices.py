@@ -33,6 +33,7 @@ def test_arithmetic_is_near_the_compiler():
     assert sum(there.sent.values()) == pytest.approx(sum(whole.sent.values()), rel=0.05)
 
 
+@pytest.mark.slow
 def test_the_table_is_by_hours_and_says_what_is_left_out(monkeypatch, tmp_path, capsys):
     """By numbers made up, of a batch that does not divide over one slice; the second of the three does not fit."""
     compiled = []

@@ -57,6 +57,7 @@ def test_a_run_killed_in_a_save_goes_on_to_the_same_bits(there, finished, tmp_pa
     assert "runs/one/.lock" not in there.names()
 
 
+@pytest.mark.slow
 def test_a_second_trainer_is_refused(there, finished, monkeypatch, capsys):
     monkeypatch.setattr(lease, "PERIOD", 0.1)
     monkeypatch.setattr(lease, "SILENCE", 1.0)

@@ -44,17 +44,20 @@ def delayed(finished, tmp_path_factory):
     return Delayed(lines, known["vocabulary"]["size"], real)
 
 
+@pytest.mark.slow
 def test_late_input_is_seen_where_it_was_waited_for(delayed):
     waited = {step: line["input_seconds"] for step, line in delayed.lines.items()}
     assert waited[10] >= SECONDS > waited[20]
 
 
+@pytest.mark.slow
 def test_fill_is_that_of_the_batches(delayed):
     assert len(delayed.real) == 20
     for step, line in delayed.lines.items():
         assert line["fill"] == pytest.approx(np.mean(delayed.real[step - 5 : step]), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_utilization_is_useful_work_over_the_peak(delayed):
     layers, width, length, predictions, batch = 2, 32, 32, 5, 16
     forward = layers * (24 * length * width**2 + 4 * length**2 * width)

@@ -43,12 +43,14 @@ def ended():
     return {name: (process.returncode, errors[name]) for name, process in running.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUCK)
 def test_a_stuck_process_ends_and_leaves_its_stacks(ended, name):
     code, errors = ended[name]
     assert code == -signal.SIGALRM and 'File "<string>", line' in errors
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="only root makes namespaces")
 def test_under_the_init_of_a_container_it_ends_too():
     process = start(STUCK["in Python"], *INIT)
@@ -56,6 +58,7 @@ def test_under_the_init_of_a_container_it_ends_too():
     assert process.returncode == 128 + signal.SIGALRM and 'File "<string>", line' in errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FREE)
 def test_a_process_that_goes_on_is_left_alone(ended, name):
     assert ended[name] == (0, "")
