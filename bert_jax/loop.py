@@ -289,8 +289,7 @@ class Loop:
     def check_data(self) -> None:
         """Stops the run where what it reads has changed: nothing that came of it is told or saved."""
         try:
-            with self.watchdog.watch("save"):  # files that were touched are read whole
-                self.data.check_unchanged()
+            self.data.check_unchanged()
         except BadInput as error:
             if self.processes.is_alone:
                 writer.finish(self.checkpoints)  # what is being saved is older than the change

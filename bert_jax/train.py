@@ -31,7 +31,7 @@ from bert_jax.runs import (
 )
 from bert_jax.runs.mirror import Mirror, mirrored
 from bert_jax.runs.watchdog import Watchdog
-from bert_jax.storage import remote
+from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer
 
 STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
@@ -164,6 +164,7 @@ def prepare_workdir(config, mirror: Mirror, data: Data, trainer: Trainer, found:
     if reader.steps(place)[:1] != sorted(known, reverse=True)[:1]:
         raise Missing(f"--workdir {directory}: another process has trained in it just now")
     writer.remove_unfinished(place)
+    atomic.remove_left(directory)
     print(*reader.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
     for path in writer.set_aside(place, found.skipped):
         print(f"{path}: renamed, so that it is not taken for a checkpoint")

@@ -4,10 +4,11 @@ On a CPU, XLA takes the memory of a step from the C library and gives it back af
 the kernel each time costs up to a third of a step. The C library reads its settings when a process starts.
 """
 
+import os
 import sys
 
 from bert_jax import cli
-from bert_jax.runs.libtpu import DEVICES, TPUS
+from bert_jax.parallel.chips import DEVICES, TPUS
 
 OPTIONS = []
 ACCELERATORS = (*TPUS, "nvidia[0-9]*", "kfd", "dxg")
@@ -22,6 +23,7 @@ MEMORY = (
 def run(options, overrides) -> int:
     cli.refuse(overrides)
     has_accelerator = any(path for name in ACCELERATORS for path in DEVICES.glob(name))
-    if sys.platform == "linux" and not has_accelerator:
+    is_cpu = "cpu" in os.environ.get("JAX_PLATFORMS", "" if has_accelerator else "cpu")
+    if sys.platform == "linux" and is_cpu and "GLIBC_TUNABLES" not in os.environ:
         print(f"export GLIBC_TUNABLES={MEMORY}")
     return 0

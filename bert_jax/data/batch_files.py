@@ -3,7 +3,7 @@
     manifest.json             format, SHA-256 of every file and of itself; the sections below
     tokenizer/                the store's, as bert_jax.tokenizers.tokenizer reads it
     PHASE/000000000000.npz    N batches, from the step on that the file is called by: arrays [N, B, ...]
-    PHASE/heldout.npz         the held-out rows: arrays [R, ...]
+    PHASE/heldout.npz         the held-out rows, filled up to whole batches: arrays [R, ...]
 
 Arrays are those of the batch contract. Reading needs no TensorFlow. The manifest keeps
 

@@ -18,7 +18,7 @@ class Watch:
         """Raises BadInput at the first file that has another size or time since, or is gone."""
         for path, before in self.seen.items():
             if stamp(path) != before:
-                raise BadInput(f"{path}: changed while it was read")
+                raise BadInput(f"{path}: its size or time has changed while it was read")
 
 
 def stamp(path: Path) -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 """The report at the end of prepare, a page: what the corpus is, what may hurt a run, and a run to begin with.
 
-Arrays are mapped and read in parts, so memory does not grow with the corpus; of the tokens only a few are read.
+Arrays are mapped and read in parts; memory holds 8 bytes a document. Of the tokens only a few are read.
 """
 
 import re

@@ -1,12 +1,15 @@
-"""Published figures of chips: peak FLOP/s, memory and links.
+"""Chips: the files by which TPUs are known, and published figures, peak FLOP/s, memory and links.
 
 Figures of TPUs are those of Google's documentation (docs.cloud.google.com/tpu/docs/v5e and its neighbours). Its
 bandwidth of a chip is that of all its links; cycles a second are what makes the published peak of the published matrix
 units.
 """
 
+from pathlib import Path
 from typing import NamedTuple
 
+DEVICES = Path("/dev")
+TPUS = ("accel[0-9]*", "vfio/[0-9]*")  # there
 GIB = 1 << 30
 FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")

@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 from bert_jax import __version__
 from bert_jax import config as configs
 from bert_jax.errors import LOST, BadInput, Missing, Unfinished, one_line
+from bert_jax.parallel.chips import DEVICES, TPUS
 
 # What may differ between the processes of a run: where things are on each host.
 LOCAL = ("store", "batches", "compilation_cache", "store_hashes")
@@ -33,8 +34,8 @@ LONGEST = 1000  # characters of a reason
 GONE = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
 GONE += ("FAILED_PRECONDITION", "DATA_LOSS")
 COLLECTIVE = ("Gloo", "NCCL")  # whose errors can only be those of a collective
-# What JAX says where nobody has told of other processes, or a program that uses us has begun to compute.
-ALONE = "coordinator_address should be defined", "must be called before any JAX calls"
+NOBODY = "coordinator_address should be defined"  # what JAX says where it finds no others
+TASKS = "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"  # how many a scheduler has started
 SECOND, HOUR = 1000, 3600 * 1000  # milliseconds
 
 
@@ -220,32 +221,42 @@ def joined(keys):
 
 
 def initialize(keys):
-    """Connects this process to the others, by the config, variables or a scheduler that JAX knows; returns JAX's state
-    of it, None where it is alone."""
+    """Connects this process to the others, by the config, variables or a scheduler; returns JAX's state of it, None
+    where it is alone. Raises BadInput where it is not said where this process stands, Missing where JAX cannot
+    connect."""
     from jax._src.distributed import global_state  # its client has no public name
 
     address = keys.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS", "")
     processes = keys.processes or from_variable("JAX_NUM_PROCESSES", 0)
     process = keys.process if keys.process >= 0 else from_variable("JAX_PROCESS_ID", -1)
-    if processes == 1:
+    is_told = bool(address or processes or process >= 0)
+    if processes == 1 or not (is_told or has_scheduler()):
         return None
-    is_told = bool(address and processes and process >= 0)
+    # A scheduler also says which devices of a host are whose.
+    is_whole = bool(address and processes and process >= 0)
     try:
         jax.distributed.initialize(
             address or None,
             processes or None,
             None if process < 0 else process,
-            # A scheduler also says which devices of a host are whose.
-            cluster_detection_method="deactivate" if is_told else None,
+            cluster_detection_method="deactivate" if is_whole else None,
             initialization_timeout=keys.timeout,
             heartbeat_timeout_seconds=keys.heartbeat,
             shutdown_timeout_seconds=keys.timeout,
         )
-    except (IndexError, RuntimeError, ValueError) as error:  # it reads HOST:PORT as it comes
-        if not (address or processes or process >= 0) and any(text in str(error) for text in ALONE):
+    except jax.errors.JaxRuntimeError as error:
+        raise Missing(f"config.distributed: {one_line(error)}") from None
+    except Exception as error:  # what asks a scheduler raises what it likes
+        if not is_told and str(error).startswith(NOBODY):
             return None
         raise BadInput(f"config.distributed: {one_line(error)}") from None
     return global_state if global_state.num_processes > 1 else None
+
+
+def has_scheduler() -> bool:
+    """Whether there is one to ask: of several tasks, or of a TPU, whose slice may have several hosts."""
+    is_step = any(from_variable(name, 1) > 1 for name in TASKS)
+    return is_step or any(path for name in TPUS for path in DEVICES.glob(name))
 
 
 def from_variable(name: str, default: int) -> int:

@@ -127,7 +127,7 @@ def cheapest(fitting: list[dict]) -> list[str]:
         lines.append(f"fewest chip-hours, of those that were compiled: {fewest['topology']}")
     priced = [one for one in fitting if one["cost"] is not None]
     if priced:
-        lines.append(f"cheapest: {min(priced, key=lambda one: one['cost'])['topology']}")
+        lines.append(f"cheapest of these: {min(priced, key=lambda one: one['cost'])['topology']}")
     return lines
 
 

@@ -25,7 +25,7 @@ FULL = Fill(1.0, "full rows")
 
 
 class Parts(NamedTuple):
-    """Of a chip in a step: numbers that add up, and grow in a line with layers and rows."""
+    """Of a chip in a step: numbers that add up."""
 
     bytes: float
     arguments: float

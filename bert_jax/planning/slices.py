@@ -18,6 +18,7 @@ from bert_jax.planning.estimate import Fill, Parts, estimate, parts, total
 from bert_jax.runs.run_info import step_flops
 
 COMPILED = 3  # slices
+TRIES = 3  # slices of a kind that are compiled until one fits
 TOKENS = 8192  # that a device of the compiled slice computes at once, about: few enough to fit, enough to be busy
 
 
@@ -44,13 +45,18 @@ def table(
                 left_out[one.name] = str(error)
         if not made:
             continue
-        reference = choose(config, made, phases[0])
-        try:
-            found = compiled(config, reference, made[reference], phases, vocabulary, tell)
-        except (BadInput, Failed, TooLarge) as error:
-            left_out |= {one.name: str(error) for one in made}
+        for reference in choose(config, made, phases[0]):
+            try:
+                found = compiled(config, reference, made[reference], phases, vocabulary, tell)
+                break
+            except (BadInput, Failed, TooLarge) as error:
+                left_out[reference.name] = str(error)
+        else:
+            left_out |= {one.name: f"none of {kind} that were compiled fits" for one in made}
             continue
         for one, mesh in made.items():
+            if one.name in left_out:
+                continue
             there = [elsewhere(made[reference], mesh, step) for step in found]
             numbers = estimates(config, one, mesh, phases, there, vocabulary, fills)
             rows.append(row(one, mesh, numbers, prices.get(kind, prices.get(""))))
@@ -62,7 +68,7 @@ def table(
         one, mesh = places[values["topology"]]
         try:
             found = compiled(config, one, mesh, phases, vocabulary, tell)
-        except (Failed, TooLarge) as error:
+        except (BadInput, Failed, TooLarge) as error:
             rows[number] = values | {"fits": False, "reason": str(error)}
             continue
         numbers = estimates(config, one, mesh, phases, found, vocabulary, fills)
@@ -77,15 +83,18 @@ def table(
     return {"slices": rows, "left_out": left_out}
 
 
-def choose(config, made: dict, phase) -> topology.Slice:
-    """The slice, of several chips where there are such, whose devices compute about TOKENS at once."""
+def choose(config, made: dict, phase) -> list[topology.Slice]:
+    """The slices to compile, one after the other until one fits: those that send along every axis first, and of these
+    those whose devices compute about TOKENS at once."""
+    wanted = {axis for mesh in made.values() for axis, size in mesh.shape.items() if size > 1}
 
     def distance(one: topology.Slice) -> tuple:
+        missing = sum(made[one].shape[axis] == 1 for axis in wanted)
         count = meshes.micro_batches(made[one], phase.batch, config.train)
         rows = phase.batch / meshes.axis_size(made[one], meshes.ROWS) / count
-        return one.chips < 4, abs(math.log(rows * phase.length / TOKENS))
+        return missing, abs(math.log(rows * phase.length / TOKENS))
 
-    return min(made, key=distance)
+    return sorted(made, key=distance)[:TRIES]
 
 
 def compiled(config, one, mesh, phases: list, vocabulary, tell) -> list[Parts]:
@@ -103,8 +112,12 @@ def elsewhere(mesh, other, found: Parts) -> Parts:
         return (group - 1) / group
 
     work = mesh.size / other.size
+    # What goes along `tensor` are activations, as many as rows; all else is of parameters.
     sent = {
-        (kind, axes): count * share(other, axes) / share(mesh, axes)
+        (kind, axes): count
+        * share(other, axes)
+        / share(mesh, axes)
+        * (work if "tensor" in axes else 1)
         for (kind, axes), count in found.sent.items()
         if share(mesh, axes)
     }

@@ -4,10 +4,9 @@ import os
 import signal
 import threading
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-DEVICES = Path("/dev")
-TPUS = ("accel[0-9]*", "vfio/[0-9]*")  # there
+from bert_jax.parallel.chips import DEVICES, TPUS
+
 # Or it asks a server of Google's cloud what machine this is, and warns that none answers.
 ABSENT = {
     "TPU_SKIP_MDS_QUERY": "1",

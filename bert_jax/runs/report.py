@@ -61,7 +61,8 @@ class Reporter:
         path = self.workdir / "run.json"
         known = files.read_json(path)
         begun = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
-        known["starts"] = [*known.get("starts", []), begun]
+        before = known.get("starts")
+        known["starts"] = [*(before if isinstance(before, list) else []), begun]
         files.write_json(path, known)
         self.lines = open(self.workdir / "metrics.jsonl", "a")
         self.board = Board(self.workdir / "tensorboard", step + 1)

@@ -7,7 +7,10 @@ kernel spares the first process of a container, so images start through an init.
 
 import contextlib
 import faulthandler
+import os
 import signal
+
+LONGEST = 2**31 - 1  # seconds of an alarm
 
 
 class Watchdog:
@@ -21,7 +24,8 @@ class Watchdog:
     def __enter__(self):
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2)  # for the stacks of a process that JAX aborts
-        faulthandler.register(signal.SIGALRM, file=2, all_threads=True, chain=True)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # or one that was ignored would be passed on
+        faulthandler.register(signal.SIGALRM, file=stacks(), all_threads=True, chain=True)
         return self
 
     def __exit__(self, *_):
@@ -31,7 +35,7 @@ class Watchdog:
     def arm(self, key: str) -> None:
         """Starts a deadline, from now on; it replaces the one before. "" is none."""
         self.key = key
-        signal.alarm(self.deadlines[key] if key else 0)
+        signal.alarm(min(self.deadlines[key], LONGEST) if key else 0)
 
     @contextlib.contextmanager
     def watch(self, key: str):
@@ -42,3 +46,11 @@ class Watchdog:
             yield
         finally:
             self.arm(before)
+
+
+def stacks() -> int:
+    """Standard error as a file that is never waited for: the process may be stuck in a pipe that nobody empties."""
+    try:
+        return os.open("/proc/self/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+    except OSError:  # a socket, or no Linux
+        return 2

@@ -39,6 +39,12 @@ def write(path: Path, text: str, *, sync: bool = True) -> None:
         opened.write(text.encode())
 
 
+def remove_left(directory: Path) -> None:
+    """Deletes the files that killed processes have begun to write in a directory that is this process's alone."""
+    for path in directory.glob(f".*.{32 * '[0-9a-f]'}"):
+        path.unlink(missing_ok=True)
+
+
 def rename(old: Path, new: Path) -> None:
     """Renames a file or a directory once all that it holds is on the disk."""
     flush(old)

@@ -14,6 +14,8 @@ from bert_jax.commands import env
 def test_settings_are_exports_where_a_cpu_computes(tmp_path, monkeypatch, capsys, device, lines):
     monkeypatch.setattr(env, "DEVICES", tmp_path)
     (tmp_path / device).touch()
+    for name in ("JAX_PLATFORMS", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
     assert cli.main(["env"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("\n") == lines
@@ -22,3 +24,8 @@ def test_settings_are_exports_where_a_cpu_computes(tmp_path, monkeypatch, capsys
     )
     told = subprocess.run(["bash", "-c", script], env={}, capture_output=True, text=True)
     assert told.stdout.strip() == (env.MEMORY if lines else "None") and not told.stderr
+
+
+def test_what_the_user_has_set_stays(monkeypatch, capsys):
+    monkeypatch.setenv("GLIBC_TUNABLES", "")
+    assert cli.main(["env"]) == 0 and not capsys.readouterr().out

@@ -59,6 +59,18 @@ def test_under_the_init_of_a_container_it_ends_too():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["os.write(2, bytes(1 << 16))", "print(1, file=sys.stderr)"])
+def test_a_reader_that_is_gone_or_asleep_keeps_nobody(before):
+    """Of a pipe that is full, nothing is read; the signal was ignored by who started the process."""
+    process = start(
+        f"import sys\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\ng.__enter__()\n{before}\n"
+        "g.arm('step')\ntime.sleep(100)"
+    )
+    assert process.wait(30) == -signal.SIGALRM
+    process.stderr.close()
+
+
 @pytest.mark.parametrize("name", FREE)
 def test_a_process_that_goes_on_is_left_alone(ended, name):
     assert ended[name] == (0, "")
