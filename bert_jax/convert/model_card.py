@@ -238,8 +238,8 @@ def mean_fill(metrics: list[dict], first: int, last: int) -> float:
     total, steps, before = 0.0, 0, first
     for line in metrics:
         if line["split"] == "train" and first < line["step"] <= last:
-            if line.get("fill") is not None:  # as where all of these steps were skipped
-                total += line.get("fill") * (line["step"] - before)
+            if (fill := line.get("fill")) is not None:  # as where all of these steps were skipped
+                total += fill * (line["step"] - before)
                 steps += line["step"] - before
             before = line["step"]
     return total / steps if steps else 0.0
