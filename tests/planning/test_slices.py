@@ -18,7 +18,7 @@ pytestmark = needs_libtpu
 
 @pytest.mark.full
 def test_arithmetic_is_near_the_compiler():
-    """From four chips to sixteen."""
+    """From four chips to sixteen; of a small model, whose update of parameters is much of a step."""
     config = small_config("dtype=bfloat16", "model.width=128")
     phases = [configs.phases(config)[0]._replace(batch=1024)]
     found = []
@@ -29,7 +29,7 @@ def test_arithmetic_is_near_the_compiler():
         found.append((mesh, step))
     (small, step), (large, whole) = found
     there = slices.elsewhere(small, large, step)
-    assert there.cycles == pytest.approx(whole.cycles, rel=0.25)
+    assert 0.5 * whole.cycles < there.cycles < 1.1 * whole.cycles
     assert sum(there.sent.values()) == pytest.approx(sum(whole.sent.values()), rel=0.05)
 
 
