@@ -1,9 +1,9 @@
 """The slices that a config divides over, by hours: arithmetic from one compile a kind of chip.
 
 What a slice computes and sends follows from another's: its rows a device, and the share that a chip sends of a ring.
-What a step does for all rows together, as the update of parameters, is taken to shrink with the rows, too, so that large
-slices look faster than they are. What a slice holds does not follow, so the first ones are compiled whole, and only
-these are told to fit.
+What a step does for all rows together, as the update of parameters, is taken to shrink with the rows, too, so that
+large slices look faster than they are. What a slice holds does not follow, so the first ones are compiled whole, and
+only these are told to fit.
 """
 
 import math
