@@ -34,7 +34,7 @@ EXIT_CODES = """exit codes:
   143  terminated where nothing is saved, as in its first seconds: start again
 launch/again.sh starts a command again.
 """
-# What each command does. A command is the file of its name in commands/, unless FILES names another.
+# The help of each command. Its file in commands/ has its name, unless FILES names another.
 COMMANDS = {
     "prepare": "Turn raw text into a token store, once.",
     "pretrain": "Train, from the newest checkpoint of the workdir if there is one.",

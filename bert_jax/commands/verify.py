@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax import cli
@@ -70,8 +70,8 @@ def check_run(directory: Path) -> Iterator[Problem]:
         yield told(error, directory)
         return
     checks = (
-        lambda: check_digest(facts, "config", directory / "config.json"),
-        lambda: check_digest(facts, "tokenizer", directory / "tokenizer"),
+        lambda: check_digest(facts, "config", config_digest, directory / "config.json"),
+        lambda: check_digest(facts, "tokenizer", tokenizer_digest, directory / "tokenizer"),
         lambda: workdir.read_json(directory / "status.json"),
         lambda: metrics_file.lines(directory / "metrics.jsonl"),
     )
@@ -84,13 +84,17 @@ def check_run(directory: Path) -> Iterator[Problem]:
     yield from (Problem(f"checkpoints/{step}", reason) for step, reason in steps.items() if reason)
 
 
-def check_digest(facts: dict, key: str, path: Path) -> None:
+def config_digest(path: Path) -> str:
+    return configs.digest(configs.load(str(path)))
+
+
+def tokenizer_digest(path: Path) -> str:
+    return tokenizer.load(path).fingerprint
+
+
+def check_digest(facts: dict, key: str, digest: Callable[[Path], str], path: Path) -> None:
     """Raises BadInput where a config or tokenizer is not the one that run.json names."""
-    if key == "config":
-        digest = configs.digest(configs.load(str(path)))
-    else:
-        digest = tokenizer.load(path).fingerprint
-    if digest != facts.get(key):
+    if digest(path) != facts.get(key):
         raise BadInput(f"{path}: altered: run.json has another digest of it")
 
 

@@ -117,7 +117,7 @@ def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
 
 
 def save_phase(feed, phase, first: int, last: int, place: Path, tell: Callable) -> dict:
-    """What the manifest says of a phase, once its batches of steps first..last-1 are written."""
+    """Writes the batches of steps first..last-1 of a phase; returns the entry of the phase in the manifest."""
     place.mkdir()
     shapes = batch.shapes(phase.batch, phase.length, phase.predictions, phase.sequences)
     size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())

@@ -1,4 +1,4 @@
-"""What the batches of a phase depend on, besides the store."""
+"""The settings that decide the batches of a phase, beside the store."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from bert_jax.data.sentence_pairs import Rules
 
 
 class Spec(NamedTuple):
-    """What the batches of a phase depend on, besides the store."""
+    """The settings that decide the batches of a phase, beside the store."""
 
     seed: int
     phase: int  # number of the phase in the run

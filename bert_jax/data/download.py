@@ -73,7 +73,7 @@ def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.rea
             if checksums.check_file(place, file, files[file], hashes)
         }
         if wrong:
-            remove_parts(place)
+            atomic.remove_left(place, deep=True)  # of a process that was killed: the room is needed
             size = sum(known["bytes"] for known in wrong.values())
             check_room(place, size)
             line = f"{name}: {len(wrong)} files of {size / 1e6:,.1f} MB are copied to {place}"
@@ -144,12 +144,6 @@ def alone(place: Path) -> Iterator[None]:
     with open(place.with_name(f".{place.name}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def remove_parts(place: Path) -> None:
-    """Deletes what a process that was killed has begun: the room is needed."""
-    for path in place.rglob(f".*.{32 * '[0-9a-f]'}"):
-        path.unlink()
 
 
 def check_room(place: Path, size: int) -> None:

@@ -111,7 +111,7 @@ def well_formed(manifest) -> bool:
 
 
 def check_files(directory: Path, manifest: dict, *, hashes: bool) -> Iterator[Problem]:
-    """What is wrong with the files that a manifest names: sizes always, contents if `hashes`."""
+    """Compares the files that a manifest names with it: sizes always, contents if `hashes`. Yields what differs."""
     for split in SPLITS:
         for name in (f"{split}/{array}.npy" for array in ARRAYS):
             if name not in manifest["files"]:

@@ -114,7 +114,7 @@ def elsewhere(mesh, other, found: Parts) -> Parts:
         return (group - 1) / group
 
     work = mesh.size / other.size
-    # What goes along `tensor` are activations, as many as rows; all else is of parameters.
+    # Collectives along `tensor` send activations, which grow with the rows; all others send parameters or gradients.
     sent = {
         (kind, axes): count
         * share(other, axes)

@@ -25,12 +25,15 @@ class Watchdog:
         if not faulthandler.is_enabled():
             faulthandler.enable(file=2)  # for the stacks of a process that JAX aborts
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # or one that was ignored would be passed on
-        faulthandler.register(signal.SIGALRM, file=stacks(), all_threads=True, chain=True)
+        self.stacks = open_stacks()
+        faulthandler.register(signal.SIGALRM, file=self.stacks, all_threads=True, chain=True)
         return self
 
     def __exit__(self, *_):
         signal.alarm(0)
         faulthandler.unregister(signal.SIGALRM)
+        if self.stacks != 2:
+            os.close(self.stacks)
 
     def arm(self, key: str) -> None:
         """Starts a deadline, from now on; it replaces the one before. "" is none."""
@@ -48,7 +51,7 @@ class Watchdog:
             self.arm(before)
 
 
-def stacks() -> int:
+def open_stacks() -> int:
     """Standard error as a file that is never waited for: the process may be stuck in a pipe that nobody empties."""
     try:
         return os.open("/proc/self/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)

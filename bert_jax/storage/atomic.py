@@ -39,9 +39,11 @@ def write(path: Path, text: str, *, sync: bool = True) -> None:
         opened.write(text.encode())
 
 
-def remove_left(directory: Path) -> None:
-    """Deletes the files that killed processes have begun to write in a directory that is this process's alone."""
-    for path in directory.glob(f".*.{32 * '[0-9a-f]'}"):
+def remove_left(directory: Path, *, deep: bool = False) -> None:
+    """Deletes the files that killed processes have begun to write in a directory, with `deep` also below it. The caller
+    makes sure that no other process writes there now."""
+    name = f".*.{32 * '[0-9a-f]'}"
+    for path in list(directory.rglob(name) if deep else directory.glob(name)):
         path.unlink(missing_ok=True)
 
 

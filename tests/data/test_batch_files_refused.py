@@ -41,7 +41,8 @@ def test_batches_of_another_config(world, tmp_path, key, value):
 
 def test_what_does_not_decide_batches_may_differ(world):
     changes = {"mesh.fsdp": 2, "optimizer.learning_rate": 0.1, "model.layers": 1, "log.every": 1}
-    feed.open_feed(world.load(batches=world.saved, **changes), 0)
+    opened = feed.open_feed(world.load(batches=world.saved, **changes), 0)
+    assert opened.path == world.saved
 
 
 @pytest.mark.slow

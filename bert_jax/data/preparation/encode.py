@@ -14,6 +14,7 @@ import numpy as np
 from bert_jax.data import corpus
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import file_ranges, shards
+from bert_jax.storage import atomic
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 LOG_EVERY = 10.0  # seconds
@@ -115,8 +116,7 @@ def encode(
 ) -> list[shards.Shard]:
     """All documents in the order of the corpus, as shard files in `directory`; those that are there are kept."""
     directory.mkdir(exist_ok=True)
-    for path in directory.glob(".*"):  # begun by a process that was killed
-        path.unlink()
+    atomic.remove_left(directory)
     kept = len(list(directory.iterdir()))
     if kept:
         log(f"continues after {kept} shards")
