@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 
 from bert_jax import config as configs
 from bert_jax import evaluate, step_guard
@@ -91,7 +92,7 @@ class Loop:
         except OSError as error:
             place, last = (
                 error.filename or workdir.name(self.directory),
-                self.checkpoints.last_word(),
+                writer.last_word(self.checkpoints.directory),
             )
             raise Unfinished(f"{place}: {error.strerror or error}; {last}") from None
 
@@ -103,11 +104,12 @@ class Loop:
         shapes, places = self.trainer.shapes, self.trainer.places
         if step == 0:
             self.reporter.log("starts from imported parameters")
-            items = reader.restore_items(place, ("params",), shapes, places)
+            items = reader.restore(place, ("params",), shapes, places)
             state = self.trainer.initialize()._replace(**items)
         else:
             self.reporter.log(f"resumed from step {step}")
-            state = reader.restore(place, shapes, places)
+            items = reader.restore(place, reader.ITEMS, shapes, places)
+            state = shapes._replace(step=jax.device_put(jnp.int32(step), places.step), **items)
         reader.check_restored(place, self.fingerprints(step, state))
         return step, state
 
@@ -117,7 +119,9 @@ class Loop:
         try:
             return fingerprint.read(self.trainer.fingerprint, items, self.trainer.mesh)
         except (FloatingPointError, Unfinished) as error:
-            raise type(error)(f"step {step}: {error}; {self.checkpoints.last_word()}") from None
+            raise type(error)(
+                f"step {step}: {error}; {writer.last_word(self.checkpoints.directory)}"
+            ) from None
 
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; verdicts and reports are fetched one dispatch late."""
@@ -293,7 +297,7 @@ class Loop:
         except BadInput as error:
             if self.processes.is_alone:
                 writer.finish(self.checkpoints)  # what is being saved is older than the change
-            raise BadInput(f"{error}; {self.checkpoints.last_word()}") from None
+            raise BadInput(f"{error}; {writer.last_word(self.checkpoints.directory)}") from None
 
     def finish(self, step: int, params, stop) -> bool:
         """The last evaluation, and the summary; False where a signal came before them."""

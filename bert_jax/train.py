@@ -122,8 +122,8 @@ def newest_checkpoint(directory: Path, processes: Cluster) -> reader.Found:
     show a new file late to other hosts."""
     check_steps(directory, processes)
     place = workdir.checkpoints(directory)
-    sound = reader.newest_sound(place, run_id(directory)) if processes.is_main else None
-    step, skipped = processes.from_main(sound)
+    verified = reader.newest_verified(place, run_id(directory)) if processes.is_main else None
+    step, skipped = processes.from_main(verified)
     return reader.Found(step, {int(number): reason for number, reason in skipped.items()})
 
 
@@ -163,10 +163,9 @@ def prepare_workdir(config, mirror: Mirror, data: Data, trainer: Trainer, found:
     known = [*found.skipped, *([] if found.step is None else [found.step])]
     if reader.steps(place)[:1] != sorted(known, reverse=True)[:1]:
         raise Missing(f"--workdir {directory}: another process has trained in it just now")
-    writer.remove_unfinished(place)
     atomic.remove_left(directory)
     print(*reader.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
-    for path in writer.set_aside(place, found.skipped):
+    for path in writer.clean(place, found.skipped):
         print(f"{path}: renamed, so that it is not taken for a checkpoint")
     metrics_file.lines(directory / "metrics.jsonl")  # raises where it cannot be read
     lines = preflight.check_place(config, directory, trainer.shapes)

@@ -19,10 +19,8 @@ from bert_jax import prng
 from bert_jax.errors import Unfinished
 from bert_jax.parallel.mesh import AXES, path_name
 
-AGAIN = np.uint32(
-    0x85EBCA6B
-)  # odd; what is the same by chance in the first hash is not in the second
-CHUNK = 1 << 18  # elements that NumPy hashes at a time: they stay in the processor's cache
+# Odd: elements whose first hashes are the same by chance differ in the second.
+AGAIN = np.uint32(0x85EBCA6B)
 SHOWN = 3  # names in a message, at most
 
 
@@ -34,27 +32,20 @@ class Leaf(NamedTuple):
     digest: str  # 16 hex digits
 
 
-def sums(bits, numbers, shift=np.right_shift):
-    """The two sums over uint32 bits and element numbers of the same shape."""
-    first = prng.fold(numbers, bits, shift)
-    second = prng.mix(first ^ numbers * AGAIN, shift)
-    return first.sum(dtype=np.uint32), second.sum(dtype=np.uint32)
-
-
 def digest(total) -> str:
     return "".join(f"{int(part):08x}" for part in total)
 
 
+def of_tree(tree) -> dict[str, Leaf]:
+    """{path: Leaf} of arrays in the memory of this host, each brought to its first device and counted there."""
+    return {
+        path_name(path): of_array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
 def of_array(array: np.ndarray) -> Leaf:
-    """The fingerprint of an array in the memory of this host."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    flat = flat.view(f"u{flat.dtype.itemsize}")
-    total = np.zeros(2, np.uint32)
-    for start in range(0, flat.size, CHUNK):
-        bits = flat[start : start + CHUNK].astype(np.uint32)
-        numbers = np.arange(start, start + bits.size, dtype=np.uint64).astype(np.uint32)
-        total += np.array(sums(bits, numbers), np.uint32)
-    return Leaf(str(array.dtype), list(array.shape), digest(total))
+    total = of_part(array, [np.uint32(0)] * np.ndim(array), np.shape(array))
+    return Leaf(str(array.dtype), list(array.shape), digest(jax.device_get(total)))
 
 
 @partial(jax.jit, static_argnames="shape")  # traced once for all layers
@@ -68,7 +59,9 @@ def of_part(part, start, shape):
         place = jax.lax.broadcasted_iota(jnp.uint32, part.shape, axis) + start[axis]
         numbers += place * np.uint32(stride % 2**32)
         stride *= shape[axis]
-    return jnp.stack(sums(bits, numbers, jax.lax.shift_right_logical))
+    first = prng.fold(numbers, bits, jax.lax.shift_right_logical)
+    second = prng.mix(first ^ numbers * AGAIN, jax.lax.shift_right_logical)
+    return jnp.stack([hashed.sum(dtype=jnp.uint32) for hashed in (first, second)])
 
 
 def lower(mesh: Mesh, shapes, places):

@@ -5,9 +5,7 @@ checks before anything is restored.
 """
 
 import contextlib
-import logging
 import shutil
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +14,7 @@ import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
 
-from bert_jax.checkpoints import reader
+from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.errors import Missing, Unfinished, one_line
 from bert_jax.parallel import processes as cluster
 from bert_jax.storage import remote
@@ -25,30 +23,10 @@ LONGEST = 300  # characters of what a library says
 
 
 class Manager(ocp.CheckpointManager):
-    """Orbax's, which remembers what it has saved where that has gone since, and leaves signals to runs/signals.py."""
-
-    def __init__(self, directory: Path, **settings):
-        super().__init__(directory, **settings)
-        self.begun = sorted(reader.steps(directory))  # to be saved
-
-    def save(self, step: int, *arguments, **settings) -> bool:
-        is_begun = super().save(step, *arguments, **settings)
-        self.begun.append(step)
-        return is_begun
+    """Orbax's, which leaves signals to runs/signals.py."""
 
     def reached_preemption(self, step: int) -> bool:
         return False
-
-    def last_word(self) -> str:
-        """For a message: what is left when a run ends."""
-        if self.directory.exists():
-            step = reader.newest(self.directory)
-            return (
-                "no checkpoint is there" if step is None else f"the last checkpoint is step {step}"
-            )
-        whole = self.begun[:-1] if self.is_saving_in_progress() else self.begun
-        last = f"the last checkpoint was step {whole[-1]}" if whole else "there was no checkpoint"
-        return f"{last}; {self.directory} has gone"
 
 
 @contextlib.contextmanager
@@ -61,7 +39,7 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0):
         enable_async_checkpointing=True,
     )
     names = (*reader.ITEMS, reader.FINGERPRINTS)
-    with quiet():
+    with reader.quiet():
         place = directory if remote.is_address(directory) else Path(directory).absolute()
         checkpoints = Manager(place, options=options, item_names=names)
         try:
@@ -75,51 +53,26 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0):
             checkpoints.close()
 
 
-@contextlib.contextmanager
-def quiet():
-    """Within it what Orbax's threads raise is not printed, stack by stack: the main thread is told, and says a line.
-
-    After an error they may still raise more, so it stays quiet.
-    """
-
-    def is_news(record) -> bool:
-        return not record.exc_info
-
-    def unraisable(args) -> None:
-        if "Event loop is closed" not in str(args.exc_value):
-            before(args)
-
-    loggers = logging.getLogger("absl"), logging.getLogger("asyncio")
-    for logger in loggers:
-        logger.addFilter(is_news)
-    before, sys.unraisablehook = sys.unraisablehook, unraisable
-    yield
-    for logger in loggers:
-        logger.removeFilter(is_news)
-    sys.unraisablehook = before
+def last_word(directory: Path) -> str:
+    """For a message: what is left when a run ends."""
+    if not directory.exists():
+        return f"{directory} has gone"
+    step = reader.newest(directory)
+    return "no checkpoint is there" if step is None else f"the last checkpoint is step {step}"
 
 
-def set_aside(directory: Path, steps: Iterable[int]) -> list[Path]:
-    """Renames the directories of these steps, and what has a step's name but is no checkpoint, which Orbax would take
-    for one. Returns the new names."""
-    good = {str(step) for step in reader.steps(directory)} - {str(step) for step in steps}
-    strays = [
-        path
-        for path in directory.glob("*")
-        if path.name.isdecimal() and not (path.name in good and reader.is_whole(path))
-    ]
-    return [path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")) for path in strays]
-
-
-def remove_unfinished(directory: Path) -> None:
-    """Deletes what saves that were cut off have left; a full disk may need the room."""
-    if not remote.is_address(directory):
-        for path in directory.glob("*.orbax-checkpoint-tmp"):
-            shutil.rmtree(path, ignore_errors=True)
-        return
-    for path in directory.glob("*"):
-        if reader.STEP.fullmatch(path.name) and not reader.is_committed(path):
-            path.rmtree(missing_ok=True)
+def clean(directory: Path, rejected: Iterable[int]) -> list[Path]:
+    """Deletes what saves that were cut off have left, for which a full disk may need the room, and renames the
+    directories of the steps that did not verify; returns their new names."""
+    for path in () if remote.is_address(directory) else directory.glob("*.orbax-checkpoint-tmp"):
+        shutil.rmtree(path, ignore_errors=True)
+    renamed = []
+    for path in [directory / str(step) for step in rejected]:
+        if reader.is_finished(path):
+            renamed.append(path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")))
+        else:
+            path.rmtree(missing_ok=True)  # at an address: nothing there has a temporary name
+    return renamed
 
 
 def save(checkpoints: Manager, step: int, state, leaves, run: str) -> None:
@@ -142,8 +95,10 @@ def finish(checkpoints: Manager) -> None:
         step = checkpoints.latest_step()
         # Process 0 finishes a step's directory; others may see that later.
         is_main = jax.process_index() == 0
-        if is_main and step is not None and not reader.is_whole(checkpoints.directory / str(step)):
-            raise FileNotFoundError(f"{checkpoints.directory / str(step)} has gone")
+        if is_main and step is not None:
+            place = checkpoints.directory / str(step)
+            if not reader.is_finished(place):
+                raise FileNotFoundError(f"{place} has gone")
 
 
 def check(checkpoints: Manager) -> None:
@@ -173,14 +128,14 @@ def saving(checkpoints: Manager):
         text = f"{checkpoints.directory}: a checkpoint was not saved ({reason})"
         if remote.is_out_of_reach(error):
             raise Missing(text) from None
-        raise Unfinished(f"{text}; {checkpoints.last_word()}") from None
+        raise Unfinished(f"{text}; {last_word(checkpoints.directory)}") from None
 
 
 def save_params(directory: Path, params, run: str) -> None:
     """Step 0 of a run that starts from given parameters; it has no optimizer state yet."""
     with manager(directory) as checkpoints:
         items = {"params": ocp.args.StandardSave(params)}
-        leaves = reader.fingerprints({"params": params})
+        leaves = fingerprint.of_tree({"params": params})
         items[reader.FINGERPRINTS] = ocp.args.JsonSave(reader.manifest(0, run, leaves))
         with saving(checkpoints):
             checkpoints.save(0, args=ocp.args.Composite(**items))

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 from bert_jax import cli
-from bert_jax.checkpoints import reader
 from bert_jax.commands import load_model
 from bert_jax.convert import model_card, to_huggingface
 from bert_jax.errors import BadInput
@@ -55,9 +54,7 @@ def export(
     options = {"--name": name, "--license": license, "--data-license": data_license}
     check_card(form, options | {"--language": language})
     free(output, "--output")
-    # TensorFlow takes all parameters at once; safetensors are written one by one, in little memory.
-    restore = reader.restore_params if form == "google" else reader.stored_params
-    run = load_model.open_run(workdir, restore=restore)
+    run = load_model.open_run(workdir)
     check_run(run, workdir)
     # A head that an import has made up, and that nothing has trained since, is nobody's.
     params = without(run.params, load_model.fresh(run))

@@ -28,7 +28,7 @@ class Trained(NamedTuple):
     tokenizer: tokenizer.Tokenizer
     objective: base.Objective
     step: int
-    params: Any  # on the first device, or as they were asked for
+    params: Any  # on the first device
 
 
 def open_model(directory: Path, overrides: list[str] = ()) -> Trained:
@@ -48,8 +48,8 @@ def is_run(directory: Path) -> bool:
     return (directory / "run.json").is_file()
 
 
-def open_run(directory: Path, overrides: list[str] = (), restore=reader.restore_params) -> Trained:
-    """The newest checkpoint of a run, its parameters on one device or as `restore` gives them."""
+def open_run(directory: Path, overrides: list[str] = ()) -> Trained:
+    """The newest checkpoint of a run whose parameters verify."""
     directory = Path(directory)
     for name in ("config.json", "run.json"):
         if not (directory / name).is_file():
@@ -67,7 +67,8 @@ def open_run(directory: Path, overrides: list[str] = (), restore=reader.restore_
         if facts.get(key, known[key]) != known[key]:
             raise BadInput(f"{directory / 'run.json'}: {key}: not that of {directory}/tokenizer")
     objective = base.make(settings, vocabulary)
-    step, params = restore(place, objective, facts.get("run", ""))
+    step, params = reader.restore_params(place, objective, facts.get("run", ""))
+    params = jax.device_put(params, jax.local_devices()[0])
     return Trained(settings, facts, vocabulary, words, objective, step, params)
 
 

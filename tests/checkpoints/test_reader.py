@@ -12,7 +12,7 @@ from kits.full_disk import full_disk
 from kits.runs import assert_same_bits, make_run, params
 from kits.waiting import wait_until
 
-from bert_jax.checkpoints import reader, writer
+from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.checkpoints.fingerprint import Leaf
 from bert_jax.commands import load_model
 from bert_jax.errors import BadInput, Unfinished
@@ -40,7 +40,7 @@ def run(kept, tmp_path):
 
 def save(checkpoints, step: int, params) -> None:
     state = State(step, params, {"count": np.int32(step)})
-    writer.save(checkpoints, step, state, reader.fingerprints(reader.items(state)), "")
+    writer.save(checkpoints, step, state, fingerprint.of_tree(reader.items(state)), "")
 
 
 def largest(place, item: str):
@@ -64,7 +64,7 @@ def change(path, *keys, value) -> None:
 
 
 def found(run) -> reader.Found:
-    return reader.newest_sound(run / "checkpoints", "")
+    return reader.newest_verified(run / "checkpoints", "")
 
 
 # --- Damage -------------------------------------------------------------------------------------
@@ -101,7 +101,6 @@ def replace_by_a_pipe(path):
 
 
 DAMAGES = {
-    "not whole": lambda place: (place / reader.WHOLE).unlink(),
     "no fingerprints": lambda place: shutil.rmtree(place / reader.FINGERPRINTS),
     "no optimizer state": lambda place: shutil.rmtree(place / "opt_state"),
     "no parameters": lambda place: shutil.rmtree(place / "params"),
@@ -131,14 +130,13 @@ def test_a_step_under_another_name_is_skipped_and_another_run_refused(run):
 
 def test_strays_change_nothing_and_nothing_is_deleted(run):
     place = run / "checkpoints"
-    for name in ("30", "notes", "40.orbax-checkpoint-tmp", "007", "²", "-1", "1e3", "9" * 19):
+    for name in ("notes", "40.orbax-checkpoint-tmp", "²", "-1", "1e3", "9" * 19):
         (place / name).mkdir()
     (place / "50").write_text("")
     assert found(run) == (9, {}) and reader.newest(place) == 9
-    before = len(list(place.iterdir()))
-    renamed = {path.name.partition(".")[0]: path for path in writer.set_aside(place, [9])}
-    assert {"007", "30", "50"} <= renamed.keys() and reader.is_whole(renamed["9"])
-    assert reader.steps(place) == [7] and len(list(place.iterdir())) == before
+    (renamed,) = writer.clean(place, [9])
+    assert (renamed / "params").is_dir() and not (place / "40.orbax-checkpoint-tmp").exists()
+    assert reader.steps(place) == [7] and (place / "notes").is_dir()
 
 
 def test_a_run_without_a_checkpoint_that_verifies_is_refused_and_untouched(run):

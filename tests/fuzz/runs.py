@@ -4,10 +4,12 @@ import json
 import shutil
 from pathlib import Path
 
+import jax
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from bert_jax.checkpoints import reader
+from bert_jax.parallel.mesh import path_name
 from fuzz.attempts import Attempt, listing
 from fuzz.damage import change_file, files
 from fuzz.world import EARLIER, STEPS, TEXT
@@ -85,7 +87,8 @@ def misjudged(original: Path, run: Path, name: Path, outcome) -> str:
 
 def arrays(place: Path) -> dict[str, bytes]:
     """Every array of a checkpoint, as its fingerprints name them."""
-    return {name: reader.read(place, name).tobytes() for name in reader.read_manifest(place)}
+    trees = {item: reader.read(place, item) for item in reader.ITEMS}
+    return {path_name(path): leaf.tobytes() for path, leaf in jax.tree.leaves_with_path(trees)}
 
 
 def other_export(expected: Path, found: Path) -> str:

@@ -10,7 +10,7 @@ from kits.small import SMALL, VOCABULARY, overrides, small_batch, small_config, 
 from kits.texts import PROSE
 
 from bert_jax import config as configs
-from bert_jax.checkpoints import reader, writer
+from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.commands import load_model
 from bert_jax.data import batch
 from bert_jax.objectives import base
@@ -109,7 +109,7 @@ def make_run(
 
 def save(directory: Path, step: int, params) -> None:
     state = State(step, params, {"count": np.int32(step)})
-    leaves = reader.fingerprints(reader.items(state))
+    leaves = fingerprint.of_tree(reader.items(state))
     with writer.manager(directory / "checkpoints") as checkpoints:
         writer.save(checkpoints, step, state, leaves, run="")
         writer.finish(checkpoints)
