@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +26,30 @@ from bert_jax.runs.profiler import Traces
 Data = StoreFeed | SavedFeed
 
 
-def is_due(step: int, every: int) -> bool:
-    """Whether something that happens every so many steps (0 is never) happens at this one."""
-    return every > 0 and step % every == 0
+class Actions(NamedTuple):
+    """What the loop does after a step, in this order."""
+
+    report: bool
+    save: bool
+    compare: bool  # the copies that devices hold of the state
+    evaluate: bool
+
+
+def due(step: int, config, phase_last: int, run_last: int, is_stopped: bool) -> Actions:
+    """What comes after `step` steps; *_last: the last step of the phase and of the run."""
+
+    def is_time(every: int) -> bool:
+        return every > 0 and step % every == 0
+
+    is_last = is_stopped or step == phase_last
+    save = is_last or is_time(config.checkpoint.every)
+    evaluate = is_time(config.evaluate.every) and step < run_last
+    return Actions(
+        report=save or evaluate or is_time(config.log.every),
+        save=save,
+        compare=not save and is_time(config.checkpoint.compare),
+        evaluate=evaluate and not is_stopped,
+    )
 
 
 class Loop:
@@ -54,6 +76,7 @@ class Loop:
         self.reported = 0  # the step of the newest line of training
         place = directory / "traces" / ("" if processes.is_alone else str(processes.process))
         self.traces = Traces(config.profile.steps, place, reporter.log)
+        self.verdict = self.unreported = None  # of the step that was dispatched last
         self.row = 0  # steps in a row, up to the last one heard of, that were not finite
 
     def run(self, newest: int | None, stop) -> int:
@@ -125,45 +148,33 @@ class Loop:
 
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; verdicts and reports are fetched one dispatch late."""
-        train, stopped = self.trainer.train[phase.name], False
-        sums, due, before, start = None, None, None, step
+        train, last = self.first_step(phase), self.phases[-1].last
+        sums, stopped = None, False
         self.clock.start()
         self.reported = step
         self.watchdog.arm("compile")  # the first step, which may have to wait for an index of rows
         for rows in self.batches(phase, step):
             self.trace(step, state)
             with self.traces.named(step):
-                call = train if step > start else self.first_step(phase)
-                state, values, verdict = call(state, rows)
-            step += 1
-            if before is not None:
-                # At most two steps in flight: a signal is answered soon, and batches do not pile up.
-                self.heed(step - 2, before, state.params)
-            before = verdict
-            if due:
-                self.report(*due)
-                due = None
+                state, values, verdict = train(state, rows)
+            train, step = self.trainer.train[phase.name], step + 1
+            self.catch_up(state.params)
+            self.verdict = step - 1, verdict
             sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
             # Asked once a step: a signal that comes later is answered after the next one, saved like this one.
             stopped = stop.asked()
-            last = stopped or step == phase.last
-            evaluates = is_due(step, self.config.evaluate.every) and step < self.phases[-1].last
-            if last or evaluates or is_due(step, self.config.log.every):
-                sums, due = None, (phase, step, sums)
-            saves = last or is_due(step, self.config.checkpoint.every)
-            if due and (saves or evaluates):
-                self.heed(step - 1, before, state.params)
-                before = None
-                self.report(*due)
-                due = None
+            actions = due(step, self.config, phase.last, last, stopped)
+            if actions.report:
+                self.unreported, sums = (phase, step, sums), None
+            if actions.save or actions.evaluate:
+                self.catch_up(state.params)
             # In a row of steps that were not finite, parameters may be what is wrong: an older checkpoint is better.
-            saves = last or (saves and not self.row)
-            if saves:
+            if saves := actions.save and (stopped or step == phase.last or not self.row):
                 self.save(step, state)
-            elif self.trainer.mesh.size > 1 and is_due(step, self.config.checkpoint.compare):
+            elif actions.compare and self.trainer.mesh.size > 1:
                 self.fingerprints(step, state)
-            if evaluates and not stopped:
+            if actions.evaluate:
                 stopped = not self.evaluate(phase, step, state.params, stop)
                 if stopped and not saves:
                     self.save(step, state)
@@ -173,6 +184,16 @@ class Loop:
         if self.traces.running:
             self.trace(step, state)
         return step, state, stopped
+
+    def catch_up(self, params) -> None:
+        """Hears the verdict on the step that was dispatched last, and writes its line where one is due. So at most two
+        steps are in flight: a signal is answered soon, and batches do not pile up."""
+        verdict, unreported = self.verdict, self.unreported
+        self.verdict = self.unreported = None
+        if verdict:
+            self.heed(*verdict, params)
+        if unreported:
+            self.report(*unreported)
 
     def first_step(self, phase):
         """That of a phase, which is waited for: devices may say late that they have no room, which is BadInput."""
@@ -273,8 +294,9 @@ class Loop:
     def evaluate_missed(self, step: int, params, stop) -> bool:
         """What the start before has not come to, since it ended after it had saved this step. And of what was
         imported, on this text: the yardstick for all that follows. False where a signal came."""
-        due = step == 0 or is_due(step, self.config.evaluate.every)
-        if due and step < self.phases[-1].last and not self.is_evaluated(step):
+        last = self.phases[-1].last
+        is_due = step == 0 or due(step, self.config, last, last, False).evaluate
+        if is_due and step < last and not self.is_evaluated(step):
             phase = next(phase for phase in self.phases if step <= phase.last)
             return self.evaluate(phase, step, params, stop)
         return True
