@@ -73,15 +73,15 @@ ATTEMPTS = {
 }
 # Name, tries, tries of a short version, the fault, what must come of it.
 TABLE = """
-kills       |   50 |  1 | SIGKILL at any time, three times at most | ends bitwise equal
-flips       |   50 |  3 | one flipped bit in a checkpoint file | found or harmless: ends bitwise equal
-checkpoints |   30 |  3 | a checkpoint damaged, strays beside it | resumes from a good step
+kills       |   30 |  1 | SIGKILL at any time, three times at most | ends bitwise equal
+flips       |   10 |  3 | one flipped bit in a checkpoint file | found or harmless: ends bitwise equal
+checkpoints |   10 |  3 | a checkpoint damaged, strays beside it | resumes from a good step
 disk        |   10 |  1 | full disk | code 1, one line names the last good step; resumes
 sigterm     |   10 |  2 | SIGTERM, one and two processes | step saved, code 75, bitwise resume
-killed      |    5 |  1 | one of two processes killed | both gone in time with a reason, resumes
-raising     |    5 |  1 | one of two processes raising | both gone in time with a reason, resumes
-stopped     |    5 |  1 | one of two processes stopped (SIGSTOP) | both gone in time with a stack, resumes
-stuck       |    5 |  1 | one of two processes stuck | both gone in time with a stack, resumes
+killed      |    10 |  1 | one of two processes killed | both gone in time with a reason, resumes
+raising     |    10 |  1 | one of two processes raising | both gone in time with a reason, resumes
+stopped     |    10 |  1 | one of two processes stopped (SIGSTOP) | both gone in time with a stack, resumes
+stuck       |    10 |  1 | one of two processes stuck | both gone in time with a stack, resumes
 numbers     |   10 |  1 | NaN in the weights of a batch | never applied, step named
 doors       | 2000 | 60 | malformed inputs at every door | code 2, one line, nothing touched; or right
 """
