@@ -15,7 +15,8 @@ import sentencepiece
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
-from bert_jax.tokenizers import encode_cache, sentencepiece_proto
+from bert_jax.tokenizers import sentencepiece_proto
+from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.sample import COVERAGE, lines
 from bert_jax.tokenizers.special_tokens import SPECIAL, Ban, check, find
 
@@ -73,18 +74,14 @@ class SentencePiece:
         proto.normalizer_spec.add_dummy_prefix = False
         return open_processor(proto.SerializeToString())
 
-    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        found = self.processor.encode(text, return_type="offset_mapping")
-        return self.ban.apply([found["ids"]])[0], found["offsets"]
-
     def decode(self, ids: list[int]) -> str:
         return self.processor.decode(ids)
 
     def readable(self, number: int) -> str:
         return self.pieces[number]
 
-    def table(self) -> encode_cache.Direct:
-        return encode_cache.Direct(self.encode)
+    def table(self) -> Table:
+        return Table(self.encode)
 
     def write(self, directory: Path) -> dict:
         (directory / FILE).write_bytes(self.model)

@@ -16,7 +16,7 @@ import numpy as np
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
 from bert_jax.tokenizers import huggingface, sentencepiece, wordpiece
-from bert_jax.tokenizers.encode_cache import Direct, Units
+from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.special_tokens import SPECIAL, literal
 
 SAVED = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
@@ -60,15 +60,7 @@ class Tokenizer:
         """Ids of each text; no special piece is added, and none but [UNK] is read from a text."""
         return self.model.encode(texts)
 
-    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of a text, as `encode` gives them, and where in it each piece stands: (first character, end).
-
-        A piece may cover white space before it; what the rules drop from a text is covered by none. Of pieces that
-        share a character, as its bytes do, some may cover nothing, and stand before the one that covers it.
-        """
-        return self.model.spans(text)
-
-    def table(self) -> Units | Direct:
+    def table(self) -> Table:
         """What encodes whole corpora: `.encode(texts) -> (int32[T] ids, int64[len(texts)] ends)`."""
         return self.model.table()
 
