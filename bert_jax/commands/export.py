@@ -12,9 +12,6 @@ from bert_jax.errors import BadInput
 from bert_jax.runs import metrics
 from bert_jax.storage.atomic import free, whole
 
-CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what the hub takes as a name or an identifier
-
-
 FORMATS = ("huggingface", "google")
 OPTIONS = [
     cli.RUN,
@@ -52,8 +49,8 @@ def export(
     model card; licences and language as the hub spells them, `apache-2.0` and `en`.
     """
     started = time.monotonic()
-    options = {"--name": name, "--license": license, "--data-license": data_license}
-    check_card(form, options | {"--language": language})
+    if form == "google" and (name or license or data_license or language):
+        raise BadInput(f"--format {form}: a TensorFlow checkpoint has no model card to fill")
     free(output, "--output")
     # TensorFlow takes all parameters at once; safetensors are written one by one, in little memory.
     restore = reader.restore_params if form == "google" else reader.stored_params
@@ -84,14 +81,6 @@ def export(
         "step": run.step,
         "seconds": time.monotonic() - started,
     }
-
-
-def check_card(form: str, options: dict[str, str]) -> None:
-    for option, value in options.items():
-        if value and form == "google":
-            raise BadInput(f"{option} {value}: a TensorFlow checkpoint has no model card")
-        if value and not CODE.fullmatch(value):
-            raise BadInput(f"{option} {value}: expected letters, digits, and . _ - between them")
 
 
 def without(params: dict, parts: list[str]) -> dict:
