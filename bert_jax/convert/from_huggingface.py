@@ -48,8 +48,7 @@ def read(directory: Path) -> Source:
     shapes = {name: load.shape(name) for name in tensors if name not in TIED}
     pieces = config_json.size(values, "vocab_size", path)
     words = read_tokenizer(directory)
-    buffers = sum(bool(BUFFERS.fullmatch(name)) for name in files)
-    return Source(directory, "huggingface", settings, pieces, words, shapes, load, buffers)
+    return Source(directory, "huggingface", settings, pieces, words, shapes, load)
 
 
 # --- Tensors --------------------------------------------------------------------------------------

@@ -62,12 +62,12 @@ It repeats what stands in its text, errors and prejudices too, and was measured 
 class About(NamedTuple):
     """What the user says of the model."""
 
-    name: str
-    license: str  # of the weights, as the hub spells it, or ''
-    data_license: str  # of the text that it was trained on, or ''
-    language: str
-    path: str  # of the exported directory, as the snippet calls it
-    parameters: int  # that are in it
+    name: str = ""  # the workdir's where there is none
+    license: str = ""  # of the weights, as the hub spells it: apache-2.0
+    data_license: str = ""  # of the text that it was trained on
+    language: str = ""  # as the hub spells it: en
+    path: str = ""  # of the exported directory, as the snippet calls it
+    parameters: int = 0  # that are in it
 
 
 def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -> None:
@@ -93,6 +93,7 @@ def public(places: str) -> str:
 
 
 def body(run, workdir: Path, parts: list[str], about: About) -> str:
+    about = about._replace(name=about.name or workdir.absolute().name)
     source = run.facts.get("imported", {}).get("source")
     task = "fill-mask" if "mlm" in parts else "feature-extraction"
     head = ModelCardData(

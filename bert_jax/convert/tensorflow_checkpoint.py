@@ -46,7 +46,7 @@ def read(directory: Path) -> Source:
     pieces = bert_config.size(values, "vocab_size", path)
     load = Loader(find(directory))
     words = read_tokenizer(directory)
-    return Source(directory, "google", settings, pieces, words, load.shapes, load, load.left_out)
+    return Source(directory, "google", settings, pieces, words, load.shapes, load)
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -91,7 +91,6 @@ class Loader:
         }
         self.check_size(shapes, types)
         self.shapes = {name: shapes[name] for name in shapes if not STATE.fullmatch(name)}
-        self.left_out = len(shapes) - len(self.shapes)
         for name in sorted(self.shapes):
             if types[name].name not in FLOATS:
                 known = ", ".join(FLOATS)
