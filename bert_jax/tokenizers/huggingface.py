@@ -22,7 +22,7 @@ from bert_jax.storage import regular_files
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.sample import lines
-from bert_jax.tokenizers.special_tokens import SPECIAL, Ban, check, find
+from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check, find
 
 KIND = "library"
 FILE = "tokenizer.json"
@@ -46,7 +46,6 @@ class Library:
         self.tokenizer = open_library(document, place)
         self.pieces = list_pieces(self.tokenizer, place)
         self.mark, self.continues = word_marks(document["model"], self.pieces, place)
-        self.ban = Ban(special)  # a Unigram model holds its special pieces, and would use them
 
     @property
     def word_starts(self) -> np.ndarray:
@@ -63,11 +62,13 @@ class Library:
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return self.ban.apply(encoding.ids for encoding in batch)
+        # A Unigram model holds its special pieces, and would use them.
+        return ban((encoding.ids for encoding in batch), self.special)
 
     def encode_inside(self, text: str) -> list[int]:
         """The ids of a text that goes on right after a special piece: no word begins with it."""
-        return self.ban.apply([self.inside.encode(text, add_special_tokens=False).ids])[0]
+        ids = self.inside.encode(text, add_special_tokens=False).ids
+        return ban([ids], self.special)[0]
 
     @functools.cached_property
     def inside(self) -> tokenizers.Tokenizer:

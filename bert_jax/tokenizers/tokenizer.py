@@ -8,7 +8,6 @@ whatever a Hugging Face tokenizer.json says. Each file there has a class with wh
 import hashlib
 import json
 from collections.abc import Iterable
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -88,22 +87,8 @@ class Tokenizer:
         return self.encode([f" {text}"])[0]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text: pieces joined into words, special pieces as they are."""
-        ids = [int(number) for number in ids]
-        if not self.model.mark:
-            return self.model.decode(ids)
-        # Libraries leave special pieces out, or put no space before them.
-        special, text = set(self.special.values()), ""
-        for marked, run in groupby(ids, special.__contains__):
-            run = list(run)
-            if marked:
-                # [UNK] stands for a part of a word.
-                shown = (self.pieces[i] if i == self.unk else f" {self.pieces[i]}" for i in run)
-                text += "".join(shown)
-            else:
-                gap = " " if self.pieces[run[0]].startswith(self.model.mark) else ""
-                text += gap + self.model.decode(run).removeprefix(" ")
-        return text.removeprefix(" ")
+        """Readable text: pieces joined into words."""
+        return self.model.decode([int(number) for number in ids]).removeprefix(" ")
 
     def readable(self, number: int) -> str:
         """One piece as people can read it: bytes as characters, a space as "▁"."""

@@ -5,6 +5,7 @@ ids equal those of transformers' BertTokenizer.
 """
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -104,15 +105,11 @@ def given(path: Path, lowercase: bool) -> WordPiece:
         raise BadInput(f"{path}: not a vocabulary (not UTF-8)") from None
     # Not splitlines: a piece may be a Unicode line separator.
     pieces = text.removesuffix("\n").split("\n")
-    lines = {}
-    for number, piece in enumerate(pieces, 1):
-        if piece in lines:
-            raise BadInput(
-                f"{path}: piece {piece!r} on line {lines[piece]} and again on line {number}"
-            )
-        lines[piece] = number
+    twice = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
+    if twice is not None:
+        raise BadInput(f"{path}: piece {twice!r} on several lines")
     for piece in SPECIAL.values():
-        if piece not in lines:
+        if piece not in pieces:
             raise BadInput(f"{path}: no piece {piece} among its {len(pieces)}")
     return WordPiece(pieces, lowercase)
 

@@ -122,7 +122,6 @@ def test_no_special_piece_is_read_from_text(tmp_path, maker):
         assert ids and not special & set(ids)
     ids = ours.encode_with_masks("the [MASK] fox")
     assert ids.count(ours.mask) == 1
-    assert ours.decode(ids) == f"the {ours.pieces[ours.mask]} fox"
 
 
 @EVERY

@@ -99,7 +99,6 @@ def test_text_never_makes_special_pieces_but_predict_can(kind):
     ids = tokenizer.encode_with_masks(text)
     the, fox = tokenizer.encode(["the", "fox"])
     assert ids == [*the, tokenizer.mask, *fox, tokenizer.sep]
-    assert tokenizer.decode(ids) == text
     assert tokenizer.encode_with_masks("the mask") == tokenizer.encode(["the mask"])[0]
     comma, word = tokenizer.encode(["dog, the"])[0], tokenizer.encode(["dog"])[0]
     # What follows a mask is cut as after a word.
