@@ -1,12 +1,13 @@
 """Models of any vocabularies on the same held-out text: the same words masked for all of them.
 
-A word is what white space parts, punctuation included, and is cut into pieces by itself. All pieces of a chosen word
-are masked, so the number of [MASK]s tells a model into how many pieces a word was cut.
+A word is a run of letters, digits and "_", and is cut into pieces by itself, as is what stands between two words. All
+pieces of a chosen word are masked, so the number of [MASK]s tells a model into how many pieces a word was cut.
 
 B rows of windows, L length, P masked pieces a row, W chosen words over all windows.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -27,16 +28,17 @@ from bert_jax.errors import BadInput
 from bert_jax.runs import metrics, workdir
 
 RATE = 0.15  # share of the words that are chosen
+PART = re.compile(r"\w+|[^\w\s]+")
 ROWS = 32  # windows at a time; their logits are held, and the padding of the last ones costs little
 
 
 class Window(NamedTuple):
-    """Words in a row of one document."""
+    """A stretch of a document in parts: words, and what stands between them but white space."""
 
     document: int
-    words: list[str]
-    pieces: list[list[list[int]]]  # of each word: its ids in every vocabulary
-    chosen: list[int]  # the words that are masked, by their places
+    parts: list[str]
+    pieces: list[list[list[int]]]  # of each part: its ids in every vocabulary
+    chosen: list[int]  # the parts that are masked, by their places
 
 
 def evaluate(directories: list[Path], config, log=print) -> dict:
@@ -59,7 +61,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     prepare.prepare(config, log)
     store = prepare.open_or_refuse(config)
     windows, unknown = read(config, store, [model.tokenizer for model in models], length)
-    words = [window.words[place] for window in windows for place in window.chosen]
+    words = [window.parts[place] for window in windows for place in window.chosen]
     if not words:
         raise BadInput(f"{store.path}: no held-out word is known to every model")
     shares = np.array([*Counter(words).values()]) / len(words)
@@ -103,7 +105,7 @@ def read(config, store, tokenizers: list, length: int) -> tuple[list[Window], np
         found = [*islice(windows(documents, tokenizers, length - 2), config.evaluate.rows)]
     unknown = np.zeros(len(tokenizers), np.int64)
     for number, window in enumerate(found):
-        for place in choose(config.seed, number, len(window.words)):
+        for place in choose(config.seed, number, window.parts):
             cuts = zip(window.pieces[place], tokenizers, strict=True)
             lacks = np.array([not ids or tokenizer.unk in ids for ids, tokenizer in cuts])
             unknown += lacks
@@ -115,30 +117,33 @@ def read(config, store, tokenizers: list, length: int) -> tuple[list[Window], np
 def windows(documents: Iterable[list[str]], tokenizers: list, limit: int) -> Iterator[Window]:
     """The windows of documents (lists of sentences), each of at most `limit` pieces in every vocabulary.
 
-    Words of more pieces are left out.
+    Parts of more pieces are left out.
     """
-    cut = lru_cache(1 << 18)(lambda word: [t.encode_part(word, glued=False) for t in tokenizers])
+    cut = lru_cache(1 << 18)(lambda part, glued: [t.encode_part(part, glued) for t in tokenizers])
     for document, sentences in enumerate(documents):
         window, sizes = Window(document, [], [], []), 0
-        for word in " ".join(sentences).split():
-            more = np.array([len(ids) for ids in cut(word)])
+        text = f" {' '.join(sentences)}"
+        for found in PART.finditer(text):
+            pieces = cut(found[0], not text[found.start() - 1].isspace())
+            more = np.array([len(ids) for ids in pieces])
             if more.max() > limit:
                 continue
             if max(sizes + more) > limit:
                 yield window
                 window, sizes = Window(document, [], [], []), 0
-            window.words.append(word)
-            window.pieces.append(cut(word))
+            window.parts.append(found[0])
+            window.pieces.append(pieces)
             sizes = sizes + more
-        if window.words:
+        if window.parts:
             yield window
 
 
-def choose(seed: int, window: int, words: int) -> list[int]:
+def choose(seed: int, window: int, parts: list[str]) -> list[int]:
     """The places of about RATE of the words of a window."""
-    key = np.full(words, prng.key(seed, prng.PURPOSE["words"], window))
-    bits = prng.fold(key, np.arange(words, dtype=np.uint32))
-    return np.flatnonzero(bits < RATE * 2**32).tolist()
+    key = np.full(len(parts), prng.key(seed, prng.PURPOSE["words"], window))
+    bits = prng.fold(key, np.arange(len(parts), dtype=np.uint32))
+    drawn = np.flatnonzero(bits < RATE * 2**32).tolist()
+    return [place for place in drawn if re.match(r"\w", parts[place])]
 
 
 # --- One model ------------------------------------------------------------------------------------

@@ -52,24 +52,29 @@ def with_logits(model, function) -> load_model.Trained:
     return model._replace(objective=objective)
 
 
-def test_windows_hold_all_words_in_the_pieces_of_their_text(models):
+def test_windows_hold_all_text_in_the_pieces_of_their_parts(models):
+    """WordPiece, which cuts at punctuation, has the very pieces of the whole text."""
     vocabularies = [model.tokenizer for model in models.values()]
-    documents = [TEXTS, ["a" * 500, "the end"], [""], []]
-    found = list(evaluate_models.windows(documents, vocabularies, LENGTH - 2))
-    texts = {}
-    for window in found:
-        texts.setdefault(window.document, []).extend(window.words)
-        for number, tokenizer in enumerate(vocabularies):
-            cut = [i for ids in window.pieces for i in ids[number]]
-            assert len(cut) <= LENGTH - 2
-            assert cut == tokenizer.encode([" ".join(window.words)])[0]
-    assert texts == {0: " ".join(TEXTS).split(), 1: ["the", "end"]}
+    documents = [TEXTS, ["a" * 500, "the end."], [""], []]
+    texts, pieces = {}, {}
+    for window in evaluate_models.windows(documents, vocabularies, LENGTH - 2):
+        texts.setdefault(window.document, []).extend(window.parts)
+        for number, name in enumerate(models):
+            ids = [i for cuts in window.pieces for i in cuts[number]]
+            assert len(ids) <= LENGTH - 2
+            pieces.setdefault((window.document, name), []).extend(ids)
+    assert texts.keys() == {0, 1} and texts[1] == ["the", "end", "."]
+    assert "".join(texts[0]) == "".join("".join(TEXTS).split())
+    for name in "ad":
+        assert pieces[0, name] == models[name].tokenizer.encode([" ".join(TEXTS)])[0]
 
 
 def test_how_many_words_are_chosen():
-    share = len(evaluate_models.choose(1, 0, 100_000)) / 100_000
+    words = ["a"] * 100_000
+    share = len(evaluate_models.choose(1, 0, words)) / len(words)
     assert abs(share - evaluate_models.RATE) < 0.005
-    assert evaluate_models.choose(1, 0, 50) != evaluate_models.choose(1, 1, 50)
+    assert evaluate_models.choose(1, 0, words) != evaluate_models.choose(1, 1, words)
+    assert evaluate_models.choose(1, 0, ["."] * 1000) == []
 
 
 def test_equal_models_are_equal(measure):
@@ -106,7 +111,7 @@ def test_nats_of_a_slow_count(models, name):
         models[name],
     )
     every = evaluate_models.windows([TEXTS], vocabularies, LENGTH - 2)
-    windows = [window._replace(chosen=[*range(0, len(window.words), 3)]) for window in every][:3]
+    windows = [window._replace(chosen=[*range(0, len(window.parts), 3)]) for window in every][:3]
     nats, right, pieces = evaluate_models.score(model, windows, number, LENGTH)
     expected = []
     for window in windows:
@@ -143,7 +148,7 @@ def test_unknown_words_are_left_out_for_all(models, tmp_path, monkeypatch):
     config = corpora.config_of(tmp_path, ["none"])
     vocabularies = [models[name].tokenizer for name in "ac"]
     windows, unknown = evaluate_models.read(config, None, vocabularies, 500)
-    shown = {window.words[place] for window in windows for place in window.chosen}
+    shown = {window.parts[place] for window in windows for place in window.chosen}
     assert unknown[0] > 0 == unknown[1] and shown and "ЖжЖ" not in shown
 
 
