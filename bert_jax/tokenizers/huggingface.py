@@ -22,7 +22,7 @@ from bert_jax.storage import regular_files
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.sample import lines
-from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check, find
+from bert_jax.tokenizers.special_tokens import SPECIAL, added_token, ban, check, find
 
 KIND = "library"
 FILE = "tokenizer.json"
@@ -200,12 +200,11 @@ def unknown(model: dict, pieces: list[str]) -> dict[str, int]:
 
 def add(tokens: list[dict], pieces: list[str], special: dict[str, int]) -> None:
     """Makes every special piece one of the special added tokens, which the library keeps out of texts."""
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     known = {token["id"]: token for token in tokens}
     for name, number in special.items():
         if number not in known:
             content = pieces[number] if number < len(pieces) else SPECIAL[name]
-            known[number] = {"id": number, "content": content, **flags}
+            known[number] = added_token(content, number)
             tokens.append(known[number])
         known[number]["special"] = True
     tokens.sort(key=lambda token: token["id"])

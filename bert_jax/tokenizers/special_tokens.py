@@ -52,6 +52,12 @@ def check(special: dict[str, int], size: int, place: object) -> None:
         )
 
 
+def added_token(content: str, number: int, special: bool = True) -> dict:
+    """A piece that is not made of others, as tokenizer.json lists it."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"id": number, "content": content, **flags, "special": special}
+
+
 def ban(texts: Iterable[list[int]], special: dict[str, int]) -> list[list[int]]:
     """The ids of each text, with [UNK] for every other special piece that a library has read from it."""
     unk = special["unk"]
