@@ -15,12 +15,8 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import workdir
 
 ROWS, LENGTH, PREDICTIONS = 8, 64, 8
-HEADS = {
-    "mlm_logits": {"mlm"},
-    "pair_logits": {"pooler", "pair"},
-}  # the parts of names.py they need
+HEADS = {"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}}  # parts of names.py
 SHOWN = 10  # tensors of a kind in the text
-
 
 OPTIONS = [
     cli.option("--a", "directory of a model", type=cli.run_place, **cli.NEEDED),
@@ -48,7 +44,7 @@ def compare(a: Path, b: Path) -> dict:
     shapes = {name: [list(side[name].shape) for side in (ours, theirs)] for name in both}
     alike = [name for name in both if ours[name].shape == theirs[name].shape]
     found = [{"tensor": name, **difference(ours[name], theirs[name])} for name in alike]
-    found.sort(key=lambda entry: -entry["difference"])
+    settings = configs.differences(*map(configs.spelled_out, (one.config, two.config)))
     pieces = one.tokenizer.pieces, two.tokenizer.pieces
     shared = min(map(len, pieces))
     # Ids mean the same, or at least exist, in both; --add-words makes the longer of such a pair.
@@ -56,30 +52,22 @@ def compare(a: Path, b: Path) -> dict:
     return {
         "a": workdir.name(a),
         "b": workdir.name(b),
-        "settings": settings(one.config, two.config),
+        "settings": {
+            key: list(pair)
+            for key, pair in settings.items()
+            if key.startswith(("model.", "objective."))
+        },
         "only_a": [name for name in ours if name not in theirs],
         "only_b": [name for name in theirs if name not in ours],
         "shapes": {name: pair for name, pair in shapes.items() if pair[0] != pair[1]},
-        "tensors": found,
+        "tensors": sorted(found, key=lambda entry: -entry["difference"]),
         "bitwise": sum(entry["bitwise"] for entry in found),
-        "vocabulary": vocabularies(one.tokenizer, two.tokenizer),
+        "vocabulary": {
+            "sizes": [*map(len, pieces)],
+            "pieces": sum(x != y for x, y in zip_longest(*pieces)),
+            "same_rules": one.tokenizer.fingerprint == two.tokenizer.fingerprint,
+        },
         "outputs": outputs(one, two, shared) if fit else {},
-    }
-
-
-def settings(a, b) -> dict:
-    """{key: [a, b]} of the keys of model and objective that differ."""
-    found = configs.differences(*map(configs.spelled_out, (a, b)))
-    return {k: list(v) for k, v in found.items() if k.startswith(("model.", "objective."))}
-
-
-def vocabularies(a, b) -> dict:
-    """Sizes, the ids whose pieces differ, and whether all texts get the same ids."""
-    pairs = zip_longest(a.pieces, b.pieces)
-    return {
-        "sizes": [a.size, b.size],
-        "pieces": sum(one != two for one, two in pairs),
-        "same_rules": a.fingerprint == b.fingerprint,
     }
 
 
@@ -90,31 +78,25 @@ def tensors(model) -> dict[str, np.ndarray]:
     for path, leaf in jax.tree.leaves_with_path(model.params):
         name = meshes.path_name(path)
         item = table.get(name)
-        if item and item.part in load_model.fresh(model):
-            continue
-        padded = item and item.padded
-        found[name] = np.asarray(leaf)[: model.vocabulary.size if padded else None]
+        if not item or item.part not in load_model.fresh(model):
+            rows = model.vocabulary.size if item and item.padded else None
+            found[name] = np.asarray(leaf)[:rows]
     return found
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> dict:
-    """{difference, bitwise, not_finite: [a, b]} of arrays of one shape.
+    """{difference, bitwise} of arrays of one shape.
 
-    difference is the largest of any element: infinite where only one of two elements is NaN or they are different
+    difference is the largest of any element: infinite where one of two elements is NaN, or they are different
     infinities; two NaN, or twice the same infinity, do not differ.
     """
     equal = (a == b) | (np.isnan(a) & np.isnan(b))
-    finite = np.isfinite(a) & np.isfinite(b)
-    x, y = (np.where(finite, side, 0).astype(np.float64) for side in (a, b))
-    apart = np.where(finite, np.abs(x - y), np.where(equal, 0.0, np.inf))
+    apart = np.abs(np.subtract(a, b, where=~equal, out=np.zeros(a.shape), dtype=np.float64))
+    largest = np.nan_to_num(apart, nan=np.inf).max(initial=0.0)
     return {
-        "difference": float(apart.max(initial=0.0)),
+        "difference": float(largest),
         "bitwise": a.dtype == b.dtype and a.tobytes() == b.tobytes(),
-        "not_finite": [int((~np.isfinite(side)).sum()) for side in (a, b)],
     }
-
-
-# --- Outputs --------------------------------------------------------------------------------------
 
 
 def outputs(one, two, size: int) -> dict:
@@ -122,21 +104,19 @@ def outputs(one, two, size: int) -> dict:
 
     For mlm_logits also same_best: the share of masked positions whose best of these pieces is the same.
     """
-    batch = make_batch(one, two, size)
-    ours, theirs = (
-        jax.tree.map(np.asarray, jax.jit(model.objective.outputs)(model.params, batch))
-        for model in (one, two)
-    )
-    found = {}
-    made_up = {*load_model.fresh(one), *load_model.fresh(two)}
+    length = min(LENGTH, one.config.model.positions, two.config.model.positions)
+    batch = batches.synthetic(ROWS, length, min(PREDICTIONS, length // 4), size)
+    batch["tokens"][:, 0] = one.vocabulary.cls
+    np.put_along_axis(batch["tokens"], batch["masked_positions"], one.vocabulary.mask, axis=1)
+    if min(one.config.model.segments, two.config.model.segments) < 2:
+        batch["segments"][:] = 0
+    ours, theirs = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
+    found, made_up = {}, {*load_model.fresh(one), *load_model.fresh(two)}
     for name in sorted(set(ours) & set(theirs)):
-        if made_up.intersection(HEADS.get(name, ())):
-            continue
-        pair = ours[name], theirs[name]
+        pair = [np.asarray(side[name]) for side in (ours, theirs)]
         if name == "mlm_logits":
-            used = batch["masked_weights"] > 0
-            pair = tuple(logits[used][:, :size] for logits in pair)
-        if pair[0].shape != pair[1].shape:
+            pair = [logits[..., :size] for logits in pair]
+        if pair[0].shape != pair[1].shape or made_up & HEADS.get(name, set()):
             continue
         found[name] = difference(*pair)
         if name == "mlm_logits":
@@ -145,63 +125,29 @@ def outputs(one, two, size: int) -> dict:
     return found
 
 
-def make_batch(one, two, size: int, seed: int = 0) -> dict:
-    """Rows of random pieces, of different lengths, with masks and, where both models have them, two segments."""
-    model, vocabulary = one.config.model, one.vocabulary
-    length = min(LENGTH, model.positions, two.config.model.positions)
-    predictions = min(PREDICTIONS, length // 4)
-    batch = batches.synthetic(ROWS, length, predictions, size, seed)
-    lengths = np.linspace(length, length // 2, ROWS).astype(np.int32)[:, None]
-    real = np.arange(length) < lengths
-    batch["masked_weights"] = (batch["masked_positions"] < lengths).astype(np.float32)
-    batch["masked_positions"] = np.where(batch["masked_weights"], batch["masked_positions"], 0)
-    batch["tokens"][:, 0] = vocabulary.cls
-    for row, places in enumerate(batch["masked_positions"]):
-        batch["tokens"][row, places[places > 0]] = vocabulary.mask
-    batch["tokens"] = np.where(real, batch["tokens"], vocabulary.pad)
-    batch["positions"] = np.where(real, batch["positions"], 0)
-    batch["sequence_ids"] = real.astype(np.int32)
-    if min(model.segments, two.config.model.segments) < 2:
-        batch["segments"][:] = 0
-    return batch
-
-
-# --- For people -----------------------------------------------------------------------------------
-
-
 def describe(values: dict) -> str:
-    """What differs, a line each: the ten tensors that differ most, and all that are not finite."""
-    lines = [f"a: {values['a']}", f"b: {values['b']}"]
-    lines += [f"config.{key}: {a!r} in a, {b!r} in b" for key, (a, b) in values["settings"].items()]
-    lines += first([f"{name}: only in a" for name in values["only_a"]])
-    lines += first([f"{name}: only in b" for name in values["only_b"]])
-    lines += first([f"{name}: {a} in a, {b} in b" for name, (a, b) in values["shapes"].items()])
-    tensors = values["tensors"]
-    lines.append(
-        f"{values['bitwise']} of {len(tensors)} tensors of the same shape are bitwise equal"
-    )
-    for place, entry in enumerate(tensors):
-        if (place < SHOWN and not entry["bitwise"]) or any(entry["not_finite"]):
-            lines.append(f"  {show(entry)}  {entry['tensor']}")
-    words = values["vocabulary"]
-    a, b = words["sizes"]
-    rules = "texts get the same ids" if words["same_rules"] else "texts may get different ids"
-    lines.append(f"vocabulary: {a:,} pieces in a, {b:,} in b, {words['pieces']:,} differ; {rules}")
+    """For people: what differs, a line each, of many tensors the first ten."""
+    differing = [entry for entry in values["tensors"] if not entry["bitwise"]]
+    (a, b), words = values["vocabulary"]["sizes"], values["vocabulary"]
+    rules = "the same" if words["same_rules"] else "different"
+    lines = [
+        f"a: {values['a']}",
+        f"b: {values['b']}",
+        *(f"config.{key}: {a!r} in a, {b!r} in b" for key, (a, b) in values["settings"].items()),
+        *first([f"{name}: only in a" for name in values["only_a"]]),
+        *first([f"{name}: only in b" for name in values["only_b"]]),
+        *first([f"{name}: {a} in a, {b} in b" for name, (a, b) in values["shapes"].items()]),
+        f"{values['bitwise']} of {len(values['tensors'])} tensors of the same shape are bitwise equal",
+        *first([f"  {entry['difference']:.3g}  {entry['tensor']}" for entry in differing]),
+        f"vocabulary: {a:,} pieces in a, {b:,} in b, {words['pieces']:,} differ; {rules} rules",
+    ]
     for name, entry in values["outputs"].items():
         best = f"; the same best piece at {entry['same_best']:.1%}" if "same_best" in entry else ""
-        lines.append(f"{name}: {show(entry)}{best}")
-    if not values["outputs"]:
-        lines.append("outputs: none that can be compared")
-    return "\n".join(lines)
+        lines.append(f"{name}: {entry['difference']:.3g}{best}")
+    return "\n".join(lines if values["outputs"] else [*lines, "outputs: none that can be compared"])
 
 
 def first(lines: list[str]) -> list[str]:
     """The first ten, and how many more there are."""
     more = len(lines) - SHOWN
     return lines[:SHOWN] + ([f"and {more} more tensors"] if more > 0 else [])
-
-
-def show(entry: dict) -> str:
-    a, b = entry["not_finite"]
-    bad = f" (NaN or infinite: {a} in a, {b} in b)" if a or b else ""
-    return f"{entry['difference']:.3g}{bad}"

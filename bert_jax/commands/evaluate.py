@@ -55,16 +55,11 @@ def evaluate_run(directory: Path, overrides: list[str] = ()) -> dict:
 
 
 def mesh_for(config, overrides: list[str]):
-    """The mesh of a run where it was asked for or fits the devices that are here; else one over all of them, on which
-    parameters are split if they were."""
+    """The mesh that is asked for; else one over all devices, on which parameters are split if the run's were."""
     keys = config.mesh.copy_and_resolve_references()
-    try:
-        mesh = meshes.make_mesh(keys)
-    except BadInput:
-        if any(override.startswith("mesh.") for override in overrides):
-            raise
+    if not any(override.startswith("mesh.") for override in overrides):
         fsdp = math.gcd(jax.device_count(), keys.fsdp * keys.tensor, config.model.width)
         keys.update(data=-1, fsdp=fsdp, tensor=1)
-        mesh = meshes.make_mesh(keys)
+    mesh = meshes.make_mesh(keys)
     meshes.check_model(mesh, config.model)
     return mesh

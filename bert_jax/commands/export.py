@@ -1,6 +1,5 @@
 """Writes a run's newest checkpoint as others read it: a Hugging Face directory or Google's TensorFlow checkpoint."""
 
-import re
 import time
 from pathlib import Path
 
@@ -10,9 +9,6 @@ from bert_jax.convert import model_card, to_huggingface
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics
 from bert_jax.storage.atomic import free, whole
-
-CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what the hub takes as a name or an identifier
-
 
 FORMATS = ("huggingface", "google")
 OPTIONS = [
@@ -31,8 +27,9 @@ OPTIONS = [
 
 def run(options, overrides) -> int:
     cli.refuse(overrides)
-    about = options.name, options.license, options.data_license, options.language
-    values = export(options.workdir, options.output, options.format, *about)
+    about = (getattr(options, key) for key in ("name", "license", "data_license", "language"))
+    about = model_card.About(*about)
+    values = export(options.workdir, options.output, options.format, about)
     return cli.show(options, values, describe(values))
 
 
@@ -40,19 +37,15 @@ def export(
     workdir: Path,
     output: Path,
     form: str = "huggingface",
-    name: str = "",
-    license: str = "",
-    data_license: str = "",
-    language: str = "",
+    about: model_card.About | None = None,
 ) -> dict:
     """{output, files, bytes, parameters, step, seconds}. Nothing is left behind where it fails.
 
-    form: huggingface or google. name, license (of the weights), data_license (of the text) and language are for the
-    model card; licences and language as the hub spells them, `apache-2.0` and `en`.
+    form: huggingface or google. about: for the model card.
     """
-    started = time.monotonic()
-    options = {"--name": name, "--license": license, "--data-license": data_license}
-    check_card(form, options | {"--language": language})
+    started, about = time.monotonic(), about or model_card.About()
+    if form == "google" and any(about):
+        raise BadInput(f"--format {form}: a TensorFlow checkpoint has no model card to fill")
     free(output, "--output")
     run = load_model.open_run(workdir)
     check_run(run, workdir)
@@ -67,10 +60,9 @@ def export(
             tensorflow_checkpoint.write(place, *model)
         else:
             parts = to_huggingface.write(place, *model)
-            name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)
             # As it was typed, so that what is pasted runs where this ran; whole paths are of one machine.
             path = output.name if output.is_absolute() else str(output)
-            about = model_card.About(name, license, data_license, language, path, parameters)
+            about = about._replace(path=path, parameters=parameters)
             model_card.write(place, run, workdir, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
     return {
@@ -81,14 +73,6 @@ def export(
         "step": run.step,
         "seconds": time.monotonic() - started,
     }
-
-
-def check_card(form: str, options: dict[str, str]) -> None:
-    for option, value in options.items():
-        if value and form == "google":
-            raise BadInput(f"{option} {value}: a TensorFlow checkpoint has no model card")
-        if value and not CODE.fullmatch(value):
-            raise BadInput(f"{option} {value}: expected letters, digits, and . _ - between them")
 
 
 def without(params: dict, parts: list[str]) -> dict:

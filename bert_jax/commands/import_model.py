@@ -15,12 +15,6 @@ from bert_jax.runs import metrics, new_workdir, run_info, workdir
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
-PAIR_HEAD = (
-    "the pair head is the source's as it is: unless it came from a run with objective.pairs=sop, it tells next"
-    " sentences, not the order"
-)
-
-
 OPTIONS = [
     cli.option("--source", "directory of a model of another program", type=cli.place, **cli.NEEDED),
     cli.RUN,
@@ -66,11 +60,11 @@ def import_model(
         **metrics.parameters(model.params, model.vocabulary.size),
         "versions": run_info.versions(),
     }
-    values["imported"]["tokenizer"] = rules(model.tokenizer)
-    if settings.objective.pairs == "sop" and "pair" in found.parts():
-        values["imported"]["pair_head"] = PAIR_HEAD
     if added:
         values["imported"]["added_words"] = added
+    if model.tokenizer.model.kind == wordpiece.KIND:
+        # A vocab.txt by itself does not say.
+        values["imported"]["lowercase"] = model.tokenizer.model.lowercase
     with new_workdir.made(directory) as temporary:
         writer.save_params(workdir.checkpoints(temporary), model.params, values["run"])
         configs.save(settings, temporary / "config.json")
@@ -95,30 +89,17 @@ def run_config(settings: ConfigDict, words: Tokenizer, directory: Path | str, ow
     return settings
 
 
-def rules(words: Tokenizer) -> str:
-    """What was understood of a tokenizer: a vocab.txt by itself does not say whether its words are lower-cased."""
-    model = words.model
-    if model.kind != wordpiece.KIND:
-        return model.kind
-    return f"{model.kind}, {'lower-cased' if model.lowercase else 'cased'}"
-
-
 def describe(values: dict) -> str:
     """What was imported, what is not the source's, and how to go on."""
-    imported, lines = values["imported"], []
-    head = f"{imported['source']} ({imported['format']}): {values['parameters']:,} parameters"
-    lines.append(f"{head}, {values['vocabulary']['size']:,} pieces, {imported['tokenizer']}")
+    imported = values["imported"]
+    lines = [f"{imported['source']} ({imported['format']}): {values['parameters']:,} parameters"]
     if values["fresh"]:
         lines.append(f"not in the source, starts fresh: {', '.join(values['fresh'])}")
     if imported["unused"]:
-        lines.append(
-            f"left out, the objective has no place for it: {', '.join(imported['unused'])}"
-        )
-    if "pair_head" in imported:
-        lines.append(imported["pair_head"])
-    if imported["left_out"]:
-        lines.append(f"left out, no parameters of the model: {imported['left_out']} tensors")
-    for what, number in imported.get("added_words", {}).items():
-        lines.append(f"words {what}: {number}")
+        lines.append(f"the objective has no place for: {', '.join(imported['unused'])}")
+    lines += [f"words {what}: {n}" for what, n in imported.get("added_words", {}).items()]
+    lowercase = imported.get("lowercase")
+    if lowercase is not None:
+        lines.append(f"words are {'lower-cased' if lowercase else 'cased'}")
     go_on = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"
     return "\n".join([*lines, f"to go on: {go_on}"])

@@ -1,6 +1,5 @@
 """The batch at a step, as the model will see it; and the batches of many steps, saved."""
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,22 +13,11 @@ from bert_jax.data.feed import StoreFeed, import_stream, open_feed
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer
 
-
-def interval(text: str) -> tuple[int, int]:
-    """A and B of "A:B"."""
-    first, colon, last = text.partition(":")
-    if not (colon and first.isdecimal() and last.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text}: expected A:B, the steps A to B - 1")
-    return int(first), int(last)
-
-
 OPTIONS = [
     cli.CONFIG,
     cli.option("--step", "the step whose batch is shown", type=int),
-    cli.option("--rows", "rows to show; default: 4", type=cli.positive),
-    cli.option(
-        "--steps", "the steps A to B - 1, whose batches are saved", type=interval, metavar="A:B"
-    ),
+    cli.option("--rows", "rows to show; default: %(default)s", type=cli.positive, default=4),
+    cli.option("--steps", "the steps A to B - 1, whose batches are saved", metavar="A:B"),
     cli.option("--save", "to save batches to, with --steps", type=cli.place, metavar="DIR"),
     cli.AS_JSON,
 ]
@@ -39,14 +27,17 @@ def run(options, overrides) -> int:
     showing = options.step is not None
     if showing == (options.steps is not None) or showing == (options.save is not None):
         raise BadInput("inspect: expected --step N, or --steps A:B and --save DIR")
-    if options.rows and not showing:
-        raise BadInput(f"--rows {options.rows}: rows are shown of one step, with --step N")
     config = cli.load_config(options, overrides)
     if showing:
-        values = inspect(config, options.step, options.rows or 4, cli.tell)
-        return cli.show(options, values, describe(values))
-    values = save(config, *options.steps, options.save, cli.tell)
-    return cli.show(options, values, describe_saved(values))
+        values = inspect(config, options.step, options.rows, cli.tell)
+        head = "  ".join(f"{key} {value}" for key, value in values.items() if key != "rows")
+        return cli.show(options, values, "\n".join([head, *values["rows"]]))
+    first, _, last = options.steps.partition(":")
+    if not (first.isdecimal() and last.isdecimal()):
+        raise BadInput(f"--steps {options.steps}: expected A:B, the steps A to B - 1")
+    values = save(config, int(first), int(last), options.save, cli.tell)
+    go_on = f"to train on them: --config.batches={values['saved']}"
+    return cli.show(options, values, f"{values['bytes'] / 1e6:,.1f} MB; {go_on}")
 
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
@@ -113,25 +104,3 @@ def show(arrays: dict, row: int, words) -> list[str]:
         number = f".{pair + 1}" if arrays["pair_weights"].shape[1] > 1 else ""
         texts.append(f"row {row}{number}{f' label {label}' if weight else ''}: {' '.join(pieces)}")
     return texts
-
-
-def describe(values: dict) -> str:
-    ratio = values["pair_ratio"]
-    pairs = "" if ratio is None else f"  label 1 {ratio:.3f}"
-    if values["pairs_per_row"] > 1:
-        pairs = f"  pairs a row {values['pairs_per_row']:.2f}{pairs}"
-    head = (
-        f"step {values['step']} (phase {values['phase']})  fill {values['fill']:.3f}{pairs}  "
-        f"masked a row {values['masked_per_row']:.2f}  sha256 {values['sha256']}"
-    )
-    return "\n".join([head, *values["rows"]])
-
-
-def describe_saved(values: dict) -> str:
-    first, last = values["steps"]
-    rows = ", ".join(f"{name} {number}" for name, number in values["heldout_rows"].items())
-    size = f"{values['bytes'] / 1e6:,.1f} MB"
-    return (
-        f"{values['saved']}: steps {first} to {last - 1}, held-out rows: {rows}; {size}\n"
-        f"to train on them: --config.batches={values['saved']}"
-    )

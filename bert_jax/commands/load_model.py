@@ -111,7 +111,6 @@ def open_source(found: Source, settings: ConfigDict | None, overrides: list[str]
         "source": found.place.absolute().name,
         "format": found.format,
         "unused": made.unused,
-        "left_out": found.left_out,
     }
     facts = {"imported": imported, "fresh": made.fresh, "vocabulary": vocabulary._asdict()}
     params = jax.device_put(made.params, jax.local_devices()[0])

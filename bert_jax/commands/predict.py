@@ -7,8 +7,9 @@ import numpy as np
 
 from bert_jax import cli
 from bert_jax.commands import load_model
-from bert_jax.data import batch
+from bert_jax.data import batch as batches
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
 MODEL = "directory of a run, or of another program's model"
 OPTIONS = [
@@ -34,11 +35,9 @@ def predict(directory: Path, texts: list[str], top: int = 5) -> list[dict]:
 
 def fill(run, text: str, top: int) -> dict:
     outputs = jax.jit(run.objective.outputs)(run.params, encode(run, text))
-    probabilities = np.asarray(jax.nn.softmax(outputs["mlm_logits"][0], axis=-1))[
-        :, : run.vocabulary.size
-    ]
+    logits = outputs["mlm_logits"][0, :, : run.vocabulary.size]
     masks = []
-    for row in probabilities:
+    for row in np.asarray(jax.nn.softmax(logits, axis=-1)):
         best = np.argsort(-row)[:top]
         masks.append(
             [{"piece": run.tokenizer.readable(id), "probability": float(row[id])} for id in best]
@@ -47,31 +46,37 @@ def fill(run, text: str, top: int) -> dict:
 
 
 def encode(run, text: str) -> dict:
-    """One row, [CLS] text [SEP], whose masked positions are those of its masks."""
+    """A batch of one row, whose masked positions are those of the text's masks."""
     try:
         text.encode()
     except UnicodeEncodeError:  # an argument whose bytes are no UTF-8
         raise BadInput(f"{text[:40]!r}: not UTF-8") from None
     ids = run.tokenizer.encode_with_masks(text)
-    ids = [run.vocabulary.cls, *ids, run.vocabulary.sep]
-    masked = [place for place, id in enumerate(ids) if id == run.vocabulary.mask]
-    if not masked:
+    masks, longest = ids.count(run.vocabulary.mask), run.config.model.positions
+    if not masks:
         raise BadInput(f"{text!r}: there is no [MASK] to fill in")
-    longest = run.config.model.positions
-    if len(ids) > longest:
-        raise BadInput(f"{text[:40]!r}...: {len(ids)} tokens, the model has {longest} positions")
+    if len(ids) + 2 > longest:
+        raise BadInput(
+            f"{text[:40]!r}...: {len(ids) + 2} tokens, the model has {longest} positions"
+        )
     # A few lengths instead of one a text, so that texts share compiled programs.
-    length = min(longest, -(-len(ids) // 32) * 32)
-    arrays = {
-        name: np.zeros(leaf.shape, leaf.dtype)
-        for name, leaf in batch.shapes(1, length, len(masked)).items()
-    }
-    arrays["tokens"][0] = run.vocabulary.pad
-    arrays["tokens"][0, : len(ids)] = ids
-    arrays["positions"][0, : len(ids)] = np.arange(len(ids))
-    arrays["sequence_ids"][0, : len(ids)] = 1
-    arrays["masked_positions"][0] = masked
-    arrays["masked_weights"][0] = 1
+    length = min(longest, -(-(len(ids) + 2) // 32) * 32)
+    return make_batch([ids], batches.shapes(1, length, masks), run.vocabulary)
+
+
+def make_batch(texts: list[list[int]], shapes: dict, vocabulary: Vocabulary) -> dict:
+    """A batch whose first rows are [CLS] text [SEP], whose masked positions are those of [MASK]."""
+    arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+    arrays["tokens"][:] = vocabulary.pad
+    arrays["rows"][:] = np.arange(len(arrays["rows"]))
+    for row, ids in enumerate(texts):
+        size = len(ids) + 2
+        arrays["tokens"][row, :size] = [vocabulary.cls, *ids, vocabulary.sep]
+        arrays["positions"][row, :size] = np.arange(size)
+        arrays["sequence_ids"][row, :size] = 1
+        masked = np.flatnonzero(arrays["tokens"][row] == vocabulary.mask)
+        arrays["masked_positions"][row, : len(masked)] = masked
+        arrays["masked_weights"][row, : len(masked)] = 1
     return arrays
 
 

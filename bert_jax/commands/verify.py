@@ -1,8 +1,7 @@
 """`verify`: hashes the files of a store, or the files and checkpoints of a run, again. Reads only."""
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax import cli
@@ -27,21 +26,15 @@ def run(options, overrides) -> int:
     cli.refuse(overrides)
     if bool(options.store) == bool(options.workdir):
         raise BadInput("verify: expected --store or --workdir")
-    start = time.monotonic()
     if options.store:
         name, problems = str(options.store), list(check_store(options.store))
     else:
         name, problems = workdir.name(options.workdir), list(check_run(options.workdir))
-    values = {
-        "store" if options.store else "workdir": name,
-        "sound": not problems,
-        "problems": [{"file": problem.file, "problem": problem.text} for problem in problems],
-        "seconds": time.monotonic() - start,
-    }
+    found = [{"file": problem.file, "problem": problem.text} for problem in problems]
     lines = [f"{problem.file}: {problem.text}" for problem in problems]
-    state = "sound" if not problems else f"{len(problems)} problem{'s' * (len(problems) > 1)}"
-    cli.show(options, values, "\n".join([*lines, f"{name}: {state}"]))
-    return 0 if values["sound"] else 1
+    text = "\n".join([*lines, f"{name}: {len(problems) or 'no'} problems"])
+    cli.show(options, {"sound": not problems, "problems": found}, text)
+    return 1 if problems else 0
 
 
 def check_store(name: str | Path) -> Iterator[Problem]:
@@ -70,32 +63,21 @@ def check_run(directory: Path) -> Iterator[Problem]:
         yield told(error, directory)
         return
     checks = (
-        lambda: check_digest(facts, "config", config_digest, directory / "config.json"),
-        lambda: check_digest(facts, "tokenizer", tokenizer_digest, directory / "tokenizer"),
-        lambda: workdir.read_json(directory / "status.json"),
-        lambda: metrics_file.lines(directory / "metrics.jsonl"),
+        ("config.json", "config", lambda path: configs.digest(configs.load(str(path)))),
+        ("tokenizer", "tokenizer", lambda path: tokenizer.load(path).fingerprint),
+        ("status.json", None, workdir.read_json),
+        ("metrics.jsonl", None, metrics_file.lines),
     )
-    for check in checks:
+    for name, key, read in checks:
         try:
-            check()
+            found = read(directory / name)
         except BadInput as error:
             yield told(error, directory)
+        else:
+            if key and found != facts.get(key):
+                yield Problem(name, "altered: run.json has another digest of it")
     steps = reader.problems(workdir.checkpoints(directory), str(facts.get("run", "")))
     yield from (Problem(f"checkpoints/{step}", reason) for step, reason in steps.items() if reason)
-
-
-def config_digest(path: Path) -> str:
-    return configs.digest(configs.load(str(path)))
-
-
-def tokenizer_digest(path: Path) -> str:
-    return tokenizer.load(path).fingerprint
-
-
-def check_digest(facts: dict, key: str, digest: Callable[[Path], str], path: Path) -> None:
-    """Raises BadInput where a config or tokenizer is not the one that run.json names."""
-    if digest(path) != facts.get(key):
-        raise BadInput(f"{path}: altered: run.json has another digest of it")
 
 
 def told(error: BadInput, directory: Path) -> Problem:

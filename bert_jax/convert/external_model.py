@@ -31,7 +31,6 @@ class Source(NamedTuple):
     tokenizer: Tokenizer
     shapes: dict[str, tuple[int, ...]]  # of its tensors, by the names of names.py
     load: Callable[[str], np.ndarray]  # a tensor, by such a name
-    left_out: int = 0  # tensors that are no parameters: an optimizer's state, buffers
 
     def parts(self) -> set[str]:
         """The parts of names.py that it has something of."""

@@ -46,7 +46,7 @@ def read(directory: Path) -> Source:
     pieces = bert_config.size(values, "vocab_size", path)
     load = Loader(find(directory))
     words = read_tokenizer(directory)
-    return Source(directory, "google", settings, pieces, words, load.shapes, load, load.left_out)
+    return Source(directory, "google", settings, pieces, words, load.shapes, load)
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -89,9 +89,7 @@ class Loader:
         shapes = {
             name: tuple(shape) for name, shape in self.reader.get_variable_to_shape_map().items()
         }
-        self.check_size(shapes, types)
         self.shapes = {name: shapes[name] for name in shapes if not STATE.fullmatch(name)}
-        self.left_out = len(shapes) - len(self.shapes)
         for name in sorted(self.shapes):
             if types[name].name not in FLOATS:
                 known = ", ".join(FLOATS)
@@ -104,20 +102,6 @@ class Loader:
                 regular_files.check(file)
             except OSError as error:
                 raise BadInput(f"{file}: not readable ({error.strerror})") from None
-
-    def check_size(self, shapes: dict, types: dict) -> None:
-        """A shard that is missing, cut or of another checkpoint is told before its tensors are read."""
-        if any(types[name].size is None for name in shapes):
-            return  # strings, whose lengths are not in the index
-        expected = sum(
-            int(np.prod(shapes[name], dtype=np.int64)) * types[name].size for name in shapes
-        )
-        files = list(self.path.parent.glob(f"{self.path.name}.data-*"))
-        found = sum(file.stat().st_size for file in files)
-        if found != expected:
-            raise BadInput(
-                f"{self.path}.data-*: {found} bytes in {len(files)} files, by the index {expected} bytes"
-            )
 
     def __call__(self, name: str) -> np.ndarray:
         return self.call(f"{self.path}: {name} cannot be read", self.reader.get_tensor, name)

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from bert_jax.convert import sentencepiece_to_json
-from bert_jax.tokenizers.special_tokens import SPECIAL
+from bert_jax.tokenizers.special_tokens import SPECIAL, added_token
 
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
@@ -44,7 +44,7 @@ def document(tokenizer) -> dict:
     if model.kind == "wordpiece":
         made = json.loads(model.tokenizer.to_str())
         made["added_tokens"] = [
-            added(model.pieces[number], number) for number in sorted(model.special.values())
+            added_token(model.pieces[number], number) for number in sorted(model.special.values())
         ]
     elif model.kind == "sentencepiece":
         made = sentencepiece_to_json.document(model.model, model.special, model.appended)
@@ -68,12 +68,6 @@ def spaced(made: dict, mask: int) -> None:
         first = {"type": "Metaspace", "replacement": " ", "prepend_scheme": "first", "split": False}
         steps = [first, splitter | {"add_prefix_space": False}]
         made["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
-
-
-def added(content: str, number: int) -> dict:
-    """A special piece, as tokenizer.json lists it."""
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {"id": number, "content": content, **flags, "special": True}
 
 
 def template(tokenizer) -> dict:

@@ -19,24 +19,19 @@ from tokenizers.trainers import BpeTrainer
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
-from bert_jax.tokenizers import encode_cache, wordpiece
+from bert_jax.tokenizers import wordpiece
+from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.sample import lines
-from bert_jax.tokenizers.special_tokens import SPECIAL, Ban, check, find
+from bert_jax.tokenizers.special_tokens import SPECIAL, added_token, ban, check, find
 
 KIND = "library"
 FILE = "tokenizer.json"
 MODELS = ("WordPiece", "BPE", "Unigram")
+MARKS = "▁Ġ"  # what begins pieces that begin a word; byte-level pieces never have the first
 # What puts something before a text, and the value with which it does not.
 NOTHING_BEFORE = {"add_prefix_space": False, "prepend_scheme": "never", "prepend": ""}
-MOST_IDS = 1 << 24  # a damaged file may say four billion
 
-# GPT-2's table of bytes as characters: those that can be seen stand for themselves.
-VISIBLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
-HIDDEN = [byte for byte in range(256) if byte not in VISIBLE]
-BYTES = {chr(byte): byte for byte in VISIBLE}
-BYTES |= {chr(256 + place): byte for place, byte in enumerate(HIDDEN)}
-
-# Units for table.Units: byte-level rules begin a new word at every single space between two other
+# Units for Table: byte-level rules begin a new word at every single space between two other
 # characters, and look at nothing before it. Other white space stays inside of a unit.
 SPACED = re.compile(r"[^\S\n]*\S+(?:(?! \S)[^\S\n]+\S*)*|[^\S\n]+|\n")
 
@@ -48,18 +43,9 @@ class Library:
 
     def __init__(self, document: dict, special: dict[str, int], place: object = FILE):
         self.document, self.special = document, special
-        text = json.dumps(document, ensure_ascii=False)
-        try:
-            self.tokenizer = tokenizers.Tokenizer.from_str(text)
-        except BaseException as error:  # in Rust it panics, which is no Exception
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            raise BadInput(f"{place}: not a tokenizer ({first_line(error)})") from None
-        self.tokenizer.encode_special_tokens = True  # "[MASK]" in a document stays text
+        self.tokenizer = open_library(document, place)
         self.pieces = list_pieces(self.tokenizer, place)
-        self.mark, self.continues = word_marks(document, place)
-        self.bytes = uses(document, "ByteLevel")
-        self.ban = Ban(special)  # a Unigram model holds its special pieces, and would use them
+        self.mark, self.continues = word_marks(document["model"], self.pieces, place)
 
     @property
     def word_starts(self) -> np.ndarray:
@@ -76,11 +62,13 @@ class Library:
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return self.ban.apply(encoding.ids for encoding in batch)
+        # A Unigram model holds its special pieces, and would use them.
+        return ban((encoding.ids for encoding in batch), self.special)
 
     def encode_inside(self, text: str) -> list[int]:
         """The ids of a text that goes on right after a special piece: no word begins with it."""
-        return self.ban.apply([self.inside.encode(text, add_special_tokens=False).ids])[0]
+        ids = self.inside.encode(text, add_special_tokens=False).ids
+        return ban([ids], self.special)[0]
 
     @functools.cached_property
     def inside(self) -> tokenizers.Tokenizer:
@@ -89,32 +77,18 @@ class Library:
         for name in ("normalizer", "pre_tokenizer"):
             for part in parts(document.get(name)):
                 part |= {key: value for key, value in NOTHING_BEFORE.items() if key in part}
-        made = tokenizers.Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
-        made.encode_special_tokens = True
-        return made
-
-    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
-        return self.ban.apply([encoding.ids])[0], encoding.offsets
+        return open_library(document, FILE)
 
     def decode(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
 
     def readable(self, number: int) -> str:
-        """Bytes as the characters they make, "▁" for a space; parts of a character as numbers."""
-        piece = self.pieces[number]
-        if not self.bytes or not all(character in BYTES for character in piece):
-            return piece
-        text = bytes(BYTES[character] for character in piece).decode("utf-8", "backslashreplace")
-        return text.replace(" ", "▁")
+        """Bytes as the characters they make, "▁" for a space."""
+        byte_level = self.mark == "Ġ"
+        return self.decode([number]).replace(" ", "▁") if byte_level else self.pieces[number]
 
-    def table(self) -> encode_cache.Units | encode_cache.Direct:
-        pattern = units(self.document)
-        return (
-            encode_cache.Units(pattern, self.encode)
-            if pattern
-            else encode_cache.Direct(self.encode)
-        )
+    def table(self) -> Table:
+        return Table(self.encode, units(self.document))
 
     def write(self, directory: Path) -> dict:
         text = json.dumps(self.document, ensure_ascii=False, indent=1)
@@ -126,16 +100,23 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
+def open_library(document: dict, place: object) -> tokenizers.Tokenizer:
+    try:
+        library = tokenizers.Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
+    except BaseException as error:  # in Rust it panics, which is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise BadInput(f"{place}: not a tokenizer ({first_line(error)})") from None
+    library.encode_special_tokens = True  # "[MASK]" in a document stays text
+    return library
+
+
 def list_pieces(library: tokenizers.Tokenizer, place: object) -> list[str]:
-    """Pieces by id; an id without one, as some vocabularies have, is ''."""
+    """Pieces by id."""
     vocabulary = library.get_vocab()
-    last = max(vocabulary.values(), default=-1)
-    if last > MOST_IDS:
-        raise BadInput(f"{place}: an id of {last}, with {len(vocabulary)} pieces")
-    pieces = [""] * (last + 1)
-    for piece, number in vocabulary.items():
-        pieces[number] = piece
-    return pieces
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise BadInput(f"{place}: ids with gaps, or of several pieces")
+    return sorted(vocabulary, key=vocabulary.get)
 
 
 def parts(step: dict | None) -> Iterator[dict]:
@@ -148,23 +129,13 @@ def parts(step: dict | None) -> Iterator[dict]:
         yield step
 
 
-def uses(document: dict, kind: str) -> bool:
-    return any(part.get("type") == kind for part in parts(document.get("pre_tokenizer")))
-
-
-def word_marks(document: dict, place: object) -> tuple[str, str]:
+def word_marks(model: dict, pieces: list[str], place: object) -> tuple[str, str]:
     """(what begins pieces that begin a word, what begins pieces that continue one): one of them is ''."""
-    model = document["model"]
     if model["type"] == "WordPiece":
         return "", model.get("continuing_subword_prefix") or "##"
-    if uses(document, "ByteLevel"):
-        return "Ġ", ""
-    for part in parts(document.get("pre_tokenizer")):
-        if part.get("type") == "Metaspace":
-            return part.get("replacement", "▁"), ""
-    for part in parts(document.get("normalizer")):
-        if part.get("type") == "Replace" and part.get("content") == "▁":
-            return "▁", ""
+    for mark in MARKS:
+        if any(piece.startswith(mark) for piece in pieces):
+            return mark, ""
     if model.get("continuing_subword_prefix"):
         return "", model["continuing_subword_prefix"]
     raise BadInput(f"{place}: its pieces do not tell where words start (no ##, ▁ or Ġ)")
@@ -191,14 +162,10 @@ def parse(path: Path) -> dict:
         raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
     except (ValueError, RecursionError) as error:  # not UTF-8 or not JSON
         raise BadInput(f"{path}: not a tokenizer ({first_line(error)})") from None
-    model = document.get("model") if isinstance(document, dict) else None
-    kind = model.get("type") if isinstance(model, dict) else None
+    open_library(document, path)  # which refuses what else it is not
+    kind = document["model"].get("type")
     if kind not in MODELS:
         raise BadInput(f"{path}: model type {kind!r}, expected one of {', '.join(MODELS)}")
-    added = document.get("added_tokens")
-    added = [] if added is None else added
-    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
-        raise BadInput(f"{path}: added_tokens is no list of tokens")
     return document
 
 
@@ -212,17 +179,14 @@ def read(directory: Path, settings: dict) -> Library:
 def given(path: Path) -> Library:
     """A tokenizer.json of others; the special pieces that it lacks get the ids after its last."""
     document = parse(path)
-    document["added_tokens"] = [dict(token) for token in document.get("added_tokens") or []]
-    pieces = Library(document, {"unk": 0}, path).pieces
-    # Texts are neither cut nor padded here.
-    document |= {"truncation": None, "padding": None}
+    pieces = list_pieces(open_library(document, path), path)
     special, _ = find(pieces, unknown(document["model"], pieces))
-    add(document["added_tokens"], pieces, special)
+    tokens = [dict(token) for token in document.get("added_tokens") or []]
+    add(tokens, pieces, special)
+    # Texts are neither cut nor padded here.
+    document |= {"added_tokens": tokens, "truncation": None, "padding": None}
     library = Library(document, special, path)
     check(special, len(library.pieces), path)
-    for name, number in special.items():
-        if library.pieces[number] != document_piece(document, number):
-            raise BadInput(f"{path}: ids with gaps, so there is no place for {SPECIAL[name]}")
     return library
 
 
@@ -236,19 +200,14 @@ def unknown(model: dict, pieces: list[str]) -> dict[str, int]:
 
 def add(tokens: list[dict], pieces: list[str], special: dict[str, int]) -> None:
     """Makes every special piece one of the special added tokens, which the library keeps out of texts."""
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     known = {token["id"]: token for token in tokens}
     for name, number in special.items():
         if number not in known:
             content = pieces[number] if number < len(pieces) else SPECIAL[name]
-            known[number] = {"id": number, "content": content, **flags}
+            known[number] = added_token(content, number)
             tokens.append(known[number])
         known[number]["special"] = True
     tokens.sort(key=lambda token: token["id"])
-
-
-def document_piece(document: dict, number: int) -> str:
-    return next(token["content"] for token in document["added_tokens"] if token["id"] == number)
 
 
 def train(texts: list[str], size: int, lowercase: bool) -> Library:

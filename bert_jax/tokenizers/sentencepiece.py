@@ -6,7 +6,6 @@ Ids equal those of the `sentencepiece` library, which normalizes by the rules in
 import functools
 import hashlib
 import io
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,9 +14,10 @@ import sentencepiece
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
-from bert_jax.tokenizers import encode_cache, sentencepiece_proto
+from bert_jax.tokenizers import sentencepiece_proto
+from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.sample import COVERAGE, lines
-from bert_jax.tokenizers.special_tokens import SPECIAL, Ban, check, find
+from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check, find
 
 KIND = "sentencepiece"
 FILE = "sentencepiece.model"
@@ -25,6 +25,9 @@ FILE = "sentencepiece.model"
 # The sums of unigram training are parted among threads: their rounding depends on this number, so
 # it is the same on every machine.
 THREADS = 8
+
+# What the library calls our special pieces.
+ROLES = {"pad": "pad", "unk": "unk", "bos": "cls", "eos": "sep"}
 
 # Parts of a nat that the scores of a unigram model are rounded to. The library adds them up over a whole line in
 # float32: with the trainer's own scores it is the rounding of that sum that says whether "iii" is "ii i" or "i ii",
@@ -43,8 +46,7 @@ class SentencePiece:
         self.processor = open_processor(model)
         self.pieces = [*model_pieces(self.processor), *appended]
         # Control symbols are never read from a text, user-defined ones are.
-        self.ban = Ban(special)
-        inside = self.ban.banned & set(range(self.processor.piece_size()))
+        inside = {*special.values()} & {*range(self.processor.piece_size())} - {special["unk"]}
         self.readable_from_text = not all(map(self.processor.is_control, inside))
 
     @property
@@ -60,11 +62,11 @@ class SentencePiece:
     def encode(self, texts: list[str]) -> list[list[int]]:
         # The library's own threads would multiply with the processes of prepare.
         ids = self.processor.encode(texts, num_threads=1)
-        return self.ban.apply(ids) if self.readable_from_text else ids
+        return ban(ids, self.special) if self.readable_from_text else ids
 
     def encode_inside(self, text: str) -> list[int]:
         """The ids of a text that goes on right after a special piece: no word begins with it."""
-        return self.ban.apply([self.inside.encode(text)])[0]
+        return ban([self.inside.encode(text)], self.special)[0]
 
     @functools.cached_property
     def inside(self) -> sentencepiece.SentencePieceProcessor:
@@ -73,18 +75,14 @@ class SentencePiece:
         proto.normalizer_spec.add_dummy_prefix = False
         return open_processor(proto.SerializeToString())
 
-    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        found = self.processor.encode(text, return_type="offset_mapping")
-        return self.ban.apply([found["ids"]])[0], found["offsets"]
-
     def decode(self, ids: list[int]) -> str:
         return self.processor.decode(ids)
 
     def readable(self, number: int) -> str:
         return self.pieces[number]
 
-    def table(self) -> encode_cache.Direct:
-        return encode_cache.Direct(self.encode)
+    def table(self) -> Table:
+        return Table(self.encode)
 
     def write(self, directory: Path) -> dict:
         (directory / FILE).write_bytes(self.model)
@@ -158,7 +156,9 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
             **ids,
         )
     except RuntimeError as error:
-        raise BadInput(explain(str(error), size)) from None
+        # The library names the condition that failed, and what to do about it.
+        reason = str(error).rpartition("] ")[2] or str(error)
+        raise BadInput(f"config.tokenizer.size={size}: {reason.strip()}") from None
     model = rounded(file.getvalue()) if kind == "unigram" else file.getvalue()
     special = {name: number for number, name in enumerate(SPECIAL)}
     return SentencePiece(model, special, [])
@@ -170,19 +170,3 @@ def rounded(model: bytes) -> bytes:
     for piece in proto.pieces:
         piece.score = round(piece.score * GRID) / GRID
     return proto.SerializeToString(deterministic=True)
-
-
-# What the library calls our special pieces.
-ROLES = {"pad": "pad", "unk": "unk", "bos": "cls", "eos": "sep"}
-
-
-def explain(message: str, size: int) -> str:
-    """The library's complaint, in the terms of the config."""
-    if found := re.search(r"size too high .* a value <= (\d+)", message):
-        return f"config.tokenizer.size={size}: too many, this text is enough for {found[1]}"
-    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return f"config.tokenizer.size={size}: too few, single characters alone take {found[1]}"
-    if "sentences_.empty()" in message or "all_chars_count" in message:
-        return f"config.tokenizer.size={size}: there is no text to train a vocabulary on"
-    message = " ".join(message.split())
-    return f"config.tokenizer.size={size}: the vocabulary cannot be trained ({message})"

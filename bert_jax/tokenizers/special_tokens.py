@@ -52,19 +52,19 @@ def check(special: dict[str, int], size: int, place: object) -> None:
         )
 
 
-class Ban:
-    """Keeps special ids that a library reads from a text, where it can, out of its results."""
+def added_token(content: str, number: int, special: bool = True) -> dict:
+    """A piece that is not made of others, as tokenizer.json lists it."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"id": number, "content": content, **flags, "special": special}
 
-    def __init__(self, special: dict[str, int]):
-        self.unk = special["unk"]
-        self.banned = set(special.values()) - {self.unk}
 
-    def apply(self, texts: Iterable[list[int]]) -> list[list[int]]:
-        """The ids of each text with [UNK] instead of every other special piece."""
-        return [ids if self.banned.isdisjoint(ids) else self.without(ids) for ids in texts]
-
-    def without(self, ids: list[int]) -> list[int]:
-        return [self.unk if number in self.banned else number for number in ids]
+def ban(texts: Iterable[list[int]], special: dict[str, int]) -> list[list[int]]:
+    """The ids of each text, with [UNK] for every other special piece that a library has read from it."""
+    unk = special["unk"]
+    banned = set(special.values()) - {unk}
+    return [
+        ids if banned.isdisjoint(ids) else [unk if i in banned else i for i in ids] for ids in texts
+    ]
 
 
 def literal(pieces: list[str], special: dict[str, int]) -> tuple[re.Pattern, dict[str, int]]:

@@ -8,7 +8,6 @@ whatever a Hugging Face tokenizer.json says. Each file there has a class with wh
 import hashlib
 import json
 from collections.abc import Iterable
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
 from bert_jax.tokenizers import huggingface, sentencepiece, wordpiece
-from bert_jax.tokenizers.encode_cache import Direct, Units
+from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.special_tokens import SPECIAL, literal
 
 SAVED = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
@@ -60,15 +59,7 @@ class Tokenizer:
         """Ids of each text; no special piece is added, and none but [UNK] is read from a text."""
         return self.model.encode(texts)
 
-    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of a text, as `encode` gives them, and where in it each piece stands: (first character, end).
-
-        A piece may cover white space before it; what the rules drop from a text is covered by none. Of pieces that
-        share a character, as its bytes do, some may cover nothing, and stand before the one that covers it.
-        """
-        return self.model.spans(text)
-
-    def table(self) -> Units | Direct:
+    def table(self) -> Table:
         """What encodes whole corpora: `.encode(texts) -> (int32[T] ids, int64[len(texts)] ends)`."""
         return self.model.table()
 
@@ -96,22 +87,8 @@ class Tokenizer:
         return self.encode([f" {text}"])[0]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text: pieces joined into words, special pieces as they are."""
-        ids = [int(number) for number in ids]
-        if not self.model.mark:
-            return self.model.decode(ids)
-        # Libraries leave special pieces out, or put no space before them.
-        special, text = set(self.special.values()), ""
-        for marked, run in groupby(ids, special.__contains__):
-            run = list(run)
-            if marked:
-                # [UNK] stands for a part of a word.
-                shown = (self.pieces[i] if i == self.unk else f" {self.pieces[i]}" for i in run)
-                text += "".join(shown)
-            else:
-                gap = " " if self.pieces[run[0]].startswith(self.model.mark) else ""
-                text += gap + self.model.decode(run).removeprefix(" ")
-        return text.removeprefix(" ")
+        """Readable text: pieces joined into words."""
+        return self.model.decode([int(number) for number in ids]).removeprefix(" ")
 
     def readable(self, number: int) -> str:
         """One piece as people can read it: bytes as characters, a space as "▁"."""

@@ -5,6 +5,7 @@ ids equal those of transformers' BertTokenizer.
 """
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
-from bert_jax.tokenizers import encode_cache
+from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.sample import COVERAGE
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
@@ -32,7 +33,7 @@ LONGEST_WORD = 100
 SINGLE = r"!-/:-@\[-`{-~\u4e00-\u9fff"
 ALONE = re.compile(rf"[{SINGLE}]")
 
-# Units for table.Units: a line break, a character of its own, or a run of anything between those
+# Units for Table: a line break, a character of its own, or a run of anything between those
 # and white space. BERT's rules part words at all of these and look at nothing across them, so the
 # ids of a text are the ids of its units, one after the other. Other white space and control
 # characters are left inside of a unit to the library.
@@ -66,18 +67,14 @@ class WordPiece:
         batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in batch]
 
-    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
-        return encoding.ids, encoding.offsets
-
     def decode(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
 
     def readable(self, number: int) -> str:
         return self.pieces[number]
 
-    def table(self) -> encode_cache.Units:
-        return encode_cache.Units(UNITS, self.encode)
+    def table(self) -> Table:
+        return Table(self.encode, UNITS)
 
     def write(self, directory: Path) -> dict:
         text = "".join(piece + "\n" for piece in self.pieces)
@@ -108,15 +105,11 @@ def given(path: Path, lowercase: bool) -> WordPiece:
         raise BadInput(f"{path}: not a vocabulary (not UTF-8)") from None
     # Not splitlines: a piece may be a Unicode line separator.
     pieces = text.removesuffix("\n").split("\n")
-    lines = {}
-    for number, piece in enumerate(pieces, 1):
-        if piece in lines:
-            raise BadInput(
-                f"{path}: piece {piece!r} on line {lines[piece]} and again on line {number}"
-            )
-        lines[piece] = number
+    twice = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
+    if twice is not None:
+        raise BadInput(f"{path}: piece {twice!r} on several lines")
     for piece in SPECIAL.values():
-        if piece not in lines:
+        if piece not in pieces:
             raise BadInput(f"{path}: no piece {piece} among its {len(pieces)}")
     return WordPiece(pieces, lowercase)
 

@@ -11,7 +11,8 @@ from kits.runs import untrained
 from kits.small import small_batch
 from kits.texts import PROSE
 
-from bert_jax.commands import evaluate_models, load_model, words
+from bert_jax.commands import evaluate_models, load_model
+from bert_jax.data import heldout_text
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -51,10 +52,29 @@ def with_logits(model, function) -> load_model.Trained:
     return model._replace(objective=objective)
 
 
-def windows_of(models, length: int = LENGTH) -> list[words.Window]:
+def test_windows_hold_all_text_in_the_pieces_of_their_parts(models):
+    """WordPiece, which cuts at punctuation, has the very pieces of the whole text."""
     vocabularies = [model.tokenizer for model in models.values()]
-    found = words.windows([TEXTS], vocabularies, length - 2, seed=0)
-    return [window for window in found if len(window.words)]
+    documents = [TEXTS, ["a" * 500, "the end."], [""], []]
+    texts, pieces = {}, {}
+    for window in evaluate_models.windows(documents, vocabularies, LENGTH - 2):
+        texts.setdefault(window.document, []).extend(window.parts)
+        for number, name in enumerate(models):
+            ids = [i for cuts in window.pieces for i in cuts[number]]
+            assert len(ids) <= LENGTH - 2
+            pieces.setdefault((window.document, name), []).extend(ids)
+    assert texts.keys() == {0, 1} and texts[1] == ["the", "end", "."]
+    assert "".join(texts[0]) == "".join("".join(TEXTS).split())
+    for name in "ad":
+        assert pieces[0, name] == models[name].tokenizer.encode([" ".join(TEXTS)])[0]
+
+
+def test_how_many_words_are_chosen():
+    words = ["a"] * 100_000
+    share = len(evaluate_models.choose(1, 0, words)) / len(words)
+    assert abs(share - evaluate_models.RATE) < 0.005
+    assert evaluate_models.choose(1, 0, words) != evaluate_models.choose(1, 1, words)
+    assert evaluate_models.choose(1, 0, ["."] * 1000) == []
 
 
 def test_equal_models_are_equal(measure):
@@ -78,29 +98,34 @@ def test_a_model_that_knows_is_right(measure, models):
     assert ignorant["nats_per_word"] == pytest.approx(expected, rel=1e-6)
     bits = expected * values["words"] / values["characters"] / math.log(2)
     assert ignorant["bits_per_character"] == pytest.approx(bits, rel=1e-6)
-    assert ignorant["accuracy"] == 0 and ignorant["unknown"] == 0
+    assert ignorant["accuracy"] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", "abcd")
 def test_nats_of_a_slow_count(models, name):
-    """A window at a time, at its own length, summed in float64, beside batches of two windows."""
-    every, number, model = windows_of(models), "abcd".index(name), models[name]
-    windows = [every[0], every[len(every) // 2], every[-1]]
-    nats, right, pieces = evaluate_models.score(model, windows, number, LENGTH, 2)
+    """A window at a time, at its own length, summed in float64, beside batches of many windows."""
+    vocabularies, number, model = (
+        [m.tokenizer for m in models.values()],
+        "abcd".index(name),
+        models[name],
+    )
+    every = evaluate_models.windows([TEXTS], vocabularies, LENGTH - 2)
+    windows = [window._replace(chosen=[*range(0, len(window.parts), 3)]) for window in every][:3]
+    nats, right, pieces = evaluate_models.score(model, windows, number, LENGTH)
     expected = []
     for window in windows:
-        cut, special = window.pieces[number], model.tokenizer
-        tokens = np.array([special.cls, *cut.ids, special.sep])
-        masked, targets = [], []
-        for start, end in window.words:
-            own = [n for n, (a, b) in enumerate(cut.spans, 1) if a < b and start <= a and b <= end]
-            masked.append(own)
-            targets.append(tokens[own].copy())
-            tokens[own] = special.mask
+        tokens, masked, targets = [model.tokenizer.cls], [], []
+        for place, cuts in enumerate(window.pieces):
+            ids = cuts[number]
+            if place in window.chosen:
+                masked.append([*range(len(tokens), len(tokens) + len(ids))])
+                targets.append(ids)
+            tokens += [model.tokenizer.mask] * len(ids) if place in window.chosen else ids
+        tokens.append(model.tokenizer.sep)
         places, size = np.concatenate(masked), len(tokens)
         batch = small_batch(1, size, 1) | {
-            "tokens": tokens[None].astype(np.int32),
+            "tokens": np.array([tokens], np.int32),
             "segments": np.zeros((1, size), np.int32),
             "positions": np.arange(size, dtype=np.int32)[None],
             "sequence_ids": np.ones((1, size), np.int32),
@@ -115,6 +140,16 @@ def test_nats_of_a_slow_count(models, name):
     slow = np.array(expected)
     np.testing.assert_allclose(nats, slow[:, 0], rtol=1e-5)
     assert (right == slow[:, 1]).all() and (pieces == slow[:, 2]).all()
+
+
+def test_unknown_words_are_left_out_for_all(models, tmp_path, monkeypatch):
+    known, odd = "the lazy dog sleeps " * 9, "ЖжЖ " * 36
+    monkeypatch.setattr(heldout_text, "documents", lambda *_: (d for d in [[known + odd]]))
+    config = corpora.config_of(tmp_path, ["none"])
+    vocabularies = [models[name].tokenizer for name in "ac"]
+    windows, unknown = evaluate_models.read(config, None, vocabularies, 500)
+    shown = {window.parts[place] for window in windows for place in window.chosen}
+    assert unknown[0] > 0 == unknown[1] and shown and "ЖжЖ" not in shown
 
 
 def test_whether_the_text_is_new_to_a_model(measure, tmp_path, models):

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 from kits.doors import leaf, refused
-from kits.runs import TRAIN, make_run, save
+from kits.runs import make_run, save
 from safetensors.numpy import load_file
 
 from bert_jax import config as configs
@@ -55,8 +55,6 @@ def test_the_card_says_what_the_run_knows(finished, tmp_path):
     words = "--name", "mine", "--license", "apache-2.0", "--language", "no"
     text = export(tmp_path, *words, "--data-license", "cc-by-sa-4.0")
     summary = json.loads((workdir / "summary.json").read_text())
-    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-    real = sum(5 * 16 * 32 * line["fill"] for line in lines if line["split"] == "train")
     expected = {"license": "apache-2.0", "language": "no", "library_name": "transformers"}
     found = yaml.safe_load(text.split("---\n")[1])
     assert found | expected | {"pipeline_tag": "fill-mask"} == found
@@ -64,7 +62,6 @@ def test_the_card_says_what_the_run_knows(finished, tmp_path):
         "# mine\n",
         f"{summary['parameters']:,}",
         f"{20 * 16 * 32:,}",
-        f"{real:,.0f}",
         f"| mlm_loss_masked | {summary['heldout']['mlm_loss_masked']:.4f} |",
         f"| unigram_entropy | {summary['unigram_entropy']:.4f} |",
         "seed 12345",
@@ -82,13 +79,9 @@ def test_the_card_says_what_the_run_knows(finished, tmp_path):
 
 
 def test_the_card_of_a_run_that_lost_its_store(tmp_path):
-    """And skipped steps: their lines of metrics count as no text of no step."""
     make_run(tmp_path / "run", f"store={tmp_path / 'gone'}", "phases.main.steps=7")
-    told = [(3, None), (5, 0.25), (7, 0.75)]
-    told = [json.dumps(TRAIN | {"step": step, "fill": fill}) + "\n" for step, fill in told]
-    (tmp_path / "run/metrics.jsonl").write_text("".join(told))
     text = export(tmp_path)
-    assert "license: other" in text and "50% of them text" in text and "2 x cpu" in text
+    assert "license: other" in text and "2 x cpu" in text and "None were taken" in text
 
 
 def test_the_card_of_an_import(tmp_path):
@@ -116,7 +109,7 @@ def test_the_cards_code_works_as_pasted(tmp_path, fresh):
     command = [sys.executable, "-c", code]
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    assert len(process.stdout.splitlines()) == (1 if fresh else 5), process.stdout
+    assert process.stdout.count("token_str") == (0 if fresh else 5), process.stdout
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +136,7 @@ def places(tmp_path_factory):
         ({"--workdir": "broken"}, "cls.predictions.transform.LayerNorm.weight"),
         ({"--output": "full"}, "--output full"),
         ({"--output": "file/out"}, "file/out"),
-        ({"--license": "a b"}, "--license a b"),
-        ({"--name": "a/b"}, "--name a/b"),
-        ({"--format": "google", "--name": "b"}, "--name b"),
+        ({"--format": "google", "--name": "b"}, "--format google"),
         ({"--config.seed": "1"}, "config"),
     ],
 )

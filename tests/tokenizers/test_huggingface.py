@@ -6,7 +6,6 @@ from kits.texts import NASTY, PROSE, manual_lines, odd_lines
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.encode_cache import Direct, Units
 
 NAMES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTAS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -60,8 +59,8 @@ def bert_like():
     return theirs
 
 
-# How each of them encodes a corpus: by units only where these are known to be valid.
-MAKERS = {roberta_like: Units, llama_like: Direct, unigram_like: Direct, bert_like: Units}
+# Whether each of them encodes a corpus by units: only where these are known to be valid.
+MAKERS = {roberta_like: True, llama_like: False, unigram_like: False, bert_like: True}
 EVERY = pytest.mark.parametrize("maker", MAKERS)
 
 
@@ -87,7 +86,7 @@ def check_transformers(ours, path, texts: list[str]) -> None:
 @EVERY
 def test_ids_equal_transformers(tmp_path, maker):
     ours = given(tmp_path, maker())
-    assert type(ours.table()) is MAKERS[maker]
+    assert bool(ours.table().pattern) == MAKERS[maker]
     check_transformers(ours, tmp_path / "tokenizer.json", PROSE + NASTY + manual_lines(600))
 
 
@@ -123,7 +122,6 @@ def test_no_special_piece_is_read_from_text(tmp_path, maker):
         assert ids and not special & set(ids)
     ids = ours.encode_with_masks("the [MASK] fox")
     assert ids.count(ours.mask) == 1
-    assert ours.decode(ids) == f"the {ours.pieces[ours.mask]} fox"
 
 
 @EVERY
@@ -139,7 +137,7 @@ def test_pieces_across_words_are_not_encoded_by_units(tmp_path):
     theirs = roberta_like()
     theirs.add_tokens(["brown fox", "[MASK]"])
     ours = given(tmp_path, theirs)
-    assert type(ours.table()) is Direct and ours.pieces[ours.mask] == "[MASK]"
+    assert ours.table().pattern is None and ours.pieces[ours.mask] == "[MASK]"
     ids = ours.encode(["a brown fox [MASK]"])[0]
     assert ours.pieces.index("brown fox") in ids and not {ours.unk, ours.mask} & set(ids)
 

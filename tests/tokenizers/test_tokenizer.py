@@ -12,8 +12,8 @@ import pytest
 from kits.texts import NASTY, PROSE, nasty
 
 from bert_jax.errors import BadInput
+from bert_jax.tokenizers import encode_cache
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.encode_cache import Units
 
 SIZES = {"wordpiece": 500, "unigram": 200, "bpe": 500, "byte_bpe": 700}
 KINDS = pytest.mark.parametrize("kind", SIZES)
@@ -76,17 +76,18 @@ def test_table_equals_encode(kind, lowercase):
         assert [ids.tolist() for ids in parts] == tokenizer.encode(part)
 
 
-def test_memory_of_a_table_is_bounded_and_nothing_needed_is_forgotten():
+def test_memory_of_a_table_is_bounded_and_nothing_needed_is_forgotten(monkeypatch):
     def encode(texts):
         return [[ord(c) for c in text if not c.isspace()] for text in texts]
 
-    table = Units(re.compile(r"[^ \n]+|\n"), encode, limit=50, characters=300)
+    monkeypatch.setattr(encode_cache, "LIMIT", 50)
+    table = encode_cache.Table(encode, re.compile(r"[^ \n]+|\n"))
     draw = random.Random(2)
     for _ in range(100):
         texts = [nasty(draw).replace("\n", " ") for _ in range(10)]
         ids, ends = table.encode(texts)
         assert [part.tolist() for part in np.split(ids, ends[:-1])] == encode(texts)
-        assert len(table.numbers) < 1000 and table.characters < 5000
+        assert len(table.numbers) < 1000 and len(table.pieces) < 5000
 
 
 @KINDS
@@ -98,35 +99,10 @@ def test_text_never_makes_special_pieces_but_predict_can(kind):
     ids = tokenizer.encode_with_masks(text)
     the, fox = tokenizer.encode(["the", "fox"])
     assert ids == [*the, tokenizer.mask, *fox, tokenizer.sep]
-    assert tokenizer.decode(ids) == text
     assert tokenizer.encode_with_masks("the mask") == tokenizer.encode(["the mask"])[0]
     comma, word = tokenizer.encode(["dog, the"])[0], tokenizer.encode(["dog"])[0]
     # What follows a mask is cut as after a word.
     assert tokenizer.encode_with_masks("[MASK], the") == [tokenizer.mask, *comma[len(word) :]]
-
-
-@KINDS
-@CASES
-def test_spans(kind, lowercase):
-    """The ids are those of `encode`; the spans go through the text in order, whatever stands there."""
-    tokenizer, draw = trained(kind, lowercase), random.Random(3)
-    for text in [*PROSE[:5], *NASTY, *(nasty(draw) for _ in range(300))]:
-        ids, spans = tokenizer.spans(text)
-        assert ids == tokenizer.encode([text])[0] and len(spans) == len(ids)
-        assert all(0 <= start <= end <= len(text) for start, end in spans)
-        starts, ends = zip(*spans, strict=True) if spans else ((), ())
-        assert list(starts) == sorted(starts) and list(ends) == sorted(ends)
-
-
-@KINDS
-def test_spans_are_where_the_pieces_stand(kind):
-    tokenizer = trained(kind, False)
-    text = "The  quick brown fox, d\xe9j\xe0-vu 漢字 and then it sleeps."
-    for number, (start, end) in zip(*tokenizer.spans(text), strict=True):
-        piece = tokenizer.readable(number).strip("#▁ ")
-        assert piece == text[start:end].strip() or not (piece.isascii() and piece.isalpha())
-    covered = {place for span in tokenizer.spans(text)[1] for place in range(*span)}
-    assert covered >= {place for place, letter in enumerate(text) if letter != " "}
 
 
 @KINDS
