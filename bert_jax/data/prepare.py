@@ -4,7 +4,7 @@
 
 This process reads the text; a pool of processes or Apache Beam makes shards of it. Blocks, shards and their order
 depend on neither, on no number of workers and no interruptions, so neither does a bit of the store. Memory holds a few
-shards of text a worker, the sample for a vocabulary, and 64 bytes a document.
+blocks of text a worker, the sample for a vocabulary, and 64 bytes a document.
 """
 
 import hashlib

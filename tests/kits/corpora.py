@@ -14,7 +14,6 @@ from bert_jax import config as configs
 from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import encode
 
 WORDS = "the a cat dog bird saw ate took found old small red house tree fish and then it was not".split()
 
@@ -66,7 +65,6 @@ def two_sources(directory: Path, *overrides):
 def small_parts(monkeypatch) -> None:
     """Makes many blocks and shards of a small corpus."""
     monkeypatch.setattr(corpus, "BLOCK", 1000)
-    monkeypatch.setattr(encode, "BLOCKS", 3)
 
 
 def prepare(config, log=lambda line: None) -> stores.Store:
@@ -114,8 +112,7 @@ PROGRAM = """
 import signal, sys
 from bert_jax import cli
 from bert_jax.data import corpus
-from bert_jax.data.preparation import encode
-corpus.BLOCK, encode.BLOCKS = 20_000, 3
+corpus.BLOCK = 60_000
 signal.signal(signal.SIGINT, signal.default_int_handler)
 {before}
 sys.exit(cli.main(["prepare", "--config", {path!r}, *{options!r}]))

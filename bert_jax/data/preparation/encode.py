@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ from bert_jax.data.preparation.shards import Shard
 from bert_jax.storage import atomic
 from bert_jax.tokenizers import tokenizer as tokenizers
 
-BLOCKS = 4  # blocks in a shard, about 4 MB of text: what a worker does at a time
 LOG_EVERY = 10.0  # seconds
 
 
@@ -26,7 +24,7 @@ class Task(NamedTuple):
 
     shard: Shard
     reading: corpus.Reading
-    texts: list[bytes]
+    block: corpus.Block
 
 
 class Vocabulary(NamedTuple):
@@ -71,13 +69,9 @@ def encode(
 
 def tasks(sources: list[corpus.Source], directory: Path, problems: Counter) -> Iterator[Task]:
     for number, source in enumerate(sources):
-        blocks = source.blocks(problems)
-        for shard in itertools.count():
-            texts = list(itertools.chain.from_iterable(itertools.islice(blocks, BLOCKS)))
-            if not texts:
-                break
-            path = directory / f"{number:03d}-{shard:06d}.npz"
-            yield Task(Shard(path, number), source.reading, texts)
+        for shard, block in enumerate(source.blocks(problems)):
+            path = directory / f"{number:03d}-{shard:08d}.npz"
+            yield Task(Shard(path, number), source.reading, block)
 
 
 @functools.lru_cache(maxsize=1)
@@ -90,7 +84,7 @@ def table(vocabulary: Vocabulary):
 def encode_shard(vocabulary: Vocabulary, task: Task) -> int:
     """Runs in a worker: writes a shard; returns the bytes of its text."""
     problems = Counter()
-    parsed = corpus.documents(task.texts, task.reading, problems)
+    parsed = corpus.documents(task.block, task.reading, problems)
     words, kind = table(vocabulary)
     tokens, ends = words.encode([sentence for document in parsed for sentence in document])
     lengths = np.diff(ends, prepend=0)
@@ -100,7 +94,7 @@ def encode_shard(vocabulary: Vocabulary, task: Task) -> int:
     sentences = np.bincount(owners, minlength=len(parsed))
     hashes = [text_hash(parsed[number]) for number in np.flatnonzero(sentences)]
     counts = {
-        "bytes": sum(map(len, task.texts)),
+        "bytes": sum(map(len, task.block)),
         "documents": len(parsed),
         "empty": int((sentences == 0).sum()),
     }

@@ -1,4 +1,4 @@
-"""Encoded documents on disk on their way into a store: shard files, each of consecutive text of one source.
+"""Encoded documents on disk on their way into a store: a shard file for each block of text.
 
 A shard is an .npz file, whose arrays NumPy checks by CRC-32 as it reads them:
 
