@@ -14,7 +14,6 @@ Arrays are those of the batch contract. Reading needs no TensorFlow. The manifes
     files        {name: {bytes, sha256}}
 """
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -25,8 +24,8 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax.data import batch
+from bert_jax.data import manifest as manifests
 from bert_jax.errors import BadInput
-from bert_jax.storage import checksums, regular_files
 from bert_jax.storage.atomic import free, whole
 
 FORMAT = 2
@@ -93,7 +92,6 @@ def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
             if begin < end:
                 phases[phase.name] = save_phase(feed, phase, begin, end, place / phase.name, tell)
         manifest = {
-            "format": FORMAT,
             "config": dependencies(feed.config, first, last),
             "made_from": feed.store.manifest["made_from"],
             "fingerprint": feed.fingerprint,
@@ -102,11 +100,8 @@ def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
             "unigram_entropy": feed.unigram_entropy,
             "steps": [first, last],
             "phases": phases,
-            "files": checksums.file_table(place),
         }
-        manifest = json.loads(json.dumps(manifest))  # what is read is what the digest is of
-        manifest["digest"] = checksums.manifest_digest(manifest)
-        (place / "manifest.json").write_text(checksums.manifest_text(manifest))
+        manifest = manifests.write(place, manifest, FORMAT)
     return {
         "saved": str(directory),
         "steps": [first, last],
@@ -147,30 +142,13 @@ def open_saved(directory: str | Path, *, hashes: bool = False) -> Saved:
     """Saved batches after checking their files against the manifest: sizes always, contents if `hashes`."""
     directory = Path(directory)
     manifest = read_manifest(directory)
-    for name, expected in manifest["files"].items():
-        text = checksums.check_file(directory, name, expected, hashes)
-        if text:
-            raise BadInput(f"{directory / name}: {text}")
+    manifests.refuse_altered(directory, manifest, hashes)
     return Saved(directory, manifest)
 
 
 def read_manifest(directory: Path) -> dict:
-    """The manifest, as it was written. Raises BadInput."""
-    path = directory / "manifest.json"
-    try:
-        manifest = json.loads(regular_files.text(path))
-        is_ours = manifest["format"] == FORMAT and "steps" in manifest
-        is_whole = manifest["digest"] == checksums.manifest_digest(manifest)
-    except (FileNotFoundError, NotADirectoryError):
-        hint = "bert-jax inspect --steps A:B --save DIR writes them"
-        raise BadInput(f"{directory}: no saved batches (no manifest.json); {hint}") from None
-    except (KeyError, OSError, TypeError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: not a manifest of saved batches ({error})") from None
-    if not is_ours:
-        raise BadInput(f"{path}: not of saved batches of format {FORMAT}; save them again")
-    if not is_whole:
-        raise BadInput(f"{path}: altered since it was written (SHA-256 differs from its digest)")
-    return manifest
+    hint = "not saved batches; bert-jax inspect --steps A:B --save DIR writes them"
+    return manifests.read(directory, FORMAT, "steps", hint)
 
 
 def read(saved: Saved, name: str) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ and is done by many.
 """
 
 import codecs
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,11 +21,8 @@ from bert_jax.errors import BadInput
 from bert_jax.storage.checksums import digest
 
 BLOCK = 1 << 20  # bytes of text that are worked on together, about
-PROBE = 1 << 16  # bytes that are read at a time to see whether a file is what it should be
-PROBED = 1 << 20  # bytes that are read for it in all
 # How files of a format begin, and no others of text.
 SIGNS = {"wiki": re.compile(rb"<doc "), "jsonl": re.compile(rb'\{\s*"')}
-ARTICLE = re.compile(rb"^[ \t]*<doc ", re.MULTILINE)
 
 Block = list[bytes]
 
@@ -52,9 +50,7 @@ class Source(NamedTuple):
     def blocks(self, problems: Counter) -> Iterator[Block]:
         """The source's text, the same blocks at every call; what is no text in itself is counted in `problems`."""
         if self.dataset:
-            return pack(tfds.texts(self.dataset, files.LONGEST_DOCUMENT, problems))
-        if not self.paths:
-            raise ValueError(f"{self.name}: not materialized")
+            return pack(tfds.texts(self.dataset))
         found = (files.texts(path, self.reading.form, problems, BLOCK) for path in self.paths)
         return pack(piece for pieces in found for piece in pieces)
 
@@ -80,7 +76,9 @@ def open_sources(config) -> list[Source]:
     try:
         return [open_source(config, name, form) for name, form in named]
     except OSError as error:  # no work is lost yet
-        raise files.cannot_be_read(error, error.filename) from None
+        raise BadInput(
+            f"config.corpus.source: {error.filename}: cannot be read ({error.strerror})"
+        ) from None
 
 
 def open_source(config, name: str, form: str) -> Source:
@@ -100,50 +98,32 @@ def open_source(config, name: str, form: str) -> Source:
         return Source(name, reading, {})
     if name.startswith(tfds.PREFIX):
         dataset = tfds.open_dataset(name, config.corpus.field, config.corpus.data_dir)
-        known = tfds.what_is_read(dataset) if tfds.is_prepared(dataset) else {}
-        return Source(name, reading, known, dataset=dataset)
+        return Source(name, reading, tfds.what_is_read(dataset), dataset=dataset)
     paths = files.find_files(name)
     for path in paths:
-        if form == "jsonl":
-            check_records(path, config.corpus.field)
-        else:
-            check_form(path, form)
+        check_form(path, reading)
     return Source(name, reading, files.files_read(paths), tuple(paths))
 
 
-def check_records(path: Path, field: str) -> None:
-    """Refuses a file of JSON lines if none of the lines in its first megabyte has a text under the field."""
-    problems = Counter()
-    for piece in beginning(path, files.LONGEST_RECORD):
-        if any(True for _ in text.records(piece, field, problems)):
-            return
-    if problems:
-        found = ", ".join(f"{number:,} {reason}" for reason, number in problems.items())
-        raise BadInput(f"{path}: no line with a text under config.corpus.field={field!r}: {found}")
-
-
-def check_form(path: Path, form: str) -> None:
-    """Refuses a text file whose first line that is not blank speaks for another format."""
-    pieces = (piece.removeprefix(codecs.BOM_UTF8).lstrip() for piece in beginning(path))
-    first = next(filter(None, pieces), b"")
-    for other, sign in SIGNS.items():
-        if other != form and sign.match(first):
-            line = first.split(b"\n")[0][:40].decode(errors="replace")
-            raise BadInput(
-                f"config.corpus.format={form}: {path} begins like a file of the format {other}: {line.rstrip()}"
-            )
-    if form == "wiki" and first and not any(ARTICLE.search(piece) for piece in beginning(path)):
-        raise BadInput(f"config.corpus.format=wiki: {path}: no line begins with <doc")
-
-
-def beginning(path: Path, longest: int = files.LONGEST_LINE) -> Iterator[bytes]:
-    """The first megabyte of a file, in pieces of whole lines of up to `longest` bytes."""
-    size = 0
-    for piece in files.read_lines(path, Counter(), longest, PROBE):
-        yield piece
-        size += len(piece)
-        if size >= PROBED:
-            return
+def check_form(path: Path, reading: Reading) -> None:
+    """Refuses a text file whose first lines speak for another format, or have no text under the field."""
+    pieces = files.read_lines(path, Counter(), files.LONGEST_RECORD)
+    first = b"".join(itertools.islice(pieces, 2))  # what follows the last line break comes apart
+    first, form = first.removeprefix(codecs.BOM_UTF8).lstrip(), reading.form
+    looks = next((other for other, sign in SIGNS.items() if sign.match(first)), "lines")
+    if looks != form and first and (looks != "lines" or form == "wiki"):
+        line = first.split(b"\n")[0][:40].decode(errors="replace")
+        raise BadInput(
+            f"config.corpus.format={form}: {path} begins like a file of the format {looks}: {line.rstrip()}"
+        )
+    if (
+        form == "jsonl"
+        and first
+        and not any(True for _ in text.records(first, reading.field, Counter()))
+    ):
+        raise BadInput(
+            f"{path}: no line with a text under config.corpus.field={reading.field!r} at its beginning"
+        )
 
 
 def materialize(source: Source, directory: Path, run: Callable) -> Source:
@@ -152,8 +132,7 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
     `run` maps a function over items, in order. Raises BadInput for a data set that cannot be had.
     """
     if source.dataset:
-        tfds.prepare(source.dataset)
-        return source._replace(files_read=tfds.what_is_read(source.dataset))
+        return source._replace(files_read=tfds.what_is_read(source.dataset, prepare=True))
     if source.name != "pydocs":
         return source
     path = Path(directory) / "pydocs.txt"

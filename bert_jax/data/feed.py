@@ -17,7 +17,6 @@ Both kinds of feed have
 where batches are NumPy arrays (the batch contract), and positions are the rows to make of each, by default all.
 """
 
-import contextlib
 from collections.abc import Iterable, Iterator
 
 import jax
@@ -178,23 +177,16 @@ def differing_text(feed: SavedFeed) -> list[str]:
 
     config, there = feed.config, feed.saved.manifest["made_from"]
     if there.get("tokenizer.path") and config.tokenizer.path:
-        if not is_within_reach(config.tokenizer.path):
+        try:
+            is_here = remote.exists(config.tokenizer.path)
+        except (BadInput, Missing, Unfinished):  # of an address
+            is_here = False
+        if not is_here:
             config = config.copy_and_resolve_references()
             with config.unlocked():
                 kept = feed.path / "tokenizer"
                 config.tokenizer.path = str(kept / tokenizer.load(kept).file)
-    asked = prepare.made_from(config)
-    return [
-        f"config.{key}: {there.get(key)!r} there, {asked.get(key)!r} now"
-        for key in sorted(asked | there)
-        if plain(asked.get(key)) != plain(there.get(key))
-    ]
-
-
-def is_within_reach(name: str) -> bool:
-    with contextlib.suppress(BadInput, Missing, Unfinished):  # of an address
-        return remote.exists(name)
-    return False
+    return prepare.differing(there, prepare.made_from(config))
 
 
 def plain(value):

@@ -17,11 +17,10 @@ import numpy as np
 
 from bert_jax import prng
 from bert_jax.data import row_index, sentence_pairs
-from bert_jax.data.row_index import Indexes, Kind
+from bert_jax.data.row_index import Indexes
 
 WINDOW = 1 << 18  # pairs; a pass through the index of pairs each, and 30 ms
 NONE = np.uint32(2**32 - 1)  # where a row has no pair
-LEAST = 5  # tokens of the smallest pair: [CLS] a [SEP] b [SEP]
 
 
 def of_packed(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int) -> Indexes:
@@ -31,22 +30,8 @@ def of_packed(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int
         opened = pairs.open(epoch, cancelled)
         return build(opened, split, rules, epoch, sequences, cancelled)
 
-    def count(epoch):
-        return sum(map(len, parts(epoch, row_index.never)))
-
     name = f"{pairs.name}-packed{sequences}"
-    return Indexes(pairs.directory, name, kind_of(sequences), parts, count)
-
-
-def kind_of(sequences: int) -> Kind:
-    """Packed rows of up to so many pairs."""
-    return Kind(np.dtype(np.uint32), sequences, sound)
-
-
-def sound(packed: np.ndarray) -> bool:
-    """Whether every row has a pair, and none behind a place without."""
-    used = np.asarray(packed) != NONE
-    return bool(used[..., 0].all() and (used[..., :-1] >= used[..., 1:]).all())
+    return Indexes(pairs.directory, name, np.uint32, sequences, parts)
 
 
 def lengths(pairs: np.ndarray, rules: sentence_pairs.Rules) -> np.ndarray:

@@ -1,42 +1,41 @@
 """Documents -> token store, once, in parallel, in bounded memory; what is killed continues from whole shards.
 
-    sources -> where blocks lie -> shards of ids and hashes -> copies out, held-out documents apart -> store
+    sources -> blocks of text -> shards of ids and hashes -> copies out, held-out documents apart -> store
 
-Shards are made by functions of small tasks, on files in one directory, which a pool of processes or Apache Beam maps.
-Blocks, shards and their order depend on neither, on no number of workers and no interruptions, so neither does a bit of
-the store. Memory holds a shard and 64 bytes a document; a worker's, a few blocks.
+This process reads the text; a pool of processes or Apache Beam makes shards of it. Blocks, shards and their order
+depend on neither, on no number of workers and no interruptions, so neither does a bit of the store. Memory holds a few
+blocks of text a worker, the sample for a vocabulary, and 64 bytes a document.
 """
 
-import contextlib
 import hashlib
 import json
-import platform
 import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
-from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from bert_jax.data import corpus, download, report
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import file_ranges, selection, shards, splits
-from bert_jax.data.preparation.encode import encode
+from bert_jax.data.preparation import selection, splits
+from bert_jax.data.preparation.encode import Vocabulary, encode
 from bert_jax.data.preparation.pool import workers
-from bert_jax.data.preparation.store_vocabulary import saved_vocabulary
-from bert_jax.data.preparation.workspace import clear, follow, hidden, locate, workspace
+from bert_jax.data.preparation.vocabulary import saved_vocabulary
+from bert_jax.data.preparation.workspace import hidden, locate, workspace
 from bert_jax.data.vocabulary import given_vocabulary
-from bert_jax.errors import BadInput, Unfinished, one_line
+from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import checksums, remote
 from bert_jax.storage.atomic import rename, terminable
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 # Libraries that decide the bits of a store, beside the code of this package.
-DECIDING = ("numpy", "tokenizers", "sentencepiece", "tensorflow-datasets")
+DECIDING = ("numpy", "tokenizers", "sentencepiece")
 
 
 def prepare(
@@ -58,7 +57,7 @@ def prepare(
     path = locate(config.store)
     if (path / "manifest.json").exists():
         kept = keep(config)
-        clear(path)
+        shutil.rmtree(hidden(path), ignore_errors=True)  # of a process that was killed at its end
         log(f"store {path}: already prepared, from this text as far as names and sizes tell")
         return kept
     sources = corpus.open_sources(config)
@@ -67,12 +66,14 @@ def prepare(
     try:
         with (
             terminable(),
-            workspace(path) as directory,
+            tempfile.TemporaryDirectory() as scratch,
             workers(config.corpus.workers) as here,
         ):
-            run = runner(directory / "tasks") if runner else here
-            return build(config, path, sources, directory, here, run, log)
-    except (OSError, BrokenProcessPool, shards.Damaged, Unfinished) as error:
+            sources = [corpus.materialize(source, Path(scratch), here) for source in sources]
+            with workspace(path, key(config, sources)) as directory:
+                run = runner(directory / "tasks") if runner else here
+                return build(config, path, sources, directory, run, log)
+    except (OSError, BrokenProcessPool, Unfinished) as error:
         raise Unfinished(
             f"config.store={config.store!r}: not finished ({error}); {hidden(path)} stays, the next start continues"
         ) from error
@@ -101,30 +102,26 @@ def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
     path = download.local(config.store, hashes=config.store_hashes)
     store = stores.open_store(path, hashes=hashes)
     there, asked = store.manifest["made_from"], made_from(config)
-    if config.tokenizer.path and same_vocabulary(config, store):
-        # Whether it was given or trained, it cuts the text like this.
-        there, asked = (
-            {k: v for k, v in made.items() if not k.startswith("tokenizer.")}
-            for made in (there, asked)
-        )
-    differing = [key for key in sorted(asked | there) if there.get(key) != asked.get(key)]
-    if differing:
-        parts = (
-            f"config.{key} {show(there.get(key))} there, {show(asked.get(key))} asked for"
-            for key in differing
-        )
-        raise BadInput(f"{config.store}: a store made from something else: {'; '.join(parts)}")
+    if config.tokenizer.path:
+        kept = tokenizers.load(store.path / "tokenizer")
+        if kept.fingerprint == given_vocabulary(config).fingerprint:
+            # Whether it was given or trained, it cuts the text like this.
+            there, asked = (
+                {k: v for k, v in made.items() if not k.startswith("tokenizer.")}
+                for made in (there, asked)
+            )
+    if refused := differing(there, asked):
+        raise BadInput(f"{config.store}: a store made from something else: {'; '.join(refused)}")
     return store
 
 
-def show(value) -> str:
-    """A value of made_from; a vocabulary is either given, and tokenizer.path is its fingerprint, or trained."""
-    return "not used" if value is None else repr(value)
-
-
-def same_vocabulary(config, store: stores.Store) -> bool:
-    kept = tokenizers.load(store.path / "tokenizer")
-    return kept.fingerprint == given_vocabulary(config).fingerprint
+def differing(there: dict, asked: dict) -> list[str]:
+    """The keys whose values are not the same, one line each; None where a key is not used."""
+    return [
+        f"config.{key}: {there.get(key)!r} there, {asked.get(key)!r} asked for"
+        for key in sorted(asked | there)
+        if there.get(key) != asked.get(key)
+    ]
 
 
 def made_from(config) -> dict:
@@ -147,104 +144,63 @@ def keep(config) -> dict:
     That text was altered and has kept its size is not seen.
     """
     store = open_or_refuse(config, hashes=config.store_hashes)
-    sources = []
-    with contextlib.suppress(BadInput):  # a store outlives its text files
+    try:
         sources = corpus.open_sources(config)
+    except BadInput:  # a store outlives its text files
+        sources = []
     for source, there in zip(sources, store.manifest["files_read"], strict=False):
         now = source.files_read or there  # that of pydocs is known once it is written
         if now != there:
             raise BadInput(
-                f"{config.store}: made from {describe_files(there)}, but config.corpus.source {source.name!r} names"
-                f" {describe_files(now)} now; prepare into a new directory"
+                f"{config.store}: made from {there}, but config.corpus.source {source.name!r} names {now} now; prepare"
+                " into a new directory"
             )
-    try:
-        numbers = json.loads((store.path / "report.json").read_text())
-        return report.make(config, store.path, tokenizers.load(store.path / "tokenizer"), numbers)
-    # Where nobody looks at hashes, what reads arrays raises what it likes.
-    except Exception as error:
-        raise BadInput(
-            f"{store.path}: damaged ({one_line(error)}); see bert-jax verify --store"
-        ) from None
+    numbers = json.loads((store.path / "report.json").read_text())
+    return report.make(config, store.path, tokenizers.load(store.path / "tokenizer"), numbers)
 
 
-def describe_files(known: dict) -> str:
-    return ", ".join(f"{what} {value}" for what, value in known.items() if what != "sha256")
+def key(config, sources: list[corpus.Source]) -> str:
+    """A digest of all that decides the bits of shards and vocabulary, as far as it is cheap to know."""
+    code = (path.read_bytes() for path in sorted(Path(__file__).parents[1].rglob("*.py")))
+    named = (source.paths for source in sources if source.name != "pydocs")
+    times = [path.stat().st_mtime_ns for paths in named for path in paths]
+    known = [source.files_read for source in sources]
+    versions = [version(name) for name in DECIDING]
+    text = json.dumps([made_from(config), known, times, versions])
+    return hashlib.sha256(b"".join([text.encode(), *code])).hexdigest()[:16]
 
 
-def build(
-    config,
-    path: Path,
-    sources: list,
-    directory: Path,
-    here: Callable,
-    run: Callable,
-    log: Callable,
-) -> dict:
-    """Fills `directory`, and renames what has become the store to `path`; returns its report and how long it took.
+def build(config, path: Path, sources: list, directory: Path, run: Callable, log: Callable) -> dict:
+    """Makes a store in `directory` and renames it to `path`; returns its report and how long it took.
 
-    `here` and `run` map a function over tasks; the first on this machine, whose files sources without files read.
+    `run` maps a function over tasks.
     """
     start = time.monotonic()
-    sources = materialized(sources, directory / "text", here, log)
-    follow(plan(config, sources), directory, log)
-    log("prepare: the text is read and cut into blocks")
-    texts, problems = file_ranges.cut_all(sources, directory / "text", run)
-    vocabulary, tokenizer = saved_vocabulary(config, texts, directory, run, log)
-    encoded = encode(texts, vocabulary, directory / "shards", run, log)
-    for shard in encoded:
-        problems.update(shard.header["problems"])
+    tokenizer = saved_vocabulary(config, sources, directory / "vocabulary", run, log)
+    log("prepare: the text is read and encoded")
+    vocabulary = Vocabulary(directory / "vocabulary", tokenizer.fingerprint)
+    problems, counts = Counter(), Counter()
+    shards = encode(sources, vocabulary, directory / "shards", problems, run, log)
+    hashes = [np.zeros((0, 2), "<u8")]
+    for shard in shards:
+        header = shard.header()
+        counts.update(header["counts"])
+        problems.update(header["problems"])
+        hashes += shard.read("text_hashes")
+    hashes = np.concatenate(hashes)
     log("prepare: the splits are written")
     store = directory / "store"
+    shutil.rmtree(store, ignore_errors=True)  # of an earlier start
     store.mkdir()
-    hashes = [np.zeros((0, 2), "<u8"), *(shard.read("text_hashes")[0] for shard in encoded)]
-    hashes = np.concatenate(hashes)
     state = selection.select(hashes, config.corpus.heldout, config.filter.duplicates, problems)
-    written = splits.write(encoded, state, len(sources), store, tokenizer.size)
+    written = splits.write(shards, state, len(sources), store, tokenizer.size)
     np.save(store / stores.HELDOUT_HASHES, hashes[state == selection.HELDOUT])
-    log("prepare: the report is made")
-    counts = sum((Counter(shard.header["counts"]) for shard in encoded), Counter())
     counts["copies"] = int((state == selection.COPY).sum())
     result = finish(config, sources, store, tokenizer, counts, problems, written)
     rename(store, path)
-    shutil.rmtree(directory)
     seconds = time.monotonic() - start
     speed = counts["bytes"] / 1e6 / seconds
     return result | {"seconds": seconds, "megabytes_per_second": speed}
-
-
-def materialized(
-    sources: list[corpus.Source], directory: Path, run: Callable, log: Callable
-) -> list[corpus.Source]:
-    """The sources, those without files as files in `directory`."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir()
-    ready = [corpus.materialize(source, directory, run) for source in sources]
-    for before, source in zip(sources, ready, strict=True):
-        if before.files_read != source.files_read:  # known only now, and not the user's own files
-            log(f"{source.name}: {describe_files(source.files_read)}")
-    return ready
-
-
-def plan(config, sources: list[corpus.Source]) -> dict:
-    """Everything that decides the bits of shards and vocabulary, as far as it is cheap to know."""
-    code = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        code.update(path.read_bytes())
-    versions = {"python": platform.python_version()}
-    for name in DECIDING:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    named = (source.paths for source in sources if source.name != "pydocs")
-    times = [path.stat().st_mtime_ns for paths in named for path in paths]
-    return {
-        "made_from": made_from(config),
-        "files_read": [source.files_read for source in sources],
-        "times": times,
-        "block": corpus.BLOCK,
-        "blocks": shards.BLOCKS,
-        "code": code.hexdigest(),
-        "versions": versions,
-    }
 
 
 def finish(
@@ -265,7 +221,8 @@ def finish(
     result = report.make(config, directory, tokenizer, numbers)
     text = "".join(f"{line}\n" for line in report.describe(result))
     (directory / "report.txt").write_text(text, encoding="utf-8")
-    content = {path: checksums.digest(directory / path) for path in content_paths()}
+    paths = [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
+    content = {path: checksums.digest(directory / path) for path in paths}
     made = made_from(config)
     identity = json.dumps([made, tokenizer.fingerprint, content, table], sort_keys=True)
     manifest = {
@@ -297,7 +254,3 @@ def table_of_sources(sources: list[corpus.Source], written: splits.Written) -> l
         }
         for number, source in enumerate(sources)
     ]
-
-
-def content_paths() -> list[str]:
-    return [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]

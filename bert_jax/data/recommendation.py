@@ -76,23 +76,21 @@ def recommend(config, report: dict) -> dict:
     tokens = report["train"]["tokens"]
     size, steps, rows, passes = run(tokens)
     layers, width = SIZES[size]
-    warned = {each["name"] for each in report["warnings"]}
-    reason = (
+    few = f"{tokens:,} training tokens are few even for the smallest published size"
+    fits = (
         f"{tokens:,} training tokens; an encoder of {parameters(layers, width) / 1e6:,.1f} M parameters is the largest"
         f" published one with {TOKENS_A_PARAMETER} tokens a parameter"
-        if tokens >= TOKENS_A_PARAMETER * parameters(layers, width)
-        else f"{tokens:,} training tokens are few even for the smallest published size"
     )
-    reason += f"; {steps:,} steps of {rows} rows are {passes:.3g} passes"
-    reason += (
-        " and the published number" if steps == STEPS else f" (no more than {PASSES} are advised)"
-    )
-    overrides = of_run(size, steps, rows) | of_store(config)
-    pairs = "none" if "short_documents" in warned else config.objective.pairs
-    objective = {"pairs": pairs, "masking": config.objective.masking}
-    for key, value in objective.items():
-        if value != configs.base().objective[key]:
-            overrides[f"objective.{key}"] = value
+    most = "the published number" if steps == STEPS else f"no more than {PASSES} are advised"
+    reason = fits if tokens >= TOKENS_A_PARAMETER * parameters(layers, width) else few
+    short = any(each["name"] == "short_documents" for each in report["warnings"])
+    objective = {
+        "objective.pairs": "none" if short else config.objective.pairs,
+        "objective.masking": config.objective.masking,
+    }
+    usual = configs.flatten(configs.base())
+    objective = {key: value for key, value in objective.items() if value != usual[key]}
+    overrides = of_run(size, steps, rows) | of_store(config) | objective
     return {
         "size": size,
         "layers": layers,
@@ -100,7 +98,7 @@ def recommend(config, report: dict) -> dict:
         "steps": steps,
         "rows": rows,
         "passes": passes,
-        "reason": reason,
+        "reason": f"{reason}; {steps:,} steps of {rows} rows are {passes:.3g} passes ({most})",
         "config": f"bert_{size}",
         "given_vocabulary": bool(config.tokenizer.path),
         "overrides": [f"{key}={value}" for key, value in overrides.items()],

@@ -3,6 +3,7 @@
 NumPy, pure; the cost does not grow with the store.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from bert_jax.data.store import Split, Store
 PARTS = 64  # a sample is this many stretches, spread evenly
 SENTENCES = 1 << 13  # of a stretch whose rows are made, about
 TOKENS = 1 << 24  # in all
-DOCUMENTS = 1 << 20  # training documents that are compared with HELDOUT held-out ones, at most
+DOCUMENTS = 1 << 16  # training documents that are compared with HELDOUT held-out ones, at most
 HELDOUT = 1000
 
 
@@ -62,17 +63,16 @@ def survey_store(store: Store, word_starts: np.ndarray) -> StoreSurvey:
     """word_starts: bool[V]."""
     train = store.splits["train"]
     counts = count_ids(train)
-    known = np.pad(word_starts, (0, max(0, len(counts) - len(word_starts))))[: len(counts)]
+    known = np.flatnonzero(word_starts[: len(counts)])
     parts = spread(len(train.document_ends), DOCUMENTS)
-    outlines = [outline(train, part) for part in parts]
-    heldout, overlap = find_overlap(train, store.splits["heldout"], outlines)
-    shapes = np.concatenate([shape for _, shape in outlines])
+    heldout, overlap = find_overlap(train, store.splits["heldout"], parts)
+    sentences = np.concatenate([sizes(train, part) for part in parts])
     return StoreSurvey(
         largest_id=len(counts) - 1,
         word_starts=float(counts[known].sum() / counts.sum()),
-        single=float(np.mean(shapes[:, 1] == 1)),
+        single=float(np.mean(sentences == 1)),
         heldout=heldout,
-        train=len(shapes),
+        train=len(sentences),
         overlap=overlap,
     )
 
@@ -94,45 +94,28 @@ def spread(length: int, most: int) -> list[slice]:
     return [slice(int(start), int(start) + most // PARTS) for start in starts]
 
 
-def find_overlap(train: Split, heldout: Split, outlines: list) -> tuple[int, int]:
-    """(held-out documents looked for, how many of them are among these training ones, token by token).
-
-    A sample at the door; `sound.check_overlap` looks at all.
-    """
+def find_overlap(train: Split, heldout: Split, parts: list[slice]) -> tuple[int, int]:
+    """(held-out documents looked for, how many of them are among these training ones, token by token)."""
     step = max(1, -(-len(heldout.document_ends) // HELDOUT))
     looked_for = [
-        slice(number, number + 1) for number in range(0, len(heldout.document_ends), step)
+        next(texts(heldout, slice(number, number + 1)))
+        for number in range(0, len(heldout.document_ends), step)
     ]
-    texts, shapes = set(), []
-    for part in looked_for:
-        bounds, shape = outline(heldout, part)
-        texts.add(heldout.tokens[slice(*bounds[0])].tobytes())
-        shapes.append(shape)
-    shapes, found = np.unique(np.concatenate(shapes), axis=0), set()
-    for bounds, shape in outlines:
-        # Only what has the outline of a held-out document is read.
-        for begin, end in bounds[same_rows(shape, shapes)]:
-            text = train.tokens[begin:end].tobytes()
-            if text in texts:
-                found.add(text)
-    return len(looked_for), len(found)
+    there = (text for part in parts for text in texts(train, part))
+    return len(looked_for), len(set(looked_for).intersection(there))
 
 
-def outline(split: Split, part: slice) -> tuple[np.ndarray, np.ndarray]:
-    """(int64[D, 2] token ranges, int64[D, 3] tokens, sentences, tokens of the first sentence) of some documents."""
-    last = np.asarray(split.document_ends[part])
-    before = split.document_ends[part.start - 1] if part.start else 0
-    first = np.concatenate([[before], last[:-1]])
-    begin = np.where(first > 0, split.sentence_ends[np.maximum(first - 1, 0)], 0)
-    end = np.asarray(split.sentence_ends[last - 1])
-    shape = np.stack([end - begin, last - first, split.sentence_ends[first] - begin], axis=1)
-    return np.stack([begin, end], axis=1), shape
+def texts(split: Split, part: slice) -> Iterator[bytes]:
+    """The ids of some documents."""
+    first = split.document_ends[part.start - 1] if part.start else 0
+    ends = split.sentence_ends[split.document_ends[part] - 1]
+    begin = split.sentence_ends[first - 1] if first else 0
+    for end in ends:
+        yield split.tokens[begin:end].tobytes()
+        begin = end
 
 
-def same_rows(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """bool[len(rows)]: whether a row of int64[.., 3] is one of `wanted`."""
-
-    def packed(array):
-        return np.ascontiguousarray(array, np.int64).view("V24").reshape(-1)
-
-    return np.isin(packed(rows), packed(wanted))
+def sizes(split: Split, part: slice) -> np.ndarray:
+    """int64[D]: sentences of some documents."""
+    first = split.document_ends[part.start - 1] if part.start else 0
+    return np.diff(split.document_ends[part], prepend=first)

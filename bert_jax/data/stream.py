@@ -16,10 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_jax.data import masking, memory_map, pair_at_place
+from bert_jax.data.background import Background
 from bert_jax.data.batch_spec import Spec
 from bert_jax.data.epoch_order import Epoch, Epochs
-from bert_jax.data.packing import LEAST
-from bert_jax.data.row_index import Ahead, never
+from bert_jax.data.row_index import never
 from bert_jax.data.sentence_pairs import (
     COLUMNS,
     Rows,
@@ -34,8 +34,6 @@ from bert_jax.errors import BadInput
 WINDOW = 1 << 19  # pairs whose index is read at a time
 # Steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one.
 SHORT = 64
-# Tokens that are checked against the vocabulary at the door; the others are in their batches.
-PROBE = 1 << 24
 
 # Accelerators are JAX's: TensorFlow would take all of their memory.
 tf.config.set_visible_devices([], "GPU")
@@ -56,7 +54,7 @@ def train_batches(
     make, in this order; all by default. threads: of tf.data, all together. Raises BadInput at once.
     """
     check(store, "train", word_starts, spec)
-    positions = check_positions(positions, spec)
+    positions = np.arange(spec.batch) if positions is None else np.asarray(positions, np.int64)
     return train(store, word_starts, spec, first, last, positions, threads)
 
 
@@ -74,7 +72,7 @@ def train(store, word_starts, spec, first, last, positions, threads):
             source.forget(epochs.start - 1)
             begin, end = epochs.start * epoch_steps, epochs.stop * epoch_steps
             following = range(epochs.stop, min(epochs.stop + len(epochs), -(-last // epoch_steps)))
-            ahead = Ahead(partial(open_all, source, following)) if end < last else None
+            ahead = Background(partial(open_all, source, following)) if end < last else None
             pairs = len(positions) * spec.sequences
             for steps in windows(max(first, begin), min(last, end), pairs):
                 yield from pipeline(source, opened, steps, epoch_steps, positions)
@@ -116,7 +114,8 @@ class Heldout:
         # Comparable between runs, and all of it is read.
         spec = spec._replace(weights=(), sequences=1)
         check(store, "heldout", word_starts, spec)
-        self.positions, self.batch = check_positions(positions, spec), spec.batch
+        positions = np.arange(spec.batch) if positions is None else positions
+        self.positions, self.batch = np.asarray(positions, np.int64), spec.batch
         self.source = Epochs(store, "heldout", spec.rules, spec.sequences)
         self.opened = {0: self.source.open(0)}
         self.rows = min(rows, self.opened[0].rows)
@@ -143,56 +142,19 @@ def windows(first: int, last: int, pairs: int) -> Iterator[np.ndarray]:
 
 
 def check(store: Store, split: str, word_starts: np.ndarray, spec: Spec) -> None:
-    """Raises BadInput if these batches cannot be made."""
+    """Raises BadInput if these batches cannot be made; single values are looked at in config_checks.py."""
     # Held-out rows have no weights, see Heldout.
-    check_rules(
-        store.splits[split], spec.rules if split == "train" else spec.rules._replace(weights=())
-    )
-    most = spec.length - special_pieces(spec.pairs)
-    if not 1 <= spec.predictions <= most:
+    weights = spec.rules.weights if split == "train" else ()
+    check_rules(store.splits[split], spec.rules._replace(weights=weights))
+    if store.manifest["vocabulary"] != len(word_starts):
         raise BadInput(
-            f"predictions {spec.predictions}: a row of {spec.length} tokens takes from 1 to {most}"
+            f"{store.path}: made for {store.manifest['vocabulary']} pieces, the tokenizer has {len(word_starts)}"
         )
-    if not 1 <= spec.sequences <= spec.length // LEAST:
-        raise BadInput(
-            f"sequences {spec.sequences}: a row of {spec.length} tokens takes from 1 to {spec.length // LEAST}"
-        )
-    if spec.batch < 1:
-        raise BadInput(f"batch {spec.batch}: must be at least 1")
-    if spec.masking not in masking.KINDS:
-        raise BadInput(f"masking {spec.masking!r}: not one of {', '.join(masking.KINDS)}")
-    shares = {name: getattr(spec, name) for name in ("mask_rate", "mask_share", "random_share")}
-    for name, share in shares.items():
-        if not 0 <= share <= 1:
-            raise BadInput(f"{name} {share}: must be from 0 to 1")
-    if spec.mask_share + spec.random_share > 1 + 1e-9:
-        raise BadInput(
-            f"mask_share {spec.mask_share} and random_share {spec.random_share}: more than 1 together"
-        )
-    check_vocabulary(store, split, len(word_starts))
-
-
-def check_vocabulary(store: Store, split: str, vocabulary: int) -> None:
-    if store.manifest["vocabulary"] != vocabulary:
-        raise BadInput(
-            f"{store.path}: made for {store.manifest['vocabulary']} pieces, the tokenizer has {vocabulary}"
-        )
-    path = store.splits[split].path / "tokens.npy"
-    check_ids(store.splits[split].tokens[:PROBE], vocabulary, path)
 
 
 def check_ids(ids: np.ndarray, vocabulary: int, path) -> None:
     if ids.max() >= vocabulary:
         raise BadInput(f"{path}: id {ids.max()} is beyond the vocabulary of {vocabulary} pieces")
-
-
-def check_positions(positions: np.ndarray | None, spec: Spec) -> np.ndarray:
-    if positions is None:
-        return np.arange(spec.batch)
-    positions = np.asarray(positions, np.int64)
-    if positions.ndim != 1 or ((positions < 0) | (positions >= spec.batch)).any():
-        raise BadInput(f"positions {positions.tolist()}: not rows of a batch of {spec.batch}")
-    return positions
 
 
 def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec, threads: int):

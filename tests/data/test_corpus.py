@@ -9,6 +9,7 @@ from kits.corpora import read_sources, write
 
 from bert_jax import config as configs
 from bert_jax.data import corpus
+from bert_jax.data.preparation import vocabulary
 from bert_jax.errors import BadInput
 
 
@@ -70,7 +71,7 @@ def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
 
 @pytest.mark.parametrize(
     "content",
-    [b'{"body": "a"}\n' * 3, b"plain text\n\n{}", b"{}\n" * 400_000 + b'{"text": "late"}'],
+    [b'{"body": "a"}\n' * 3, b"plain text\n\n{}"],
 )
 def test_a_file_without_a_usable_record_is_refused(tmp_path, content):
     """A file without any record is not."""
@@ -102,8 +103,13 @@ def test_a_file_of_another_format_is_refused(tmp_path, content, form, other):
 
 @pytest.mark.parametrize("text", [b"{ one", b"<docile", b"[1]", b'"{"'])
 def test_text_may_begin_with_nearly_anything(tmp_path, text):
-    """A file of articles may begin in the middle of one."""
     write(tmp_path / "a", text)
     assert read(f"corpus.source={tmp_path}") == ([[text.decode()]], {})
-    write(tmp_path / "a", text + b"\n" + b"The end.\n" * 20_000 + b"</doc>\n<doc >\nOne.\n</doc>\n")
-    assert len(read(f"corpus.source={tmp_path}", "corpus.format=wiki")[0]) == 2
+
+
+def test_a_sample_is_spread_evenly_over_all_sources():
+    parts = [(None, [b"x" * 6, b"y" * 6]) for _ in range(1000)]
+    taken = [id(part) for part in vocabulary.sample(iter(parts), 9000)]
+    stride = [id(part) for part in parts].index(taken[1])
+    assert taken == [id(part) for part in parts[::stride]] and len(taken) == 500
+    assert vocabulary.sample(parts, 10**9) == parts and len(vocabulary.sample(parts, 1)) == 1

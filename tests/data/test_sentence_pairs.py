@@ -41,7 +41,7 @@ def test_rows_are_the_originals_given_the_same_draws(tmp_path, pairs, length):
     rules = RULES._replace(pairs=pairs, length=length)
     made = build(split, rules, epoch=3)
     expected = original(documents, rules, HashDraws(split, rules, 3))
-    assert len(made.label) == len(expected) == sentence_pairs.count(split, rules, 3)
+    assert len(made.label) == len(expected)
     popped_front = popped = 0
     for row, (a, b, label, whole_a, whole_b) in zip(zip(*made, strict=True), expected, strict=True):
         assert (row[1], row[3], row[4]) == (len(a), len(b), label)
@@ -159,9 +159,7 @@ def test_coins_are_fair():
     "documents, change",
     [
         (1, dict(pairs="nsp")),
-        (4, dict(length=4)),
-        (4, dict(short_rate=1.5)),
-        (4, dict(pairs="both")),
+        (4, dict(length=1 << 16)),
         (4, dict(weights=(1.0, 2.0))),
         (4, dict(weights=(float("inf"),))),
         (4, dict(weights=(0.24,))),  # no document in most epochs

@@ -159,22 +159,9 @@ def test_heldout_rows_are_given_once_each(store, size, rows):
     assert set(tokens.flat) <= {*store.splits["heldout"].tokens.tolist(), *SPECIAL.values()}
 
 
-@pytest.mark.parametrize(
-    "key, value",
-    [("predictions", 46), ("predictions", 0), ("length", 3), ("masking", "ngram")]
-    + [("mask_share", 0.95), ("mask_rate", -0.1), ("sequences", 10)],
-)
-def test_bad_input_is_told_at_once(store, key, value):
-    with pytest.raises(BadInput, match=f"{key} '?{value}"):
-        stream.train_batches(store, WORD_STARTS, SPEC._replace(**{key: value}), 0, 1)
-
-
-def test_ids_beyond_the_vocabulary(tmp_path, monkeypatch):
+def test_ids_beyond_the_vocabulary(tmp_path):
     documents = random_documents(5) + [[[1000] * 50]]
     store = make_store(tmp_path / "store", documents)
-    with pytest.raises(BadInput, match="id 1000"):
-        stream.train_batches(store, WORD_STARTS, SPEC, 0, 1)
-    monkeypatch.setattr(stream, "PROBE", 1)  # beyond what is looked at when it is opened
     with pytest.raises(BadInput, match="id 1000"):
         batches(store, 0, 50)
 

@@ -97,7 +97,7 @@ def test_a_data_set_that_is_not_prepared_is_built_when_it_is_materialized(tmp_pa
 
     source = open_source(tmp_path, "tiny_texts[train[5:]]")
     assert source.files_read == {} and not any(tmp_path.iterdir())
-    with monkeypatch.context() as patch, pytest.raises(BadInput, match="tiny_texts: no network$"):
+    with monkeypatch.context() as patch, pytest.raises(BadInput, match="tiny_texts: .*no network"):
         patch.setattr(TinyTexts, "_split_generators", fail)
         corpus.materialize(source, tmp_path, map)
     ready = corpus.materialize(source, tmp_path, map)
@@ -105,15 +105,12 @@ def test_a_data_set_that_is_not_prepared_is_built_when_it_is_materialized(tmp_pa
     assert open_source(tmp_path, "tiny_texts[train[5:]]") == ready
 
 
-def test_damage_is_bad_input_and_a_file_that_has_gone_is_not(tmp_path):
-    """The machine may be at fault, so what is done already is to stay."""
+def test_damage_is_an_error_of_the_machine(tmp_path):
+    """What is done already is to stay."""
     (path,) = build(tmp_path, shards=1)
     source = open_source(tmp_path, "tiny_texts")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BadInput, match="tfds:tiny_texts"):
-        read_sources([source])
-    path.unlink()
     with pytest.raises(OSError, match="tfds:tiny_texts"):
         read_sources([source])

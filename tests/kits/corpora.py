@@ -14,7 +14,6 @@ from bert_jax import config as configs
 from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import file_ranges, shards
 
 WORDS = "the a cat dog bird saw ate took found old small red house tree fish and then it was not".split()
 
@@ -66,8 +65,6 @@ def two_sources(directory: Path, *overrides):
 def small_parts(monkeypatch) -> None:
     """Makes many blocks and shards of a small corpus."""
     monkeypatch.setattr(corpus, "BLOCK", 1000)
-    monkeypatch.setattr(file_ranges, "PART", 1000)
-    monkeypatch.setattr(shards, "BLOCKS", 3)
 
 
 def prepare(config, log=lambda line: None) -> stores.Store:
@@ -107,7 +104,7 @@ def encode_lines(encode, text: str) -> list[tuple]:
 def shard_files(config) -> list[Path]:
     """The finished shards of a store that is being made."""
     store = Path(config.store)
-    return sorted((store.parent / f".{store.name}.preparing" / "shards").glob("*.npz"))
+    return sorted((store.parent / f".{store.name}.preparing").glob("*/shards/*.npz"))
 
 
 # Small blocks and shards, so that there are many. A shell's job in the background ignores SIGINT.
@@ -115,8 +112,7 @@ PROGRAM = """
 import signal, sys
 from bert_jax import cli
 from bert_jax.data import corpus
-from bert_jax.data.preparation import shards
-corpus.BLOCK, shards.BLOCKS = 20_000, 3
+corpus.BLOCK = 60_000
 signal.signal(signal.SIGINT, signal.default_int_handler)
 {before}
 sys.exit(cli.main(["prepare", "--config", {path!r}, *{options!r}]))

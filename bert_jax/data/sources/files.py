@@ -10,7 +10,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
@@ -26,72 +26,32 @@ UNREADABLE = frozenset(
     ".zst .zip .7z .rar .tar .tgz .tbz .tbz2 .txz .lz4 .parquet .tfrecord".split()
 )
 
-NO_SUCH_FILE = "no such file (for a comma in a path write ?: commas part sources)"
-
 
 def find_files(source: str) -> list[Path]:
     """The files of one part of `config.corpus.source` (a file, a directory, a glob), each once, sorted by path.
 
-    Raises BadInput, also for a file that cannot be opened.
+    Hidden files are left out of directories, and links followed. Raises BadInput, also for kinds that are not read.
     """
     if is_address(source):
         raise BadInput(
             f"config.corpus.source: {source}: text is read from disks alone; copy it to one first"
         )
-    source = os.path.expanduser(source)
-    if Path(source).is_dir():
-        found, problem = files_below(Path(source)), "is a directory without files"
+    path = os.path.expanduser(source)
+    if os.path.isdir(path):
+        names = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
     else:
-        names = [source] if Path(source).exists() else glob.glob(source, recursive=True)
-        found = [Path(name) for name in names if Path(name).is_file()]
-        problem = "matches no file" if glob.has_magic(source) else NO_SUCH_FILE
+        names = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+    found = sorted({Path(name) for name in names if os.path.isfile(name)})
     if not found:
-        raise BadInput(f"config.corpus.source: {source} {problem}")
+        hint = "for a comma in a path write ?: commas part sources"
+        raise BadInput(f"config.corpus.source: {source}: no such file ({hint})")
     for path in found:
-        check_file(path)
-    return sorted(set(found))
-
-
-def check_file(path: Path) -> None:
-    """Refuses, before any work, a file of a kind that is not read and one that cannot be opened."""
-    suffix = path.suffix.lower()
-    if suffix in OPENERS and path.stem.lower().endswith(".tar"):
-        suffix = f".tar{suffix}"
-    if suffix in UNREADABLE or suffix.startswith(".tar"):
-        raise BadInput(
-            f"config.corpus.source: {path}: {suffix} is not read; plain, .gz, .bz2 and .xz are"
-        )
-    try:
-        with open(path, "rb") as file:
-            file.read(1)
-    except OSError as error:
-        raise cannot_be_read(error, path) from None
-
-
-def cannot_be_read(error: OSError, path: Path | str) -> BadInput:
-    return BadInput(f"config.corpus.source: {path}: cannot be read ({error.strerror or error})")
-
-
-def files_below(directory: Path) -> list[Path]:
-    """Every file of a directory and of those below it, links followed, hidden ones left out.
-
-    A directory that can be reached by several names is read once, by the first of them; BadInput for one that cannot
-    be read.
-    """
-
-    def refuse(error: OSError) -> None:
-        raise cannot_be_read(error, error.filename)
-
-    found, seen = [], set()
-    for folder, folders, names in os.walk(directory, onerror=refuse, followlinks=True):
-        real = os.path.realpath(folder)
-        if real in seen:
-            folders.clear()  # or a link to a directory above it would never end
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(folder, name) for name in names if not name.startswith(".")]
-    return [path for path in found if path.is_file()]
+        if UNREADABLE & {suffix.lower() for suffix in path.suffixes[-2:]}:
+            kind = "".join(path.suffixes[-2:])
+            raise BadInput(
+                f"config.corpus.source: {path}: {kind} is not read; plain, .gz, .bz2 and .xz are"
+            )
+    return found
 
 
 def files_read(paths: list[Path]) -> dict:
@@ -123,12 +83,10 @@ def read_lines(
                 if len(rest) > longest:
                     rest, skipping = b"", True
                     problems[too_long(longest)] += 1
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        if getattr(error, "errno", None):  # reading does not name the file
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise BadInput(f"{path}: damaged or cut short ({error})") from None
-    except OSError as error:
-        if path.suffix.lower() == ".bz2" and error.errno is None:  # what bz2 calls damage
-            raise BadInput(f"{path}: damaged or cut short ({error})") from None
-        raise OSError(error.errno, error.strerror, str(path)) from None  # reading does not name it
     if rest:
         yield rest
 
@@ -169,17 +127,3 @@ def last_boundary(text: bytes, form: str) -> int:
         for match in BLANK_LINE.finditer(text):
             end = match.end()
     return end
-
-
-def read_texts(path: Path, offset: int, sizes: Iterable[int]) -> Iterator[bytes]:
-    """Texts that lie one after the other in a plain file; BadInput where it has become shorter."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(offset)
-            for size in sizes:
-                text = file.read(int(size))
-                if len(text) < size:
-                    raise BadInput(f"{path}: the text has changed while it was read")
-                yield text
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from bert_jax.data.sources.files import LONGEST_DOCUMENT, LONGEST_LINE, LONGEST_RECORD, too_long
+from bert_jax.data.sources.files import LONGEST_LINE, LONGEST_RECORD, too_long
 
 Lines = list[str]  # stripped; of a document none is empty
 
@@ -15,8 +15,7 @@ def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lin
     """The documents in a text of the format `form`: lines, files, wiki, jsonl, or text (one whole document)."""
     if form == "jsonl":
         for whole in records(text, field, problems):
-            for part in parts(whole, LONGEST_DOCUMENT, problems):
-                yield paragraphs(part, problems)
+            yield paragraphs(whole, problems)
     elif form == "text":
         yield from part_file(decode(text, len(text), problems))
     else:
@@ -96,9 +95,6 @@ def part_wiki(lines: Lines) -> Iterator[Lines]:
 # --- JSON lines -----------------------------------------------------------------------------------
 
 
-SURROGATES = re.compile("[\ud800-\udfff]")
-
-
 def records(text: bytes, field: str, problems: Counter) -> Iterator[str]:
     """The texts under `field` in lines of JSON. Lines without one are dropped and counted, blank ones passed over."""
     for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
@@ -125,10 +121,7 @@ def record(line: bytes, field: str, problems: Counter) -> str | None:
         problems[f"lines without {field!r}"] += 1
         return None
     # JSON can spell half a surrogate pair (only so: UTF-8 has none), which no encoding has.
-    if b"\\u" in line and SURROGATES.search(value):
-        problems["texts with half surrogate pairs, replaced"] += 1
-        value = SURROGATES.sub("\ufffd", value)
-    return value
+    return value.encode(errors="replace").decode() if b"\\u" in line else value
 
 
 def paragraphs(text: str, problems: Counter) -> Lines:
@@ -138,28 +131,3 @@ def paragraphs(text: str, problems: Counter) -> Lines:
         problems["lines with NUL bytes"] += sum("\0" in line for line in lines)
         lines = [line for line in lines if "\0" not in line]
     return lines
-
-
-# --- Huge documents -------------------------------------------------------------------------------
-
-
-def parts(text: str | bytes, longest: int, problems: Counter) -> Iterator[str | bytes]:
-    """The text; if it is longer than `longest`, in parts cut after a line, or else a space, of its second half."""
-    newline, space = ("\n", " ") if isinstance(text, str) else (b"\n", b" ")
-    start = 0
-    while len(text) - start > longest:
-        middle, end = start + longest // 2, start + longest
-        cut = 1 + text.rfind(newline, middle, end)
-        cut = cut or 1 + text.rfind(space, middle, end)
-        cut = cut or character_start(text, end)
-        yield text[start:cut]
-        problems["documents parted"] += 1
-        start = cut
-    yield text[start:] if start else text
-
-
-def character_start(text: str | bytes, place: int) -> int:
-    """`place`, or where the UTF-8 character begins that it lies in."""
-    while isinstance(text, bytes) and text[place] & 0xC0 == 0x80 and place > 1:
-        place -= 1
-    return place

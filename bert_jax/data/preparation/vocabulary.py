@@ -1,0 +1,60 @@
+"""The vocabulary of a store: given, or trained on a sample of its text."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from bert_jax.data import corpus
+from bert_jax.data.vocabulary import given_vocabulary
+from bert_jax.storage.atomic import rename
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.tokenizer import Tokenizer
+
+
+def saved_vocabulary(
+    config, sources: list[corpus.Source], path: Path, run: Callable, log: Callable
+) -> Tokenizer:
+    """The given or trained vocabulary, saved in the directory `path` for workers and the next start."""
+    if not path.exists():
+        temporary = path.with_suffix(".writing")
+        made = given_vocabulary(config) if config.tokenizer.path else None
+        (made or train(config.tokenizer, sources, run, log)).save(temporary)
+        rename(temporary, path)
+    return tokenizers.load(path)
+
+
+def train(settings, sources: list[corpus.Source], run: Callable, log: Callable) -> Tokenizer:
+    """`settings` is config.tokenizer."""
+    log("vocabulary: a sample of the text is read")
+    blocks = ((source.reading, block) for source in sources for block in source.blocks(Counter()))
+    texts = itertools.chain.from_iterable(run(take, sample(blocks, settings.sample * 1_000_000)))
+    return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
+
+
+Part = tuple[corpus.Reading, corpus.Block]
+
+
+def sample(blocks: Iterable[Part], limit: int) -> list[Part]:
+    """Every so many blocks, at most `limit` bytes together, but one at least."""
+    kept, total, stride = [], 0, 1
+    for number, part in enumerate(blocks):
+        if number % stride:
+            continue
+        kept.append(part)
+        total += size(part)
+        while total > limit and len(kept) > 1:  # every second one has to go, and stay away
+            stride *= 2
+            kept = kept[::2]
+            total = sum(map(size, kept))
+    return kept
+
+
+def size(part: Part) -> int:
+    return sum(map(len, part[1]))
+
+
+def take(part: Part) -> list[str]:
+    """Runs in a worker: the documents of a block, a sentence a line."""
+    reading, block = part
+    return ["\n".join(document) for document in corpus.documents(block, reading, Counter())]
