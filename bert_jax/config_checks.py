@@ -22,56 +22,22 @@ CHOICES = {
     "train.remat": ("none", "attention", "full"),
     "schedule.name": ("linear", "cosine", "inverse_sqrt", "constant"),
 }
-SHARES = (
-    "corpus.heldout",
-    "model.dropout",
-    "model.attention_dropout",
-    "objective.mask_rate",
-    "objective.mask_share",
-    "objective.random_share",
-    "objective.short_rate",
-)
-AT_LEAST_ONE = (
-    "model.layers",
-    "model.width",
-    "model.heads",
-    "model.positions",
-    "model.segments",
-    "mesh.fsdp",
-    "mesh.tensor",
-    "distributed.timeout",
-    "distributed.heartbeat",
-    "train.micro_batches",
-    "guard.stop_after",
-    "guard.window",
-    "log.every",
-    "checkpoint.every",
-    "checkpoint.keep",
-    "evaluate.rows",
-)
-NOT_NEGATIVE = (
-    "seed",
-    "distributed.processes",
-    "deadlines.compile",
-    "deadlines.step",
-    "deadlines.save",
-    "deadlines.evaluate",
-    "corpus.workers",
-    "model.feed_forward",
-    "schedule.warmup",
-    "optimizer.clip",
-    "optimizer.learning_rate",
-    "optimizer.weight_decay",
-    "model.initializer",
-    "checkpoint.keep_every",
-    "checkpoint.compare",
-    "evaluate.every",
-    "evaluate.batch",
-    "train.rows_per_chip",
-    "tokenizer.sample",
-    "filter.document_characters",
-    "filter.line_characters",
-)
+SHARES = """
+    corpus.heldout model.dropout model.attention_dropout objective.mask_rate
+    objective.mask_share objective.random_share objective.short_rate
+""".split()
+AT_LEAST_ONE = """
+    model.layers model.width model.heads model.positions model.segments mesh.fsdp mesh.tensor
+    distributed.timeout distributed.heartbeat train.micro_batches guard.stop_after
+    guard.window log.every checkpoint.every checkpoint.keep evaluate.rows
+""".split()
+NOT_NEGATIVE = """
+    seed distributed.processes deadlines.compile deadlines.step deadlines.save
+    deadlines.evaluate corpus.workers model.feed_forward schedule.warmup optimizer.clip
+    optimizer.learning_rate optimizer.weight_decay model.initializer checkpoint.keep_every
+    checkpoint.compare evaluate.every evaluate.batch train.rows_per_chip tokenizer.sample
+    filter.document_characters filter.line_characters
+""".split()
 LONGEST = 2**31  # steps of a run, which are counted in int32
 LARGEST = 1e300  # of numbers in a tuple; NaN is not less
 FORMATS = ("lines", "files", "wiki", "jsonl")

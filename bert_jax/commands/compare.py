@@ -15,8 +15,11 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import workdir
 
 ROWS, LENGTH, PREDICTIONS = 8, 64, 8
-HEADS = {"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}}  # parts of names.py
-SHOWN = 10  # tensors of a kind in the text
+HEADS = {
+    "mlm_logits": {"mlm"},
+    "pair_logits": {"pooler", "pair"},
+}  # parts of names.py that they need
+SHOWN = 10  # tensors in the text
 
 OPTIONS = [
     cli.option("--a", "directory of a model", type=cli.run_place, **cli.NEEDED),
@@ -44,6 +47,7 @@ def compare(a: Path, b: Path) -> dict:
     shapes = {name: [list(side[name].shape) for side in (ours, theirs)] for name in both}
     alike = [name for name in both if ours[name].shape == theirs[name].shape]
     found = [{"tensor": name, **difference(ours[name], theirs[name])} for name in alike]
+    found.sort(key=lambda entry: -entry["difference"])
     settings = configs.differences(*map(configs.spelled_out, (one.config, two.config)))
     pieces = one.tokenizer.pieces, two.tokenizer.pieces
     shared = min(map(len, pieces))
@@ -52,15 +56,11 @@ def compare(a: Path, b: Path) -> dict:
     return {
         "a": workdir.name(a),
         "b": workdir.name(b),
-        "settings": {
-            key: list(pair)
-            for key, pair in settings.items()
-            if key.startswith(("model.", "objective."))
-        },
+        "settings": {k: v for k, v in settings.items() if k.startswith(("model.", "objective."))},
         "only_a": [name for name in ours if name not in theirs],
         "only_b": [name for name in theirs if name not in ours],
         "shapes": {name: pair for name, pair in shapes.items() if pair[0] != pair[1]},
-        "tensors": sorted(found, key=lambda entry: -entry["difference"]),
+        "tensors": found,
         "bitwise": sum(entry["bitwise"] for entry in found),
         "vocabulary": {
             "sizes": [*map(len, pieces)],
@@ -92,11 +92,8 @@ def difference(a: np.ndarray, b: np.ndarray) -> dict:
     """
     equal = (a == b) | (np.isnan(a) & np.isnan(b))
     apart = np.abs(np.subtract(a, b, where=~equal, out=np.zeros(a.shape), dtype=np.float64))
-    largest = np.nan_to_num(apart, nan=np.inf).max(initial=0.0)
-    return {
-        "difference": float(largest),
-        "bitwise": a.dtype == b.dtype and a.tobytes() == b.tobytes(),
-    }
+    largest = float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
+    return {"difference": largest, "bitwise": a.dtype == b.dtype and a.tobytes() == b.tobytes()}
 
 
 def outputs(one, two, size: int) -> dict:
@@ -126,28 +123,9 @@ def outputs(one, two, size: int) -> dict:
 
 
 def describe(values: dict) -> str:
-    """For people: what differs, a line each, of many tensors the first ten."""
+    """For people: what differs, a line each, and the ten tensors that differ most."""
+    lines = [f"{key}: {value}" for key, value in values.items() if key != "tensors" and value]
     differing = [entry for entry in values["tensors"] if not entry["bitwise"]]
-    (a, b), words = values["vocabulary"]["sizes"], values["vocabulary"]
-    rules = "the same" if words["same_rules"] else "different"
-    lines = [
-        f"a: {values['a']}",
-        f"b: {values['b']}",
-        *(f"config.{key}: {a!r} in a, {b!r} in b" for key, (a, b) in values["settings"].items()),
-        *first([f"{name}: only in a" for name in values["only_a"]]),
-        *first([f"{name}: only in b" for name in values["only_b"]]),
-        *first([f"{name}: {a} in a, {b} in b" for name, (a, b) in values["shapes"].items()]),
-        f"{values['bitwise']} of {len(values['tensors'])} tensors of the same shape are bitwise equal",
-        *first([f"  {entry['difference']:.3g}  {entry['tensor']}" for entry in differing]),
-        f"vocabulary: {a:,} pieces in a, {b:,} in b, {words['pieces']:,} differ; {rules} rules",
-    ]
-    for name, entry in values["outputs"].items():
-        best = f"; the same best piece at {entry['same_best']:.1%}" if "same_best" in entry else ""
-        lines.append(f"{name}: {entry['difference']:.3g}{best}")
-    return "\n".join(lines if values["outputs"] else [*lines, "outputs: none that can be compared"])
-
-
-def first(lines: list[str]) -> list[str]:
-    """The first ten, and how many more there are."""
-    more = len(lines) - SHOWN
-    return lines[:SHOWN] + ([f"and {more} more tensors"] if more > 0 else [])
+    lines.append(f"{len(differing)} of {len(values['tensors'])} tensors of the same shape differ")
+    lines += [f"  {entry['tensor']}: {entry['difference']:.3g}" for entry in differing[:SHOWN]]
+    return "\n".join(lines)

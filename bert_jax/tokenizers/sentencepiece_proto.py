@@ -12,45 +12,36 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = range(1, 6)
 UNIGRAM, BPE = 1, 2
 
-# Of each message, its fields: (name, number, type, default). A type of another message is its name.
-MESSAGES = {
-    "Piece": [
-        ("piece", 1, Field.TYPE_STRING, ""),
-        ("score", 2, Field.TYPE_FLOAT, "0"),
-        ("type", 3, Field.TYPE_INT32, str(NORMAL)),
-    ],
-    "Trainer": [
-        ("model_type", 3, Field.TYPE_INT32, str(UNIGRAM)),
-        ("treat_whitespace_as_suffix", 24, Field.TYPE_BOOL, "false"),
-        ("byte_fallback", 35, Field.TYPE_BOOL, "false"),
-    ],
-    "Normalizer": [
-        ("precompiled_charsmap", 2, Field.TYPE_BYTES, ""),
-        ("add_dummy_prefix", 3, Field.TYPE_BOOL, "true"),
-        ("remove_extra_whitespaces", 4, Field.TYPE_BOOL, "true"),
-    ],
-    "Model": [
-        ("pieces", 1, "Piece", None),
-        ("trainer_spec", 2, "Trainer", None),
-        ("normalizer_spec", 3, "Normalizer", None),
-    ],
+# (message, field, number, type, default); a type of another message is its name.
+FIELDS = [
+    ("Piece", "piece", 1, Field.TYPE_STRING, ""),
+    ("Piece", "score", 2, Field.TYPE_FLOAT, "0"),
+    ("Piece", "type", 3, Field.TYPE_INT32, str(NORMAL)),
+    ("Trainer", "model_type", 3, Field.TYPE_INT32, str(UNIGRAM)),
+    ("Trainer", "treat_whitespace_as_suffix", 24, Field.TYPE_BOOL, "false"),
+    ("Trainer", "byte_fallback", 35, Field.TYPE_BOOL, "false"),
+    ("Normalizer", "precompiled_charsmap", 2, Field.TYPE_BYTES, ""),
+    ("Normalizer", "add_dummy_prefix", 3, Field.TYPE_BOOL, "true"),
+    ("Normalizer", "remove_extra_whitespaces", 4, Field.TYPE_BOOL, "true"),
+    ("Model", "pieces", 1, "Piece", None),
+    ("Model", "trainer_spec", 2, "Trainer", None),
+    ("Model", "normalizer_spec", 3, "Normalizer", None),
     # A model of which nothing but the pieces is touched: the rest keeps its bytes, and its order.
-    "Pieces": [("pieces", 1, "Piece", None)],
-}
+    ("Pieces", "pieces", 1, "Piece", None),
+]
 
 
 def describe() -> FileDescriptorProto:
     file = FileDescriptorProto(name="bert_jax/model.proto", package="bert_jax", syntax="proto2")
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, number, kind, default in fields:
-            added = message.field.add(name=field, number=number, label=Field.LABEL_OPTIONAL)
-            if field == "pieces":
-                added.label = Field.LABEL_REPEATED
-            if isinstance(kind, str):
-                added.type, added.type_name = Field.TYPE_MESSAGE, f".bert_jax.{kind}"
-            else:
-                added.type, added.default_value = kind, default
+    names = dict.fromkeys(message for message, *_ in FIELDS)
+    messages = {name: file.message_type.add(name=name) for name in names}
+    for message, name, number, kind, default in FIELDS:
+        label = Field.LABEL_REPEATED if name == "pieces" else Field.LABEL_OPTIONAL
+        field = messages[message].field.add(name=name, number=number, label=label)
+        if isinstance(kind, str):
+            field.type, field.type_name = Field.TYPE_MESSAGE, f".bert_jax.{kind}"
+        else:
+            field.type, field.default_value = kind, default
     return file
 
 

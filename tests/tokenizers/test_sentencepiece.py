@@ -108,8 +108,8 @@ from bert_jax.tokenizers import sentencepiece_proto as ours
 model = pathlib.Path(sys.argv[1]).read_bytes()
 theirs, read = full.ModelProto.FromString(model), ours.Model.FromString(model)
 specs = {"trainer_spec": "Trainer", "normalizer_spec": "Normalizer"}
-for part, message in specs.items():
-    for name, *_ in ours.MESSAGES[message]:
+for part, owner in specs.items():
+    for name in [field for message, field, *_ in ours.FIELDS if message == owner]:
         assert getattr(getattr(theirs, part), name) == getattr(getattr(read, part), name), name
 some = ours.Pieces.FromString(model)
 for proto in (theirs, some):
