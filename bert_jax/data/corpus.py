@@ -116,11 +116,8 @@ def check_form(path: Path, reading: Reading) -> None:
         raise BadInput(
             f"config.corpus.format={form}: {path} begins like a file of the format {looks}: {line.rstrip()}"
         )
-    if (
-        form == "jsonl"
-        and first
-        and not any(True for _ in text.records(first, reading.field, Counter()))
-    ):
+    found = text.records(first, reading.field, Counter())
+    if form == "jsonl" and first and next(found, None) is None:
         raise BadInput(
             f"{path}: no line with a text under config.corpus.field={reading.field!r} at its beginning"
         )

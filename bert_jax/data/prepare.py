@@ -61,8 +61,7 @@ def prepare(
         log(f"store {path}: already prepared, from this text as far as names and sizes tell")
         return kept
     sources = corpus.open_sources(config)
-    if config.tokenizer.path:
-        given_vocabulary(config)
+    made_from(config)  # looks at a given vocabulary
     try:
         with (
             terminable(),
@@ -215,7 +214,17 @@ def finish(
     """Adds to the splits in `directory` all else that a store holds, the manifest last; returns the report."""
     tokenizer.save(directory / "tokenizer")
     np.save(directory / "unigrams.npy", written.unigrams)
-    table = table_of_sources(sources, written)
+    table = [
+        {
+            "source": source.name,
+            "format": source.reading.form,
+            "documents": dict(zip(stores.SPLITS, documents, strict=True)),
+            "tokens": dict(zip(stores.SPLITS, tokens, strict=True)),
+        }
+        for source, documents, tokens in zip(
+            sources, written.documents.tolist(), written.tokens.tolist(), strict=True
+        )
+    ]
     numbers = report.measure(directory, tokenizer, counts, problems, table)
     (directory / "report.json").write_text(json.dumps(numbers, indent=1) + "\n")
     result = report.make(config, directory, tokenizer, numbers)
@@ -237,20 +246,3 @@ def finish(
     }
     stores.write_manifest(directory, manifest)
     return result
-
-
-def table_of_sources(sources: list[corpus.Source], written: splits.Written) -> list[dict]:
-    """What the manifest says of each source, in the order of the config."""
-
-    def of_splits(counts: np.ndarray) -> dict:
-        return dict(zip(stores.SPLITS, counts.tolist(), strict=True))
-
-    return [
-        {
-            "source": source.name,
-            "format": source.reading.form,
-            "documents": of_splits(written.documents[number]),
-            "tokens": of_splits(written.tokens[number]),
-        }
-        for number, source in enumerate(sources)
-    ]

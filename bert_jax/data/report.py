@@ -55,8 +55,8 @@ def measure(
     """The numbers of a store, as plain data: what report.json holds, whatever is to be done with the store.
 
     `directory` holds unigrams.npy (int64[sources, V]) and both splits; counts: bytes, documents, empty, copies;
-    problems:
-    lines and documents dropped, by reason in words; `sources` is as in the manifest.
+    problems: lines and
+    documents dropped, by reason in words; `sources` is as in the manifest.
     """
     train, heldout = (stores.open_split(directory / name, sources) for name in stores.SPLITS)
     pieces = np.load(directory / "unigrams.npy").sum(axis=0)
@@ -64,6 +64,7 @@ def measure(
     ordinary[list(tokenizer.special.values())] = False
     text = tokenizer.decode(train.tokens[:SAMPLE].tolist())
     documents = list(lengths(train.document_ends, train.sentence_ends))
+    single = sum(int((part == 1).sum()) for part in lengths(train.document_ends))
     return {
         "bytes": counts["bytes"],
         "documents_read": counts["documents"],
@@ -77,7 +78,7 @@ def measure(
         "document_lengths": histogram(documents),
         "sentence_lengths": histogram(lengths(train.sentence_ends)),
         "longest_document_share": max(int(part.max()) for part in documents) / len(train.tokens),
-        "single_sentence_share": share_of_ones(train.document_ends),
+        "single_sentence_share": single / len(train.document_ends),
         "mean_sentence": len(train.tokens) / len(train.sentence_ends),
         "spaceless_share": len(SPACELESS.findall(text)) / max(sum(map(str.isalpha, text)), 1),
         "first_documents": list(first_documents(train, tokenizer)),
@@ -97,10 +98,6 @@ def lengths(ends: np.ndarray, of: np.ndarray | None = None) -> Iterator[np.ndarr
         part = part if of is None else of[part - 1]
         yield np.diff(part, prepend=before)
         before = part[-1]
-
-
-def share_of_ones(ends: np.ndarray) -> float:
-    return sum(int((part == 1).sum()) for part in lengths(ends)) / len(ends)
 
 
 def histogram(parts: Iterable[np.ndarray]) -> list[list[int]]:

@@ -57,16 +57,6 @@ def test_what_is_chosen_and_what_is_left_alone(kind):
     assert (made["tokens"] == tokens)[untouched].all()
 
 
-def test_other_shares():
-    rows = make_rows(500)
-    made = apply("token", rows, mask_share=1.0, random_share=0.0)
-    row, used = np.arange(500)[:, None], made["masked_weights"] > 0
-    assert (made["tokens"][row, made["masked_positions"]][used] == MASK).all()
-    made = apply("token", rows, mask_share=0.0, random_share=0.0)
-    np.testing.assert_array_equal(made["tokens"], rows[0])
-    assert made["masked_weights"].sum() > 0
-
-
 def words_of(tokens, maskable, begins):
     """Lists of positions, one a word."""
     words = []

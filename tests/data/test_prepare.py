@@ -1,6 +1,5 @@
 """Text to store: the same bits however it is made, nothing lost, held-out documents apart."""
 
-import errno
 import functools
 import lzma
 import random
@@ -10,9 +9,10 @@ import pytest
 from kits import corpora
 from kits.corpora import encode_lines, files, make_text, prepare, read, report_of, two_sources
 
+from bert_jax.data import corpus
+from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
-from bert_jax.data.sources import files as sources
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 
@@ -105,26 +105,6 @@ def test_heldout_is_a_function_of_content(make, tmp_path):
         assert report_of(store)["copies"] == (0 if changes else 400)
 
 
-def test_of_copies_the_first_stays_in_its_place(make):
-    texts = make_text(100)
-    store = prepare(make(texts + texts[::-1]))
-    assert report_of(store)["copies"] == 100
-    encode = tokenizers.load(store.path / "tokenizer").encode
-    order = [encode_lines(encode, text) for text in texts]
-    for documents in splits(store):
-        places = [order.index(document) for document in documents]
-        assert places == sorted(places)
-
-
-def test_problems_are_counted_not_fatal(make):
-    lines = [*make_text(20), "\x01", b"bad \xff line", b"nul \0 line", b"x" * 10_000_000]
-    text = b"\n\n".join(line if isinstance(line, bytes) else line.encode() for line in lines)
-    report = report_of(prepare(make(text)))
-    problems = {"lines not UTF-8": 1, "lines over 1 MB": 1, "lines with NUL bytes": 1}
-    assert report["problems"] == problems and report["empty"] == 1
-    assert report["train"]["documents"] + report["heldout"]["documents"] == 20
-
-
 @pytest.mark.parametrize("text", [b"", b"\n \n", b"one\n\ntwo\n\nthree\n\none\n", b"\xff\n\n\xff"])
 def test_three_documents_are_too_few_and_four_are_enough(make, tmp_path, text):
     with pytest.raises(BadInput, match="corpus"):
@@ -149,35 +129,10 @@ def test_bad_input_leaves_nothing(make, tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["b.xz", "corpus.txt"]
 
 
-@pytest.fixture
-def unfinished(tmp_path, monkeypatch):
-    """The config of a store whose second source could not be read in the middle of the work."""
-    corpora.small_parts(monkeypatch)
-    config = two_sources(tmp_path)
-
-    def fail(path, mode):
-        if path.name == "corpus.txt" and len(corpora.shard_files(config)) > 2:
-            raise OSError(errno.EIO, "Input/output error")
-        return open(path, mode)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sources, "open", fail, raising=False)
-        with pytest.raises(Unfinished, match="corpus.txt"):
-            prepare(config)
-    assert len(corpora.shard_files(config)) > 2
-    return config
-
-
-def test_shards_of_another_config_are_not_used(unfinished, tmp_path):
-    change = "filter.line_characters=30"
-    other = files(prepare(two_sources(tmp_path, change)).path)
-    assert other == files(prepare(two_sources(tmp_path, change, f"store={tmp_path}/fresh")).path)
-
-
-def test_shards_of_a_changed_text_are_not_used(unfinished, tmp_path):
-    """Its names and sizes are the same."""
-    text = tmp_path / "other.txt"
-    text.write_text(text.read_text().replace("bird", "frog"))
-    fresh = unfinished.copy_and_resolve_references()
-    fresh.store = f"{tmp_path}/fresh"
-    assert files(prepare(unfinished).path) == files(prepare(fresh).path)
+def test_shards_of_another_config_text_or_time_are_not_used(make):
+    texts, change = make_text(50), "filter.line_characters=30"
+    keys = set()
+    for arguments in ([texts], [texts, change], [texts[1:]], [texts]):
+        config = make(*arguments)
+        keys.add(preparing.key(config, corpus.open_sources(config)))
+    assert len(keys) == 4

@@ -21,20 +21,15 @@ def select(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
     is_first = np.ones(len(order), bool)
     is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
     different = int(is_first.sum())
-    check_number(different, problems)
+    if different < 4:
+        reasons = "".join(f", {number} {reason}" for reason, number in sorted(problems.items()))
+        raise BadInput(
+            f"corpus: {different} different documents with text{reasons}; two to train on and two held out are the"
+            " least; is config.corpus.format right?"
+        )
     wanted = min(max(2, round(share * different)), different - 2)
     state = np.full(len(order), TRAIN, np.uint8)
     state[order[np.cumsum(is_first) <= wanted]] = HELDOUT
     if drop_copies:
         state[order[~is_first]] = COPY
     return state
-
-
-def check_number(documents: int, problems: dict) -> None:
-    if documents < 4:
-        what = "no document" if not documents else f"{documents} document{'s' * (documents > 1)}"
-        reasons = "".join(f", {number} {reason}" for reason, number in sorted(problems.items()))
-        raise BadInput(
-            f"corpus: {what} with text{reasons}; two to train on and two held out are the least;"
-            " is config.corpus.format right?"
-        )

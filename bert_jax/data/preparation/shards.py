@@ -8,7 +8,7 @@ A shard is an .npz file, whose arrays NumPy checks by CRC-32 as it reads them:
     documents     uint32[D]      sentences of each document, never 0
     text_hashes   uint64[D, 2]   of each document's text
 
-It takes its name when it is whole and on the disk.
+It takes its name when it is whole; what a power cut has left of it is found as it is read.
 """
 
 import json
@@ -27,7 +27,7 @@ class Shard(NamedTuple):
 
     def write(self, header: dict, arrays: dict[str, np.ndarray]) -> None:
         text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        with atomic.file(self.path) as file:
+        with atomic.file(self.path, sync=False) as file:
             np.savez(file, header=text, **arrays)
 
     def read(self, *names: str) -> list[np.ndarray]:

@@ -1,14 +1,11 @@
 """TensorFlow Datasets as sources: `tfds:NAME`, `tfds:NAME/CONFIG:VERSION`, `tfds:NAME[SPLIT]`."""
 
 import contextlib
-import logging
 import os
 import re
 import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
-
-import absl.logging  # noqa: F401  it makes its own kind of logger, and has to come before `quiet` asks for it
 
 from bert_jax.errors import BadInput, one_line
 from bert_jax.storage.remote import is_address
@@ -33,13 +30,9 @@ def library(dataset: Dataset) -> Iterator:
 
     Imported late: with TensorFlow it takes seconds, which other sources need not wait for.
     """
-    loggers = [logging.getLogger(name) for name in ("absl", "urllib3")]
-    levels = [logger.level for logger in loggers]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
             import tensorflow_datasets
 
             yield tensorflow_datasets
@@ -47,9 +40,6 @@ def library(dataset: Dataset) -> Iterator:
         raise
     except Exception as error:
         raise BadInput(describe(dataset, error)) from None
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def describe(dataset: Dataset, error: Exception) -> str:
