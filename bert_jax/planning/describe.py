@@ -2,13 +2,14 @@
 
 from bert_jax.parallel import chips
 from bert_jax.planning.changes import options
-from bert_jax.planning.estimate import ALL_HIDDEN, FULL, NONE_HIDDEN
 from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
+from bert_jax.planning.estimate import ALL_HIDDEN, FULL, NONE_HIDDEN
 
 HELD = "bytes held, seconds of computing and the order of what is sent and computed"
 ARITHMETIC = (
     "; seconds of sending are arithmetic, bytes by the published bandwidth, and so are those of custom calls, such as"
-    f" attention kernels, {LIKELY} times the larger of FLOPs by the peak and bytes by the bandwidth; gathers, scatters, sorts and copies have no cycles and are not counted"
+    f" attention kernels, {LIKELY} times the larger of FLOPs by the peak and bytes by the bandwidth;"
+    " gathers, scatters, sorts and copies have no cycles and are not counted"
 )
 BRACKETS = (
     "; in brackets: between hiding all of what is sent, and nothing, with custom calls at"
