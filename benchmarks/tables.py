@@ -163,12 +163,6 @@ TABLES = {
             " --config.compilation_cache={scratch}/programs",
         ),
     ),
-    "kernels": Table(
-        "instructions of the attention kernels, which plan counts, in the compiler's schedules (extra `plan`)",
-        "those of bert_jax/planning/kernels.py, within 3 %",
-        4,
-        ("python benchmarks/kernels.py",),
-    ),
     "parity": Table(
         "against transformers on PyTorch: largest differences",
         "2e-5; losses 1e-6, gradients 1e-4; after 10 steps 1e-6; losses of 200 steps 1e-3; ids equal",

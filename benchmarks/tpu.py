@@ -5,7 +5,7 @@
 Each case is compiled as `bert-jax plan` does it, which takes minutes, and kept as plan keeps it, so that a second run
 takes seconds. Beside some stands the step of benchmarks/plain.py, of the same rows, compiled for the same chips and
 counted in the same way. Utilization is that of the matrix units, useful FLOPs by the published peak: by the compiler's
-cycles alone (of custom kernels, which carry none, by arithmetic); then with what is sent, as it is scheduled, and were
+cycles alone (of custom calls, which carry none, by arithmetic); then with what is sent, as it is scheduled, and were
 nothing of it hidden. Prints a Markdown row for each case.
 """
 
@@ -179,8 +179,8 @@ def row(case: Case, values: dict | TooLarge, others: dict[str, dict | TooLarge])
     beside = "; ".join(filter(None, [*plain_ones, case.others]))
     if isinstance(values, TooLarge):
         return f"| {what} | {case.target} | does not fit: {values} | {beside} |"
-    kernels = values["seconds_of_kernels"]
-    counted = f" and arithmetic for kernels ({kernels:.4f} s)" if kernels else ""
+    calls = values["seconds_of_custom_calls"]
+    counted = f" and arithmetic for custom calls ({calls:.4f} s)" if calls else ""
     return (
         f"| {what} | {case.target} | **{values['by_cycles']:.3f}** by cycles{counted}"
         f" ({values['seconds_computing']:.4f} s); as scheduled {values['utilization']:.3f}, nothing hidden"

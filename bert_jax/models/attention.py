@@ -33,7 +33,7 @@ DEVICES = {
     "cudnn": "GPUs of NVIDIA from Ampere on",
 }
 # Length from which `auto` takes a kernel. Of BERT-base on v5e, 8,192 tokens without attention dropout, a layer takes by
-# xla, as the compiler says, and by splash, with its kernels as planning/kernels.py counts them, 4.3 and 6.0 million
+# xla, as the compiler says, and by splash, with the counted instructions of its kernels, 4.3 and 6.0 million
 # cycles at 128, 5.8 and 6.0 at 256, 6.8 and 6.0 at 384, 8.3 and 6.1 at 512. By fused, with attention dropout, a model
 # of two layers takes 15.8 million at 128, 15.4 by xla. cudnn was never timed here; at no length does it write anything
 # of the size of all pairs to memory.
@@ -226,7 +226,7 @@ def block_size(length: int) -> int:
     """Tokens, the same of queries and keys: whole rows up to LONGEST.
 
     A step of a kernel with blocks of 512 has less than five times the instructions of one with 128, for 16 times the
-    work (planning/kernels.py has the numbers).
+    work (benchmarks/LOG.md has the numbers).
     """
     return next(size for size in range(LONGEST, 0, -LANES) if length % size == 0)
 

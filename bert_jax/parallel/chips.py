@@ -1,4 +1,4 @@
-"""Chips: the files by which TPUs are known, and published figures, peak FLOP/s, memory and links.
+"""Chips: the files by which TPUs are known, and published figures, peak FLOP/s, memory and its bandwidth, links.
 
 Figures of TPUs are those of Google's documentation (docs.cloud.google.com/tpu/docs/v5e and its neighbours). Its
 bandwidth of a chip is that of all its links; cycles a second are what makes the published peak of the published matrix
@@ -24,6 +24,7 @@ class Chip(NamedTuple):
     devices: int  # of JAX, a chip
     memory: float  # bytes that the compiler gives a program, a chip: a little less than there are
     flops: float  # a second, of bfloat16 matrix products, a chip
+    bandwidth: float  # bytes a second of its memory, a chip
     hertz: float  # cycles a second
     link: float  # bytes a second that a chip sends over one link; an axis of a slice has two, one a direction
     ring: int  # an axis of a slice is a ring where its size is a multiple of this, a line where not
@@ -32,7 +33,17 @@ class Chip(NamedTuple):
 
 CHIPS = {
     "v2": Chip(
-        "v2", "TPU v2", 2, 2, 14.96 * GIB, 45e12, 0.70e9, 15.5e9, 16, ("2x2", "4x4", "8x8", "16x16")
+        "v2",
+        "TPU v2",
+        2,
+        2,
+        14.96 * GIB,
+        45e12,
+        700e9,
+        0.70e9,
+        15.5e9,
+        16,
+        ("2x2", "4x4", "8x8", "16x16"),
     ),
     "v3": Chip(
         "v3",
@@ -41,15 +52,18 @@ CHIPS = {
         2,
         30.96 * GIB,
         123e12,
+        900e9,
         0.94e9,
         20.5e9,
         32,
         ("2x2", "4x4", "8x8", "16x16"),
     ),
-    "v4": Chip("v4", "TPU v4", 2, 1, 30.75 * GIB, 275e12, 1.05e9, 50e9, 4, CUBES),
-    "v5e": Chip("v5litepod", "TPU v5 lite", 1, 1, 15.75 * GIB, 197e12, 1.50e9, 50e9, 16, FLAT),
-    "v5p": Chip("v5p", "TPU v5", 2, 1, 95.74 * GIB, 459e12, 1.75e9, 100e9, 4, CUBES),
-    "v6e": Chip("v6e", "TPU v6 lite", 1, 1, 31.25 * GIB, 918e12, 1.75e9, 100e9, 16, FLAT),
+    "v4": Chip("v4", "TPU v4", 2, 1, 30.75 * GIB, 275e12, 1200e9, 1.05e9, 50e9, 4, CUBES),
+    "v5e": Chip(
+        "v5litepod", "TPU v5 lite", 1, 1, 15.75 * GIB, 197e12, 819e9, 1.50e9, 50e9, 16, FLAT
+    ),
+    "v5p": Chip("v5p", "TPU v5", 2, 1, 95.74 * GIB, 459e12, 2765e9, 1.75e9, 100e9, 4, CUBES),
+    "v6e": Chip("v6e", "TPU v6 lite", 1, 1, 31.25 * GIB, 918e12, 1600e9, 1.75e9, 100e9, 16, FLAT),
 }
 
 # Published peak of bfloat16 matrix products, FLOP/s a device, by `device_kind`; of some TPUs JAX knows two names.

@@ -18,7 +18,8 @@ from jax.experimental.compilation_cache import compilation_cache
 from bert_jax import build
 from bert_jax.data.preparation.pool import end_with_parent
 from bert_jax.errors import Unfinished, one_line
-from bert_jax.planning import cache, hlo, kernels, timeline, topology
+from bert_jax.parallel import chips
+from bert_jax.planning import cache, custom_calls, hlo, timeline, topology
 from bert_jax.runs import jax_setup, out_of_memory
 from bert_jax.runs.out_of_memory import TooLarge
 
@@ -122,7 +123,7 @@ def compile_lowered(lowered, mesh) -> Step | TooLarge:
 def circumstances(mesh) -> list[str]:
     """All that decides what becomes of a lowered program, and what is read from it, beside its text."""
     flags = [f"{name}={os.environ.get(name, '')}" for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
-    readers = [Path(module.__file__).read_text() for module in (hlo, timeline, kernels)]
+    readers = [Path(module.__file__).read_text() for module in (hlo, timeline, custom_calls, chips)]
     places = [f"{device.coords}" for device in mesh.devices.flat]
     versions = [version(name) for name in ("jax", "jaxlib", "libtpu")]
     return [*flags, *readers, *places, *versions, kind(mesh), str(dict(mesh.shape))]

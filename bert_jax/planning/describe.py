@@ -2,23 +2,21 @@
 
 from bert_jax.parallel import chips
 from bert_jax.planning.changes import options
+from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
 from bert_jax.planning.estimate import ALL_HIDDEN, FULL, NONE_HIDDEN
-from bert_jax.planning.kernels import doubt
 
 HELD = "bytes held, seconds of computing and the order of what is sent and computed"
 ARITHMETIC = (
-    "; seconds of sending are arithmetic, bytes by the published bandwidth, and so are those of attention kernels,"
-    " their instructions; gathers, scatters, sorts and copies have no cycles and are not counted"
+    "; seconds of sending are arithmetic, bytes by the published bandwidth, and so are those of custom calls, such as"
+    f" attention kernels, {LIKELY} times the larger of FLOPs by the peak and bytes by the bandwidth;"
+    " gathers, scatters, sorts and copies have no cycles and are not counted"
 )
-BRACKETS = "; in brackets: between hiding nothing of what is sent, and all"
+BRACKETS = (
+    "; in brackets: between hiding all of what is sent, and nothing, with custom calls at"
+    f" {LEAST} to {MOST} times that"
+)
 NOT_COMPILED = "; slices without GiB were not compiled: their hours follow from another's, and they may not fit"
 SOURCES = f"{HELD} are the compiler's{ARITHMETIC}"
-
-
-def doubts(values: dict, phases: list[dict]) -> list[str]:
-    """A line, where kernels are counted in these phases, and by another compiler."""
-    is_counted = any(phase.get("seconds_of_kernels") for phase in phases)
-    return list(filter(None, [is_counted and doubt(values["versions"]["libtpu"])]))
 
 
 def describe(values: dict) -> str:
@@ -35,7 +33,6 @@ def describe(values: dict) -> str:
     if "hours" in values:  # all phases fit
         cost = f", cost {between(values, 'cost')}" if values["cost"] is not None else ""
         lines.append(f"together: {between(values, 'hours')} hours{cost}")
-    lines += doubts(values, list(values["phases"].values()))
     return "\n".join([*lines, SOURCES + BRACKETS])
 
 
@@ -51,7 +48,7 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f"{kind} {digits(count / 1e6)} MB {digits(seconds[kind])} s"
         for kind, count in phase["sent_per_chip"].items()
     ]
-    kernels = phase["seconds_of_kernels"]
+    calls = phase["seconds_of_custom_calls"]
     fits = "fits" if phase["fits"] else "may not fit"
     return [
         f"{name}: {fits}, {gib(phase['bytes_per_chip'])} of {gib(memory)} GiB a chip"
@@ -60,8 +57,8 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f"  computing {digits(phase['seconds_computing'])} s, sending {digits(phase['seconds_sending'])} s"
         f" ({', '.join(sent) or 'nothing'}), of which hidden {digits(phase['seconds_hidden'])} s",
         *(
-            [f"  attention by {phase['attention']}: {digits(kernels)} s of computing"]
-            * bool(kernels)
+            [f"  custom calls, attention by {phase['attention']}: {digits(calls)} s of computing"]
+            * bool(calls)
         ),
         f"  {between(phase, 'seconds_per_step')} s a step, {between(phase, 'rows_per_second')} rows/s",
         f"  {between(phase, 'tokens_per_second')} tokens/s: {filled(phase)}",
@@ -106,7 +103,6 @@ def describe_all(values: dict) -> str:
     for name, reason in values["left_out"].items():
         reasons.setdefault(reason, []).append(name)
     lines += [f"left out: {' '.join(names)}: {reason}" for reason, names in reasons.items()]
-    lines += doubts(values, [one for row in values["slices"] for one in row["phases"].values()])
     return "\n".join([*lines, SOURCES + NOT_COMPILED])
 
 
@@ -136,7 +132,6 @@ def describe_search(values: dict) -> str:
     for name, table in values["phases"].items():
         lines.append(f"{name} on {values['topology']}, s a step, utilization, GiB a chip:")
         lines += [describe_row(row) for row in table]
-    lines += doubts(values, [row for table in values["phases"].values() for row in table])
     return "\n".join([*lines, SOURCES + BRACKETS])
 
 

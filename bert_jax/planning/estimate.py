@@ -1,16 +1,18 @@
-"""Seconds, hours and cost of a compiled step: the compiler's cycles, and arithmetic for what it sends and for kernels.
+"""Seconds, hours and cost of a compiled step: the compiler's cycles, and arithmetic for what it sends and custom calls.
 
 Collectives carry no cycles: their seconds are the bytes that a chip sends by the published bandwidth of its links. What
-of them is hidden behind computing is read from the schedule; the range around it is from all of them to none.
+of them is hidden behind computing is read from the schedule. The range around it is from all of them, and custom calls
+at LEAST times their limit, to none, and custom calls at MOST times it; see custom_calls.py.
 """
 
 from typing import NamedTuple
 
 from bert_jax.planning import timeline, topology
 from bert_jax.planning.compilation import Step
+from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
 
 HOUR = 3600  # seconds
-# What ends the keys of a step that hides all it sends, and of one that hides nothing.
+# What ends the keys of the two ends of the range.
 ALL_HIDDEN, NONE_HIDDEN = "_all_hidden", "_none_hidden"
 
 
@@ -32,7 +34,7 @@ class Parts(NamedTuple):
     temporaries: float
     program: float
     cycles: float
-    kernels: float  # of the cycles
+    calls: float  # of the cycles, those of custom calls
     hidden: float  # seconds of sending
     sent: dict[tuple[str, tuple[str, ...]], float]  # bytes by kind and axes
 
@@ -55,7 +57,7 @@ def parts(one: topology.Slice, mesh, step: Step) -> Parts:
         devices * step.memory.temporaries,
         devices * step.memory.code,
         cycles,
-        timeline.cycles(step.events, ("kernel",)),
+        timeline.cycles(step.events, ("call",)),
         # To 1e-12 s: less is what sums in another order differ by.
         max(0.0, round(alone - timeline.seconds(step.events, chip.hertz, send), 12)),
         {key: devices * count for key, count in sent.items()},
@@ -73,6 +75,7 @@ def estimate(
     """The numbers of a phase."""
     computing = found.cycles / one.chip.hertz
     bytes_by_kind, seconds_by_kind = by_kind(one, mesh, found.sent)
+    calls = found.calls / one.chip.hertz
     sending = sum(seconds_by_kind.values())
     hidden = min(found.hidden, computing, sending)
     values = {
@@ -86,7 +89,7 @@ def estimate(
         "sent_per_chip": bytes_by_kind,
         "seconds_sending_by_kind": seconds_by_kind,
         "seconds_computing": computing,
-        "seconds_of_kernels": found.kernels / one.chip.hertz,
+        "seconds_of_custom_calls": calls,
         "seconds_sending": sending,
         "seconds_hidden": hidden,
         "flops_per_step": flops,
@@ -94,7 +97,8 @@ def estimate(
         "fill_from": fill.source,
         **times(one, phase, flops, fill.share, computing + sending - hidden),
     }
-    for end, seconds in ((ALL_HIDDEN, max(computing, sending)), (NONE_HIDDEN, computing + sending)):
+    least, most = (computing + calls * (factor / LIKELY - 1) for factor in (LEAST, MOST))
+    for end, seconds in ((ALL_HIDDEN, max(least, sending)), (NONE_HIDDEN, most + sending)):
         numbers = times(one, phase, flops, fill.share, seconds)
         values |= {f"{key}{end}": value for key, value in numbers.items()}
     return values

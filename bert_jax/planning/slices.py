@@ -125,7 +125,7 @@ def elsewhere(mesh, other, found: Parts) -> Parts:
     }
     return found._replace(
         cycles=found.cycles * work,
-        kernels=found.kernels * work,
+        calls=found.calls * work,
         hidden=found.hidden * min(1.0, work),
         sent=sent,
     )

@@ -4,7 +4,7 @@ The text of a TPU's program is its schedule: in the order of its lines a device 
 send, computes other things, and waits for the rest. Events are plain lists, which JSON keeps:
 
     ["compute", cycles]                            by the compiler
-    ["kernel", cycles]                             by kernels.py
+    ["call", cycles]                               of a custom call, by custom_calls.py
     ["send", [[kind, axes, bytes], ...]]           and wait for it
     ["start", key, [[kind, axes, bytes], ...]]     ["done", key]
     ["loop", trips, events]
@@ -13,11 +13,11 @@ send, computes other things, and waits for the rest. Events are plain lists, whi
 import re
 from collections.abc import Callable, Iterator
 
-from bert_jax.planning import hlo, kernels
+from bert_jax.planning import custom_calls, hlo
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 FUSED = re.compile(r"\bcalls=%?([\w.\-]+)")
-COMPUTING = ("compute", "kernel")
+COMPUTING = ("compute", "call")
 NAME = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = ")
 
 
@@ -35,8 +35,8 @@ def events(own: list[str], lines: dict, made: dict, mesh) -> Iterator[list]:
     for line in own:
         if found := CYCLES.search(line):
             yield ["compute", int(found[1])]
-        if count := kernels.cycles(line, mesh):
-            yield ["kernel", count]
+        elif count := custom_calls.cycles(line, mesh):
+            yield ["call", count]
         if "-done(" in line:
             opcode, operand = re.search(r" ([\w\-]+)-done\((?:[^%]*)%?([\w.\-]+)", line).groups()
             if opcode in hlo.KINDS:

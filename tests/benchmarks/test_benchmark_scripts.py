@@ -1,18 +1,14 @@
 """Scripts of benchmarks/: bad input ends in a line."""
 
 import importlib
-import subprocess
-import sys
 
 import pytest
-from kits.places import ROOT
 from kits.slices import needs_libtpu
 
 
 @pytest.mark.parametrize(
     "script, arguments, words",
     [
-        ("kernels", ["--only", "splash"], "splash"),
         ("learnt", ["--workdir", "nowhere"], "nowhere"),
         ("start", ["--turns", "0"], "--turns: 0"),
         ("step", ["--shapes", "bert_tiny"], "--shapes bert_tiny"),
@@ -25,12 +21,3 @@ def test_bad_input_is_named(script, arguments, words, capsys):
     assert importlib.import_module(f"benchmarks.{script}").main(arguments) == 2
     error = capsys.readouterr().err.strip()
     assert words in error and "\n" not in error
-
-
-@needs_libtpu
-@pytest.mark.full
-def test_the_compiler_makes_the_instructions_that_are_kept():
-    """In a process of its own: libtpu is told to write its schedules before it is loaded."""
-    command = [sys.executable, "benchmarks/kernels.py", "--only", "splash-128"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr

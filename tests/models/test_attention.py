@@ -22,7 +22,7 @@ from bert_jax.data import batch
 from bert_jax.models import attention
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
-from bert_jax.planning import kernels
+from bert_jax.planning import custom_calls
 
 
 def test_a_token_sees_the_real_tokens_of_its_own_sequence():
@@ -136,7 +136,7 @@ def test_a_model_learns_the_same_by_a_kernel(monkeypatch, kernel, settings):
     ],
 )
 def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
-    """On two of four devices by rows, on two by heads; forward and backward. A plan counts their instructions."""
+    """On two of four devices by rows, on two by heads; forward and backward. A plan counts them."""
     places = np.array(devices("v5e:2x2")[: np.prod(shape)]).reshape(shape)
     auto = (jax.sharding.AxisType.Auto,) * 3
     mesh = jax.sharding.Mesh(places, meshes.AXES, axis_types=auto)
@@ -158,7 +158,7 @@ def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
     assert len(calls) == 2
     part = {"splash": [rows, heads, size, length], "fused": [rows, length, heads * size]}[kind]
     assert all(f"{dtype}[{','.join(map(str, part))}]" in line for line in calls)
-    forward, backward = sorted(kernels.cycles(line, mesh) for line in calls)
+    forward, backward = sorted(custom_calls.cycles(line, mesh) for line in calls)
     assert 0 < forward < backward
 
 

@@ -62,7 +62,7 @@ def test_the_arithmetic_of_a_step():
         [
             ["start", "a", [["all-gather", ["fsdp"], round(0.001 * CHIP.link)]]],
             ["compute", round(0.002 * CHIP.hertz)],
-            ["kernel", round(0.001 * CHIP.hertz)],
+            ["call", round(0.001 * CHIP.hertz)],
             ["done", "a"],
             ["send", [["all-reduce", ["data", "fsdp"], round(0.002 * 2 * CHIP.link)]]],
         ],
@@ -70,16 +70,16 @@ def test_the_arithmetic_of_a_step():
     )
     expected = {
         "seconds_computing": 0.003,
-        "seconds_of_kernels": 0.001,
+        "seconds_of_custom_calls": 0.001,
         "seconds_sending": 0.003,
         "seconds_sending_by_kind": {"all-gather": 0.001, "all-reduce": 0.002},
         "seconds_hidden": 0.001,
         "seconds_per_step": 0.005,
         "seconds_per_step_all_hidden": 0.003,
-        "seconds_per_step_none_hidden": 0.006,
+        "seconds_per_step_none_hidden": 0.0065,
         "rows_per_second": 16 / 0.005,
         "tokens_per_second_all_hidden": 16 * 32 / 0.003,
-        "utilization_none_hidden": 1e12 / 0.006 / 16 / 197e12,
+        "utilization_none_hidden": 1e12 / 0.0065 / 16 / 197e12,
         "hours": 20 * 0.005 / 3600,
         "bytes_per_chip": 10 + 9 - 8 + 7 + 6,
     }
