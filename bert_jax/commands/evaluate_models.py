@@ -18,7 +18,7 @@ from bert_jax import config as configs
 from bert_jax.commands import load_model, words
 from bert_jax.data import batch as batches
 from bert_jax.errors import BadInput
-from bert_jax.runs import metrics, workdir
+from bert_jax.runs import metrics
 
 ROWS = 32  # windows at a time; their logits are held, and the padding of the last ones costs little
 
@@ -49,9 +49,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
         values = measure(model, windows, number, length)
         bits = values["nats_per_word"] / math.log(2) * len(spans) / characters
         known = {"unknown": int(unknown[number]), "held_out": is_new(model, store)}
-        results.append(
-            {"model": workdir.name(directory), **values, "bits_per_character": bits, **known}
-        )
+        results.append({"model": str(directory), **values, "bits_per_character": bits, **known})
     return {
         "words": len(spans),
         "windows": len(windows),

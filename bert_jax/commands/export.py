@@ -8,7 +8,8 @@ from bert_jax import cli
 from bert_jax.commands import load_model
 from bert_jax.convert import model_card, to_huggingface
 from bert_jax.errors import BadInput
-from bert_jax.runs import metrics
+from bert_jax.runs import metrics, workdir
+from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import free, whole
 
 CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what the hub takes as a name or an identifier
@@ -32,12 +33,13 @@ OPTIONS = [
 def run(options, overrides) -> int:
     cli.refuse(overrides)
     about = options.name, options.license, options.data_license, options.language
-    values = export(options.workdir, options.output, options.format, *about)
+    with workdir.opened(options.workdir) as source:
+        values = export(source, options.output, options.format, *about)
     return cli.show(options, values, describe(values))
 
 
 def export(
-    workdir: Path,
+    source: Workdir,
     output: Path,
     form: str = "huggingface",
     name: str = "",
@@ -54,8 +56,8 @@ def export(
     options = {"--name": name, "--license": license, "--data-license": data_license}
     check_card(form, options | {"--language": language})
     free(output, "--output")
-    run = load_model.open_run(workdir)
-    check_run(run, workdir)
+    run = load_model.open_run(source)
+    check_run(run, source.name)
     # A head that an import has made up, and that nothing has trained since, is nobody's.
     params = without(run.params, load_model.fresh(run))
     parameters = metrics.count(params, run.vocabulary.size)
@@ -67,11 +69,11 @@ def export(
             tensorflow_checkpoint.write(place, *model)
         else:
             parts = to_huggingface.write(place, *model)
-            name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", workdir.absolute().name)
+            name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", source.directory.absolute().name)
             # As it was typed, so that what is pasted runs where this ran; whole paths are of one machine.
             path = output.name if output.is_absolute() else str(output)
             about = model_card.About(name, license, data_license, language, path, parameters)
-            model_card.write(place, run, workdir, parts, about)
+            model_card.write(place, run, source.directory, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
     return {
         "output": str(output),
@@ -98,13 +100,13 @@ def without(params: dict, parts: list[str]) -> dict:
     return kept | {"encoder": encoder}
 
 
-def check_run(run, workdir: Path) -> None:
+def check_run(run, name: str) -> None:
     """Raises BadInput where the other side has no name for the model."""
     for key, only in (("model.name", "bert"), ("objective.name", "mlm")):
         section, name = key.split(".")
         if run.config[section][name] != only:
             value = run.config[section][name]
-            raise BadInput(f"{workdir}: {key}={value}: only {only} has a name elsewhere")
+            raise BadInput(f"{name}: {key}={value}: only {only} has a name elsewhere")
 
 
 def describe(values: dict) -> str:
