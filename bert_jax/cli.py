@@ -52,9 +52,6 @@ COMMANDS = {
     "env": 'Print what a shell sets before a run: eval "$(bert-jax env)".',
 }
 FILES = {"config": "print_config", "inspect": "inspect_batch", "import": "import_model"}
-RUNS = ("workdir", "model", "a", "b")  # the options that name runs
-# The commands that change a run; all others read a copy of a run that lies at an address.
-WRITERS = ("pretrain", "import")
 
 
 def main(words: list[str] | None = None) -> int:
@@ -68,8 +65,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         options = parser(words[:1]).parse_args(words)
         check_json(options)
-        with read_as_copies(options):
-            code = options.run(options, overrides)
+        code = options.run(options, overrides)
         sys.stdout.flush()
         return code
     except BadInput as error:
@@ -85,14 +81,6 @@ def main(words: list[str] | None = None) -> int:
         return LOST if isinstance(error, Missing) else 1
     except KeyboardInterrupt:
         return 130
-
-
-def read_as_copies(options):
-    """A context in which commands that read runs are given copies of those at an address."""
-    from bert_jax.runs.mirror import copies
-
-    named = () if options.command in WRITERS else RUNS
-    return copies(options, named, ("status.json",) if options.command == "status" else ())
 
 
 def load_config(options, overrides):

@@ -6,7 +6,6 @@ What is computed lives in step.py and the objective, what is told in runs/report
 import contextlib
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -20,8 +19,9 @@ from bert_jax.data.feed import SavedFeed, StoreFeed
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import metrics, out_of_memory, run_info, timing, workdir
+from bert_jax.runs import metrics, out_of_memory, run_info, timing
 from bert_jax.runs.profiler import Traces
+from bert_jax.runs.workdir import TRACES, Workdir
 
 Data = StoreFeed | SavedFeed
 
@@ -58,15 +58,15 @@ class Loop:
     def __init__(
         self,
         config,
-        directory: Path,
+        run: Workdir,
         data: Data,
         trainer: Trainer,
         reporter,
         processes,
         watchdog,
-        run: str,
+        id: str,
     ):
-        self.config, self.directory, self.data, self.id = config, directory, data, run
+        self.config, self.workdir, self.data, self.id = config, run, data, id
         self.trainer, self.reporter, self.processes = trainer, reporter, processes
         self.watchdog = watchdog
         self.phases = configs.phases(config)
@@ -74,7 +74,7 @@ class Loop:
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.clock = timing.Clock()
         self.reported = 0  # the step of the newest line of training
-        place = directory / "traces" / ("" if processes.is_alone else str(processes.process))
+        place = run.directory / TRACES / ("" if processes.is_alone else str(processes.process))
         self.traces = Traces(config.profile.steps, place, reporter.log)
         self.verdict = self.unreported = None  # of the step that was dispatched last
         self.row = 0  # steps in a row, up to the last one heard of, that were not finite
@@ -84,7 +84,7 @@ class Loop:
         keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every
         with (
             jax.set_mesh(self.trainer.mesh),
-            writer.manager(workdir.checkpoints(self.directory), *keep) as self.checkpoints,
+            writer.manager(self.workdir.checkpoints, *keep) as self.checkpoints,
             self.processes.ending_together(),  # before the manager waits for what others have to save
             self.on_disk(),
             self.traces,
@@ -114,7 +114,7 @@ class Loop:
             yield
         except OSError as error:
             place, last = (
-                error.filename or workdir.name(self.directory),
+                error.filename or self.workdir.name,
                 writer.last_word(self.checkpoints.directory),
             )
             raise Unfinished(f"{place}: {error.strerror or error}; {last}") from None
@@ -236,7 +236,7 @@ class Loop:
             return
         first = step - self.row + 1
         broken = "".join(f"; {name} is not finite itself" for name in self.not_finite(params))
-        place = workdir.name(self.directory)
+        place = self.workdir.name
         command = f"bert-jax inspect --config {place}/config.json --step {first}"
         enough = "config.guard.stop_after" if self.row >= most else "all steps of the run"
         raise FloatingPointError(

@@ -29,16 +29,16 @@ from bert_jax.runs import (
     signals,
     workdir,
 )
-from bert_jax.runs.mirror import Mirror, mirrored
 from bert_jax.runs.watchdog import Watchdog
+from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer
 
 STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
 
 
-def pretrain(config: ConfigDict, directory: Path | str) -> int:
-    """Trains to the last step of the config, from the newest checkpoint in `directory`, which may be an address, if
+def pretrain(config: ConfigDict, name: Path | str) -> int:
+    """Trains to the last step of the config, from the newest checkpoint in the workdir, a directory or an address, if
     there is one.
 
     Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving, 76 where a device was lost.
@@ -53,32 +53,32 @@ def pretrain(config: ConfigDict, directory: Path | str) -> int:
         config.distributed = configs.base().distributed
         # Saved with its whole path, so that the run can be used from anywhere.
         config.store, config.batches = map(download.absolute, (config.store, config.batches))
-        with mirrored(directory) as mirror:
-            return pretrain_together(config, mirror, processes, watchdog)
+        with workdir.opened(name) as run:
+            return pretrain_together(config, run, processes, watchdog)
 
 
 def pretrain_together(
-    config: ConfigDict, mirror: Mirror, processes: Cluster, watchdog: Watchdog
+    config: ConfigDict, run: Workdir, processes: Cluster, watchdog: Watchdog
 ) -> int:
     """The same in every process of the run; the exit code."""
-    directory = mirror.directory
     watchdog.arm("save")  # and to read what was saved
     processes.agree(config)
-    found = newest_checkpoint(directory, processes)
+    found = newest_checkpoint(run, processes)
     watchdog.arm("compile")
     newest = found.step
-    mesh, total = check(config, directory, newest), configs.total_steps(config)
-    summarized = processes.from_main((directory / "summary.json").is_file())
+    mesh, total = check(config, run, newest), configs.total_steps(config)
+    summarized = processes.from_main((run.directory / "summary.json").is_file())
     if newest == total and summarized:
-        if processes.is_main:
-            with mirror.held():
-                workdir.mark_done(directory)
-        print(f"{workdir.name(directory)}: done already, {total} steps")
+        if processes.is_main and not workdir.is_done(run.directory):
+            with run.held():
+                workdir.mark_status(run.directory, state="done")
+                run.upload()
+        print(f"{run.name}: done already, {total} steps")
         return 0
     name = config.batches or config.store
     if remote.is_address(name) or not (config.batches or download.is_there(name)):
         watchdog.arm("")  # to prepare or to copy a store takes as long as it takes
-    data = open_data(config, directory, newest)
+    data = open_data(config, run.directory, newest)
     watchdog.arm("compile")
     processes.compare({"config.store: fingerprint": data.fingerprint})
     with signals.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
@@ -89,22 +89,25 @@ def pretrain_together(
         stop.begun = True  # the workdir is written from here on
         with contextlib.ExitStack() as held:
             reporter = report.Silent()
-            if not processes.is_main:
-                held.enter_context(mirror.flushed())  # its traces
-            else:
-                held.enter_context(workdir.locked(directory))
-                held.enter_context(mirror.held())
-                prepare_workdir(config, mirror, data, trainer, found)
-                mirror.flush()
-                bands = config.bands
-                reporter = report.Reporter(directory, newest or 0, total, bands, mirror.flush)
+            if processes.is_main:
+                held.enter_context(run.held())
+            held.enter_context(run.uploaded_at_the_end())
+            if processes.is_main:
+                prepare_workdir(config, run, data, trainer, found)
+                run.upload()
+                reporter = report.Reporter(run, newest or 0, total, config.bands)
             held.enter_context(reporter)
-            processes.on_failure = mirror.after(reporter.failed)
-            workdir.check_shared(directory, processes)
-            check_steps(directory, processes)  # after some were renamed
-            run = processes.from_main(run_id(directory) if processes.is_main else None)
+
+            def last_words(reason: str, code: int) -> None:
+                reporter.failed(reason, code)
+                run.let_go()
+
+            processes.on_failure = last_words
+            workdir.check_shared(run, processes)
+            check_steps(run, processes)  # after some were renamed
+            id = processes.from_main(run_id(run) if processes.is_main else None)
             try:
-                loop = Loop(config, directory, data, trainer, reporter, processes, watchdog, run)
+                loop = Loop(config, run, data, trainer, reporter, processes, watchdog, id)
                 code = loop.run(newest, stop)
             except BaseException as error:
                 code = signals.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
@@ -117,25 +120,25 @@ def pretrain_together(
     return code
 
 
-def newest_checkpoint(directory: Path, processes: Cluster) -> reader.Found:
+def newest_checkpoint(run: Workdir, processes: Cluster) -> reader.Found:
     """The newest checkpoint that verifies, as process 0 finds it, once all see those that are there: some file systems
     show a new file late to other hosts."""
-    check_steps(directory, processes)
-    place = workdir.checkpoints(directory)
-    verified = reader.newest_verified(place, run_id(directory)) if processes.is_main else None
+    check_steps(run, processes)
+    is_main = processes.is_main
+    verified = reader.newest_verified(run.checkpoints, run_id(run)) if is_main else None
     step, skipped = processes.from_main(verified)
     return reader.Found(step, {int(number): reason for number, reason in skipped.items()})
 
 
-def check_steps(directory: Path, processes: Cluster) -> None:
+def check_steps(run: Workdir, processes: Cluster) -> None:
     """Returns once all see the same newest step. Raises BadInput where one does not in time."""
-    place, deadline = workdir.checkpoints(directory), time.monotonic() + workdir.SEEN
+    place, deadline = run.checkpoints, time.monotonic() + workdir.SEEN
     newest = processes.from_main(reader.newest(place))
     seen = newest if processes.is_main else reader.newest(place)
     while seen != newest and time.monotonic() < deadline:
         time.sleep(0.1)
         seen = reader.newest(place)
-    found = processes.gather([seen, workdir.name(directory)])
+    found = processes.gather([seen, run.name])
     for number, (step, there) in enumerate(found):
         if step != newest:
             raise BadInput(
@@ -144,48 +147,47 @@ def check_steps(directory: Path, processes: Cluster) -> None:
             )
 
 
-def run_id(directory: Path) -> str:
+def run_id(run: Workdir) -> str:
     """By which the checkpoints of a run are known as its own; empty before it has begun."""
-    path = directory / "run.json"
+    path = run.directory / "run.json"
     if path.exists():
         return workdir.read_json(path).get("run", "")
-    if reader.steps(workdir.checkpoints(directory)):
+    if reader.steps(run.checkpoints):
         raise BadInput(
             f"{path}: missing, though there are checkpoints, which it says are the run's"
         )
     return ""
 
 
-def prepare_workdir(config, mirror: Mirror, data: Data, trainer: Trainer, found: reader.Found):
+def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, found: reader.Found):
     """All that is refused or written once the workdir is ours, up to the first step."""
-    directory = mirror.directory
-    place = workdir.checkpoints(directory)
+    directory, place = run.directory, run.checkpoints
     known = [*found.skipped, *([] if found.step is None else [found.step])]
     if reader.steps(place)[:1] != sorted(known, reverse=True)[:1]:
-        raise Missing(f"--workdir {directory}: another process has trained in it just now")
+        raise Missing(f"--workdir {run.name}: another process has trained in it just now")
     atomic.remove_left(directory)
     print(*reader.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
     for path in writer.clean(place, found.skipped):
         print(f"{path}: renamed, so that it is not taken for a checkpoint")
     metrics_file.lines(directory / "metrics.jsonl")  # raises where it cannot be read
-    lines = preflight.check_place(config, directory, trainer.shapes)
+    lines = [] if run.place else preflight.check_place(config, directory, trainer.shapes)
     lines += preflight.check_micro_batches(config, trainer.mesh)
     if not found.step:
         lines += preflight.check_data(config, data)
     print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
     write_run(config, directory, data, trainer)
-    mirror.remove("summary.json")  # of a run that was done
+    run.remove("summary.json")  # of a run that was done
 
 
-def check(config: ConfigDict, directory: Path, step: int | None) -> jax.sharding.Mesh:
+def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Mesh:
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
     mesh = make_mesh(config, configs.phases(config))
-    workdir.check(directory, (config.store, config.batches, config.compilation_cache))
+    run.check((config.store, config.batches, config.compilation_cache))
     if step is not None:
-        old = configs.read(directory / "config.json")
+        old = configs.read(run.directory / "config.json")
         refused = resume_rules.refusals(old, config, step)
         if refused:
-            raise BadInput(f"{directory}: a run of another config: {'; '.join(refused)}")
+            raise BadInput(f"{run.name}: a run of another config: {'; '.join(refused)}")
         before, now = configs.total_steps(old), configs.total_steps(config)
         if step and before != now:
             print(f"{now} steps instead of {before}: from here on the rate is that of {now} steps")

@@ -1,6 +1,7 @@
 """Whole runs: what they leave, how they resume, and what they refuse."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -9,8 +10,9 @@ from kits.small import write_corpus
 
 from bert_jax import config, train
 from bert_jax.commands.evaluate import evaluate_run
-from bert_jax.errors import BadInput
-from bert_jax.runs import status, workdir
+from bert_jax.errors import BadInput, Missing
+from bert_jax.runs import status
+from bert_jax.runs.workdir import Workdir
 
 
 def test_a_run_leaves_its_files(finished):
@@ -84,7 +86,7 @@ def test_no_checkpoint_that_verifies(finished, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_do_not_share_a_workdir(finished, tmp_path):
-    with workdir.locked(tmp_path / "run"), pytest.raises(BadInput, match=str(tmp_path / "run")):
+    with Workdir(tmp_path / "run").held(), pytest.raises(Missing, match=f"{os.getpid()} of"):
         train.pretrain(load(finished[0]), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 

@@ -33,8 +33,6 @@ STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 LONGEST = 300  # characters of a message
 TRANSIENT = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
 TRANSIENT += (errno.ETIMEDOUT, errno.EAGAIN)
-# How TensorStore's errors begin where the same is so.
-UNREACHABLE = (*remote.UNREACHABLE, "PERMISSION_DENIED", "UNAUTHENTICATED")
 
 
 class Found(NamedTuple):
@@ -119,7 +117,7 @@ def is_of_machine(error: Exception) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno in TRANSIENT
-    return isinstance(error, MemoryError) or str(error).startswith(UNREACHABLE)
+    return isinstance(error, MemoryError)
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------
@@ -191,7 +189,8 @@ def quiet():
 
 def read(place: Path, item: str):
     """An item of a checkpoint as NumPy arrays, in this process alone."""
-    handler, place = ocp.PyTreeCheckpointHandler(), place.absolute() / item
+    handler = ocp.PyTreeCheckpointHandler()
+    place = (place if remote.is_address(place) else place.absolute()) / item
     with quiet():
         tree = handler.metadata(place).tree
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)

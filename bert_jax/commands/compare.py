@@ -12,7 +12,6 @@ from bert_jax.commands import load_model
 from bert_jax.convert import names
 from bert_jax.data import batch as batches
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import workdir
 
 ROWS, LENGTH, PREDICTIONS = 8, 64, 8
 HEADS = {
@@ -54,8 +53,8 @@ def compare(a: Path, b: Path) -> dict:
     # Ids mean the same, or at least exist, in both; --add-words makes the longer of such a pair.
     fit = len(pieces[0]) == len(pieces[1]) or pieces[0][:shared] == pieces[1][:shared]
     return {
-        "a": workdir.name(a),
-        "b": workdir.name(b),
+        "a": str(a),
+        "b": str(b),
         "settings": {k: v for k, v in settings.items() if k.startswith(("model.", "objective."))},
         "only_a": [name for name in ours if name not in theirs],
         "only_b": [name for name in theirs if name not in ours],

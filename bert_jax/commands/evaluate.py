@@ -13,7 +13,7 @@ from bert_jax.data.feed import open_feed
 from bert_jax.errors import BadInput
 from bert_jax.evaluate import Heldout, over
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import run_info
+from bert_jax.runs import run_info, workdir
 
 OPTIONS = [
     cli.option("--workdir", "of a run, on rows of its own store", type=cli.run_place),
@@ -38,11 +38,12 @@ def run(options, overrides) -> int:
     )
 
 
-def evaluate_run(directory: Path, overrides: list[str] = ()) -> dict:
+def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
     """Held-out numbers of a run's newest checkpoint, on rows like those of its last phase."""
-    run = load_model.open_run(directory, overrides)
-    data = open_feed(run.config)
-    run_info.check_store(directory, run.facts, run.step, data)
+    with workdir.opened(name) as place:
+        run = load_model.open_run(place, overrides)
+        data = open_feed(run.config)
+        run_info.check_store(place.directory, run.facts, run.step, data)
     mesh = mesh_for(run.config, overrides)
     phase = configs.phases(run.config)[-1]
     places = meshes.parameters(run.params, mesh)

@@ -25,7 +25,7 @@ from bert_jax import prng
 from bert_jax.commands import load_model, predict
 from bert_jax.data import batch as batches
 from bert_jax.errors import BadInput
-from bert_jax.runs import metrics, workdir
+from bert_jax.runs import metrics
 
 RATE = 0.15  # share of the words that are chosen
 PART = re.compile(r"\w+|[^\w\s]+")
@@ -74,7 +74,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
         own = model.facts.get("store_fingerprint") == store.fingerprint
         results.append(
             {
-                "model": workdir.name(directory),
+                "model": str(directory),
                 "nats_per_word": float(nats.mean()),
                 "accuracy": float(right.mean()),
                 "pieces_per_word": float(pieces.mean()),

@@ -7,7 +7,8 @@ from bert_jax import cli
 from bert_jax.commands import load_model
 from bert_jax.convert import model_card, to_huggingface
 from bert_jax.errors import BadInput
-from bert_jax.runs import metrics
+from bert_jax.runs import metrics, workdir
+from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import free, whole
 
 FORMATS = ("huggingface", "google")
@@ -29,12 +30,13 @@ def run(options, overrides) -> int:
     cli.refuse(overrides)
     about = (getattr(options, key) for key in ("name", "license", "data_license", "language"))
     about = model_card.About(*about)
-    values = export(options.workdir, options.output, options.format, about)
+    with workdir.opened(options.workdir) as source:
+        values = export(source, options.output, options.format, about)
     return cli.show(options, values, describe(values))
 
 
 def export(
-    workdir: Path,
+    source: Workdir,
     output: Path,
     form: str = "huggingface",
     about: model_card.About | None = None,
@@ -47,8 +49,8 @@ def export(
     if form == "google" and any(about):
         raise BadInput(f"--format {form}: a TensorFlow checkpoint has no model card to fill")
     free(output, "--output")
-    run = load_model.open_run(workdir)
-    check_run(run, workdir)
+    run = load_model.open_run(source)
+    check_run(run, source.name)
     # A head that an import has made up, and that nothing has trained since, is nobody's.
     params = without(run.params, load_model.fresh(run))
     parameters = metrics.count(params, run.vocabulary.size)
@@ -63,7 +65,7 @@ def export(
             # As it was typed, so that what is pasted runs where this ran; whole paths are of one machine.
             path = output.name if output.is_absolute() else str(output)
             about = about._replace(path=path, parameters=parameters)
-            model_card.write(place, run, workdir, parts, about)
+            model_card.write(place, run, source.directory, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
     return {
         "output": str(output),
@@ -82,13 +84,13 @@ def without(params: dict, parts: list[str]) -> dict:
     return kept | {"encoder": encoder}
 
 
-def check_run(run, workdir: Path) -> None:
+def check_run(run, name: str) -> None:
     """Raises BadInput where the other side has no name for the model."""
     for key, only in (("model.name", "bert"), ("objective.name", "mlm")):
         section, name = key.split(".")
         if run.config[section][name] != only:
             value = run.config[section][name]
-            raise BadInput(f"{workdir}: {key}={value}: only {only} has a name elsewhere")
+            raise BadInput(f"{name}: {key}={value}: only {only} has a name elsewhere")
 
 
 def describe(values: dict) -> str:

@@ -11,7 +11,7 @@ from bert_jax.commands import load_model
 from bert_jax.convert import external_model, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.errors import BadInput
-from bert_jax.runs import metrics, new_workdir, run_info, workdir
+from bert_jax.runs import metrics, run_info, workdir
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
@@ -43,7 +43,7 @@ def import_model(
     config: of the run to come; its model is that of the source, its tokenizer too. None is base, with a store in the
     workdir. words: a file of words that the vocabulary gets. Nothing is written before all is known to be right.
     """
-    new_workdir.check(directory)
+    workdir.check_new(directory)
     refused = next((key for key in overrides if key.startswith("tokenizer.")), None)
     if refused:
         raise BadInput(f"--config.{refused}: the tokenizer is that of the source")
@@ -65,8 +65,9 @@ def import_model(
     if model.tokenizer.model.kind == wordpiece.KIND:
         # A vocab.txt by itself does not say.
         values["imported"]["lowercase"] = model.tokenizer.model.lowercase
-    with new_workdir.made(directory) as temporary:
-        writer.save_params(workdir.checkpoints(temporary), model.params, values["run"])
+    with workdir.created(directory) as run:
+        temporary = run.directory
+        writer.save_params(run.checkpoints, model.params, values["run"])
         configs.save(settings, temporary / "config.json")
         model.tokenizer.save(temporary / "tokenizer")
         workdir.write_json(temporary / "run.json", values)

@@ -14,6 +14,7 @@ from bert_jax.data import batch
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 from bert_jax.runs import jax_setup, workdir
+from bert_jax.runs.workdir import Workdir
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -31,12 +32,12 @@ class Trained(NamedTuple):
     params: Any  # on the first device
 
 
-def open_model(directory: Path, overrides: list[str] = ()) -> Trained:
-    """A run, a Hugging Face directory, or the directory of a TensorFlow checkpoint."""
-    directory = Path(directory)
-    if is_run(directory):
-        return open_run(directory, overrides)
-    return open_source(read_source(directory), None, overrides)
+def open_model(name: Path | str, overrides: list[str] = ()) -> Trained:
+    """A run, which may be at an address, a Hugging Face directory, or the directory of a TensorFlow checkpoint."""
+    with workdir.opened(name) as run:
+        if is_run(run.directory):
+            return open_run(run, overrides)
+        return open_source(read_source(run.directory), None, overrides)
 
 
 def fresh(model: Trained) -> list[str]:
@@ -48,13 +49,12 @@ def is_run(directory: Path) -> bool:
     return (directory / "run.json").is_file()
 
 
-def open_run(directory: Path, overrides: list[str] = ()) -> Trained:
+def open_run(run: Workdir, overrides: list[str] = ()) -> Trained:
     """The newest checkpoint of a run whose parameters verify."""
-    directory = Path(directory)
+    directory, place = run.directory, run.checkpoints
     for name in ("config.json", "run.json"):
         if not (directory / name).is_file():
             raise BadInput(f"{directory}: not a run (no {name})")
-    place = workdir.checkpoints(directory)
     if not reader.steps(place):
         raise BadInput(f"{place}: no checkpoints yet")
     facts = workdir.read_json(directory / "run.json")

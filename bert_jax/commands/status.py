@@ -1,12 +1,13 @@
 """`status`: what a run is doing."""
 
 from bert_jax import cli
-from bert_jax.runs import status
+from bert_jax.runs import status, workdir
 
 OPTIONS = [cli.RUN, cli.AS_JSON]
 
 
 def run(options, overrides) -> int:
     cli.refuse(overrides)
-    values = status.status(options.workdir)
+    with workdir.opened(options.workdir, "status.json") as run:
+        values = status.status(run.directory)
     return cli.show(options, values, status.describe(values))

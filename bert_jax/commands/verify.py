@@ -12,6 +12,7 @@ from bert_jax.data import store as stores
 from bert_jax.data.store import Problem
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics_file, workdir
+from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import checksums
 from bert_jax.tokenizers import tokenizer
 
@@ -29,7 +30,8 @@ def run(options, overrides) -> int:
     if options.store:
         name, problems = str(options.store), list(check_store(options.store))
     else:
-        name, problems = workdir.name(options.workdir), list(check_run(options.workdir))
+        with workdir.opened(options.workdir) as run:
+            name, problems = run.name, list(check_run(run))
     found = [{"file": problem.file, "problem": problem.text} for problem in problems]
     lines = [f"{problem.file}: {problem.text}" for problem in problems]
     text = "\n".join([*lines, f"{name}: {len(problems) or 'no'} problems"])
@@ -52,9 +54,10 @@ def check_store(name: str | Path) -> Iterator[Problem]:
         yield from stores.check_files(directory, manifest, hashes=True)
 
 
-def check_run(directory: Path) -> Iterator[Problem]:
+def check_run(run: Workdir) -> Iterator[Problem]:
     """Every checkpoint by its fingerprints; config and tokenizer by what run.json says of them; and whether the other
     files can be read. Raises BadInput where there is no run."""
+    directory = run.directory
     if not os.path.isfile(directory / "run.json"):
         raise BadInput(f"--workdir {directory}: not a run (no run.json)")
     try:
@@ -76,7 +79,7 @@ def check_run(directory: Path) -> Iterator[Problem]:
         else:
             if key and found != facts.get(key):
                 yield Problem(name, "altered: run.json has another digest of it")
-    steps = reader.problems(workdir.checkpoints(directory), str(facts.get("run", "")))
+    steps = reader.problems(run.checkpoints, str(facts.get("run", "")))
     yield from (Problem(f"checkpoints/{step}", reason) for step, reason in steps.items() if reason)
 
 

@@ -1,9 +1,9 @@
-"""Stores, saved batches and vocabularies at an address, as gs://bucket/store: copied to this host's disk once, and read
-from there.
+"""Stores, saved batches and vocabularies at an address, as gs://bucket/store: downloaded once a host, and read from its
+disk.
 
     $XDG_CACHE_HOME/bert_jax/stores/DIGEST/     a copy, by the SHA-256 of its manifest: never that of an older store
-    .../stores/.DIGEST.lock                     held by the process that copies; others of this host wait for it
-    .../stores/made-DIGEST/                     what `prepare` makes for an address, until it lies there
+    .../stores/.DIGEST.lock                     held by the process that downloads; others of this host wait for it
+    .../stores/made-DIGEST/                     what `prepare` makes for an address, until it is uploaded
     .../files/DIGEST/NAME                       a vocabulary, by its own SHA-256
 
 A file gets its name once its bytes are those that the manifest says. All of it may be deleted when no run reads it.
@@ -24,8 +24,6 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, checksums, remote
 
 MANIFEST = "manifest.json"
-PROBE = ".writable"  # written and removed
-TRIES = 2  # to copy a file
 
 
 def cache() -> Path:
@@ -51,35 +49,21 @@ def absolute(name: str) -> str:
 
 def is_there(name: str) -> bool:
     """Whether a whole store lies at a path or an address: the manifest is the last that is written."""
-    if not remote.is_address(name):
-        return (Path(name) / MANIFEST).is_file()
-    with remote.reached(name):
-        return remote.Place(name).exists(MANIFEST)
+    return remote.exists(f"{name.rstrip('/')}/{MANIFEST}")
 
 
 def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.read_manifest) -> Path:
-    """The directory of what is named: a path as it is; the copy of what lies at an address, of which is fetched what is
-    missing, has another size or, with `hashes`, was altered.
+    """The directory of what is named: a path as it is; the copy of what lies at an address, of which is downloaded what
+    is missing, has another size or, with `hashes`, was altered.
 
     read: (directory) -> its manifest; raises BadInput. So does this, where nothing whole is at the address.
     """
     if not remote.is_address(name):
         return Path(name)
     with copied(name) as (source, place):
-        files = read(place)["files"]
-        wrong = {
-            file: files[file]
-            for file in files
-            if checksums.check_file(place, file, files[file], hashes)
-        }
-        if wrong:
-            atomic.remove_left(place, deep=True)  # of a process that was killed: the room is needed
-            size = sum(known["bytes"] for known in wrong.values())
-            check_room(place, size)
-            line = f"{name}: {len(wrong)} files of {size / 1e6:,.1f} MB are copied to {place}"
-            print(line, file=sys.stderr, flush=True)
-        for file, known in wrong.items():
-            fetch(source, file, known, place)
+        for file, known in read(place)["files"].items():
+            if checksums.check_file(place, file, known, hashes):
+                fetch(source, file, known, place)
     return place
 
 
@@ -91,9 +75,9 @@ def file(name: str) -> Path:
         place, last = remote.parted(name)
         data = place.read(last)
     path = directory("files") / digest(data) / last
-    with alone(path.parent):
-        if not same(path, data):
-            write(path, [data])
+    path.parent.mkdir(exist_ok=True)
+    with atomic.file(path) as opened:
+        opened.write(data)
     return path
 
 
@@ -109,7 +93,7 @@ def here(name: str) -> Path | None:
 
 
 def manifest(name: str) -> dict:
-    """Of the store at a path or an address, of which nothing else is fetched. Raises BadInput."""
+    """Of the store at a path or an address, of which nothing else is downloaded. Raises BadInput."""
     if not remote.is_address(name):
         return stores.read_manifest(Path(name))
     with copied(name) as (_, place):
@@ -125,17 +109,15 @@ def copied(name: str) -> Iterator[tuple[remote.Place, Path]]:
     place = directory() / digest(text)
     with remote.naming(place, name), alone(place):
         place.mkdir(exist_ok=True)
-        if not same(place / MANIFEST, text):
-            write(place / MANIFEST, [text])
+        path = place / MANIFEST
+        if not (path.is_file() and path.read_bytes() == text):
+            with atomic.file(path) as opened:
+                opened.write(text)
         yield source, place
 
 
 def digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
-
-
-def same(path: Path, text: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == text
 
 
 @contextlib.contextmanager
@@ -146,58 +128,33 @@ def alone(place: Path) -> Iterator[None]:
         yield
 
 
-def check_room(place: Path, size: int) -> None:
-    free = shutil.disk_usage(place).free
-    if size > free:
-        raise BadInput(
-            f"{place}: {size / 1e9:,.1f} GB are to be copied to {place.parent}, where {free / 1e9:,.1f} GB are free;"
-            " XDG_CACHE_HOME names another place"
-        )
-
-
 def fetch(source: remote.Place, name: str, known: dict, place: Path) -> None:
-    """Copies a file, if its bytes are those that the manifest says."""
+    """Downloads a file, if its bytes are those that the manifest says."""
+    path = place / name
     if not checksums.inside(place, name):
-        raise BadInput(f"{place}/{name}: lies outside of the directory")
-    for _ in range(TRIES):
+        raise BadInput(f"{path}: lies outside of the directory")
+    print(f"downloads {source.address}/{name} to {place}", file=sys.stderr, flush=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
         with remote.reached(f"{source.address}/{name}"):
-            if write(place / name, source.parts(name, known["bytes"]), known["sha256"]):
-                return
-    raise BadInput(
-        f"{place}/{name}: altered since it was written (SHA-256 differs from the manifest)"
-    )
-
-
-def write(path: Path, parts, expected: str = "") -> bool:
-    """Writes a file in one go; not where its SHA-256 is not that."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    found = hashlib.sha256()
-    with contextlib.suppress(Altered), atomic.file(path) as opened:
-        for part in parts:
-            opened.write(part)
-            found.update(part)
-        if expected and found.hexdigest() != expected:
-            raise Altered
-        return True
-    return False
-
-
-class Altered(Exception):
-    """What was copied is not what the manifest says."""
+            source.download(name, part)
+        if checksums.digest(part) != known["sha256"]:
+            raise BadInput(
+                f"{path}: altered since it was written (SHA-256 differs from the manifest)"
+            )
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 # --- Writing --------------------------------------------------------------------------------------
 
 
 def check_free(name: str) -> None:
-    """Before hours of work: raises BadInput where something else lies at an address, or nothing can be written."""
-    target = remote.Place(name)
+    """Before hours of work: raises BadInput where something else lies at an address, or it cannot be reached."""
     ours = {MANIFEST, "tokenizer", "report.json", "report.txt", "unigrams.npy", *stores.SPLITS}
     with remote.reached(f"config.store={name}"):
-        others = set(target.names()) - ours - {PROBE}
-        if not others:
-            target.write(PROBE, b"")
-            target.remove(PROBE)
+        others = set(remote.Place(name).names()) - ours
     if others:
         raise BadInput(f"config.store={name}: no token store, but {min(others)} is there")
 
@@ -209,12 +166,11 @@ def making(name: str, made_from: dict) -> Path:
 
 
 def upload(place: Path, name: str) -> None:
-    """Copies a whole store to an address, the manifest last; it becomes this host's copy."""
+    """Uploads a whole store to an address, the manifest last; it becomes this host's copy."""
     target, text = remote.Place(name), (place / MANIFEST).read_bytes()
     with remote.reached(f"config.store={name}"):
-        for file in stores.read_manifest(place)["files"]:
+        for file in [*stores.read_manifest(place)["files"], MANIFEST]:
             target.upload(place / file, file)
-        target.write(MANIFEST, text)
     copy = directory() / digest(text)
     with alone(copy):
         if copy.exists():

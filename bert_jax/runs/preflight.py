@@ -12,7 +12,6 @@ from bert_jax import config as configs
 from bert_jax.data import batch_files, batch_spec, store_sample
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import workdir
 
 LEAST_FILL = 0.5
 FEW = 100  # rows
@@ -52,8 +51,6 @@ def preflight(config, store, word_starts) -> list[str]:
 
 def check_place(config, directory: Path, state_shapes) -> list[str]:
     """Warnings about the workdir. Raises BadInput where it cannot be written, or not hold the checkpoints to come."""
-    if workdir.address(directory):
-        return []  # it was written to by who holds it, and has room
     check_writing(directory)
     warnings = check_disk(config, directory, checkpoint_bytes(state_shapes))
     return [f"preflight: {line}" for line in warnings]

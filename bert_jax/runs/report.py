@@ -6,7 +6,6 @@ import math
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
@@ -16,6 +15,7 @@ from bert_jax.errors import BadInput
 from bert_jax.runs import metrics_file, signals, timing
 from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import Board
+from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import remote
 
 HEARTBEAT = 10  # seconds between two status.json of a run that does nothing else to tell
@@ -24,16 +24,13 @@ HEARTBEAT = 10  # seconds between two status.json of a run that does nothing els
 class Reporter:
     """Writes one run's reports. Used as a context, so that files are closed and the bar is ended."""
 
-    def __init__(self, workdir: Path, step: int, total: int, bands: tuple = (), keep=None):
-        """bands: what is normal, as in `config.bands`. keep: brings what was written to where it is kept, if that is
-        elsewhere; called before a checkpoint is saved, so that none is there without its lines."""
-        self.keep = keep or (lambda: None)
-        self.workdir, self.first, self.step, self.total = workdir, step, step, total
+    def __init__(self, run: Workdir, step: int, total: int, bands: tuple = ()):
+        """bands: what is normal, as in `config.bands`."""
+        self.run, self.workdir = run, run.directory
+        self.first, self.step, self.total = step, step, total
         self.bands = bands
         self.started = time.monotonic()
         self.newest, self.checkpoint = {}, None
-        # Whether checkpoints are where asking takes time, or waits in vain.
-        self.away = bool(files.address(workdir))
         self.lines = self.board = None
         self.state, self.lock = "running", threading.RLock()
         self.progressed = time.time()
@@ -99,6 +96,7 @@ class Reporter:
                 text += f"  {compare(values['mlm_loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
         self.status("running")
+        self.run.try_upload()
 
     def beat(self) -> None:
         """In a thread: keeps status.json young while the run goes on, so that who reads it on another host knows."""
@@ -115,7 +113,7 @@ class Reporter:
             if self.state == "failed":
                 return  # where another process has failed, the thread that trains may still report
             self.state = state
-            if not self.away:
+            if not self.run.place:  # where asking takes time, or waits in vain
                 self.checkpoint = self.newest_checkpoint()
             files.write_status(
                 self.workdir,
@@ -133,7 +131,7 @@ class Reporter:
     def newest_checkpoint(self) -> int | None:
         """Its step. Where an address is out of reach it stays the last one known: who saves will find that out."""
         try:
-            return reader.newest(files.checkpoints(self.workdir))
+            return reader.newest(self.run.checkpoints)
         except Exception as error:
             if not (remote.is_refused(error) or remote.is_out_of_reach(error)):
                 raise
@@ -150,6 +148,10 @@ class Reporter:
                 except OSError:
                     last = self.checkpoint
                     files.mark_status(self.workdir, state=state, last_checkpoint=last, **values)
+
+    def keep(self) -> None:
+        """Before a checkpoint is saved, so that none is there without its lines."""
+        self.run.upload()
 
     def failed(self, reason: str, code: int) -> None:
         """The last word of a run that ends unsaved; a disk that is full must not hide why."""

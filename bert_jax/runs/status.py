@@ -1,12 +1,11 @@
 """What a run is doing, read from its workdir alone."""
 
 import calendar
-import os
 import time
 from pathlib import Path
 
 from bert_jax.errors import BadInput
-from bert_jax.runs import workdir
+from bert_jax.runs import process_id, workdir
 
 MISSED = 6  # heartbeats that a run may miss: a slow file system, clocks that differ
 KINDS = {"state": str, "step": int, "steps": int, "pid": int, "born": int, "host": str, "time": str}
@@ -34,26 +33,9 @@ def condition(path: Path, values: dict) -> str:
     if type(heartbeat) not in (int, float):
         raise BadInput(f"{path}: not the status of a run (heartbeat)")
     silence, _ = age(path, values, "time"), age(path, values, "progress")
-    if is_gone(values):
+    if process_id.is_gone(values):
         return "killed"
     return "silent" if silence > MISSED * heartbeat else "running"
-
-
-def is_gone(values: dict) -> bool:
-    """Whether a process is known to have ended, of which workdir.process() was written down: on this machine alone."""
-    same = workdir.here().items() <= values.items()
-    return same and not alive(values["pid"], values["born"])
-
-
-def alive(pid: int, born: int) -> bool:
-    """Whether the process is there that had this number when it wrote it down."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass  # somebody else's, but there
-    return workdir.born(pid) == born
 
 
 def age(path: Path, values: dict, key: str) -> float:

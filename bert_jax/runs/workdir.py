@@ -1,4 +1,4 @@
-"""The files of a run: their names, and reading and writing them.
+"""The files of a run: their names, reading and writing them, and where they are.
 
 config.json     resolved; reads back as a config
 run.json        what is being trained: parameters, unigram entropy, vocabulary, store fingerprint, versions, starts
@@ -6,55 +6,221 @@ status.json     kept current while it runs
 metrics.jsonl   one object a line, each step once a split
 tensorboard/    the same for TensorBoard
 tokenizer/      a copy of the store's, so that the model can be used without the store
-checkpoints/    Orbax; of a workdir at an address (mirror.py) they alone are not in the copy on this host
+checkpoints/    Orbax
 traces/         of the steps that config.profile names
 summary.json    at the end
-.lock           held by the process that trains
+.lock           who trains (lock.py)
+
+Of a workdir at an address, as gs://bucket/run, checkpoints are read and written there. The small files are in a
+temporary directory of this host while a command runs; the process that trains uploads those that have changed.
 """
 
 import contextlib
-import fcntl
 import json
 import os
+import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bert_jax import config
-from bert_jax.data import download
-from bert_jax.errors import BadInput
-from bert_jax.storage import atomic, regular_files
+from bert_jax.errors import BadInput, Missing, Unfinished
+from bert_jax.runs import lock, process_id
+from bert_jax.storage import atomic, checksums, regular_files, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-CHECKPOINTS = "checkpoints"
-COPIES, ADDRESS = "runs", "address"  # of mirror.py
+CHECKPOINTS, TRACES = "checkpoints", "traces"
+# What a workdir at an address may hold beside the small files: large, or of others.
+ELSEWHERE = (CHECKPOINTS, TRACES, "logs", "store")
 RUN_KEYS = ("parameters", "vocabulary")  # of run.json, whoever wrote it: training or an import
 # A start that is killed before it writes run.json leaves these files, and temporary ones that begin with TEMPORARY.
-STARTED = (".lock", "config.json", "status.json", "tokenizer")
+STARTED = (lock.LOCK, "config.json", "status.json", "tokenizer")
 TEMPORARY = (".config.json.", ".run.json.", ".status.json.", ".preflight.", ".shared.")
 SEEN = 60.0  # seconds until a new file is seen by all hosts: network file systems remember what was not there
 
 
-def address(directory: Path) -> str:
-    """Of what the directory is a copy that mirror.py has made; '' for any other."""
-    path = Path(directory).parent / ADDRESS
-    home = os.path.expanduser(download.cache() / COPIES)
-    return path.read_text() if str(path.parent.parent) == home and path.is_file() else ""
+# --- Where it is ----------------------------------------------------------------------------------
 
 
-def name(directory: Path) -> str:
-    """What a workdir is called in messages."""
-    return address(directory) or str(directory)
+class Workdir:
+    """A run's files, on a disk or at an address.
+
+    name: as the user gave it. directory: of the small files on this host, the workdir itself or a temporary copy.
+    place: the address, or None. lock: of the address, while this process holds it.
+    """
+
+    def __init__(self, name: Path | str, directory=None, place: remote.Place | None = None):
+        self.name, self.directory, self.place = str(name), Path(directory or name), place
+        self.lock: lock.Lock | None = None
+        self.uploaded = {}  # {name: stamp} of what is at the address as it is here
+        self.turn = threading.RLock()  # to upload
+
+    @property
+    def checkpoints(self) -> Path:
+        """At an address an epath.Path."""
+        if not self.place:
+            return self.directory / CHECKPOINTS
+        from etils import epath
+
+        return epath.Path(self.place.address) / CHECKPOINTS
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds it for this process, which alone may write to it. Raises Missing where another process does."""
+        if not self.place:
+            with lock.on_disk(self.directory):
+                yield
+            return
+        self.lock = lock.Lock(self.place)
+        with self.lock.held():
+            yield
+
+    @contextlib.contextmanager
+    def uploaded_at_the_end(self) -> Iterator[None]:
+        """Uploads everything when what is done within has ended, in whatever way."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):  # what went wrong is told
+                self.upload(is_end=True)
+            raise
+        self.upload(is_end=True)
+
+    def let_go(self) -> None:
+        """The last call of a process that ends at once."""
+        self.upload(is_end=True)
+        if self.lock:
+            self.lock.release()
+
+    def download(self, only: Iterable[str] = ()) -> None:
+        """The small files, or `only` these; of what is no run, what a first start leaves."""
+        with remote.reached(self.name):
+            for name in only or self.small_files():
+                path = self.directory / name
+                if not path.name.startswith(".") and checksums.inside(self.directory, name):
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        self.place.download(name, path)
+                        self.uploaded[name] = stamp_of(path)
+
+    def small_files(self) -> list[str]:
+        there, found = self.place.names(), []
+        for name, is_directory in there.items():
+            if name not in ELSEWHERE and ("run.json" in there or name in STARTED):
+                found += self.place.tree(name) if is_directory else [name]
+        return found
+
+    def upload(self, *, is_end: bool = False) -> None:
+        """Uploads the files that have changed, traces at the end alone; run.json, which makes a run of them, last.
+        Raises Missing where another process holds the address; a process that does not hold it uploads its traces."""
+        if not self.place:
+            return
+        with self.turn, remote.reached(self.name):
+            if self.lock:
+                self.lock.check()
+            for path in sorted(self.directory.rglob("*"), key=lambda path: path.name == "run.json"):
+                name = path.relative_to(self.directory).as_posix()
+                due = is_end if name.startswith(f"{TRACES}/") else self.lock is not None
+                with contextlib.suppress(FileNotFoundError):  # replaced just now
+                    if due and path.is_file() and not path.name.startswith("."):
+                        stamp = stamp_of(path)
+                        if stamp != self.uploaded.get(name):
+                            self.place.upload(path, name)
+                            self.uploaded[name] = stamp
+
+    def try_upload(self) -> None:
+        """The same where it can wait: what is out of reach now is uploaded with the next checkpoint."""
+        try:
+            self.upload()
+        except (Missing, Unfinished):
+            if self.lock.is_lost:
+                raise
+
+    def remove(self, name: str) -> None:
+        """Deletes a file, at the address too."""
+        (self.directory / name).unlink(missing_ok=True)
+        if self.place:
+            with self.turn, remote.reached(self.name):
+                self.lock.check()
+                self.place.remove(name)
+                self.uploaded.pop(name, None)
+
+    def check(self, inside: Iterable[str] = ()) -> None:
+        """Raises BadInput where a run cannot be made, written or continued.
+
+        inside: paths that the run may have within its workdir beside its own files, as a store.
+        """
+        if self.place:
+            with remote.reached(self.name):
+                names = set(self.place.names())
+            inside = ("store", "logs")  # a launcher's logs
+        else:
+            check_writable(self.directory)
+            there = self.directory.exists()
+            names = {path.name for path in self.directory.iterdir()} if there else set()
+            paths = (os.path.relpath(path, self.directory) for path in inside if path)
+            inside = [path.split(os.sep)[0] for path in paths]
+        try:
+            check_content(self.directory, names, inside)
+        except BadInput as error:
+            raise BadInput(
+                f"--workdir {self.name}: holds something else than a run ({error}); name an empty directory"
+            ) from None
 
 
-def checkpoints(directory: Path) -> Path:
-    """Where the checkpoints of a workdir lie: in it; those of a copy at the address, as an epath.Path."""
-    if not (found := address(directory)):
-        return directory / CHECKPOINTS
-    from etils import epath
+@contextlib.contextmanager
+def opened(name: Path | str, *only: str) -> Iterator[Workdir]:
+    """The workdir of this name, with its small files, or `only` these, until the context ends."""
+    if not remote.is_address(name):
+        yield Workdir(name)
+        return
+    with copied(name) as run:
+        run.download(only)
+        yield run
 
-    return epath.Path(found) / CHECKPOINTS
+
+@contextlib.contextmanager
+def copied(name: str) -> Iterator[Workdir]:
+    """A workdir at an address whose copy is empty. Errors within name the address."""
+    place = remote.Place(name)
+    with tempfile.TemporaryDirectory(prefix="bert_jax-", ignore_cleanup_errors=True) as temporary:
+        directory = Path(temporary, place.root.rpartition("/")[2])
+        directory.mkdir()
+        with remote.naming(directory, place.address), remote.told(place.address):
+            yield Workdir(place.address, directory, place)
+
+
+@contextlib.contextmanager
+def created(name: Path | str) -> Iterator[Workdir]:
+    """A new workdir to write to, of which nothing is left after a failure."""
+    if not remote.is_address(name):
+        with atomic.whole(name, "--workdir") as directory:
+            yield Workdir(name, directory)
+        return
+    with atomic.terminable(), copied(name) as run, run.held():
+        check_new(name)
+        try:
+            yield run
+            run.upload()
+        except BaseException:
+            with contextlib.suppress(Exception):  # what went wrong is told
+                run.lock.check()
+                for file in run.place.tree():
+                    if file != lock.LOCK:
+                        run.place.remove(file)
+            raise
+
+
+def check_new(name: Path | str) -> None:
+    """Raises BadInput where something is there already, or nothing can be made."""
+    if not remote.is_address(name):
+        check_writable(Path(name))
+        atomic.free(name, "--workdir")
+        return
+    with remote.reached(f"--workdir {name}"):
+        if set(remote.Place(name).names()) - {lock.LOCK}:
+            raise BadInput(f"--workdir {name}: there already, and not empty")
 
 
 def check_writable(directory: Path) -> None:
@@ -66,35 +232,16 @@ def check_writable(directory: Path) -> None:
         raise BadInput(f"--workdir {directory}: {there} cannot be written")
 
 
-def check(directory: Path, inside: tuple[str, ...] = ()) -> None:
-    """Raises BadInput where a run cannot be made, written or continued.
-
-    inside: paths that the run may have within its workdir beside its own files, as a store.
-    """
-    check_writable(directory)
-    if directory.exists():
-        try:
-            check_content(directory, inside)
-        except BadInput as error:
-            raise no_run(name(directory), error) from None
-
-
-def no_run(place: str, found: BadInput) -> BadInput:
-    return BadInput(
-        f"--workdir {place}: holds something else than a run ({found}); name an empty directory"
-    )
-
-
-def check_content(directory: Path, inside: tuple[str, ...]) -> None:
-    """Raises BadInput for a directory that holds neither a run, nor what a first start of one leaves when it is killed,
-    nor nothing."""
-    names = {path.name for path in directory.iterdir()}
+def check_content(directory: Path, names: set[str], inside: Iterable[str]) -> None:
+    """Raises BadInput for a directory of these names that holds neither a run, nor what a first start of one leaves
+    when it is killed, nor nothing. inside: names that it may have beside these."""
     if "run.json" in names:
         check_keys(directory / "run.json", RUN_KEYS)
         return
-    check_names(
-        names, [os.path.relpath(path, directory).split(os.sep)[0] for path in inside if path]
-    )
+    prefixes = (*TEMPORARY, *(f".{name}." for name in inside))
+    for name in sorted(names - {*STARTED, *inside}):
+        if not name.startswith(prefixes):
+            raise BadInput(name)
     if "status.json" in names:
         check_keys(directory / "status.json", ("state", "pid"))
     if "config.json" in names:
@@ -103,49 +250,23 @@ def check_content(directory: Path, inside: tuple[str, ...]) -> None:
         raise BadInput("tokenizer")
 
 
-def check_names(names: Iterable[str], inside: Iterable[str]) -> None:
-    """Raises BadInput for the names in a directory without run.json that no start leaves: `inside` are known."""
-    prefixes = (*TEMPORARY, *(f".{place}." for place in inside))
-    for name in sorted({*names} - {*STARTED, *inside}):
-        if not name.startswith(prefixes):
-            raise BadInput(name)
-
-
 def check_keys(path: Path, keys: tuple[str, ...]) -> None:
     missing = [key for key in keys if key not in read_json(path)]
     if missing:
         raise BadInput(f"{path}: no {missing[0]}")
 
 
-@contextlib.contextmanager
-def locked(directory: Path):
-    """Makes the directory and holds it for this process: two in one workdir would undo each other's work."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = open(directory / ".lock", "a")
-    except OSError as error:
-        raise BadInput(f"--workdir {directory}: {error.strerror}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadInput(f"--workdir {directory}: another process is training in it") from None
-        except OSError as error:
-            raise BadInput(f"--workdir {directory}: cannot be locked ({error.strerror})") from None
-        yield
-
-
-def check_shared(directory: Path, processes) -> None:
+def check_shared(run: Workdir, processes) -> None:
     """Returns once process 0 has come here too. Raises BadInput in a process that does not see what it writes.
 
     processes: a Cluster.
     """
-    if processes.is_alone or address(directory):
+    if processes.is_alone or run.place:
         return
-    path = directory / f".shared.{uuid.uuid4().hex}"
+    path = run.directory / f".shared.{uuid.uuid4().hex}"
     if processes.is_main:
         path.touch()
-    path = directory / processes.from_main(path.name)
+    path = run.directory / processes.from_main(path.name)
     deadline = time.monotonic() + SEEN
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -154,9 +275,17 @@ def check_shared(directory: Path, processes) -> None:
         path.unlink()
     if not all(seen):
         raise BadInput(
-            f"--workdir {directory}: process {seen.index(False)} does not see what process 0 writes there; it must"
+            f"--workdir {run.name}: process {seen.index(False)} does not see what process 0 writes there; it must"
             " lie on a file system that all processes share"
         )
+
+
+def stamp_of(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+# --- Its files ------------------------------------------------------------------------------------
 
 
 def new_run() -> str:
@@ -187,45 +316,23 @@ def mark_status(workdir: Path, **changes) -> None:
         file.truncate()
 
 
-def mark_done(workdir: Path) -> None:
-    """Of a run that is: a kill may have come before it was said."""
-    with contextlib.suppress(BadInput):
-        if read_json(workdir / "status.json").get("state") != "done":
-            mark_status(workdir, state="done")
+def is_done(workdir: Path) -> bool:
+    """Whether its status says so: a kill may have come before."""
+    try:
+        return read_json(workdir / "status.json").get("state") == "done"
+    except BadInput:
+        return True  # nothing that could be corrected
 
 
 def write_status(workdir: Path, state: str, **values) -> None:
     """state: imported, running, done, preempted, interrupted or failed. Whose it is, and when, are added."""
-    path, values = workdir / "status.json", {"state": state, **values, **process(), "time": stamp()}
+    path, values = (
+        workdir / "status.json",
+        {"state": state, **values, **process_id.process(), "time": stamp()},
+    )
     write_json(path, values, sync=False)  # written again every few seconds
 
 
 def stamp(seconds: float | None = None) -> str:
     """A time, in seconds since the epoch, as it is written down; now where it is left out."""
     return time.strftime(TIME, time.gmtime(seconds))
-
-
-def process() -> dict:
-    """This process, for others to find out whether it is still there."""
-    pid = os.getpid()
-    return {"pid": pid, "born": born(pid), **here()}
-
-
-def here() -> dict:
-    """Where the number of a process means that process: hosts, and containers, may have the same name."""
-    boot, space = "", 0
-    with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        space = os.stat("/proc/self/ns/pid").st_ino
-    return {"host": os.uname().nodename, "boot": boot, "space": space}
-
-
-def born(pid: int) -> int:
-    """When a process began, in ticks since the machine did: another one may get its number. 0 where it has ended, or
-    where the system (all but Linux) does not say."""
-    try:
-        # The second field is a name, in brackets, of any characters.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in "ZX" else int(fields[19])

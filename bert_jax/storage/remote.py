@@ -9,34 +9,21 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bert_jax.errors import BadInput, Missing, Unfinished, one_line
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 LONGEST = 300  # characters of what a library says
-PART = 1 << 25  # bytes of an object that are read at a time
 TIMEOUT = 120.0  # seconds of a request, or it is one that no one answers
-PATIENCE = 30.0  # seconds of somebody who asks for one small file, with all tries
-TOGETHER = 8  # parts, and small objects
 # The modules of errors that are of an address and its servers.
-LIBRARIES = (
-    "gcsfs.",
-    "aiohttp.",
-    "google.auth.",
-    "google.api_core.",
-    "requests.",
-    "botocore.",
-    "azure.",
-)
-# How TensorStore's errors begin where the same is so.
-UNREACHABLE = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED")
+LIBRARIES = ("gcsfs", "aiohttp", "google.auth", "google.api_core", "requests", "botocore", "azure")
+# In TensorStore's errors, where the same is so.
+UNREACHABLE = re.compile("(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED):")
+DENIED = re.compile("^(Forbidden|Bad Request): |(PERMISSION_DENIED|UNAUTHENTICATED):")
 # Of HTTP: what asking again does not change.
 REFUSED = (400, 401, 403, 404)
-ALIASES = {"gs": ("gcs",), "gcs": ("gs",)}  # names of one file system of fsspec's
-# What fsspec asks for, by the beginning of an address.
-EXTRAS = {"gs": "pip install 'bert_jax[gcs]'", "gcs": "pip install 'bert_jax[gcs]'"}
+GOOGLE = ("gs", "gcs")  # names of one file system of fsspec's
 
 
 def settle() -> None:
@@ -92,65 +79,40 @@ class Place:
 
             # Other processes write here too, and TensorStore: what was listed once is not what is there. Of this kind
             # in all of this process, as Orbax has file systems of its own.
-            for protocol in {kind, *ALIASES.get(kind, ())}:
+            for protocol in GOOGLE if kind in GOOGLE else (kind,):
                 settings = fsspec.config.conf.setdefault(protocol, {})
                 settings["use_listings_cache"] = False
-                if kind in ALIASES:
+                if kind in GOOGLE:
                     settings["requests_timeout"] = TIMEOUT
-            found = fsspec.core.url_to_fs(self.address)
+            self.files, self.root = fsspec.core.url_to_fs(self.address)
         except (ImportError, ValueError) as error:
-            hint = EXTRAS.get(kind, one_line(error, LONGEST))
+            hint = one_line(error, LONGEST)
+            hint = "pip install 'bert_jax[gcs]'" if kind in GOOGLE else hint
             raise BadInput(f"{address}: addresses {kind}:// cannot be read here: {hint}") from None
-        self.files, self.root = found
-        self.is_google = kind in ALIASES
 
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
 
-    def read(self, name: str, seconds: float = 0) -> bytes:
-        """seconds: in which it is to be had, however often it is asked for; 0 is any number."""
-        limit = {"timeout": seconds} if seconds and self.files.async_impl else {}
-        return self.files.cat_file(self.path(name), **limit)
+    def read(self, name: str) -> bytes:
+        return self.files.cat_file(self.path(name))
 
-    def write(self, name: str, data: bytes) -> None:
-        self.files.pipe_file(self.path(name), data)
+    def write(self, name: str, data: bytes, *, is_new: bool = False) -> None:
+        """is_new: raises FileExistsError where something is there, if the file system can know."""
+        how = {"mode": "create"} if is_new else {}
+        self.files.pipe_file(self.path(name), data, **how)
 
-    def look(self, name: str) -> tuple[bytes, str]:
-        """What an object is, and its version: its generation in Cloud Storage, the same bytes again elsewhere."""
-        if not self.is_google:
-            data = self.read(name)
-            return data, data.decode(errors="replace")
-        headers, data = self.files.call("GET", self.files.url(self.path(name)))
-        return data, headers["x-goog-generation"]
+    def download(self, name: str, path: Path) -> None:
+        """A file, of any size."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.files.get_file(self.path(name), str(path))
 
-    def replace(self, name: str, data: bytes, version: str) -> str:
-        """Writes an object that is of this version, or not there where that is empty: of several that try, one is
-        told the new version, and the others an empty one. Elsewhere than in Cloud Storage only what is not there is
-        written in one go with the look at it."""
-        try:
-            if self.is_google:
-                bucket, key, _ = self.files.split_path(self.path(name))
-                place = f"{self.files._location}/upload/storage/v1/b/{bucket}/o"
-                asked = {"name": key, "uploadType": "media", "ifGenerationMatch": version or "0"}
-                return self.files.call("POST", place, data=data, json_out=True, **asked)[
-                    "generation"
-                ]
-            if version and self.look(name)[1] != version:
-                return ""
-            how = {} if version else {"mode": "create"}
-            self.files.pipe_file(self.path(name), data, **how)
-        except (FileExistsError, FileNotFoundError):
-            return ""
-        return data.decode()
+    def upload(self, path: Path, name: str) -> None:
+        """A file, of any size."""
+        self.files.put_file(str(path), self.path(name))
 
-    def remove(self, name: str, version: str = "") -> None:
-        """Where a version is given, only an object that is of it."""
-        with contextlib.suppress(FileExistsError, FileNotFoundError):
-            if version and self.is_google:
-                bucket, key, _ = self.files.split_path(self.path(name))
-                self.files.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=version)
-            elif not version or self.look(name)[1] == version:
-                self.files.rm_file(self.path(name))
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.files.rm_file(self.path(name))
 
     def exists(self, name: str) -> bool:
         return self.files.exists(self.path(name))
@@ -171,21 +133,6 @@ class Place:
         start = f"{self.root}/"
         found = self.files.find(self.path(name).rstrip("/"))
         return sorted(path.removeprefix(start) for path in found if path.startswith(start))
-
-    def parts(self, name: str, size: int) -> Iterator[bytes]:
-        """The first `size` bytes of an object, in order, several parts read at a time."""
-        path = self.path(name)
-        starts = range(0, size, PART)
-        with ThreadPoolExecutor(TOGETHER) as pool:
-            for first in range(0, len(starts), TOGETHER):
-                yield from pool.map(
-                    lambda start: self.files.cat_file(path, start, min(start + PART, size)),
-                    starts[first : first + TOGETHER],
-                )
-
-    def upload(self, path: Path, name: str) -> None:
-        """A file, of any size."""
-        self.files.put_file(str(path), self.path(name))
 
 
 @contextlib.contextmanager
@@ -220,17 +167,18 @@ def told(what: str) -> Iterator[None]:
 
 def is_refused(error: Exception) -> bool:
     """Whether it would be so again: credentials, rights, names."""
-    kind = type(error)
-    return str(error).startswith(("Forbidden: ", "Bad Request: ")) or (
-        kind.__module__.startswith(LIBRARIES)
-        and (getattr(error, "code", None) in REFUSED or "Credentials" in kind.__name__)
-    )
+    named = "Credentials" in type(error).__name__ or getattr(error, "code", None) in REFUSED
+    return bool(is_of_library(error) and named or DENIED.search(str(error)))
 
 
 def is_out_of_reach(error: Exception) -> bool:
     """Whether it may be otherwise soon: the network, a server."""
-    known = type(error).__module__.startswith(LIBRARIES) and not is_refused(error)
-    return known or isinstance(error, TimeoutError) or str(error).startswith(UNREACHABLE)
+    known = is_of_library(error) or isinstance(error, TimeoutError)
+    return not is_refused(error) and bool(known or UNREACHABLE.search(str(error)))
+
+
+def is_of_library(error: Exception) -> bool:
+    return f"{type(error).__module__}.".startswith(tuple(f"{name}." for name in LIBRARIES))
 
 
 @contextlib.contextmanager

@@ -178,9 +178,9 @@ def test_parameters_of_another_model_are_named(run):
 
 def test_a_run_does_not_say_where_compiled_programs_are_read(run):
     change(run / "config.json", "compilation_cache", value=str(run / "trap"))
-    opened = load_model.open_run(run).config.compilation_cache
+    opened = load_model.open_model(run).config.compilation_cache
     assert opened == load_model.config.base().compilation_cache
-    assert load_model.open_run(run, ["compilation_cache="]).config.compilation_cache == ""
+    assert load_model.open_model(run, ["compilation_cache="]).config.compilation_cache == ""
 
 
 # --- Saves --------------------------------------------------------------------------------------

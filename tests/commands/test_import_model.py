@@ -18,6 +18,7 @@ from bert_jax.data import feed
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import status
+from bert_jax.runs.workdir import Workdir
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_a_source_without_heads(tmp_path):
 
 def loss_of(source, workdir) -> float:
     """The source's own parameters over the held-out rows of a run."""
-    model, run = load_model.open_model(source), load_model.open_run(workdir)
+    model, run = load_model.open_model(source), load_model.open_model(workdir)
     phase, mesh = config.phases(run.config)[0], meshes.make_mesh(run.config.mesh)
     params = jax.device_put(model.params, meshes.parameters(model.params, mesh))
     function = jax.jit(partial(step.evaluate, objective=model.objective))
@@ -51,7 +52,7 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
     values = import_model.import_model(source, workdir, None, ["seed=7"])
     files = {"config.json", "run.json", "status.json", "tokenizer", "checkpoints"}
     assert {path.name for path in workdir.iterdir()} == files
-    run, given = load_model.open_run(workdir), load_model.open_model(source)
+    run, given = load_model.open_model(workdir), load_model.open_model(source)
     assert_same_bits(run.params, given.params)
     assert status.describe(status.status(workdir)).startswith("imported, step 0 of 1000")
     go_on = f"bert-jax pretrain --config {workdir / 'config.json'} --workdir {workdir}"
@@ -89,7 +90,7 @@ def test_training_goes_on_from_an_import(source, tmp_path):
         assert (
             train.pretrain(config.load(file, [*free, f"phases.main.steps={steps}"]), workdir) == 0
         )
-        assert load_model.open_run(workdir).step == steps
+        assert load_model.open_model(workdir).step == steps
     step_0, *others = lines(workdir)
     assert (step_0["step"], step_0["split"]) == (0, "heldout")
     assert step_0["loss"] == pytest.approx(loss_of(source, workdir), rel=1e-6)
@@ -116,12 +117,12 @@ def test_in_and_out_again_is_bitwise(tmp_path, form):
     """Import, then export: the tensors that were given. Export, then open: the parameters of the run."""
     place = write_model(form, tmp_path / "model")
     import_model.import_model(place, tmp_path / "run")
-    export.export(tmp_path / "run", tmp_path / "out", form)
+    export.export(Workdir(tmp_path / "run"), tmp_path / "out", form)
     given, back = load_model.read_source(place), load_model.read_source(tmp_path / "out")
     assert given.shapes == back.shapes and len(given.shapes) == 46
     for name in given.shapes:
         np.testing.assert_array_equal(given.load(name), back.load(name), err_msg=name)
-    run, out = load_model.open_run(tmp_path / "run"), load_model.open_model(tmp_path / "out")
+    run, out = load_model.open_model(tmp_path / "run"), load_model.open_model(tmp_path / "out")
     assert_same_bits(run.params, out.params)
     assert back.tokenizer.fingerprint == given.tokenizer.fingerprint
     assert back.settings == given.settings

@@ -13,12 +13,12 @@ from kits.corpora import config_of, files, make_text
 from kits.damage import flip_bit
 from kits.stores import make_store, random_documents
 
-from bert_jax import cli
+from bert_jax import cli, config
 from bert_jax.data import download
 from bert_jax.data import prepare as preparing
-from bert_jax.data import store as stores
+from bert_jax.data.vocabulary import given_vocabulary
 from bert_jax.errors import BadInput
-from bert_jax.storage import checksums, remote
+from bert_jax.storage import checksums
 
 bucket = pytest.importorskip("kits.bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 there = bucket.there
@@ -42,8 +42,7 @@ def read(there) -> list[str]:
     return sorted(name.removeprefix("stores/one/") for name in names)
 
 
-def test_a_store_is_copied_once(there, store, monkeypatch):
-    monkeypatch.setattr(remote, "PART", 1000)  # bytes: many parts a file
+def test_a_store_is_copied_once(there, store):
     place = download.local(STORE)
     assert files(place) == files(store.path)
     assert read(there) == sorted(name for name in files(place) if name.endswith(".npy"))
@@ -59,9 +58,7 @@ def test_what_was_altered_is_fetched_again(there, store):
     assert download.local(STORE, hashes=True) == place and read(there) == [name]
     os.truncate(place / name, 200)
     (place / "unigrams.npy").unlink()
-    (place / "train/.tokens.npy.00000000000000000000000000000000").write_text(
-        "of a process that was killed"
-    )
+    (place / "train/.tokens.npy.part").write_text("of a process that was killed")
     download.local(STORE)
     assert read(there) == [name, "unigrams.npy"]
     assert files(place) == files(store.path)
@@ -85,39 +82,15 @@ def test_nothing_is_written_outside_of_the_copy(there, store, tmp_path):
     assert not list(tmp_path.rglob("escaped"))
 
 
-def start() -> subprocess.Popen:
-    code = f"from bert_jax.data import download; print(download.local({STORE!r}))"
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return subprocess.Popen([sys.executable, "-c", code], **pipes)
-
-
 @pytest.mark.slow
 def test_processes_of_a_host_copy_once(there, store):
-    running = [start(), start()]
+    code = f"from bert_jax.data import download; print(download.local({STORE!r}))"
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(2)]
     said = [process.communicate(timeout=60) for process in running]
     assert [process.returncode for process in running] == [0, 0], said
     assert len({output for output, _ in said}) == 1
     assert there.asked.count(("READ", TOKENS)) == 1
-
-
-@pytest.mark.slow
-def test_a_copy_that_was_killed_goes_on(there, store):
-    """The process is killed while the last file comes; those before are not fetched again."""
-    last = list(stores.read_manifest(store.path)["files"])[-1]
-
-    def kill(method, name):
-        if name.endswith(last) and running and running[0].poll() is None:
-            running[0].kill()
-            running[0].wait()
-        return 0
-
-    running, there.fault = [], kill
-    running.append(start())
-    running[0].communicate(timeout=60)
-    assert running[0].returncode == -9
-    read(there)
-    place = download.local(STORE)
-    assert read(there) == [last] and files(place) == files(store.path)
 
 
 def test_a_bucket_that_stumbles_is_asked_again(there, store):
@@ -156,24 +129,33 @@ def test_a_store_is_made_at_an_address(there, tmp_path):
     """Bit for bit the one that is made here, its manifest last, and this host's copy at once."""
     made = config_of(tmp_path, make_text(100))
     preparing.prepare(made)
-    config = config_of(tmp_path, make_text(100), f"store={STORE}")
-    preparing.prepare(config)
+    other = config_of(tmp_path, make_text(100), f"store={STORE}")
+    preparing.prepare(other)
     names = {name: name.removeprefix("stores/one/") for name in there.names()}
     assert {names[name]: there.objects[name].data for name in names} == files(made.store)
     last = max(there.objects, key=lambda name: there.objects[name].generation)
     assert last == "stores/one/manifest.json"
     there.asked.clear()
-    assert preparing.open_or_refuse(config).path == download.local(STORE)
+    assert preparing.open_or_refuse(other).path == download.local(STORE)
     assert read(there) == []
 
 
 def test_something_else_at_the_address_is_refused(there, tmp_path):
-    """An empty .writable of a process that was killed is not something else."""
-    there.put("stores/one/.writable", b"", {})
-    download.check_free(STORE)
-    assert not there.names()
     there.put("stores/one/thesis.tex", b"", {})
-    config = config_of(tmp_path, make_text(20), f"store={STORE}")
+    other = config_of(tmp_path, make_text(20), f"store={STORE}")
     with pytest.raises(BadInput, match=f"config.store={STORE}.*thesis.tex"):
-        preparing.prepare(config)
+        preparing.prepare(other)
     assert there.names() == ["stores/one/thesis.tex"]
+
+
+def test_a_vocabulary_in_a_bucket_is_that_of_the_file(there, tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
+    there.put("vocab.txt", path.read_bytes(), {})
+    one, other, none = (
+        config.load("demo", [f"tokenizer.path={name}"])
+        for name in (path, "gs://bucket/vocab.txt", "gs://bucket/none.txt")
+    )
+    assert given_vocabulary(one).fingerprint == given_vocabulary(other).fingerprint
+    with pytest.raises(BadInput, match="gs://bucket/none.txt"):
+        given_vocabulary(none)

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,8 +19,6 @@ os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # as remote.py has it
 import gcsfs  # noqa: E402, F401
 import pytest
 from etils.epath import backend, gpath
-
-from bert_jax.runs import mirror
 
 NAME = "bucket"
 PAGE = 1000  # objects of a listing
@@ -262,10 +261,11 @@ def parts(kind: str, body: bytes) -> tuple[dict, bytes]:
 @pytest.fixture
 def there(tmp_path, monkeypatch):
     """A Bucket, empty, that this process and those that it starts find behind gs://bucket; this host's copies are in
-    tmp_path/cache, and those of runs are gone in the end. What has changed in one of these is written often."""
+    tmp_path/cache, and those of runs, in tmp_path/tmp, are gone in the end."""
     bucket = of_process()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(mirror, "PERIOD", 0.05)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     for key, value in bucket.environment().items():
         monkeypatch.setenv(key, value)
     # Another test may have asked before TensorFlow was told to stay out of it.
@@ -277,7 +277,7 @@ def there(tmp_path, monkeypatch):
     bucket.fault = lambda method, name: 0
     bucket.objects.clear()
     bucket.asked.clear()
-    assert not list((tmp_path / "cache/bert_jax/runs").glob("*"))
+    assert not list((tmp_path / "tmp").glob("bert_jax-*"))
 
 
 def forget() -> None:

@@ -57,7 +57,7 @@ def lines(workdir) -> list[dict]:
 
 
 def params(workdir):
-    return load_model.open_run(workdir).params
+    return load_model.open_model(workdir).params
 
 
 def assert_same_bits(a, b):

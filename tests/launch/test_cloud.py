@@ -1,7 +1,6 @@
 """A run of two processes whose store and workdir lie in a bucket: killed once in a save, with damage and a bucket that
 stumbles, it ends with the bits of one on the disk; and every command reads it."""
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from kits.small import overrides
 from bert_jax import cli
 from bert_jax.checkpoints import reader
 from bert_jax.errors import LOST
-from bert_jax.runs import mirror, workdir
+from bert_jax.runs import workdir
 
 bucket = pytest.importorskip("kits.bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
 there = bucket.there
@@ -81,20 +80,20 @@ def kill_in_a_save(world: World, there, step: int) -> None:
         there.fault = kill
         ended = processes.wait(started, world.directory)
     assert ended[1].code == -9 and ended[0].code in (LOST, ABORTED), ended
-    places = [f"runs/one/checkpoints/{number}/{reader.COMMITTED}" for number in (step - 5, step)]
+    places = [f"runs/one/checkpoints/{number}/commit_success.txt" for number in (step - 5, step)]
     assert [place in there.names() for place in places] == [True, False]
 
 
 def check_same(run: Path, there) -> None:
     """The run in the bucket is the one on the disk, but for its times."""
     assert not any(".lock" in name for name in there.names())
-    with mirror.copied(RUN) as copy:
-        one, two = ([told(line) for line in runs.lines(place)] for place in (copy, run))
+    with workdir.opened(RUN) as copy:
+        one, two = ([told(line) for line in runs.lines(at)] for at in (copy.directory, run))
         assert one == two
-        ends = [workdir.checkpoints(place) / "20" for place in (copy, run)]
-        one, two = map(reader.read_manifest, ends)
-        assert one == two  # fingerprints of all arrays, of the optimizer's too
-        assert not reader.problem(ends[0], json.loads((copy / "run.json").read_text())["run"])
+        end = copy.checkpoints / "20"
+        # Fingerprints of all arrays, of the optimizer's too.
+        assert reader.read_manifest(end) == reader.read_manifest(run / "checkpoints/20")
+        assert not reader.problem(end, workdir.read_json(copy.directory / "run.json")["run"])
 
 
 def told(line: dict) -> dict:

@@ -105,7 +105,7 @@ def test_every_phase_is_asked_before_anything_is_compiled(monkeypatch, tmp_path,
 def test_a_run_of_other_devices_is_used_here(tmp_path):
     """And may go on elsewhere: nothing that is learnt depends on it."""
     _, vocabulary, _, _ = make_run(tmp_path / "run", "model.attention=splash")
-    run = load_model.open_run(tmp_path / "run")
+    run = load_model.open_model(tmp_path / "run")
     assert run.config.model.attention == "auto"
     outputs = jax.jit(run.objective.outputs)(run.params, run_batch(vocabulary))
     assert np.isfinite(outputs["mlm_logits"]).all()

@@ -59,7 +59,7 @@ def test_what_is_left_ends_like_a_run_that_was_never_disturbed(world, tmp_path):
     settings, workdir = world
     undisturbed = tmp_path / "undisturbed"
     for place in (workdir, undisturbed):
-        ended = run(settings | {"evaluate.every": 0}, place, tmp_path / place.name)
+        ended = run(settings | {"evaluate.every": 0}, place, tmp_path / f"said {place.name}")
         assert [process.code for process in ended] == [0, 0], ended
     train = [line["step"] for line in lines(workdir) if line["split"] == "train"]
     assert train == list(range(1, STEPS + 1))

@@ -10,6 +10,7 @@ from bert_jax import cli, train
 from bert_jax.commands import export
 from bert_jax.errors import BadInput
 from bert_jax.runs import status
+from bert_jax.runs.workdir import Workdir
 
 
 def write(name, text):
@@ -23,7 +24,9 @@ def write(name, text):
 
 
 NO_RUNS = {
-    "export": lambda directory, finished: export.export(finished[1], directory, "huggingface"),
+    "export": lambda directory, finished: export.export(
+        Workdir(finished[1]), directory, "huggingface"
+    ),
     "store": lambda directory, finished: shutil.copytree(finished[0]["store"], directory),
     "text": write("thesis.txt", "three years of work"),
     "config of others": write("config.json", '{"model_type": "bert"}'),

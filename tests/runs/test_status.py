@@ -11,7 +11,7 @@ from kits.waiting import wait_until
 
 from bert_jax import cli
 from bert_jax.errors import BadInput
-from bert_jax.runs import report, status, workdir
+from bert_jax.runs import process_id, report, status, workdir
 
 KNOWN = dict(step=5, steps=20, seconds_left=7, last_checkpoint=4, loss=1.5, heartbeat=10)
 
@@ -45,18 +45,18 @@ def test_a_run_without_heartbeat_is_silent(tmp_path, host, seconds, state):
 
 def test_a_run_whose_process_is_gone_is_killed(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    mine = dict(pid=process.pid, born=workdir.born(process.pid))
+    mine = dict(pid=process.pid, born=process_id.born(process.pid))
     write(tmp_path, **mine)
     assert status.status(tmp_path)["state"] == "running"
     process.kill()
-    wait_until(lambda: not workdir.born(process.pid))  # now it is a zombie: its number is in use
+    wait_until(lambda: not process_id.born(process.pid))  # now it is a zombie: its number is in use
     assert status.status(tmp_path)["state"] == "killed"
     process.communicate()
     assert status.status(tmp_path)["state"] == "killed"
     for other in ({"host": "another"}, {"boot": "another"}, {"space": 1}):
         write(tmp_path, **mine, **other)
         assert status.status(tmp_path)["state"] == "running", "another machine cannot know"
-    write(tmp_path, born=workdir.born(os.getpid()) - 1)  # another process of the same number
+    write(tmp_path, born=process_id.born(os.getpid()) - 1)  # another process of the same number
     assert status.status(tmp_path)["state"] == "killed"
 
 
@@ -84,7 +84,7 @@ def test_a_damaged_status_is_refused_with_the_key(tmp_path, key):
 def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "HEARTBEAT", 0.05)
     (tmp_path / "run.json").write_text("{}")
-    with report.Reporter(tmp_path, 0, 20) as reporter:
+    with report.Reporter(workdir.Workdir(tmp_path), 0, 20) as reporter:
         assert read(tmp_path)["state"] == "running", "also before the first step"
         reporter.start(0, 1.0)
         reporter.advance(3)

@@ -1,0 +1,209 @@
+"""Workdirs at gs://: held by one process, whole after a kill, read by every command like any other. The bucket speaks
+Google's JSON API on this machine (kits/bucket.py)."""
+
+import signal
+
+import pytest
+from etils import epath
+from kits import outside, processes
+from kits.runs import assert_same_bits, make_run, params, pretraining, signal_at
+
+from bert_jax import cli, config
+from bert_jax.checkpoints import reader, writer
+from bert_jax.commands import import_model
+from bert_jax.errors import LOST, BadInput, Missing, Unfinished
+from bert_jax.runs import lock, process_id, workdir
+from bert_jax.storage import remote
+
+bucket = pytest.importorskip("kits.bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
+there = bucket.there
+RUN = "gs://bucket/runs/one"
+
+
+@pytest.fixture
+def run(there, tmp_path):
+    """A run whose files were copied to the bucket from a disk."""
+    make_run(tmp_path / "run")
+    there.copy(tmp_path / "run", "runs/one")
+    return tmp_path / "run"
+
+
+def checkpoints():
+    remote.Place(RUN)  # as a copy of the rest is made before
+    return epath.Path(RUN) / "checkpoints"
+
+
+def check_done(there, undisturbed) -> None:
+    assert_same_bits(params(RUN), params(undisturbed))
+    assert '"state": "done"' in there.text("runs/one/status.json")
+    assert "runs/one/.lock" not in there.names()
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_run_killed_in_a_save_goes_on_to_the_same_bits(there, finished, tmp_path):
+    settings, undisturbed = finished
+    command = pretraining(settings, RUN)
+    with processes.started(command, tmp_path / "said", 1, 8) as running:
+
+        def kill(method, name):
+            if name.startswith("runs/one/checkpoints/20/params") and method == "POST":
+                running[0].kill()
+                running[0].wait()
+            return 0
+
+        there.fault = kill
+        [ended] = processes.wait(running, tmp_path / "said")
+    assert ended.code == -signal.SIGKILL, ended.errors
+    there.fault = lambda method, name: 0
+    assert reader.steps(checkpoints()) == [10]
+    assert cli.main(command) == 0
+    check_done(there, undisturbed)
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_a_terminated_run_goes_on_to_the_same_bits(there, finished, monkeypatch):
+    settings, undisturbed = finished
+    command = pretraining(settings, RUN, **{"log.every": 1})
+    with monkeypatch.context() as patch:
+        signal_at(patch, 13, signal.SIGTERM)
+        assert cli.main(command) == 75
+    assert '"preempted"' in there.text("runs/one/status.json")
+    assert there.text("runs/one/metrics.jsonl").count('"train"') == reader.newest(checkpoints())
+    assert cli.main(command) == 0
+    check_done(there, undisturbed)
+
+
+# --- The lock -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_second_trainer_is_refused(there, finished, monkeypatch, capsys):
+    monkeypatch.setattr(lock, "RENEWAL", 0.2)
+    with workdir.Workdir(RUN, place=remote.Place(RUN)).held():
+        assert cli.main(pretraining(finished[0], RUN)) == LOST
+        said, who = capsys.readouterr().err, process_id.process()
+        assert RUN in said and str(who["pid"]) in said and who["host"] in said
+        assert there.names() == ["runs/one/.lock"]
+    assert not there.names()
+
+
+def test_a_silent_lock_is_taken_and_its_holder_stops(there, monkeypatch, tmp_path):
+    """The holder of before, that has only slept, writes nothing more."""
+    monkeypatch.setattr(lock, "RENEWAL", 0.1)
+    monkeypatch.setattr(lock, "STALE", 0.5)
+    sleeper, taker = (lock.Lock(remote.Place(RUN)) for _ in range(2))
+    sleeper.take()
+    old = workdir.Workdir(RUN, tmp_path, sleeper.place)
+    old.lock = sleeper
+    taker.take()
+    (tmp_path / "status.json").touch()
+    for write in (old.upload, old.try_upload, lambda: old.remove("status.json")):
+        with pytest.raises(Missing, match=RUN):
+            write()
+    taker.check()
+    assert there.names() == ["runs/one/.lock"]
+
+
+def test_of_two_that_take_a_lock_the_last_has_it(there, monkeypatch):
+    monkeypatch.setattr(lock, "RENEWAL", 0.0)
+    monkeypatch.setattr(lock, "STALE", 0.0)
+    one, other = (lock.Lock(remote.Place(RUN)) for _ in range(2))
+    one.write = lambda **how: (lock.Lock.write(one, **how), other.take())
+    with pytest.raises(Missing):
+        one.take()
+    other.check()
+
+
+# --- What is there --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "checkpoints/1000/weights.pt", ".git/HEAD"])
+def test_what_is_no_run_is_neither_trained_into_nor_changed(there, finished, capsys, name):
+    there.put(f"runs/one/{name}", b"of others", {})
+    before = there.names()
+    assert cli.main(pretraining(finished[0], RUN)) == 2
+    assert RUN in capsys.readouterr().err
+    assert there.names() == before and there.text(f"runs/one/{name}") == "of others"
+
+
+def test_a_damaged_checkpoint_is_found_and_set_aside(there, run):
+    [data] = there.names("runs/one/checkpoints/7/params/d/")
+    there.flip(data)
+    assert reader.newest_verified(checkpoints(), "", ("opt_state",)) == (7, {})
+    with pytest.raises(BadInput, match=f"{RUN}/checkpoints/7"):
+        reader.newest_verified(checkpoints(), "")
+    [aside] = writer.clean(checkpoints(), [7])
+    assert reader.steps(checkpoints()) == []
+    assert there.names(f"runs/one/checkpoints/{aside.name}/params/d/")
+
+
+# Orbax's futures, when its loop has ended.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["params/manifest.ocdbt", "params/_METADATA"])
+def test_a_checkpoint_out_of_reach_is_not_damaged(there, run, name):
+    there.fault = lambda method, asked: 403 if asked.endswith(name) else 0
+    with pytest.raises((Missing, Unfinished), match="checkpoints/7"):
+        reader.problem(checkpoints() / "7", "")
+
+
+def test_a_run_is_read_like_any_other(there, run):
+    with workdir.opened(RUN):
+        assert not any("/checkpoints/" in name for _, name in there.asked)  # read where they lie
+    assert_same_bits(params(RUN), params(run))
+    assert config.load(f"{RUN}/config.json") == config.load(str(run / "config.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["status", "--workdir", "gs://nosuch/run"], "gs://nosuch/run"),
+        (["export", "--workdir", RUN, "--output", "x"], RUN),
+        (["pretrain", "--config", f"{RUN}/config.json", "--workdir", RUN], "config.json"),
+    ],
+)
+def test_a_bad_address_is_told_in_a_line(there, capsys, arguments, named):
+    assert cli.main(arguments) == 2
+    errors = capsys.readouterr().err
+    assert named in errors and errors.count("\n") == 1
+
+
+# --- Imports --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(tmp_path):
+    return outside.write_huggingface(tmp_path / "model")
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_an_import_into_a_bucket_is_that_of_a_disk(there, source, tmp_path):
+    import_model.import_model(source, tmp_path / "run")
+    assert cli.main(["import", "--source", str(source), "--workdir", RUN]) == 0
+    names = {name.removeprefix("runs/one/") for name in there.names("runs/one/")}
+    files = {
+        path.relative_to(tmp_path / "run").as_posix()
+        for path in (tmp_path / "run").rglob("*")
+        if path.is_file()
+    }
+    assert {name for name in names ^ files if not name.startswith("checkpoints/")} == set()
+    last = max(names, key=lambda name: there.objects[f"runs/one/{name}"].generation)
+    assert last == "run.json"
+    assert_same_bits(params(RUN), params(tmp_path / "run"))
+
+
+def test_an_import_touches_no_workdir_that_is_there(there, source, capsys):
+    there.put("runs/one/notes.txt", b"mine", {})
+    assert cli.main(["import", "--source", str(source), "--workdir", RUN]) == 2
+    assert RUN in capsys.readouterr().err
+    assert there.names() == ["runs/one/notes.txt"]
+
+
+def test_nothing_is_left_of_an_import_that_fails(there, source, capsys):
+    done = "runs/one/checkpoints/0/commit_success.txt"
+    there.fault = lambda method, name: 403 if done in there.objects and method == "POST" else 0
+    assert cli.main(["import", "--source", str(source), "--workdir", RUN]) == 2
+    assert RUN in capsys.readouterr().err
+    assert not there.names()
