@@ -21,6 +21,7 @@ from bert_jax.parallel.mesh import AXES, path_name
 
 # Odd: elements whose first hashes are the same by chance differ in the second.
 AGAIN = np.uint32(0x85EBCA6B)
+PIECE = 1 << 20  # elements of an array on the host that are hashed at a time
 SHOWN = 3  # names in a message, at most
 
 
@@ -37,15 +38,39 @@ def digest(total) -> str:
 
 
 def of_tree(tree) -> dict[str, Leaf]:
-    """{path: Leaf} of arrays in the memory of this host, each brought to its first device and counted there."""
+    """{path: Leaf} of the arrays of a tree, all of each in the memory of this host."""
     return {
         path_name(path): of_array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
 
 
 def of_array(array: np.ndarray) -> Leaf:
-    total = of_part(array, [np.uint32(0)] * np.ndim(array), np.shape(array))
-    return Leaf(str(array.dtype), list(array.shape), digest(jax.device_get(total)))
+    """In pieces of one size, so that one compiled program serves arrays of all shapes and types."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    flat, total = flat.view(f"u{flat.dtype.itemsize}"), np.zeros(2, np.uint32)
+    for start in range(0, flat.size, PIECE):
+        piece = np.zeros(PIECE, np.uint32)
+        size = min(PIECE, flat.size - start)
+        piece[:size] = flat[start : start + size]
+        total += jax.device_get(of_piece(piece, np.uint32(start % 2**32), np.uint32(size)))
+    return Leaf(str(array.dtype), list(np.shape(array)), digest(total))
+
+
+@jax.jit
+def of_piece(bits, start, size):
+    """uint32[2]: the sums over the first `size` elements of uint32[PIECE], which are numbered from `start`."""
+    places = jnp.arange(PIECE, dtype=jnp.uint32)
+    return sums(jnp.where(places < size, hashes(bits, places + start), 0))
+
+
+def hashes(bits, numbers):
+    """uint32[...] -> uint32[2, ...]: both hashes of elements, by their bits and numbers."""
+    first = prng.fold(numbers, bits, jax.lax.shift_right_logical)
+    return jnp.stack([first, prng.mix(first ^ numbers * AGAIN, jax.lax.shift_right_logical)])
+
+
+def sums(hashed):
+    return hashed.reshape(2, -1).sum(axis=1, dtype=jnp.uint32)
 
 
 @partial(jax.jit, static_argnames="shape")  # traced once for all layers
@@ -59,9 +84,7 @@ def of_part(part, start, shape):
         place = jax.lax.broadcasted_iota(jnp.uint32, part.shape, axis) + start[axis]
         numbers += place * np.uint32(stride % 2**32)
         stride *= shape[axis]
-    first = prng.fold(numbers, bits, jax.lax.shift_right_logical)
-    second = prng.mix(first ^ numbers * AGAIN, jax.lax.shift_right_logical)
-    return jnp.stack([hashed.sum(dtype=jnp.uint32) for hashed in (first, second)])
+    return sums(hashes(bits, numbers))
 
 
 def lower(mesh: Mesh, shapes, places):

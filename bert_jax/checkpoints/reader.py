@@ -23,6 +23,7 @@ from bert_jax.checkpoints import fingerprint
 from bert_jax.checkpoints.fingerprint import Leaf
 from bert_jax.data import batch
 from bert_jax.errors import BadInput, Missing, Unfinished, one_line
+from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.mesh import path_name, placed
 from bert_jax.storage import checksums, regular_files, remote
 
@@ -187,14 +188,22 @@ def quiet():
 # --- Restoring ------------------------------------------------------------------------------------
 
 
+def handler() -> ocp.PyTreeCheckpointHandler:
+    """Reads arrays without Orbax's notes on how they were laid out, which no fingerprint covers."""
+    arrays = ocp.type_handlers.ArrayHandler(array_metadata_store=None)
+    registry = ocp.type_handlers.create_type_handler_registry(
+        (jax.Array, arrays), (np.ndarray, ocp.type_handlers.NumpyHandler())
+    )
+    return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
+
+
 def read(place: Path, item: str):
     """An item of a checkpoint as NumPy arrays, in this process alone."""
-    handler = ocp.PyTreeCheckpointHandler()
-    place = (place if remote.is_address(place) else place.absolute()) / item
+    place = place.absolute() / item
     with quiet():
-        tree = handler.metadata(place).tree
+        tree = handler().metadata(place).tree
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-        return handler.restore(place, args=ocp.args.PyTreeRestore(tree, as_numpy))
+        return handler().restore(place, args=ocp.args.PyTreeRestore(tree, as_numpy))
 
 
 def restore_params(directory: Path, objective, run: str):
@@ -227,16 +236,22 @@ def shapes_by_name(tree) -> dict[str, tuple]:
 
 
 def restore(place: Path, names: Iterable[str], shapes, places) -> dict:
-    """{item: tree} of some ITEMS of a State with these shapes, laid out as `places`; every process of a run calls it.
-    Raises Unfinished where it cannot be read."""
+    """{item: tree} of some ITEMS of a State with these shapes, laid out as `places`. Raises Unfinished where it cannot
+    be read, and Missing where an address is out of reach."""
     wanted = placed(items(shapes), items(places))
-    arguments = {name: ocp.args.StandardRestore(wanted[name]) for name in names}
     try:
-        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
-            return dict(checkpointer.restore(place, ocp.args.Composite(**arguments)))
+        return {name: read_placed(place.absolute() / name, wanted[name]) for name in names}
     except Exception as error:  # of Orbax, though process 0 has just read all of it
-        reason = one_line(error)[:LONGEST]
-        raise Unfinished(f"{place}: cannot be restored ({reason})") from None
+        if cluster.is_loss(error):
+            raise
+        kind = Missing if remote.is_out_of_reach(error) else Unfinished
+        raise kind(f"{place}: cannot be restored ({one_line(error)})"[:LONGEST]) from None
+
+
+def read_placed(place: Path, tree):
+    arguments = ocp.checkpoint_utils.construct_restore_args(tree)
+    with quiet():
+        return handler().restore(place, args=ocp.args.PyTreeRestore(tree, arguments))
 
 
 def check_restored(place: Path, leaves: dict[str, Leaf]) -> None:

@@ -232,3 +232,20 @@ def test_another_process_that_is_gone_is_no_failed_save(run):
         ):
             raise error
         assert cluster.is_loss(error) == (raised.value is error)
+
+
+# --- Restoring ------------------------------------------------------------------------------------
+
+
+def test_what_verifies_can_be_restored_whatever_else_is_damaged(run, kept):
+    """Of a checkpoint that was copied to an address, and whose notes on the layout of arrays are gone."""
+    place = run / "checkpoints/9"
+    for path in [*place.glob("*/array_metadatas/*"), *place.glob("*/_sharding")]:
+        path.write_bytes(b"{")
+    (place / "_CHECKPOINT_METADATA").unlink()
+    assert found(run) == (9, {})
+    shapes = State(None, kept[2], {"count": np.int32(9)})
+    shapes = jax.eval_shape(lambda: shapes)
+    first = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    items = reader.restore(place, reader.ITEMS, shapes, jax.tree.map(lambda _: first, shapes))
+    assert_same_bits(items["params"], kept[2])
