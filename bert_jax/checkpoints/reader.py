@@ -197,9 +197,14 @@ def handler() -> ocp.PyTreeCheckpointHandler:
     return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
 
 
+def absolute(place: Path) -> Path:
+    """As Orbax wants it; an address is."""
+    return place if remote.is_address(place) else place.absolute()
+
+
 def read(place: Path, item: str):
     """An item of a checkpoint as NumPy arrays, in this process alone."""
-    place = place.absolute() / item
+    place = absolute(place) / item
     with quiet():
         tree = handler().metadata(place).tree
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
@@ -240,7 +245,7 @@ def restore(place: Path, names: Iterable[str], shapes, places) -> dict:
     be read, and Missing where an address is out of reach."""
     wanted = placed(items(shapes), items(places))
     try:
-        return {name: read_placed(place.absolute() / name, wanted[name]) for name in names}
+        return {name: read_placed(absolute(place) / name, wanted[name]) for name in names}
     except Exception as error:  # of Orbax, though process 0 has just read all of it
         if cluster.is_loss(error):
             raise
