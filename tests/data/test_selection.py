@@ -33,5 +33,5 @@ def test_order_does_not_count():
 
 
 def test_three_documents_are_too_few():
-    with pytest.raises(BadInput, match="3 documents.*2 lines not UTF-8"):
+    with pytest.raises(BadInput, match="3 .*2 lines not UTF-8"):
         select(hashes_of("aabbc"), 0.1, True, {"lines not UTF-8": 2})
