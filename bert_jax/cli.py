@@ -26,7 +26,8 @@ EXIT_CODES = """exit codes:
     1  failed: something has to be mended first
     2  bad input
    75  preempted after saving, or before the first step: start again
-   76  another process of the run, a device or an address was lost or is missing: start again
+   76  another process of the run, a device or an address was lost or is missing, or another process trains in the
+       workdir: start again
   130  interrupted, after saving where anything was trained, unless interrupted twice
   134  aborted by JAX, because another process of the run was lost: start again
   137  killed by others: start again

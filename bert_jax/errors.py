@@ -15,8 +15,8 @@ LOST = 76
 
 
 class Missing(Exception):
-    """Another process of the run that has not come, or an address out of reach: the next start may find them; the
-    command exits with LOST."""
+    """Another process of the run that has not come, an address out of reach, or a workdir in which another process
+    trains: the next start may find it otherwise; the command exits with LOST."""
 
 
 class Unfinished(Exception):

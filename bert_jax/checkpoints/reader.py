@@ -7,6 +7,7 @@ fingerprints, whatever else Orbax has written beside them.
 
 import contextlib
 import errno
+import functools
 import json
 import logging
 import re
@@ -169,20 +170,28 @@ def quiet():
     def is_news(record) -> bool:
         return not record.exc_info
 
-    def unraisable(args) -> None:  # after a failed write, once for each array
-        if "Event loop is closed" not in str(args.exc_value):
-            before(args)
-
+    drop_late_errors()
     loggers = logging.getLogger("absl"), logging.getLogger("asyncio")
     for logger in loggers:
         logger.addFilter(is_news)
-    before, sys.unraisablehook = sys.unraisablehook, unraisable
     try:
         yield
     finally:
         for logger in loggers:
             logger.removeFilter(is_news)
-        sys.unraisablehook = before
+
+
+@functools.cache
+def drop_late_errors() -> None:
+    """Of arrays whose reading or writing ends when that of another has failed: their event loop is gone then. For as
+    long as the process lives, as no one knows when they come."""
+    before = sys.unraisablehook
+
+    def unraisable(args) -> None:
+        if "Event loop is closed" not in str(args.exc_value):
+            before(args)
+
+    sys.unraisablehook = unraisable
 
 
 # --- Restoring ------------------------------------------------------------------------------------

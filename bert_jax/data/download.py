@@ -58,10 +58,8 @@ def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.rea
 
     read: (directory) -> its manifest; raises BadInput. So does this, where nothing whole is at the address.
     """
-    if not remote.is_address(name):
-        return Path(name)
     with copied(name) as (source, place):
-        for file, known in read(place)["files"].items():
+        for file, known in read(place)["files"].items() if source else ():
             if checksums.check_file(place, file, known, hashes):
                 fetch(source, file, known, place)
     return place
@@ -85,24 +83,25 @@ def here(name: str) -> Path | None:
     """The directory of a store that is on this host already, and whole by its sizes."""
     if not is_there(name):
         return None
-    if not remote.is_address(name):
-        return Path(name)
-    with copied(name) as (_, place):
-        problems = stores.check_files(place, stores.read_manifest(place), hashes=False)
-        return None if any(problems) else place
+    with copied(name) as (source, place):
+        if source and any(stores.check_files(place, stores.read_manifest(place), hashes=False)):
+            return None
+        return place
 
 
 def manifest(name: str) -> dict:
     """Of the store at a path or an address, of which nothing else is downloaded. Raises BadInput."""
-    if not remote.is_address(name):
-        return stores.read_manifest(Path(name))
     with copied(name) as (_, place):
         return stores.read_manifest(place)
 
 
 @contextlib.contextmanager
-def copied(name: str) -> Iterator[tuple[remote.Place, Path]]:
-    """What lies at an address, and the directory of its copy, in which the manifest is and no other process writes."""
+def copied(name: Path | str) -> Iterator[tuple[remote.Place | None, Path]]:
+    """What lies at an address, and the directory of its copy, in which the manifest is and no other process writes; of
+    a path nothing, and itself."""
+    if not remote.is_address(name):
+        yield None, Path(name)
+        return
     source = remote.Place(name)
     with remote.reached(f"{name}/{MANIFEST}"):
         text = source.read(MANIFEST)

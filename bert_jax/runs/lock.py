@@ -25,13 +25,10 @@ STALE = 60.0  # seconds of an object that does not change, after which it is tak
 @contextlib.contextmanager
 def on_disk(directory: Path) -> Iterator[None]:
     """Makes the directory and holds it for this process. Raises Missing where another one does."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        file = open(directory / LOCK, "a+b", buffering=0)
-    except OSError as error:
-        raise BadInput(f"--workdir {directory}: {error.strerror}") from None
-    with file:
+    with contextlib.ExitStack() as stack:
         try:
+            directory.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(open(directory / LOCK, "a+b", buffering=0))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
@@ -65,7 +62,7 @@ class Lock:
     def take(self) -> None:
         """Raises Missing where another process holds it: one whose object changes while we look."""
         start, before = time.monotonic(), self.read()
-        while before and not is_gone(before) and time.monotonic() - start < STALE:
+        while before and not process_id.is_gone(before) and time.monotonic() - start < STALE:
             time.sleep(min(RENEWAL, STALE))
             now = self.read()
             if now and now != before:
@@ -80,7 +77,7 @@ class Lock:
         self.check()
 
     def read(self) -> dict | None:
-        """What is there; an object of other content is a lock of nobody known."""
+        """What is there, if anything; {} for what is no lock, which anybody may take."""
         try:
             return parsed(self.place.read(LOCK))
         except FileNotFoundError:
@@ -116,18 +113,9 @@ class Lock:
 
 
 def parsed(data: bytes) -> dict:
-    with contextlib.suppress(ValueError):
-        values = json.loads(data)
-        if isinstance(values, dict):
-            return values
-    return {"unreadable": data.decode(errors="replace")}
-
-
-def is_gone(values: dict) -> bool:
-    """Whether the holder is known to have ended."""
-    with contextlib.suppress(KeyError, TypeError):  # not what we write
-        return process_id.is_gone(values)
-    return False
+    with contextlib.suppress(TypeError, ValueError):
+        return dict(json.loads(data))
+    return {}
 
 
 def refusal(name: str | Path, holder: dict) -> str:

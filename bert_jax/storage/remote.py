@@ -79,15 +79,15 @@ class Place:
 
             # Other processes write here too, and TensorStore: what was listed once is not what is there. Of this kind
             # in all of this process, as Orbax has file systems of its own.
-            for protocol in GOOGLE if kind in GOOGLE else (kind,):
-                settings = fsspec.config.conf.setdefault(protocol, {})
-                settings["use_listings_cache"] = False
-                if kind in GOOGLE:
-                    settings["requests_timeout"] = TIMEOUT
+            known = fsspec.config.conf
+            for protocol in (kind, *GOOGLE):
+                known.setdefault(protocol, {})["use_listings_cache"] = False
+            for protocol in GOOGLE:
+                known[protocol]["requests_timeout"] = TIMEOUT
             self.files, self.root = fsspec.core.url_to_fs(self.address)
         except (ImportError, ValueError) as error:
-            hint = one_line(error, LONGEST)
-            hint = "pip install 'bert_jax[gcs]'" if kind in GOOGLE else hint
+            extra = "pip install 'bert_jax[gcs]'"
+            hint = extra if kind in GOOGLE else one_line(error, LONGEST)
             raise BadInput(f"{address}: addresses {kind}:// cannot be read here: {hint}") from None
 
     def path(self, name: str) -> str:
@@ -123,10 +123,8 @@ class Place:
             found = self.files.ls(self.root, detail=True)
         except FileNotFoundError:
             return {}
-        return {
-            entry["name"].rstrip("/").rpartition("/")[2]: entry["type"] == "directory"
-            for entry in found
-        }
+        last = {entry["name"].rstrip("/").rpartition("/")[2]: entry for entry in found}
+        return {name: entry["type"] == "directory" for name, entry in last.items()}
 
     def tree(self, name: str = "") -> list[str]:
         """The names of all files in it, or in one of its directories, and in those below."""

@@ -56,7 +56,7 @@ def test_a_run_killed_in_a_save_goes_on_to_the_same_bits(there, finished, tmp_pa
         [ended] = processes.wait(running, tmp_path / "said")
     assert ended.code == -signal.SIGKILL, ended.errors
     there.fault = lambda method, name: 0
-    assert reader.steps(checkpoints()) == [10]
+    assert reader.newest(checkpoints()) == 10
     assert cli.main(command) == 0
     check_done(there, undisturbed)
 
@@ -139,8 +139,6 @@ def test_a_damaged_checkpoint_is_found_and_set_aside(there, run):
     assert there.names(f"runs/one/checkpoints/{aside.name}/params/d/")
 
 
-# Orbax's futures, when its loop has ended.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", ["params/manifest.ocdbt", "params/_METADATA"])
 def test_a_checkpoint_out_of_reach_is_not_damaged(there, run, name):
     there.fault = lambda method, asked: 403 if asked.endswith(name) else 0
