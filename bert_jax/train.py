@@ -70,9 +70,7 @@ def pretrain_together(
     summarized = processes.from_main((run.directory / "summary.json").is_file())
     if newest == total and summarized:
         if processes.is_main and not workdir.is_done(run.directory):
-            with run.held():
-                workdir.mark_status(run.directory, state="done")
-                run.upload()
+            mark_done(run)
         print(f"{run.name}: done already, {total} steps")
         return 0
     name = config.batches or config.store
@@ -118,6 +116,13 @@ def pretrain_together(
                 return LOST
             reporter.last_word(STATES[code])
     return code
+
+
+def mark_done(run: Workdir) -> None:
+    """Of a run that was killed before it could say so."""
+    with run.held():
+        workdir.mark_status(run.directory, state="done")
+        run.upload()
 
 
 def newest_checkpoint(run: Workdir, processes: Cluster) -> reader.Found:
