@@ -16,7 +16,7 @@ from bert_jax.tokenizers import tokenizer
 OPTIONS = [
     cli.CONFIG,
     cli.option("--step", "the step whose batch is shown", type=int),
-    cli.option("--rows", "rows to show; default: %(default)s", type=cli.positive, default=4),
+    cli.option("--rows", "rows to show, with --step; default: 4", type=cli.positive),
     cli.option("--steps", "the steps A to B - 1, whose batches are saved", metavar="A:B"),
     cli.option("--save", "to save batches to, with --steps", type=cli.place, metavar="DIR"),
     cli.AS_JSON,
@@ -27,9 +27,11 @@ def run(options, overrides) -> int:
     showing = options.step is not None
     if showing == (options.steps is not None) or showing == (options.save is not None):
         raise BadInput("inspect: expected --step N, or --steps A:B and --save DIR")
+    if options.rows and not showing:
+        raise BadInput(f"--rows {options.rows}: only with --step")
     config = cli.load_config(options, overrides)
     if showing:
-        values = inspect(config, options.step, options.rows, cli.tell)
+        values = inspect(config, options.step, options.rows or 4, cli.tell)
         head = "  ".join(f"{key} {value}" for key, value in values.items() if key != "rows")
         return cli.show(options, values, "\n".join([head, *values["rows"]]))
     first, _, last = options.steps.partition(":")

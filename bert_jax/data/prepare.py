@@ -69,7 +69,7 @@ def prepare(
             workers(config.corpus.workers) as here,
         ):
             sources = [corpus.materialize(source, Path(scratch), here) for source in sources]
-            with workspace(path, key(config, sources)) as directory:
+            with workspace(path, key(config, sources), log) as directory:
                 run = runner(directory / "tasks") if runner else here
                 return build(config, path, sources, directory, run, log)
     except (OSError, BrokenProcessPool, Unfinished) as error:
@@ -154,7 +154,10 @@ def keep(config) -> dict:
                 f"{config.store}: made from {there}, but config.corpus.source {source.name!r} names {now} now; prepare"
                 " into a new directory"
             )
-    numbers = json.loads((store.path / "report.json").read_text())
+    path, expected = store.path / "report.json", store.manifest["files"]["report.json"]
+    if problem := checksums.check_file(store.path, path.name, expected, hashes=True):
+        raise BadInput(f"{path}: {problem}")
+    numbers = json.loads(path.read_text())
     return report.make(config, store.path, tokenizers.load(store.path / "tokenizer"), numbers)
 
 

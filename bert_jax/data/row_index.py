@@ -4,11 +4,13 @@
     index/train-128-nsp-...-v3-packed8-epoch3.npy                       uint32[R, 8], see packing.py
 
 A name tells everything a file depends on (weights of sources too: train-128-nsp-short0.1-weights1.0,2.5-...).
-Several processes may build the same file, which appears when it is whole. Everything here may be deleted at any time.
+Several processes may build the same file, which appears when it is whole. Everything here may be deleted at any time;
+the manifest does not know it, so `verify` does not look at it, and rows are checked as they are read.
 The file of epoch 0 stays: its rows are those that every epoch is taken to have.
 """
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import os
@@ -63,7 +65,8 @@ def name_weights(rules_: sentence_pairs.Rules) -> str:
 
 @functools.cache
 def place(store: Path) -> Path:
-    """The directory of a store's indexes: within it or, where nothing can be written, a temporary one."""
+    """The directory of a store's indexes: within it or, where nothing can be written, a temporary one, which links to
+    those that are there."""
     directory = store / "index"
     try:
         directory.mkdir(exist_ok=True)
@@ -73,8 +76,10 @@ def place(store: Path) -> Path:
         pass
     spare = Path(tempfile.mkdtemp(prefix="bert_jax_index_"))
     atexit.register(shutil.rmtree, spare, ignore_errors=True)
+    for there in directory.glob("*.npy"):
+        (spare / there.name).symlink_to(there.absolute())
     # An index may be large, and a temporary directory may lie in memory.
-    print(f"{directory}: cannot be written; row indexes go to {spare}", file=sys.stderr)
+    print(f"{directory}: cannot be written; new row indexes go to {spare}", file=sys.stderr)
     return spare
 
 
@@ -113,7 +118,7 @@ class Indexes:
         for left in self.directory.glob(".*"):
             if time.time() - left.stat().st_mtime > STALE:
                 left.unlink(missing_ok=True)
-        with atomic.file(path, sync=False) as file:
+        with atomic.file(path) as file:
             array = Growing(file, self.kind, self.columns)
             for part in parts:
                 array.append(part)
@@ -130,7 +135,8 @@ class Indexes:
 
 
 def check(index: np.ndarray, sound: bool) -> None:
-    """Raises BadInput and deletes the file of a mapped index whose rows were found to be not sound."""
+    """Raises BadInput and deletes the file, if it can be, of a mapped index whose rows were found to be not sound."""
     if not sound:
-        Path(index.filename).unlink(missing_ok=True)
-        raise BadInput(f"{index.filename}: damaged; it is deleted now, start again")
+        with contextlib.suppress(OSError):
+            Path(index.filename).unlink()
+        raise BadInput(f"{index.filename}: damaged; start again without it")

@@ -97,22 +97,31 @@ def spread(length: int, most: int) -> list[slice]:
 def find_overlap(train: Split, heldout: Split, parts: list[slice]) -> tuple[int, int]:
     """(held-out documents looked for, how many of them are among these training ones, token by token)."""
     step = max(1, -(-len(heldout.document_ends) // HELDOUT))
-    looked_for = [
-        next(texts(heldout, slice(number, number + 1)))
-        for number in range(0, len(heldout.document_ends), step)
-    ]
-    there = (text for part in parts for text in texts(train, part))
+    numbers = range(0, len(heldout.document_ends), step)
+    places = np.concatenate([bounds(heldout, slice(number, number + 1)) for number in numbers])
+    looked_for = list(texts(heldout, places))
+    there = (
+        text for part in parts for text in texts(train, of_lengths(bounds(train, part), places))
+    )
     return len(looked_for), len(set(looked_for).intersection(there))
 
 
-def texts(split: Split, part: slice) -> Iterator[bytes]:
-    """The ids of some documents."""
+def bounds(split: Split, part: slice) -> np.ndarray:
+    """int64[D, 2]: where some documents begin and end in tokens."""
     first = split.document_ends[part.start - 1] if part.start else 0
     ends = split.sentence_ends[split.document_ends[part] - 1]
     begin = split.sentence_ends[first - 1] if first else 0
-    for end in ends:
-        yield split.tokens[begin:end].tobytes()
-        begin = end
+    return np.stack([np.concatenate([[begin], ends[:-1]]), ends], axis=1)
+
+
+def of_lengths(places: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The bounds that are as long as one of the others: no text of another length has to be read."""
+    return places[np.isin(np.diff(places), np.diff(others))[:, 0]]
+
+
+def texts(split: Split, places: np.ndarray) -> Iterator[bytes]:
+    """The ids of documents of these bounds."""
+    return (split.tokens[begin:end].tobytes() for begin, end in places)
 
 
 def sizes(split: Split, part: slice) -> np.ndarray:

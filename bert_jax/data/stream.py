@@ -61,8 +61,6 @@ def train_batches(
 def train(store, word_starts, spec, first, last, positions, threads):
     source = Epochs(store, "train", spec.rules, spec.sequences)
     pipeline = make_pipeline(store, "train", word_starts, spec, threads)
-    if first == 0:
-        source.open(0)  # so that counting its rows is not a second pass
     epoch_steps = steps_per_epoch(source, spec)
     ahead = None
     try:

@@ -6,9 +6,8 @@ from itertools import chain, count
 
 import numpy as np
 
-LIMIT = (
-    1 << 19
-)  # units that are remembered, about, before all are forgotten; and eight pieces for each
+# All units are forgotten once there are about LIMIT of them, with 8 pieces or 32 characters each in the mean.
+LIMIT = 1 << 19
 
 
 class Table:
@@ -28,6 +27,7 @@ class Table:
         # The unit of number n has the pieces from bounds[n] to bounds[n + 1].
         self.numbers, self.bounds = {"\n": 0}, np.zeros(2, np.int64)
         self.pieces = np.zeros(0, np.int32)
+        self.characters = 0  # of the units
 
     def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """int32[T] ids of the texts, one after the other; int64[len(texts)] where each text ends."""
@@ -45,10 +45,11 @@ class Table:
         return self.pieces[places], ends[numbers == 0]
 
     def learn(self, units: set[str]) -> None:
-        if len(self.numbers) > LIMIT or len(self.pieces) > 8 * LIMIT:
+        if max(len(self.numbers), len(self.pieces) / 8, self.characters / 32) > LIMIT:
             self.clear()
         new = list(units.difference(self.numbers))
         pieces, ends = flatten(self.by_library(new))
+        self.characters += sum(map(len, new))
         self.numbers.update(zip(new, count(len(self.numbers)), strict=False))
         self.bounds = np.concatenate([self.bounds, len(self.pieces) + ends])
         self.pieces = np.concatenate([self.pieces, pieces])

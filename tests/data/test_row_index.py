@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kits.stores import make_store, random_documents
 
-from bert_jax.data import sentence_pairs
+from bert_jax.data import row_index, sentence_pairs
 from bert_jax.data.row_index import of_pairs
 
 RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pairs="nsp", short_rate=0.3)
@@ -69,6 +69,21 @@ def test_old_epochs_are_deleted(store):
         f"{n}.npy" for n in (0, 2, 3)
     ]
     assert len(left) == 4
+
+
+def test_a_read_only_store_gives_the_indexes_that_it_has(store, monkeypatch):
+    indexes = of_pairs(store, "train", RULES)
+    expected, content = np.array(indexes.open(1)), indexes.path(1).read_bytes()
+    row_index.place.cache_clear()
+    monkeypatch.setattr(row_index.os, "access", lambda path, mode: False)
+    elsewhere = of_pairs(store, "train", RULES)
+    build, elsewhere.build = elsewhere.build, None
+    np.testing.assert_array_equal(elsewhere.open(1), expected)
+    elsewhere.build = build
+    elsewhere.open(2)
+    elsewhere.forget(9)
+    assert [path.name for path in indexes.directory.iterdir()] == [indexes.path(1).name]
+    assert indexes.path(1).read_bytes() == content
 
 
 def test_a_store_that_cannot_be_written_to(store):

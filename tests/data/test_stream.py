@@ -201,7 +201,7 @@ def test_closing_cancels_the_background(store, monkeypatch):
     assert started.wait(60)
     made.close()
     assert seen.is_set()
-    assert not list((store.path / "index").glob(".*.tmp"))
+    assert not list((store.path / "index").glob(".*"))
 
 
 LEAVE = """

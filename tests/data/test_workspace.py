@@ -9,6 +9,9 @@ from bert_jax.errors import BadInput
 
 
 def test_in_use_is_refused_and_another_key_starts_anew(tmp_path):
+    left = workspace.hidden(tmp_path / "store") / "plan.json"  # by an earlier version
+    left.parent.mkdir()
+    left.write_text("{}")
     for key, kept in (("one", False), ("one", True), ("two", False)):
         with pytest.raises(OSError), workspace.workspace(tmp_path / "store", key) as directory:
             assert (directory / "mine").exists() == kept
