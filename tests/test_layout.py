@@ -24,7 +24,6 @@ PLACES = {
     "tensorflow_datasets": ("bert_jax/data/sources/tfds.py",),
     "apache_beam": ("bert_jax/data/preparation/beam.py",),
     "orbax": ("bert_jax/checkpoints/*",),
-    "tensorstore": ("bert_jax/checkpoints/*",),
     "optax": ("bert_jax/optimizer.py", "bert_jax/step.py"),
     "flax": ("bert_jax/models/*", "bert_jax/objectives/*"),
     "fsspec": ("bert_jax/storage/remote.py",),

@@ -96,14 +96,19 @@ def difference(a: np.ndarray, b: np.ndarray) -> dict:
 
 
 def outputs(one, two, size: int) -> dict:
-    """{name: difference of that output}, on one made-up batch of the first `size` pieces.
+    """{name: difference of that output}, on one made-up batch of the first `size` pieces; half of its rows are half
+    padding.
 
     For mlm_logits also same_best: the share of masked positions whose best of these pieces is the same.
     """
     length = min(LENGTH, one.config.model.positions, two.config.model.positions)
     batch = batches.synthetic(ROWS, length, min(PREDICTIONS, length // 4), size)
-    batch["tokens"][:, 0] = one.vocabulary.cls
+    half = length // 2
+    batch["masked_positions"][ROWS // 2 :] %= half
     np.put_along_axis(batch["tokens"], batch["masked_positions"], one.vocabulary.mask, axis=1)
+    batch["tokens"][:, 0] = one.vocabulary.cls
+    for name, padding in (("tokens", one.vocabulary.pad), ("positions", 0), ("sequence_ids", 0)):
+        batch[name][ROWS // 2 :, half:] = padding
     if min(one.config.model.segments, two.config.model.segments) < 2:
         batch["segments"][:] = 0
     ours, theirs = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
@@ -123,7 +128,19 @@ def outputs(one, two, size: int) -> dict:
 
 def describe(values: dict) -> str:
     """For people: what differs, a line each, and the ten tensors that differ most."""
-    lines = [f"{key}: {value}" for key, value in values.items() if key != "tensors" and value]
+    lines = [f"{side}: {values[side]}" for side in "ab"]
+    pairs = values["settings"] | values["shapes"]
+    lines += [f"{key}: {a} in a, {b} in b" for key, (a, b) in pairs.items()]
+    lines += [f"{name}: in {side} alone" for side in "ab" for name in values[f"only_{side}"]]
+    vocabulary = values["vocabulary"]
+    rules = "the same" if vocabulary["same_rules"] else "another"
+    lines.append(
+        f"vocabularies: {' and '.join(f'{size:,}' for size in vocabulary['sizes'])} pieces, of which"
+        f" {vocabulary['pieces']:,} differ; {rules} tokenizer"
+    )
+    for name, output in values["outputs"].items():
+        best = f"; {output['same_best']:.2%} best pieces the same" if "same_best" in output else ""
+        lines.append(f"{name}: differ by {output['difference']:.3g}{best}")
     differing = [entry for entry in values["tensors"] if not entry["bitwise"]]
     lines.append(f"{len(differing)} of {len(values['tensors'])} tensors of the same shape differ")
     lines += [f"  {entry['tensor']}: {entry['difference']:.3g}" for entry in differing[:SHOWN]]

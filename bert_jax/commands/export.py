@@ -1,5 +1,6 @@
 """Writes a run's newest checkpoint as others read it: a Hugging Face directory or Google's TensorFlow checkpoint."""
 
+import re
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import free, whole
 
 FORMATS = ("huggingface", "google")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what the hub takes
 OPTIONS = [
     cli.RUN,
     cli.option(
@@ -48,8 +50,10 @@ def export(
     started, about = time.monotonic(), about or model_card.About()
     if form == "google" and any(about):
         raise BadInput(f"--format {form}: a TensorFlow checkpoint has no model card to fill")
+    if about.name and not NAME.fullmatch(about.name):
+        raise BadInput(f"--name {about.name}: expected letters, digits, '.', '_' and '-'")
     free(output, "--output")
-    run = load_model.open_run(source)
+    run = load_model.open_run(source, on_device=form == "google")
     check_run(run, source.name)
     # A head that an import has made up, and that nothing has trained since, is nobody's.
     params = without(run.params, load_model.fresh(run))

@@ -29,7 +29,7 @@ class Trained(NamedTuple):
     tokenizer: tokenizer.Tokenizer
     objective: base.Objective
     step: int
-    params: Any  # on the first device
+    params: Any  # on the first device, or NumPy arrays
 
 
 def open_model(name: Path | str, overrides: list[str] = ()) -> Trained:
@@ -49,8 +49,8 @@ def is_run(directory: Path) -> bool:
     return (directory / "run.json").is_file()
 
 
-def open_run(run: Workdir, overrides: list[str] = ()) -> Trained:
-    """The newest checkpoint of a run whose parameters verify."""
+def open_run(run: Workdir, overrides: list[str] = (), on_device: bool = True) -> Trained:
+    """The newest checkpoint of a run whose parameters verify; they stay NumPy arrays where not on_device."""
     directory, place = run.directory, run.checkpoints
     for name in ("config.json", "run.json"):
         if not (directory / name).is_file():
@@ -68,7 +68,8 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Trained:
             raise BadInput(f"{directory / 'run.json'}: {key}: not that of {directory}/tokenizer")
     objective = base.make(settings, vocabulary)
     step, params = reader.restore_params(place, objective, facts.get("run", ""))
-    params = jax.device_put(params, jax.local_devices()[0])
+    if on_device:
+        params = jax.device_put(params, jax.local_devices()[0])
     return Trained(settings, facts, vocabulary, words, objective, step, params)
 
 

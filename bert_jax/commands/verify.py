@@ -34,7 +34,8 @@ def run(options, overrides) -> int:
             name, problems = run.name, list(check_run(run))
     found = [{"file": problem.file, "problem": problem.text} for problem in problems]
     lines = [f"{problem.file}: {problem.text}" for problem in problems]
-    text = "\n".join([*lines, f"{name}: {len(problems) or 'no'} problems"])
+    count = "1 problem" if len(problems) == 1 else f"{len(problems) or 'no'} problems"
+    text = "\n".join([*lines, f"{name}: {count}"])
     cli.show(options, {"sound": not problems, "problems": found}, text)
     return 1 if problems else 0
 

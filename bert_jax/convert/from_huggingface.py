@@ -70,6 +70,8 @@ def find_files(directory: Path) -> dict[str, Path]:
     for name in sorted(set(places.values())):
         with opened(directory / name) as file:
             files |= dict.fromkeys(file.keys(), directory / name)
+    for name in sorted(places.keys() - files.keys()):
+        raise BadInput(f"{index}: {name} is missing in {places[name]}")
     return files
 
 

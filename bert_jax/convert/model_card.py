@@ -55,7 +55,7 @@ It repeats what stands in its text, errors and prejudices too, and was measured 
 
 ## Upload
 
-    hf upload USER/{about.name} {path} .
+    hf upload {repository} {path} .
 """
 
 
@@ -70,6 +70,15 @@ class About(NamedTuple):
     parameters: int = 0  # that are in it
 
 
+class Facts(NamedTuple):
+    """What a card tells of run.json."""
+
+    source: str  # whose weights were imported; none where it is empty
+    devices: str
+    versions: str
+    entropy: float | None  # of single pieces of the training split, in nats
+
+
 def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -> None:
     """README.md, and the run's config as data, its store by name alone: where it lay is nobody's business."""
     settings = run.config.to_dict()
@@ -80,10 +89,20 @@ def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -
         tree[last] = public(tree[last])
     (directory / TRAINING).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
     try:
-        text = body(run, workdir, parts, about)
+        facts = read_facts(run.facts)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{workdir / 'run.json'}: not as a run has it ({one_line(error)})") from None
-    ModelCard(text).save(directory / "README.md")
+    ModelCard(body(run, facts, workdir, parts, about)).save(directory / "README.md")
+
+
+def read_facts(values: dict) -> Facts:
+    devices = Counter(values.get("devices", []))
+    return Facts(
+        source=str(values["imported"]["source"]) if "imported" in values else "",
+        devices=", ".join(f"{number} x {kind}" for kind, number in devices.items()),
+        versions=", ".join(f"{name} {v}" for name, v in values.get("versions", {}).items()),
+        entropy=float(values["unigram_entropy"]) if "unigram_entropy" in values else None,
+    )
 
 
 def public(places: str) -> str:
@@ -92,9 +111,8 @@ def public(places: str) -> str:
     return ",".join(Path(part).name if part.startswith(("/", "~")) else part for part in parts)
 
 
-def body(run, workdir: Path, parts: list[str], about: About) -> str:
+def body(run, facts: Facts, workdir: Path, parts: list[str], about: About) -> str:
     about = about._replace(name=about.name or workdir.absolute().name)
-    source = run.facts.get("imported", {}).get("source")
     task = "fill-mask" if "mlm" in parts else "feature-extraction"
     head = ModelCardData(
         license=about.license or "other",
@@ -103,7 +121,7 @@ def body(run, workdir: Path, parts: list[str], about: About) -> str:
         pipeline_tag=task,
         tags=["bert", "bert_jax"],
     )
-    origin = [f"It started from the weights of `{source}`."] if source else []
+    origin = [f"It started from the weights of `{facts.source}`."] if facts.source else []
     if run.step:
         origin.append(f"Pretrained with bert_jax; these are the weights of step {run.step:,}.")
     return BODY.format(
@@ -116,19 +134,20 @@ def body(run, workdir: Path, parts: list[str], about: About) -> str:
         origin=" ".join(origin),
         task=task,
         mask=run.tokenizer.pieces[run.tokenizer.mask],
-        data="\n".join(data(run)),
+        data="\n".join(data(run, facts)),
         license=about.data_license or "not recorded here; name it before publishing",
-        training="\n".join(training(run, workdir)) or "None here.",
-        heldout="\n".join(heldout(run, workdir)) or "None were taken.",
+        training="\n".join(training(run, facts, workdir)) or "None here.",
+        heldout="\n".join(heldout(run, facts, workdir)) or "None were taken.",
+        repository=shlex.quote(f"USER/{about.name}"),
         path=shlex.quote(about.path),
     )
 
 
-def data(run) -> Iterator[str]:
+def data(run, facts: Facts) -> Iterator[str]:
     """From the store, where it is still the one that was trained on; else from the config alone."""
     config = run.config
-    if "imported" in run.facts:
-        yield f"- what `{run.facts['imported']['source']}` was trained on is not known here"
+    if facts.source:
+        yield f"- what `{facts.source}` was trained on is not known here"
     if not run.step:
         return
     yield f"- sources: `{public(config.corpus.source)}`, {config.corpus.heldout:.1%} of its documents held out"
@@ -142,13 +161,12 @@ def data(run) -> Iterator[str]:
             yield f"- {split}: " + ", ".join(f"{number:,} {of}" for of, number in counts.items())
 
 
-def training(run, workdir: Path) -> Iterator[str]:
+def training(run, facts: Facts, workdir: Path) -> Iterator[str]:
     if not run.step:
         return
-    config, place = run.config, f"runs/{workdir.absolute().name}"
-    if "imported" in run.facts:
-        source = run.facts["imported"]["source"]
-        yield f"    bert-jax import --source {source} --workdir {place}"
+    config, place = run.config, shlex.quote(f"runs/{workdir.absolute().name}")
+    if facts.source:
+        yield f"    bert-jax import --source {shlex.quote(facts.source)} --workdir {place}"
     yield f"    bert-jax pretrain --config {TRAINING} --workdir {place}"
     yield ""
     phases = configs.phases(config)
@@ -159,13 +177,11 @@ def training(run, workdir: Path) -> Iterator[str]:
     for key, (usual, value) in configs.differences(configs.base(), config).items():
         if not configs.may_change(key) and key not in TOLD:
             yield f"- {key} = {value!r} (usually {usual!r})"
-    devices = Counter(run.facts.get("devices", []))
-    yield "- devices: " + ", ".join(f"{number} x {kind}" for kind, number in devices.items())
-    versions = run.facts.get("versions", {})
-    yield "- versions: " + ", ".join(f"{name} {number}" for name, number in versions.items())
+    yield f"- devices: {facts.devices}"
+    yield f"- versions: {facts.versions}"
 
 
-def heldout(run, workdir: Path) -> Iterator[str]:
+def heldout(run, facts: Facts, workdir: Path) -> Iterator[str]:
     """Of the step that is exported at most: a killed run may have told of later ones."""
     lines = metrics_file.lines(workdir / "metrics.jsonl")
     measured = [line for line in lines if line["split"] == "heldout" and line["step"] <= run.step]
@@ -176,7 +192,7 @@ def heldout(run, workdir: Path) -> Iterator[str]:
     for key, value in measured[-1].items():
         if isinstance(value, float) and key not in timing.TIMES:
             yield f"| {key} | {value:.4f} |"
-    if "unigram_entropy" in run.facts:
-        yield f"| unigram_entropy | {run.facts['unigram_entropy']:.4f} |"
+    if facts.entropy is not None:
+        yield f"| unigram_entropy | {facts.entropy:.4f} |"
         yield ""
         yield "`unigram_entropy` is what `mlm_loss_masked` is for a model that knows frequencies and nothing else."

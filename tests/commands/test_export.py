@@ -100,6 +100,22 @@ def test_the_card_of_an_import(tmp_path):
     assert "bert-jax import --source theirs --workdir runs/run" in text
 
 
+def test_a_name_with_a_space_is_quoted(tmp_path):
+    imported = {"imported": {"source": "their model", "format": "google"}}
+    make_run(tmp_path / "my run", **imported)
+    place = ["--workdir", str(tmp_path / "my run"), "--output", str(tmp_path / "out")]
+    assert main(["export", *place]) == 0
+    text = (tmp_path / "out/README.md").read_text()
+    assert "hf upload 'USER/my run' out ." in text
+    assert "import --source 'their model' --workdir 'runs/my run'" in text
+
+
+def test_facts_that_no_run_has(tmp_path):
+    make_run(tmp_path / "run", versions=["1"])
+    place = ["--workdir", tmp_path / "run", "--output", tmp_path / "out"]
+    assert "run/run.json" in refused("export", *place)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("fresh", [[], ["mlm", "pair"]])
 def test_the_cards_code_works_as_pasted(tmp_path, fresh):
@@ -137,6 +153,7 @@ def places(tmp_path_factory):
         ({"--output": "full"}, "--output full"),
         ({"--output": "file/out"}, "file/out"),
         ({"--format": "google", "--name": "b"}, "--format google"),
+        ({"--name": "my run"}, "--name my run"),
         ({"--config.seed": "1"}, "config"),
     ],
 )

@@ -61,11 +61,13 @@ def edited(name, **changes):
 
 
 def flipped(name):
+    """A damage: a bit of a file, or of the largest one in a directory, where the numbers of arrays are."""
+
     def damage(run):
         place = run / name
-        # Of a checkpoint, where a file may hold older content that nobody reads, in every file of arrays.
-        for path in place.rglob("d/*") if place.is_dir() else [place]:
-            flip_bit(path, path.stat().st_size // 2, 4)
+        files = place.rglob("d/*") if place.is_dir() else [place]
+        path = max(files, key=lambda path: path.stat().st_size)
+        flip_bit(path, path.stat().st_size // 3, 4)  # what nobody reads is near the end
 
     return damage
 
@@ -84,7 +86,7 @@ OF_RUNS = {
     "a pipe": (piped, "metrics.jsonl"),
     "a piece": (flipped("tokenizer/vocab.txt"), "tokenizer"),
     "no tokenizer": (lambda run: shutil.rmtree(run / "tokenizer"), "tokenizer/settings.json"),
-    "a flipped bit": (flipped("checkpoints/20"), "checkpoints/20"),
+    "a flipped bit": (flipped("checkpoints/20/params"), "checkpoints/20"),
 }
 
 

@@ -233,6 +233,7 @@ FILES = {
     "no config": ("google", lose("bert_config.json"), r"bert_config\.json"),
     "no vocabulary": ("google", lose("vocab.txt"), r"vocab\.txt"),
     "a shard is missing": ("huggingface", drop_shard, "model-00002-of-00002.safetensors"),
+    "a tensor of no shard": ("huggingface", reindex(lambda m: m.update(lost=m[NAME])), "lost"),
     "up": ("huggingface", reindex(lambda m: m.update({NAME: "../x.safetensors"})), INDEX),
     "another format": ("huggingface", reindex(lambda m: m.update({NAME: "x.bin"})), INDEX),
     "pickle": ("huggingface", rename("pytorch_model.bin"), "pytorch_model.bin"),
