@@ -27,7 +27,7 @@ Data = StoreFeed | SavedFeed
 
 
 class Actions(NamedTuple):
-    """What the loop does after a step, in this order."""
+    """Names the actions that the loop takes after a step, in this order."""
 
     report: bool
     save: bool
@@ -186,8 +186,8 @@ class Loop:
         return step, state, stopped
 
     def catch_up(self, params) -> None:
-        """Hears the verdict on the step that was dispatched last, and writes its line where one is due. So at most two
-        steps are in flight: a signal is answered soon, and batches do not pile up."""
+        """Fetches the verdict on the step that was dispatched last, and writes its line where one is due. So at most
+        two steps are in flight: a signal is answered soon, and batches do not pile up."""
         verdict, unreported = self.verdict, self.unreported
         self.verdict = self.unreported = None
         if verdict:

@@ -21,7 +21,7 @@ from bert_jax.parallel.mesh import AXES, path_name
 
 # Odd: elements whose first hashes are the same by chance differ in the second.
 AGAIN = np.uint32(0x85EBCA6B)
-PIECE = 1 << 20  # elements of an array on the host that are hashed at a time
+PIECE = 1 << 18  # elements of an array on the host that are hashed at a time
 SHOWN = 3  # names in a message, at most
 
 

@@ -82,8 +82,8 @@ def describe(directory: Path, skipped: dict[int, str]) -> list[str]:
 
 
 def problems(directory: Path, run: str) -> dict[int, str]:
-    """What is wrong with each checkpoint of a run, oldest first; an empty text where nothing is. Checkpoints that a
-    running training has deleted meanwhile are left out."""
+    """{step: why its checkpoint cannot be used, or an empty text}, oldest first. Skips checkpoints that a running
+    training has deleted meanwhile."""
     found = {step: problem(directory / str(step), run) for step in reversed(steps(directory))}
     there = steps(directory)
     return {step: found[step] for step in found if step in there}

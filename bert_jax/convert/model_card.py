@@ -71,7 +71,7 @@ class About(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a card tells of run.json."""
+    """The values of run.json that a card shows."""
 
     source: str  # whose weights were imported; none where it is empty
     devices: str

@@ -12,7 +12,7 @@ from bert_jax.planning.compilation import Step
 from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
 
 HOUR = 3600  # seconds
-# What ends the keys of the two ends of the range.
+# Suffixes of the JSON keys of the two ends of the range.
 ALL_HIDDEN, NONE_HIDDEN = "_all_hidden", "_none_hidden"
 
 

@@ -71,13 +71,12 @@ class Lock:
         with contextlib.suppress(FileExistsError):  # whose that is, is seen below
             self.write(is_new=before is None)
         if before:
-            time.sleep(
-                RENEWAL
-            )  # others may have taken it in the same moment; the last to write has it
+            # Others may have taken it in the same moment; the last to write has it.
+            time.sleep(RENEWAL)
         self.check()
 
     def read(self) -> dict | None:
-        """What is there, if anything; {} for what is no lock, which anybody may take."""
+        """Reads the object: None where there is none, {} where it is no lock, which any process may take."""
         try:
             return parsed(self.place.read(LOCK))
         except FileNotFoundError:

@@ -326,11 +326,8 @@ def is_done(workdir: Path) -> bool:
 
 def write_status(workdir: Path, state: str, **values) -> None:
     """state: imported, running, done, preempted, interrupted or failed. Whose it is, and when, are added."""
-    path, values = (
-        workdir / "status.json",
-        {"state": state, **values, **process_id.process(), "time": stamp()},
-    )
-    write_json(path, values, sync=False)  # written again every few seconds
+    values = {"state": state, **values, **process_id.process(), "time": stamp()}
+    write_json(workdir / "status.json", values, sync=False)  # written again every few seconds
 
 
 def stamp(seconds: float | None = None) -> str:

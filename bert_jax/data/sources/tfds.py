@@ -72,8 +72,8 @@ def open_dataset(source: str, field: str, data_dir: str) -> Dataset:
 
 
 def what_is_read(dataset: Dataset, prepare: bool = False) -> dict:
-    """What is cheap to know about a data set: its full name, version, split and number of examples; {} where it is not
-    there yet, unless it is to be downloaded and built by this. Raises BadInput."""
+    """Identifies a data set by its full name, version, split and number of examples, reading none; {} where it is not
+    there yet, unless this is to download and build it. Raises BadInput."""
     with library(dataset) as tfds:
         builder = builder_of(tfds, dataset)
         if prepare and not builder.is_prepared():
