@@ -84,6 +84,7 @@ def test_the_card_of_a_run_that_lost_its_store(tmp_path):
     assert "license: other" in text and "2 x cpu" in text and "None were taken" in text
 
 
+@pytest.mark.slow
 def test_the_card_of_an_import(tmp_path):
     """Before its first step it claims no training and only the heads that its source had."""
     imported = {"fresh": ["mlm", "pair"], "imported": {"source": "theirs", "format": "google"}}

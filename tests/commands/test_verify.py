@@ -35,6 +35,7 @@ def run(finished, tmp_path):
     return shutil.copytree(finished[1], tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_what_is_sound(store, run, capsys):
     assert found(capsys, "store", store) == found(capsys, "workdir", run) == set()
     assert main(["verify", "--workdir", str(run)]) == 0

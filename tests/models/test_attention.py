@@ -47,7 +47,8 @@ dropping_plain = partial(plain, rate=DROPOUT)
         (interpreted, plain, 5, 128, 4),
         (interpreted, plain, 5, 640, 4),  # in five blocks
         (fused, plain, 5, 384, 8),
-        (dropping, dropping_plain, 8, 128, 16),  # several rows at once
+        # Several rows at once.
+        pytest.param(dropping, dropping_plain, 8, 128, 16, marks=pytest.mark.slow),
     ],
 )
 def test_a_kernel_computes_what_the_plain_way_does(kernel, reference, rows, length, heads):

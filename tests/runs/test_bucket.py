@@ -146,6 +146,7 @@ def test_a_checkpoint_out_of_reach_is_not_damaged(there, run, name):
         reader.problem(checkpoints() / "7", "")
 
 
+@pytest.mark.slow
 def test_a_run_is_read_like_any_other(there, run):
     with workdir.opened(RUN):
         assert not any("/checkpoints/" in name for _, name in there.asked)  # read where they lie

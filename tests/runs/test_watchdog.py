@@ -71,6 +71,7 @@ def test_a_reader_that_is_gone_or_asleep_keeps_nobody(before):
     process.stderr.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FREE)
 def test_a_process_that_goes_on_is_left_alone(ended, name):
     assert ended[name] == (0, "")
