@@ -1,6 +1,5 @@
 """How the process starts: `bert-jax`, or `python -m bert_jax`."""
 
-import contextlib
 import os
 import sys
 import traceback
@@ -10,7 +9,6 @@ from bert_jax.runs import libtpu, standard_streams
 
 
 def run() -> None:
-    standard_streams.open_closed()
     libtpu.settle()
     try:
         code = main()
@@ -20,9 +18,7 @@ def run() -> None:
         with standard_streams.lasting():
             traceback.print_exc()
         code = 1
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
-            stream.flush()
+    standard_streams.close()
     if code == 1:
         # Threads of a library that has failed may never end, and would keep the process from ending.
         os._exit(code)

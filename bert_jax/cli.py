@@ -74,9 +74,7 @@ def main(words: list[str] | None = None) -> int:
         standard_streams.complain(" ".join(str(error).splitlines()))
         return 2
     except BrokenPipeError:
-        # The reader of our output has gone, as with `| head`; nothing more can be told.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0  # the reader of our output has gone, as with `| head`
     except (FloatingPointError, Missing, Unfinished) as error:
         standard_streams.complain(str(error))
         return LOST if isinstance(error, Missing) else 1

@@ -1,4 +1,4 @@
-"""Finding, overriding, printing and comparing configs."""
+"""Finding, overriding, printing and comparing configs; resume rules."""
 
 import ast
 import difflib
@@ -21,17 +21,9 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, regular_files, remote
 
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
-CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint")
-CHANGEABLE += ("store", "compilation_cache", "model.attention")
-CHANGEABLE += (
-    "deadlines",
-    "corpus.workers",
-    "corpus.data_dir",
-    "store_hashes",
-    "bands",
-    "batches",
-    "distributed",
-)
+CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "deadlines")
+CHANGEABLE += ("store", "store_hashes", "batches", "compilation_cache", "distributed", "bands")
+CHANGEABLE += ("model.attention", "corpus.workers", "corpus.data_dir")
 
 
 class Phase(NamedTuple):
@@ -285,6 +277,36 @@ def spelled_out(config: ConfigDict) -> ConfigDict:
 def may_change(key: str) -> bool:
     """Whether a resumed run may have another value: nothing that is learnt depends on it."""
     return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
+
+
+def is_of_model(key: str) -> bool:
+    """Whether imported parameters would mean something else with another value."""
+    group, _, name = key.partition(".")
+    free = ("dropout", "attention_dropout", "initializer")
+    return (group == "model" and name not in free) or key in ("objective.name", "objective.pairs")
+
+
+def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
+    """The keys in which a run at `step` may not differ from its saved config: all but cadence, place and future."""
+    before, after = phases(old), phases(new)
+    started = {phase.name for phase in before if phase.first < step}
+    # The steps of the phase that the run is in, or has just ended with, may change; not to fewer than are done.
+    unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
+    unfinished &= {phase.name for phase in after if phase.last >= step}
+    changes = differences(*map(spelled_out, (old, new)))
+    refused = []
+    for key, (was, now) in changes.items():
+        group, _, rest = key.partition(".")
+        if may_change(key) or (step == 0 and not is_of_model(key)):
+            continue
+        if group == "phases":
+            name, _, what = rest.partition(".")
+            if name not in started or (what == "steps" and name in unfinished):
+                continue
+        if group == "phase_order" and was[: len(started)] == now[: len(started)]:
+            continue
+        refused.append(f"config.{key}: {was!r} in the run, {now!r} now")
+    return refused
 
 
 def digest(config: ConfigDict) -> str:

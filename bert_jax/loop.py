@@ -74,7 +74,7 @@ class Loop:
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.clock = timing.Clock()
         self.reported = 0  # the step of the newest line of training
-        place = run.directory / TRACES / ("" if processes.is_alone else str(processes.process))
+        place = run.directory / TRACES / str(processes.process)
         self.traces = Traces(config.profile.steps, place, reporter.log)
         self.verdict = self.unreported = None  # of the step that was dispatched last
         self.row = 0  # steps in a row, up to the last one heard of, that were not finite
@@ -113,11 +113,9 @@ class Loop:
         try:
             yield
         except OSError as error:
-            place, last = (
-                error.filename or self.workdir.name,
-                writer.last_word(self.checkpoints.directory),
-            )
-            raise Unfinished(f"{place}: {error.strerror or error}; {last}") from None
+            place, reason = error.filename or self.workdir.name, error.strerror or error
+            last = writer.last_word(self.checkpoints.directory)
+            raise Unfinished(f"{place}: {reason}; {last}") from None
 
     def restore(self, step: int | None):
         """(step, state) of the checkpoint at `step`, or of the start."""
@@ -127,12 +125,12 @@ class Loop:
         shapes, places = self.trainer.shapes, self.trainer.places
         if step == 0:
             self.reporter.log("starts from imported parameters")
-            items = reader.restore(place, ("params",), shapes, places)
-            state = self.trainer.initialize()._replace(**items)
+            names, state = ("params",), self.trainer.initialize()
         else:
             self.reporter.log(f"resumed from step {step}")
-            items = reader.restore(place, reader.ITEMS, shapes, places)
-            state = shapes._replace(step=jax.device_put(jnp.int32(step), places.step), **items)
+            names = reader.ITEMS
+            state = shapes._replace(step=jax.device_put(jnp.int32(step), places.step))
+        state = state._replace(**reader.restore(place, names, shapes, places))
         reader.check_restored(place, self.fingerprints(step, state))
         return step, state
 
@@ -155,7 +153,7 @@ class Loop:
         self.watchdog.arm("compile")  # the first step, which may have to wait for an index of rows
         for rows in self.batches(phase, step):
             self.trace(step, state)
-            with self.traces.named(step):
+            with jax.profiler.StepTraceAnnotation("train", step_num=step):
                 state, values, verdict = train(state, rows)
             train, step = self.trainer.train[phase.name], step + 1
             self.catch_up(state.params)
@@ -273,22 +271,18 @@ class Loop:
 
     def evaluate(self, phase, step: int, params, stop) -> bool:
         """One line of held-out metrics; False without one where a signal came: the next start comes to it."""
-        with self.clock.outside():
-            return self.evaluate_now(phase, step, params, stop)
-
-    def evaluate_now(self, phase, step: int, params, stop) -> bool:
         started = time.monotonic()
-        with self.watchdog.watch("evaluate"):
+        with self.clock.outside(), self.watchdog.watch("evaluate"):
             if phase.name not in self.heldout:
                 heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
                 self.heldout[phase.name] = heldout
             rows = self.heldout[phase.name]
             values = evaluate.over(self.trainer.evaluate[phase.name], params, rows, stop.asked)
-        if values is None:
-            return False
-        self.check_data()
-        seconds = time.monotonic() - started
-        self.reporter.report(step, "heldout", values | {"seconds": seconds})
+            if values is None:
+                return False
+            self.check_data()
+            seconds = time.monotonic() - started
+            self.reporter.report(step, "heldout", values | {"seconds": seconds})
         return True
 
     def evaluate_missed(self, step: int, params, stop) -> bool:
@@ -309,7 +303,7 @@ class Loop:
             self.check_data()
             with self.watchdog.watch("save"):
                 leaves = self.fingerprints(step, state)
-                self.reporter.keep()
+                self.workdir.upload()  # so that no checkpoint is there without its lines
                 writer.save(self.checkpoints, step, state, leaves, self.id)
 
     def check_data(self) -> None:
@@ -323,8 +317,7 @@ class Loop:
 
     def finish(self, step: int, params, stop) -> bool:
         """The last evaluation, and the summary; False where a signal came before them."""
-        is_evaluated = self.is_evaluated(step)
-        if is_evaluated or self.evaluate(self.phases[-1], step, params, stop):
-            self.reporter.summarize()
-            return True
-        return False
+        if not (self.is_evaluated(step) or self.evaluate(self.phases[-1], step, params, stop)):
+            return False
+        self.reporter.summarize()
+        return True

@@ -4,6 +4,7 @@ import contextlib
 import shutil
 import time
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from bert_jax.runs import (
     metrics_file,
     preflight,
     report,
-    resume_rules,
     run_info,
     signals,
     workdir,
@@ -34,6 +34,9 @@ from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer
 
+SEEN = (
+    60.0  # seconds until all hosts see a new file: network file systems remember what was not there
+)
 STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
 
 
@@ -67,10 +70,7 @@ def pretrain_together(
     watchdog.arm("compile")
     newest = found.step
     mesh, total = check(config, run, newest), configs.total_steps(config)
-    summarized = processes.from_main((run.directory / "summary.json").is_file())
-    if newest == total and summarized:
-        if processes.is_main and not workdir.is_done(run.directory):
-            mark_done(run)
+    if newest == total and processes.from_main(is_summarized(run, total)):
         print(f"{run.name}: done already, {total} steps")
         return 0
     name = config.batches or config.store
@@ -101,8 +101,11 @@ def pretrain_together(
                 run.let_go()
 
             processes.on_failure = last_words
-            workdir.check_shared(run, processes)
-            check_steps(run, processes)  # after some were renamed
+            if not run.place:
+                see_the_same(lambda: run_id(run), run, processes)
+            see_the_same(
+                lambda: reader.newest(run.checkpoints), run, processes
+            )  # some were renamed
             id = processes.from_main(run_id(run) if processes.is_main else None)
             try:
                 loop = Loop(config, run, data, trainer, reporter, processes, watchdog, id)
@@ -118,37 +121,34 @@ def pretrain_together(
     return code
 
 
-def mark_done(run: Workdir) -> None:
-    """Of a run that was killed before it could say so."""
-    with run.held():
-        workdir.mark_status(run.directory, state="done")
-        run.upload()
+def is_summarized(run: Workdir, total: int) -> bool:
+    """Whether the run came to its end, and not to that of a config with other steps."""
+    path = run.directory / "summary.json"
+    return path.is_file() and workdir.read_json(path).get("steps") == total
 
 
 def newest_checkpoint(run: Workdir, processes: Cluster) -> reader.Found:
     """The newest checkpoint that verifies, as process 0 finds it, once all see those that are there: some file systems
     show a new file late to other hosts."""
-    check_steps(run, processes)
+    see_the_same(lambda: reader.newest(run.checkpoints), run, processes)
     is_main = processes.is_main
     verified = reader.newest_verified(run.checkpoints, run_id(run)) if is_main else None
     step, skipped = processes.from_main(verified)
     return reader.Found(step, {int(number): reason for number, reason in skipped.items()})
 
 
-def check_steps(run: Workdir, processes: Cluster) -> None:
-    """Returns once all see the same newest step. Raises BadInput where one does not in time."""
-    place, deadline = run.checkpoints, time.monotonic() + workdir.SEEN
-    newest = processes.from_main(reader.newest(place))
-    seen = newest if processes.is_main else reader.newest(place)
-    while seen != newest and time.monotonic() < deadline:
+def see_the_same(look: Callable[[], str | int | None], run: Workdir, processes: Cluster) -> None:
+    """Returns once `look`, at the workdir, finds in all processes what process 0 finds. Raises BadInput where it does
+    not in time."""
+    expected, deadline = processes.from_main(look()), time.monotonic() + SEEN
+    while (seen := look()) != expected and time.monotonic() < deadline:
         time.sleep(0.1)
-        seen = reader.newest(place)
-    found = processes.gather([seen, run.name])
-    for number, (step, there) in enumerate(found):
-        if step != newest:
+    found = processes.gather([seen == expected, run.name])
+    for number, (is_same, name) in enumerate(found):
+        if not is_same:
             raise BadInput(
-                f"--workdir {there}: its newest checkpoint is {step} in process {number}, {newest} in process 0, whose"
-                f" --workdir is {found[0][1]}"
+                f"--workdir {name}: process {number} does not see there what process 0 sees in {found[0][1]}; it must"
+                " lie on a file system that all processes share"
             )
 
 
@@ -175,13 +175,11 @@ def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, found: r
     for path in writer.clean(place, found.skipped):
         print(f"{path}: renamed, so that it is not taken for a checkpoint")
     metrics_file.lines(directory / "metrics.jsonl")  # raises where it cannot be read
-    lines = [] if run.place else preflight.check_place(config, directory, trainer.shapes)
-    lines += preflight.check_micro_batches(config, trainer.mesh)
+    if not run.place:
+        preflight.check_disk(config, directory, trainer.shapes)
     if not found.step:
-        lines += preflight.check_data(config, data)
-    print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
+        print(*preflight.check_data(config, data), sep="\n", flush=True)
     write_run(config, directory, data, trainer)
-    run.remove("summary.json")  # of a run that was done
 
 
 def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Mesh:
@@ -190,7 +188,7 @@ def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Me
     run.check((config.store, config.batches, config.compilation_cache))
     if step is not None:
         old = configs.read(run.directory / "config.json")
-        refused = resume_rules.refusals(old, config, step)
+        refused = configs.refusals(old, config, step)
         if refused:
             raise BadInput(f"{run.name}: a run of another config: {'; '.join(refused)}")
         before, now = configs.total_steps(old), configs.total_steps(config)

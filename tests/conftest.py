@@ -22,21 +22,17 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 from kits import campaign, runs  # noqa: E402
 
-from bert_jax.runs import jax_setup  # noqa: E402
-
 jax.config.update("jax_num_cpu_devices", 8)
 # As a run in float32 sets it: or a program would be compiled twice, by who comes first in a process.
 jax.config.update("jax_default_matmul_precision", "highest")
 
-# Compiling is most of a small test. One directory a user, who alone can write into it, for all workers: entries appear
-# whole.
+# Compiling is most of a small test. One directory a user, who alone can write into it, for all workers.
 jax.config.update(
     "jax_compilation_cache_dir",
     os.path.join(tempfile.gettempdir(), f"bert_jax_tests_{os.getuid()}"),
 )
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-jax_setup.replace_damaged()
 
 # Files begin in this order, so that no worker is left with a long one at the end; then all others.
 SLOWEST = """

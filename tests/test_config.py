@@ -7,7 +7,6 @@ from kits.small import small_config
 
 from bert_jax import config
 from bert_jax.errors import BadInput
-from bert_jax.runs import resume_rules
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_a_saved_config_without_a_newer_key_has_its_default(tmp_path):
     del values["train"]["remat"]
     path.write_text(json.dumps(values))
     assert config.differences(before, config.load(str(path))) == {}
-    assert resume_rules.refusals(config.read(path), before, 5) == []
+    assert config.refusals(config.read(path), before, 5) == []
 
 
 ALLOWED = """
@@ -142,16 +141,16 @@ REFUSED = """
 
 def test_what_a_resumed_run_may_change():
     old = small_config()
-    assert resume_rules.refusals(old, small_config(*ALLOWED.split()), step=10) == []
+    assert config.refusals(old, small_config(*ALLOWED.split()), step=10) == []
     for override in REFUSED.split():
-        (line,) = resume_rules.refusals(old, small_config(override), step=10)
+        (line,) = config.refusals(old, small_config(override), step=10)
         assert line.startswith(f"config.{override.split('=')[0]}: ")
-    assert resume_rules.refusals(old, small_config("phases.main.steps=30"), step=20) == []
+    assert config.refusals(old, small_config("phases.main.steps=30"), step=20) == []
 
 
 def test_a_past_phase_may_not_change():
     old, new = config.load("bert_base"), config.load("bert_base", ["phases.short.steps=950000"])
-    assert resume_rules.refusals(old, new, step=899_999) == []
-    assert resume_rules.refusals(old, new, step=900_001)
+    assert config.refusals(old, new, step=899_999) == []
+    assert config.refusals(old, new, step=900_001)
     new = config.load("bert_base", ["phases.long.steps=200000"])
-    assert resume_rules.refusals(old, new, step=950_000) == []
+    assert config.refusals(old, new, step=950_000) == []

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from bert_jax import prng
 from bert_jax.errors import Unfinished
-from bert_jax.parallel.mesh import AXES, path_name
+from bert_jax.parallel.mesh import AXES, path_name, placed
 
 # Odd: elements whose first hashes are the same by chance differ in the second.
 AGAIN = np.uint32(0x85EBCA6B)
@@ -109,17 +109,8 @@ def lower(mesh: Mesh, shapes, places):
     function = jax.shard_map(
         local, mesh=mesh, in_specs=tuple(specs), out_specs=P(), check_vma=False
     )
-    function = jax.jit(partial(function_of_leaves, function))
-    placed = jax.tree.map(
-        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
-        shapes,
-        places,
-    )
-    return function.lower(placed)
-
-
-def function_of_leaves(function, tree):
-    return function(*jax.tree.leaves(tree))
+    program = jax.jit(lambda tree: function(*jax.tree.leaves(tree)))
+    return program.lower(placed(shapes, places))
 
 
 def axes_of(spec: P) -> set[str]:
@@ -162,12 +153,11 @@ def odd_ones(found: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
     """Each name whose sums are not the same everywhere, with the devices that are not of the majority."""
     texts = []
     for number, name in enumerate(names):
-        kinds, which, counts = np.unique(
-            found[:, number], axis=0, return_inverse=True, return_counts=True
-        )
-        if len(kinds) > 1:
-            few = np.flatnonzero(which.reshape(-1) != counts.argmax())
-            texts.append(f"{name} on {listed([str(mesh.devices.flat[i]) for i in few])}")
+        totals = [digest(total) for total in found[:, number]]
+        usual = max(sorted(set(totals)), key=totals.count)
+        pairs = zip(mesh.devices.flat, totals, strict=True)
+        if odd := [str(device) for device, total in pairs if total != usual]:
+            texts.append(f"{name} on {listed(odd)}")
     return texts
 
 

@@ -22,11 +22,10 @@ import orbax.checkpoint as ocp
 
 from bert_jax.checkpoints import fingerprint
 from bert_jax.checkpoints.fingerprint import Leaf
-from bert_jax.data import batch
 from bert_jax.errors import BadInput, Missing, Unfinished, one_line
 from bert_jax.parallel import processes as cluster
-from bert_jax.parallel.mesh import path_name, placed
-from bert_jax.storage import checksums, regular_files, remote
+from bert_jax.parallel.mesh import placed
+from bert_jax.storage import checksums, remote
 
 ITEMS = ("params", "opt_state")
 FINGERPRINTS = "fingerprints"
@@ -96,14 +95,11 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
         text = json.loads((place / FINGERPRINTS / "metadata").read_text())
         if reason := refusal(text, int(place.name), run):
             return reason
-        for path in () if remote.is_address(place) else place.rglob("*"):
-            if not path.is_dir():
-                regular_files.check(path)  # TensorStore would wait for a pipe
-        saved = by_item(leaves_of(text))
-        for item in [item for item in items if item in saved]:  # one at a time in memory
-            reason = fingerprint.differences(saved[item], fingerprint.of_tree(read(place, item)))
-            if reason:
-                return f"{item}/{reason}"
+        for item in items:  # one at a time in memory
+            if saved := of_item(leaves_of(text), item):
+                found = fingerprint.of_tree({item: read(place, item)})
+                if reason := fingerprint.differences(saved, found):
+                    return reason
     except Exception as error:  # what reads the files of a checkpoint raises what it likes
         if is_of_machine(error):
             away = remote.is_address(place) and remote.is_out_of_reach(error)
@@ -144,13 +140,8 @@ def leaves_of(values: dict) -> dict[str, Leaf]:
     return {name: Leaf(*leaf) for name, leaf in values["leaves"].items()}
 
 
-def by_item(leaves: dict[str, Leaf]) -> dict[str, dict[str, Leaf]]:
-    """{item: {path: Leaf}} of {item/path: Leaf}."""
-    found = {}
-    for name, leaf in leaves.items():
-        item, _, path = name.partition("/")
-        found.setdefault(item, {})[path] = leaf
-    return found
+def of_item(leaves: dict[str, Leaf], item: str) -> dict[str, Leaf]:
+    return {name: leaf for name, leaf in leaves.items() if name.startswith(f"{item}/")}
 
 
 def refusal(values: dict, step: int, run: str) -> str:
@@ -220,33 +211,14 @@ def read(place: Path, item: str):
         return handler().restore(place, args=ocp.args.PyTreeRestore(tree, as_numpy))
 
 
-def restore_params(directory: Path, objective, run: str):
+def restore_params(directory: Path, run: str):
     """(step, params) of the newest checkpoint whose parameters verify, as NumPy arrays."""
     found = newest_verified(directory, run, ("params",))
     if found.step is None:
         raise BadInput(f"{directory}: no checkpoints yet")
     for line in describe(directory, found.skipped):
         print(f"skipped {line}", file=sys.stderr, flush=True)
-    place = directory / str(found.step)
-    params = read(place, "params")
-    check_shapes(place, params, objective)
-    return found.step, params
-
-
-def check_shapes(place: Path, params, objective) -> None:
-    """Raises BadInput where a checkpoint holds other parameters than the run's config says."""
-    # Parameters do not depend on the size of the batch they are initialised with.
-    expected = jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
-    there, asked = shapes_by_name(params), shapes_by_name(expected)
-    for name in sorted(there | asked):
-        if there.get(name) != asked.get(name):
-            raise BadInput(
-                f"{place}: params/{name} has the shape {there.get(name)}, {asked.get(name)} by the config"
-            )
-
-
-def shapes_by_name(tree) -> dict[str, tuple]:
-    return {path_name(path): leaf.shape for path, leaf in jax.tree.leaves_with_path(tree)}
+    return found.step, read(directory / str(found.step), "params")
 
 
 def restore(place: Path, names: Iterable[str], shapes, places) -> dict:
@@ -270,7 +242,8 @@ def read_placed(place: Path, tree):
 
 def check_restored(place: Path, leaves: dict[str, Leaf]) -> None:
     """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was."""
-    saved, found = by_item(read_manifest(place)), by_item(leaves)
-    for item in saved:  # of an import, parameters alone
-        if reason := fingerprint.differences(saved[item], found[item]):
-            raise Unfinished(f"{place}: lies otherwise on the devices: {item}/{reason}")
+    saved = read_manifest(place)
+    for item in ITEMS:  # of an import, parameters alone
+        kept = of_item(saved, item)
+        if kept and (reason := fingerprint.differences(kept, of_item(leaves, item))):
+            raise Unfinished(f"{place}: lies otherwise on the devices: {reason}")

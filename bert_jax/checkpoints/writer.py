@@ -102,15 +102,9 @@ def finish(checkpoints: Manager) -> None:
 
 
 def check(checkpoints: Manager) -> None:
-    """Raises Unfinished where a save in the background has failed; does not wait for one that goes on, nor for an
-    address, which may be out of reach until the next save."""
-    if checkpoints.is_saving_in_progress():
-        return
-    if remote.is_address(checkpoints.directory):
-        with saving(checkpoints):
-            checkpoints.wait_until_finished()
-    else:
-        finish(checkpoints)
+    """Raises Unfinished where a save in the background has failed; does not wait for one that goes on."""
+    with saving(checkpoints):
+        checkpoints.check_for_errors()
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def open_run(run: Workdir, overrides: list[str] = (), on_device: bool = True) ->
         if facts.get(key, known[key]) != known[key]:
             raise BadInput(f"{directory / 'run.json'}: {key}: not that of {directory}/tokenizer")
     objective = base.make(settings, vocabulary)
-    step, params = reader.restore_params(place, objective, facts.get("run", ""))
+    step, params = reader.restore_params(place, facts.get("run", ""))
     if on_device:
         params = jax.device_put(params, jax.local_devices()[0])
     return Trained(settings, facts, vocabulary, words, objective, step, params)

@@ -9,5 +9,5 @@ OPTIONS = [cli.RUN, cli.AS_JSON]
 def run(options, overrides) -> int:
     cli.refuse(overrides)
     with workdir.opened(options.workdir, "status.json") as run:
-        values = status.status(run.directory)
+        values = status.status(run.directory, run.checkpoints)
     return cli.show(options, values, status.describe(values))

@@ -1,10 +1,7 @@
 """Sets JAX up in a process: dtypes for the backend, matrix precision, the compilation cache."""
 
 import os
-import platform
-import secrets
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -26,13 +23,8 @@ def start(config: ConfigDict) -> ConfigDict:
         jax.config.update("jax_default_matmul_precision", "highest")
     if config.compilation_cache and not jax.config.jax_compilation_cache_dir:
         keep_programs(config.compilation_cache)
-    keeps = jax.config.jax_compilation_cache_dir
-    if keeps:
-        replace_damaged()
     if jax.process_count() == 1:
         libtpu.release()  # of several, JAX's service has SIGTERM
-    elif keeps and jax.default_backend() == "cpu":
-        share_programs()
     return config
 
 
@@ -51,10 +43,6 @@ def programs(name: str) -> tuple[Path, str]:
     """The directory of compiled programs of that name, made where it is not there, which only its owner can read: they
     are executed; and why the one of `auto` cannot be used, or ''. Raises BadInput where another cannot."""
     directory, reason = made(download.cache() if name == "auto" else Path(name))
-    if name == "auto" and not reason:
-        found = directory.stat()
-        if found.st_uid != os.getuid() or found.st_mode & 0o022:
-            reason = "others can write there"  # what lies there is executed
     if reason and name != "auto":
         raise BadInput(f"config.compilation_cache={name}: {directory}: {reason}")
     return directory, reason
@@ -79,54 +67,3 @@ def beside_programs(config: ConfigDict) -> tuple[Path | str | None, str]:
     if own:
         return made(Path(own))
     return programs(config.compilation_cache) if config.compilation_cache else (None, "")
-
-
-def replace_damaged() -> None:
-    """Has JAX write what it has compiled also where an entry is that it could not read: a process that is killed while
-    it writes one leaves such, and JAX would compile at every start to come. An entry appears when it is whole: who
-    reads it meanwhile, or is killed, finds the one before."""
-    try:
-        from jax._src.lru_cache import _ATIME_SUFFIX, _CACHE_SUFFIX, LRUCache  # no setting does it
-
-        put = LRUCache.put
-    except (ImportError, AttributeError):
-        return  # a JAX that has other names for them: it keeps programs as it does
-    if put.__module__ == __name__:
-        return
-
-    def replace(self, key: str, value: bytes) -> None:
-        new = f"{key}.{secrets.token_hex(4)}"
-        names = (_ATIME_SUFFIX, _CACHE_SUFFIX)  # who removes old entries looks for the time of each
-        with getattr(self, "lock", None) or nullcontext():  # which only a cache of limited size has
-            try:
-                put(self, new, value)
-                for name in names:
-                    if (written := self.path / f"{new}{name}").exists():
-                        written.replace(self.path / f"{key}{name}")
-            finally:
-                for name in names:
-                    (self.path / f"{new}{name}").unlink(missing_ok=True)
-
-    LRUCache.put = replace
-
-
-def share_programs() -> None:
-    """Has all processes of this machine find the programs that the first has kept.
-
-    Only process 0 writes them, and on a CPU JAX's key of a program has the process in it: the others would compile at
-    every start. Here it has the processor instead, for whose features the program is made.
-    """
-    try:
-        from jax._src import cache_key  # no setting does it
-    except ImportError:
-        return
-
-    kinds = ("model name", "flags", "Features")
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else ()
-    processor = sorted({platform.processor(), *(line for line in lines if line.startswith(kinds))})
-
-    def update(hashed, devices) -> None:
-        places = [(device.id, device.process_index) for device in devices.flat]
-        hashed.update(repr((processor, places)).encode())
-
-    cache_key._hash_accelerator_config = update

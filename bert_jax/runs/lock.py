@@ -7,6 +7,7 @@ held, `.lock` is an object with a nonce that its holder writes again every few s
 import contextlib
 import fcntl
 import json
+import os
 import threading
 import time
 import uuid
@@ -14,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput, Missing
-from bert_jax.runs import process_id
 from bert_jax.storage import remote
 
 LOCK = ".lock"
@@ -37,8 +37,22 @@ def on_disk(directory: Path) -> Iterator[None]:
             raise BadInput(f"--workdir {directory}: cannot be locked ({error.strerror})") from None
         with contextlib.suppress(OSError):  # a full disk
             file.truncate(0)
-            file.write(json.dumps(process_id.process()).encode())
+            file.write(json.dumps(this_process()).encode())
         yield
+
+
+def is_free(directory: Path) -> bool:
+    """Whether no process of this machine holds a directory that one has held."""
+    try:
+        with open(directory / LOCK, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def this_process() -> dict:
+    return {"pid": os.getpid(), "host": os.uname().nodename}
 
 
 class Lock:
@@ -62,17 +76,14 @@ class Lock:
     def take(self) -> None:
         """Raises Missing where another process holds it: one whose object changes while we look."""
         start, before = time.monotonic(), self.read()
-        while before and not process_id.is_gone(before) and time.monotonic() - start < STALE:
+        while before and time.monotonic() - start < STALE:
             time.sleep(min(RENEWAL, STALE))
             now = self.read()
             if now and now != before:
                 raise Missing(refusal(self.place.address, now))
             before = now
-        with contextlib.suppress(FileExistsError):  # whose that is, is seen below
-            self.write(is_new=before is None)
-        if before:
-            # Others may have taken it in the same moment; the last to write has it.
-            time.sleep(RENEWAL)
+        self.write()
+        time.sleep(RENEWAL)  # others may take it in the same moment; the last to write has it
         self.check()
 
     def read(self) -> dict | None:
@@ -82,10 +93,10 @@ class Lock:
         except FileNotFoundError:
             return None
 
-    def write(self, *, is_new: bool = False) -> None:
+    def write(self) -> None:
         self.count += 1
-        values = {"nonce": self.nonce, "count": self.count, **process_id.process()}
-        self.place.write(LOCK, json.dumps(values).encode(), is_new=is_new)
+        values = {"nonce": self.nonce, "count": self.count, **this_process()}
+        self.place.write(LOCK, json.dumps(values).encode())
 
     def check(self) -> None:
         """Raises Missing where this process holds it no longer: nothing may be written then."""

@@ -15,10 +15,6 @@ TOO_LARGE = (
     re.compile(rf"Used {NUMBER} of {NUMBER} hbm"),
     re.compile(rf"\({NUMBER}\) exceeds available HBM \({NUMBER}\)"),
 )
-# "Out of memory while trying to allocate 4831838208 bytes.", or "... 4.50GiB." (GPU); "Out of memory allocating 64
-# bytes." (CPU); "Attempting to reserve 9.90G at the bottom of memory. ... There are 8.72G free, ..." (TPU)
-ASKED = re.compile(rf"(?:allocat(?:e|ing)|reserve) {NUMBER}")
-FREE = re.compile(rf"There are {NUMBER}(?:iB)? free")
 HELP = "a smaller config.train.rows_per_chip needs less, and so does config.train.remat"
 
 
@@ -40,17 +36,6 @@ def too_large(error: Exception) -> TooLarge | None:
     return None
 
 
-def shortage(error: Exception) -> str:
-    """What was short of memory and by how much, as far as the message has it."""
-    if found := too_large(error):
-        return str(found)
-    asked, free = ASKED.search(str(error)), FREE.search(str(error))
-    if not asked:
-        return one_line(error)
-    left = f" where {gib(size(*free.groups()))} are free" if free else ""
-    return f"asks a device for {gib(size(*asked.groups()))} more{left}, and there is no room"
-
-
 @contextmanager
 def told(what: str) -> Iterator[None]:
     """Within it, devices without room for `what` raise BadInput."""
@@ -59,7 +44,8 @@ def told(what: str) -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise BadInput(f"{what}: out of memory: {shortage(error)}; {HELP}") from error
+        reason = too_large(error) or one_line(error)
+        raise BadInput(f"{what}: out of memory: {reason}; {HELP}") from error
 
 
 def size(number: str, unit: str) -> float:

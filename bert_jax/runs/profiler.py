@@ -1,6 +1,5 @@
 """Profiler traces of chosen steps, written under the workdir for TensorBoard, XProf or Perfetto."""
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,15 +18,14 @@ class Traces:
         """steps: () or (first, last)."""
         self.steps = range(*steps) if steps else range(0)
         self.directory, self.tell = directory, tell
-        self.running, self.first = False, 0
-        self.written = False
+        self.running = self.written = False
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         if self.running:
-            self.stop()
+            self.change(self.steps.stop)
 
     def changes(self, step: int) -> bool:
         """Whether a trace begins or ends before this step."""
@@ -35,30 +33,15 @@ class Traces:
 
     def change(self, step: int) -> None:
         """To be called once the steps before it are done."""
-        if self.running:
-            if self.stop():
-                self.tell(f"trace of steps {self.first} to {step - 1}: {self.directory}")
-        else:
-            self.running, self.first = True, step
-            self.attempt(lambda: jax.profiler.start_trace(str(self.directory)))
-
-    def named(self, step: int):
-        """A context for the dispatch of a step, by which readers of a trace tell steps apart."""
-        if self.running:
-            return jax.profiler.StepTraceAnnotation("train", step_num=step)
-        return contextlib.nullcontext()
-
-    def stop(self) -> bool:
-        """Whether the trace was written."""
-        self.running = False
-        self.written = self.attempt(jax.profiler.stop_trace)
-        return self.written
-
-    def attempt(self, function) -> bool:
         try:
-            function()
-            return True
+            if self.running:
+                self.running = False
+                jax.profiler.stop_trace()
+                self.written = True
+                self.tell(f"trace of steps up to {step - 1}: {self.directory}")
+            else:
+                jax.profiler.start_trace(str(self.directory))
+                self.running = True
         except Exception as error:  # of the profiler: a full disk, another trace in this process
-            self.steps, self.running = range(0), False
+            self.steps = range(0)
             self.tell(f"{self.directory}: no trace ({one_line(error, LONGEST)})")
-            return False

@@ -6,17 +6,15 @@ import math
 import sys
 import threading
 import time
+from datetime import timedelta
 
 import numpy as np
 from tqdm import tqdm
 
-from bert_jax.checkpoints import reader
-from bert_jax.errors import BadInput
 from bert_jax.runs import metrics_file, signals, timing
 from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import Board
 from bert_jax.runs.workdir import Workdir
-from bert_jax.storage import remote
 
 HEARTBEAT = 10  # seconds between two status.json of a run that does nothing else to tell
 
@@ -30,7 +28,7 @@ class Reporter:
         self.first, self.step, self.total = step, step, total
         self.bands = bands
         self.started = time.monotonic()
-        self.newest, self.checkpoint = {}, None
+        self.newest = {}  # {split: values} of its newest line
         self.lines = self.board = None
         self.state, self.lock = "running", threading.RLock()
         self.progressed = time.time()
@@ -39,7 +37,6 @@ class Reporter:
         self.bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
 
     def __enter__(self):
-        self.checkpoint = self.newest_checkpoint()
         self.status("running")
         threading.Thread(target=self.beat, daemon=True).start()
         return self
@@ -91,7 +88,7 @@ class Reporter:
         else:
             text = "  ".join(f"{key} {shown[key]:.4g}" for key in shown)
             if split == "train":
-                text += f"  {timing.describe(values)}  {duration(self.seconds_left())} left"
+                text += f"  {timing.describe(values)}  {timedelta(seconds=round(self.seconds_left()))} left"
             elif "mlm_loss" in values and (normal := band(self.bands, step)):
                 text += f"  {compare(values['mlm_loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
@@ -101,60 +98,34 @@ class Reporter:
     def beat(self) -> None:
         """In a thread: keeps status.json young while the run goes on, so that who reads it on another host knows."""
         while not self.ended.wait(HEARTBEAT):
-            with contextlib.suppress(OSError):  # what trains will find out by itself
-                newest = self.newest_checkpoint()  # not in the lock: who trains waits for none
-                with self.lock:
-                    if self.state == "running" and not self.ended.is_set():
-                        self.checkpoint = newest
-                        self.status("running")
+            with contextlib.suppress(OSError), self.lock:  # training finds out by itself
+                if self.state == "running" and not self.ended.is_set():
+                    self.status("running")
 
     def status(self, state: str, **values) -> None:
         with self.lock:
             if self.state == "failed":
                 return  # where another process has failed, the thread that trains may still report
             self.state = state
-            if not self.run.place:  # where asking takes time, or waits in vain
-                self.checkpoint = self.newest_checkpoint()
             files.write_status(
                 self.workdir,
                 state,
                 step=self.step,
                 steps=self.total,
                 seconds_left=None if state != "running" else round(self.seconds_left()),
-                last_checkpoint=self.checkpoint,
                 loss=plain(self.newest.get("train", {}).get("loss")),
                 progress=files.stamp(self.progressed),
                 heartbeat=HEARTBEAT,
                 **values,
             )
 
-    def newest_checkpoint(self) -> int | None:
-        """Its step. Where an address is out of reach it stays the last one known: who saves will find that out."""
-        try:
-            return reader.newest(self.run.checkpoints)
-        except Exception as error:
-            if not (remote.is_refused(error) or remote.is_out_of_reach(error)):
-                raise
-            return self.checkpoint
-
     def last_word(self, state: str, **values) -> None:
-        """How the run ended; a full disk does not keep it from being told."""
-        with contextlib.suppress(OSError, BadInput):  # whose workdir may have gone
-            newest = self.newest_checkpoint()
-            with self.lock:
-                self.checkpoint = newest
-                try:
-                    self.status(state, **values)
-                except OSError:
-                    last = self.checkpoint
-                    files.mark_status(self.workdir, state=state, last_checkpoint=last, **values)
-
-    def keep(self) -> None:
-        """Before a checkpoint is saved, so that none is there without its lines."""
-        self.run.upload()
+        """How the run ended. On a full disk, or where the workdir is gone, only its output and exit code say so."""
+        with contextlib.suppress(OSError):
+            self.status(state, **values)
 
     def failed(self, reason: str, code: int) -> None:
-        """The last word of a run that ends unsaved; a disk that is full must not hide why."""
+        """The last word of a run that ends unsaved."""
         state = "failed"
         if code == signals.INTERRUPTED:
             state, reason = "interrupted", "before it was saved"
@@ -200,7 +171,7 @@ class Silent:
     def nothing(self, *_, **__) -> None:
         pass
 
-    start = log = advance = report = status = last_word = failed = summarize = keep = nothing
+    start = log = advance = report = status = last_word = failed = summarize = nothing
 
 
 def band(bands: tuple, step: int) -> tuple[float, float] | None:
@@ -228,9 +199,3 @@ def is_shown(key: str, value) -> bool:
 def plain(value):
     """A JSON value: numbers that are not finite become null."""
     return None if value is None or not math.isfinite(value) else value
-
-
-def duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"

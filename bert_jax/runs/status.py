@@ -4,27 +4,31 @@ import calendar
 import time
 from pathlib import Path
 
+from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
-from bert_jax.runs import process_id, workdir
+from bert_jax.runs import lock, workdir
 
 MISSED = 6  # heartbeats that a run may miss: a slow file system, clocks that differ
-KINDS = {"state": str, "step": int, "steps": int, "pid": int, "born": int, "host": str, "time": str}
+KINDS = {"state": str, "step": int, "steps": int, "pid": int, "host": str, "time": str}
 
 
-def status(directory: Path) -> dict:
-    """status.json. Its `state` is imported, running, done, preempted, interrupted or failed; of a run that says that it
-    is running also killed (its process is gone, which is known on its own machine, until that starts anew) or silent
-    (no heartbeat)."""
-    path = Path(directory) / "status.json"
+def status(directory: Path, checkpoints: Path | None = None) -> dict:
+    """status.json, and the newest checkpoint in `checkpoints`, by default those of the directory. The `state` is
+    imported, running, done, preempted, interrupted or failed; of a run that says that it is running also killed (its
+    lock is free, which is known on its own machine) or silent (no heartbeat)."""
+    directory = Path(directory)
+    path = directory / "status.json"
     if not path.is_file():
         raise BadInput(f"{directory}: not a run (no status.json)")
     values = workdir.read_json(path)
     wrong = [key for key, kind in KINDS.items() if type(values.get(key)) is not kind]
-    if wrong or "last_checkpoint" not in values:
-        raise BadInput(f"{path}: not the status of a run ({(*wrong, 'last_checkpoint')[0]})")
+    if wrong:
+        raise BadInput(f"{path}: not the status of a run ({wrong[0]})")
     if values["state"] == "running":
         values["state"] = condition(path, values)
-    return values
+    return values | {
+        "last_checkpoint": reader.newest(checkpoints or directory / workdir.CHECKPOINTS)
+    }
 
 
 def condition(path: Path, values: dict) -> str:
@@ -33,7 +37,7 @@ def condition(path: Path, values: dict) -> str:
     if type(heartbeat) not in (int, float):
         raise BadInput(f"{path}: not the status of a run (heartbeat)")
     silence, _ = age(path, values, "time"), age(path, values, "progress")
-    if process_id.is_gone(values):
+    if values["host"] == lock.this_process()["host"] and lock.is_free(path.parent):
         return "killed"
     return "silent" if silence > MISSED * heartbeat else "running"
 

@@ -27,18 +27,15 @@ from pathlib import Path
 
 from bert_jax import config
 from bert_jax.errors import BadInput, Missing, Unfinished
-from bert_jax.runs import lock, process_id
-from bert_jax.storage import atomic, checksums, regular_files, remote
+from bert_jax.runs import lock
+from bert_jax.storage import atomic, regular_files, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 CHECKPOINTS, TRACES = "checkpoints", "traces"
 # What a workdir at an address may hold beside the small files: large, or of others.
 ELSEWHERE = (CHECKPOINTS, TRACES, "logs", "store")
 RUN_KEYS = ("parameters", "vocabulary")  # of run.json, whoever wrote it: training or an import
-# A start that is killed before it writes run.json leaves these files, and temporary ones that begin with TEMPORARY.
-STARTED = (lock.LOCK, "config.json", "status.json", "tokenizer")
-TEMPORARY = (".config.json.", ".run.json.", ".status.json.", ".preflight.", ".shared.")
-SEEN = 60.0  # seconds until a new file is seen by all hosts: network file systems remember what was not there
+STARTED = (lock.LOCK, "config.json", "tokenizer")  # what a start leaves that is killed before run.json
 
 
 # --- Where it is ----------------------------------------------------------------------------------
@@ -66,16 +63,12 @@ class Workdir:
 
         return epath.Path(self.place.address) / CHECKPOINTS
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> contextlib.AbstractContextManager:
         """Holds it for this process, which alone may write to it. Raises Missing where another process does."""
         if not self.place:
-            with lock.on_disk(self.directory):
-                yield
-            return
+            return lock.on_disk(self.directory)
         self.lock = lock.Lock(self.place)
-        with self.lock.held():
-            yield
+        return self.lock.held()
 
     @contextlib.contextmanager
     def uploaded_at_the_end(self) -> Iterator[None]:
@@ -99,15 +92,14 @@ class Workdir:
         with remote.reached(self.name):
             for name in only or self.small_files():
                 path = self.directory / name
-                if not path.name.startswith(".") and checksums.inside(self.directory, name):
-                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                        self.place.download(name, path)
-                        self.uploaded[name] = stamp_of(path)
+                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                    self.place.download(name, path)
+                    self.uploaded[name] = stamp_of(path)
 
     def small_files(self) -> list[str]:
         there, found = self.place.names(), []
         for name, is_directory in there.items():
-            if name not in ELSEWHERE and ("run.json" in there or name in STARTED):
+            if name not in (lock.LOCK, *ELSEWHERE) and ("run.json" in there or name in STARTED):
                 found += self.place.tree(name) if is_directory else [name]
         return found
 
@@ -136,15 +128,6 @@ class Workdir:
         except (Missing, Unfinished):
             if self.lock.is_lost:
                 raise
-
-    def remove(self, name: str) -> None:
-        """Deletes a file, at the address too."""
-        (self.directory / name).unlink(missing_ok=True)
-        if self.place:
-            with self.turn, remote.reached(self.name):
-                self.lock.check()
-                self.place.remove(name)
-                self.uploaded.pop(name, None)
 
     def check(self, inside: Iterable[str] = ()) -> None:
         """Raises BadInput where a run cannot be made, written or continued.
@@ -193,23 +176,16 @@ def copied(name: str) -> Iterator[Workdir]:
 
 @contextlib.contextmanager
 def created(name: Path | str) -> Iterator[Workdir]:
-    """A new workdir to write to, of which nothing is left after a failure."""
+    """A new workdir to write to, which appears when it is whole; at an address its run.json is written last, without
+    which it is no run."""
     if not remote.is_address(name):
         with atomic.whole(name, "--workdir") as directory:
             yield Workdir(name, directory)
         return
     with atomic.terminable(), copied(name) as run, run.held():
         check_new(name)
-        try:
-            yield run
-            run.upload()
-        except BaseException:
-            with contextlib.suppress(Exception):  # what went wrong is told
-                run.lock.check()
-                for file in run.place.tree():
-                    if file != lock.LOCK:
-                        run.place.remove(file)
-            raise
+        yield run
+        run.upload()
 
 
 def check_new(name: Path | str) -> None:
@@ -236,48 +212,18 @@ def check_content(directory: Path, names: set[str], inside: Iterable[str]) -> No
     """Raises BadInput for a directory of these names that holds neither a run, nor what a first start of one leaves
     when it is killed, nor nothing. inside: names that it may have beside these."""
     if "run.json" in names:
-        check_keys(directory / "run.json", RUN_KEYS)
+        values = read_json(directory / "run.json")
+        for key in RUN_KEYS:
+            if key not in values:
+                raise BadInput(f"run.json: no {key}")
         return
-    prefixes = (*TEMPORARY, *(f".{name}." for name in inside))
     for name in sorted(names - {*STARTED, *inside}):
-        if not name.startswith(prefixes):
+        if not atomic.is_temporary(name):
             raise BadInput(name)
-    if "status.json" in names:
-        check_keys(directory / "status.json", ("state", "pid"))
     if "config.json" in names:
         config.read(directory / "config.json")
     elif "tokenizer" in names:  # written after config.json
         raise BadInput("tokenizer")
-
-
-def check_keys(path: Path, keys: tuple[str, ...]) -> None:
-    missing = [key for key in keys if key not in read_json(path)]
-    if missing:
-        raise BadInput(f"{path}: no {missing[0]}")
-
-
-def check_shared(run: Workdir, processes) -> None:
-    """Returns once process 0 has come here too. Raises BadInput in a process that does not see what it writes.
-
-    processes: a Cluster.
-    """
-    if processes.is_alone or run.place:
-        return
-    path = run.directory / f".shared.{uuid.uuid4().hex}"
-    if processes.is_main:
-        path.touch()
-    path = run.directory / processes.from_main(path.name)
-    deadline = time.monotonic() + SEEN
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    seen = processes.gather(path.exists())
-    if processes.is_main:
-        path.unlink()
-    if not all(seen):
-        raise BadInput(
-            f"--workdir {run.name}: process {seen.index(False)} does not see what process 0 writes there; it must"
-            " lie on a file system that all processes share"
-        )
 
 
 def stamp_of(path: Path) -> tuple[int, int]:
@@ -307,26 +253,9 @@ def read_json(path: Path) -> dict:
     return values
 
 
-def mark_status(workdir: Path, **changes) -> None:
-    """Changes status.json where it lies: a full disk has no room for another file."""
-    path = workdir / "status.json"
-    values = read_json(path) | changes
-    with open(path, "r+") as file:
-        file.write(json.dumps(values) + "\n")
-        file.truncate()
-
-
-def is_done(workdir: Path) -> bool:
-    """Whether its status says so: a kill may have come before."""
-    try:
-        return read_json(workdir / "status.json").get("state") == "done"
-    except BadInput:
-        return True  # nothing that could be corrected
-
-
 def write_status(workdir: Path, state: str, **values) -> None:
     """state: imported, running, done, preempted, interrupted or failed. Whose it is, and when, are added."""
-    values = {"state": state, **values, **process_id.process(), "time": stamp()}
+    values = {"state": state, **values, **lock.this_process(), "time": stamp()}
     write_json(workdir / "status.json", values, sync=False)  # written again every few seconds
 
 

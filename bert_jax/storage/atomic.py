@@ -1,12 +1,11 @@
 """Files and directories that appear when they are whole, or not at all."""
 
 import contextlib
-import glob
 import os
+import re
 import shutil
 import signal
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import BinaryIO
 
 from bert_jax.errors import BadInput, Unfinished
 
+TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 # What libraries of C++ say, in errors of their own, where the disk is full or a file may not grow.
 DISK = ("RESOURCE_EXHAUSTED", "No space left", "File too large")
 
@@ -39,12 +39,17 @@ def write(path: Path, text: str, *, sync: bool = True) -> None:
         opened.write(text.encode())
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a file or directory of this name is one that was being written here."""
+    return bool(TEMPORARY.fullmatch(name))
+
+
 def remove_left(directory: Path, *, deep: bool = False) -> None:
     """Deletes the files that killed processes have begun to write in a directory, with `deep` also below it. The caller
     makes sure that no other process writes there now."""
-    name = f".*.{32 * '[0-9a-f]'}"
-    for path in list(directory.rglob(name) if deep else directory.glob(name)):
-        path.unlink(missing_ok=True)
+    for path in list(directory.rglob("*") if deep else directory.iterdir()):
+        if is_temporary(path.name):
+            path.unlink(missing_ok=True)
 
 
 def rename(old: Path, new: Path) -> None:
@@ -64,8 +69,6 @@ def free(directory: Path, option: str) -> None:
 
 
 TERMINATED = 128 + signal.SIGTERM  # the exit code that shells give
-# Seconds after which a hidden directory is taken for one that a killed process left.
-STALE = 24 * 3600
 
 
 @contextlib.contextmanager
@@ -92,7 +95,6 @@ def whole(directory: Path, option: str) -> Iterator[Path]:
     free(directory, option)
     directory = Path(directory).resolve()  # where a link leads
     temporary = directory.with_name(f".{directory.name}.{uuid.uuid4().hex}")
-    remove_stale(directory)
     try:
         temporary.mkdir(parents=True)
     except OSError as error:
@@ -108,14 +110,6 @@ def whole(directory: Path, option: str) -> Iterator[Path]:
             reason = " ".join(str(error).split())[:300]
             raise Unfinished(f"{option} {directory}: not written ({reason})") from error
         raise
-
-
-def remove_stale(directory: Path) -> None:
-    """Deletes what killed processes have left of this output."""
-    for path in directory.parent.glob(f".{glob.escape(directory.name)}.{'[0-9a-f]' * 32}"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > STALE:
-                shutil.rmtree(path)
 
 
 def flush(directory: Path) -> None:

@@ -96,10 +96,8 @@ class Place:
     def read(self, name: str) -> bytes:
         return self.files.cat_file(self.path(name))
 
-    def write(self, name: str, data: bytes, *, is_new: bool = False) -> None:
-        """is_new: raises FileExistsError where something is there, if the file system can know."""
-        how = {"mode": "create"} if is_new else {}
-        self.files.pipe_file(self.path(name), data, **how)
+    def write(self, name: str, data: bytes) -> None:
+        self.files.pipe_file(self.path(name), data)
 
     def download(self, name: str, path: Path) -> None:
         """A file, of any size."""

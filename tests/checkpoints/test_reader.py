@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import shutil
 
 import jax
@@ -95,18 +94,12 @@ def test_a_flipped_bit_of_a_parameter_is_found(run):
     assert step == 7 and "params" in skipped[9]
 
 
-def replace_by_a_pipe(path):
-    path.unlink()
-    os.mkfifo(path)
-
-
 DAMAGES = {
     "no fingerprints": lambda place: shutil.rmtree(place / reader.FINGERPRINTS),
     "no optimizer state": lambda place: shutil.rmtree(place / "opt_state"),
     "no parameters": lambda place: shutil.rmtree(place / "params"),
     "empty": lambda place: largest(place, "params").write_bytes(b""),
     "a file is missing": lambda place: largest(place, "opt_state").unlink(),
-    "a pipe": lambda place: replace_by_a_pipe(largest(place, "params")),
     "altered fingerprints": lambda place: change(
         place / "fingerprints/metadata", "leaves", value={}
     ),
@@ -164,15 +157,6 @@ def test_a_checkpoint_that_the_machine_cannot_read_now_is_not_damaged(run, monke
 def test_an_altered_config_is_not_the_one_that_was_trained(run):
     change(run / "config.json", "model", "heads", value=2)
     with pytest.raises(BadInput, match="config.json.*run.json"):
-        params(run)
-
-
-def test_parameters_of_another_model_are_named(run):
-    change(run / "config.json", "model", "layers", value=1)
-    facts = json.loads((run / "run.json").read_text())
-    del facts["config"]
-    (run / "run.json").write_text(json.dumps(facts))
-    with pytest.raises(BadInput, match="params/encoder/blocks_1"):
         params(run)
 
 

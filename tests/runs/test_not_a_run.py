@@ -1,6 +1,7 @@
 """What is not a run is never trained into: the directory stays as it was, to the byte."""
 
 import shutil
+import uuid
 
 import pytest
 from fuzz.attempts import listing
@@ -56,10 +57,9 @@ def test_a_killed_first_start_is_gone_on_with(finished, tmp_path):
     settings, undisturbed = finished
     directory = tmp_path / "run"
     shutil.copytree(settings["store"], directory / "store")
-    for name in ("status.json", ".lock"):
-        shutil.copy(undisturbed / name, directory)
+    (directory / ".lock").touch()
     shutil.copytree(undisturbed / "tokenizer", directory / "tokenizer")
-    (directory / ".run.json.123").write_text("{")
+    (directory / f".run.json.{uuid.uuid4().hex}").write_text("{")
     config = load(settings | {"store": str(directory / "store"), "phases.main.steps": 5})
     with pytest.raises(BadInput, match="tokenizer"):
         train.pretrain(config, directory)  # without its config it is not known as a start

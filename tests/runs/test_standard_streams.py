@@ -43,8 +43,6 @@ def test_a_run_goes_on_when_the_reader_of_its_log_leaves(pretrain, tmp_path):
 @pytest.mark.parametrize(
     ("redirected", "words", "code"),
     [
-        ("<&- >&-", (), 0),
-        ("2>&-", ("--config.seed=-1",), 2),
         ("2>/dev/full", ("--config.seed=-1",), 2),
         (">/dev/full", (), 1),
         ("", ("--json", "/dev/full"), 1),

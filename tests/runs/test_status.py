@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -11,9 +9,9 @@ from kits.waiting import wait_until
 
 from bert_jax import cli
 from bert_jax.errors import BadInput
-from bert_jax.runs import process_id, report, status, workdir
+from bert_jax.runs import lock, report, status, workdir
 
-KNOWN = dict(step=5, steps=20, seconds_left=7, last_checkpoint=4, loss=1.5, heartbeat=10)
+KNOWN = dict(step=5, steps=20, seconds_left=7, loss=1.5, heartbeat=10)
 
 
 def write(directory, state="running", **changes):
@@ -43,21 +41,13 @@ def test_a_run_without_heartbeat_is_silent(tmp_path, host, seconds, state):
     assert status.describe(values).startswith(f"{state}, step 5 of 20")
 
 
-def test_a_run_whose_process_is_gone_is_killed(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    mine = dict(pid=process.pid, born=process_id.born(process.pid))
-    write(tmp_path, **mine)
-    assert status.status(tmp_path)["state"] == "running"
-    process.kill()
-    wait_until(lambda: not process_id.born(process.pid))  # now it is a zombie: its number is in use
+def test_a_run_whose_lock_is_free_is_killed(tmp_path):
+    write(tmp_path)
+    with lock.on_disk(tmp_path):
+        assert status.status(tmp_path)["state"] == "running"
     assert status.status(tmp_path)["state"] == "killed"
-    process.communicate()
-    assert status.status(tmp_path)["state"] == "killed"
-    for other in ({"host": "another"}, {"boot": "another"}, {"space": 1}):
-        write(tmp_path, **mine, **other)
-        assert status.status(tmp_path)["state"] == "running", "another machine cannot know"
-    write(tmp_path, born=process_id.born(os.getpid()) - 1)  # another process of the same number
-    assert status.status(tmp_path)["state"] == "killed"
+    write(tmp_path, host="another")
+    assert status.status(tmp_path)["state"] == "running", "another machine cannot know"
 
 
 @pytest.mark.parametrize("state", ["imported", "done", "preempted", "interrupted", "failed"])
@@ -66,7 +56,7 @@ def test_a_run_that_has_ended_is_what_it_says(tmp_path, state):
     assert status.status(tmp_path)["state"] == state
 
 
-WRONG = {"state": 1, "step": "5", "pid": True, "born": None, "host": [], "time": "yesterday"}
+WRONG = {"state": 1, "step": "5", "pid": True, "host": [], "time": "yesterday"}
 WRONG |= {"progress": 0.5, "heartbeat": "often"}
 
 

@@ -1,11 +1,11 @@
 """The workdir as several hosts see it."""
 
+import json
+
 import pytest
 
 from bert_jax import train
-from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
-from bert_jax.runs import workdir
 from bert_jax.runs.workdir import Workdir
 
 
@@ -21,34 +21,29 @@ class Processes:
         return value if self.is_main else self.of_main
 
     def gather(self, value):
-        return [value, *self.others] if self.is_main else [True, value]
+        return [value, *self.others] if self.is_main else [self.others, value]
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(workdir, "SEEN", 0.3)
+    monkeypatch.setattr(train, "SEEN", 0.3)
 
 
-def test_a_workdir_that_all_hosts_see(tmp_path):
-    workdir.check_shared(Workdir(tmp_path), Processes(0, others=[True]))
-    assert not list(tmp_path.iterdir())
-    (tmp_path / ".shared.1").touch()
-    workdir.check_shared(Workdir(tmp_path), Processes(1, ".shared.1"))
+def look(directory, run: str):
+    (directory / "run.json").write_text(json.dumps({"run": run}))
+    return lambda: train.run_id(Workdir(directory))
 
 
-@pytest.mark.parametrize("process", [0, 1])
-def test_a_workdir_that_only_process_0_sees_is_refused(tmp_path, process):
-    with pytest.raises(BadInput, match=f"{tmp_path}.*process 1"):
-        workdir.check_shared(Workdir(tmp_path), Processes(process, ".shared.1", [False]))
-    assert not list(tmp_path.iterdir())
+def test_a_run_that_all_hosts_see(tmp_path):
+    train.see_the_same(look(tmp_path, "a"), Workdir(tmp_path), Processes(1, "a", [True, ""]))
 
 
-def test_two_workdirs_with_other_checkpoints_are_both_named(tmp_path, monkeypatch):
+def test_a_workdir_that_only_process_0_sees_is_refused_with_both_names(tmp_path):
     """They may be two spellings of one place, or mounted differently."""
-    found = reader.Found(20, {})
-    monkeypatch.setattr(reader, "newest", lambda place: 20)
-    monkeypatch.setattr(reader, "newest_verified", lambda *_: found)
-    same, other = [20, "/mnt/same"], [None, "/mnt/other"]
-    assert train.newest_checkpoint(Workdir(tmp_path), Processes(0, others=[same])) == found
-    with pytest.raises(BadInput, match=f"/mnt/other.*{tmp_path}"):
-        train.newest_checkpoint(Workdir(tmp_path), Processes(0, others=[same, other]))
+    of_main = Processes(0, others=[[True, "/mnt/same"], [False, "/mnt/other"]])
+    with pytest.raises(BadInput, match=f"/mnt/other.*process 2.*{tmp_path}"):
+        train.see_the_same(look(tmp_path, "a"), Workdir(tmp_path), of_main)
+    with pytest.raises(BadInput, match=f"{tmp_path}.*process 1.*/mnt/main"):
+        train.see_the_same(
+            look(tmp_path, "a"), Workdir(tmp_path), Processes(1, "b", [True, "/mnt/main"])
+        )

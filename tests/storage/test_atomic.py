@@ -7,7 +7,7 @@ import time
 import pytest
 
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.storage.atomic import STALE, whole
+from bert_jax.storage.atomic import whole
 
 
 def write(directory) -> None:
@@ -35,17 +35,6 @@ def test_the_current_directory_is_not_replaced(tmp_path, monkeypatch, name):
     with pytest.raises(BadInput):
         write(name)
     assert names(tmp_path) == []
-
-
-def test_files_of_a_killed_process_go_with_time(tmp_path):
-    old, new, other = (f".out.{'a' * 32}", f".out.{'b' * 32}", ".out.mine")
-    long_ago = time.time() - STALE - 60
-    for name in (old, new, other):
-        (tmp_path / name).mkdir()
-        if name != new:
-            os.utime(tmp_path / name, (long_ago, long_ago))
-    write(tmp_path / "out")
-    assert names(tmp_path) == sorted([new, other, "out"])
 
 
 def test_a_termination_leaves_nothing(tmp_path):
