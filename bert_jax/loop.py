@@ -74,8 +74,8 @@ class Loop:
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.clock = timing.Clock()
         self.reported = 0  # the step of the newest line of training
-        place = run.directory / TRACES / str(processes.process)
-        self.traces = Traces(config.profile.steps, place, reporter.log)
+        traced = config.profile.steps if processes.is_main else ()
+        self.traces = Traces(traced, run.directory / TRACES, reporter.log)
         self.verdict = self.unreported = None  # of the step that was dispatched last
         self.row = 0  # steps in a row, up to the last one heard of, that were not finite
 

@@ -89,8 +89,6 @@ def pretrain_together(
             reporter = report.Silent()
             if processes.is_main:
                 held.enter_context(run.held())
-            held.enter_context(run.uploaded_at_the_end())
-            if processes.is_main:
                 prepare_workdir(config, run, data, trainer, found)
                 run.upload()
                 reporter = report.Reporter(run, newest or 0, total, config.bands)
@@ -103,9 +101,7 @@ def pretrain_together(
             processes.on_failure = last_words
             if not run.place:
                 see_the_same(lambda: run_id(run), run, processes)
-            see_the_same(
-                lambda: reader.newest(run.checkpoints), run, processes
-            )  # some were renamed
+            see_the_same(lambda: reader.newest(run.checkpoints), run, processes)
             id = processes.from_main(run_id(run) if processes.is_main else None)
             try:
                 loop = Loop(config, run, data, trainer, reporter, processes, watchdog, id)

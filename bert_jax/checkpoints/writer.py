@@ -103,8 +103,9 @@ def finish(checkpoints: Manager) -> None:
 
 def check(checkpoints: Manager) -> None:
     """Raises Unfinished where a save in the background has failed; does not wait for one that goes on."""
-    with saving(checkpoints):
-        checkpoints.check_for_errors()
+    if not checkpoints.is_saving_in_progress():
+        with saving(checkpoints):
+            checkpoints.wait_until_finished()
 
 
 @contextlib.contextmanager

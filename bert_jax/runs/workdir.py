@@ -35,7 +35,11 @@ CHECKPOINTS, TRACES = "checkpoints", "traces"
 # What a workdir at an address may hold beside the small files: large, or of others.
 ELSEWHERE = (CHECKPOINTS, TRACES, "logs", "store")
 RUN_KEYS = ("parameters", "vocabulary")  # of run.json, whoever wrote it: training or an import
-STARTED = (lock.LOCK, "config.json", "tokenizer")  # what a start leaves that is killed before run.json
+STARTED = (
+    lock.LOCK,
+    "config.json",
+    "tokenizer",
+)  # what a start leaves that is killed before run.json
 
 
 # --- Where it is ----------------------------------------------------------------------------------
@@ -63,27 +67,27 @@ class Workdir:
 
         return epath.Path(self.place.address) / CHECKPOINTS
 
-    def held(self) -> contextlib.AbstractContextManager:
-        """Holds it for this process, which alone may write to it. Raises Missing where another process does."""
-        if not self.place:
-            return lock.on_disk(self.directory)
-        self.lock = lock.Lock(self.place)
-        return self.lock.held()
-
     @contextlib.contextmanager
-    def uploaded_at_the_end(self) -> Iterator[None]:
-        """Uploads everything when what is done within has ended, in whatever way."""
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(Exception):  # what went wrong is told
-                self.upload(is_end=True)
-            raise
-        self.upload(is_end=True)
+    def held(self) -> Iterator[None]:
+        """Holds it for this process, which alone may write to it, and uploads what it has written in the end, whatever
+        that is. Raises Missing where another process holds it."""
+        if not self.place:
+            with lock.on_disk(self.directory):
+                yield
+            return
+        self.lock = lock.Lock(self.place)
+        with self.lock.held():
+            try:
+                yield
+            except BaseException:
+                with contextlib.suppress(Exception):  # what went wrong is told
+                    self.upload()
+                raise
+            self.upload()
 
     def let_go(self) -> None:
         """The last call of a process that ends at once."""
-        self.upload(is_end=True)
+        self.upload()
         if self.lock:
             self.lock.release()
 
@@ -103,19 +107,17 @@ class Workdir:
                 found += self.place.tree(name) if is_directory else [name]
         return found
 
-    def upload(self, *, is_end: bool = False) -> None:
-        """Uploads the files that have changed, traces at the end alone; run.json, which makes a run of them, last.
-        Raises Missing where another process holds the address; a process that does not hold it uploads its traces."""
-        if not self.place:
+    def upload(self) -> None:
+        """Uploads the files that have changed; run.json, which makes a run of them, last. Raises Missing where another
+        process holds the address."""
+        if not self.lock:
             return
         with self.turn, remote.reached(self.name):
-            if self.lock:
-                self.lock.check()
+            self.lock.check()
             for path in sorted(self.directory.rglob("*"), key=lambda path: path.name == "run.json"):
                 name = path.relative_to(self.directory).as_posix()
-                due = is_end if name.startswith(f"{TRACES}/") else self.lock is not None
                 with contextlib.suppress(FileNotFoundError):  # replaced just now
-                    if due and path.is_file() and not path.name.startswith("."):
+                    if path.is_file() and not path.name.startswith("."):
                         stamp = stamp_of(path)
                         if stamp != self.uploaded.get(name):
                             self.place.upload(path, name)
@@ -182,10 +184,12 @@ def created(name: Path | str) -> Iterator[Workdir]:
         with atomic.whole(name, "--workdir") as directory:
             yield Workdir(name, directory)
         return
-    with atomic.terminable(), copied(name) as run, run.held():
-        check_new(name)
-        yield run
-        run.upload()
+    with atomic.terminable(), copied(name) as run:
+        run.lock = lock.Lock(run.place)
+        with run.lock.held():
+            check_new(name)
+            yield run
+            run.upload()
 
 
 def check_new(name: Path | str) -> None:
