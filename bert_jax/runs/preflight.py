@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as configs
-from bert_jax.data import batch_files, batch_spec, store_sample
+from bert_jax.data import batch_spec, store_sample
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 
@@ -26,8 +26,7 @@ PROBE = 1 << 20  # bytes that are written into the workdir and read back
 def check_data(config, data) -> list[str]:
     """Lines about what a run reads, a feed of data/feed.py. Raises BadInput for what cannot work."""
     if data.key == "batches":
-        steps = batch_files.describe_steps(data.saved)
-        return [f"preflight: {data.path} {steps}, as they were saved"]
+        return [f"preflight: {data.path} {data.describe()}, as they were saved"]
     return preflight(config, data.store, data.word_starts)
 
 

@@ -6,7 +6,7 @@ from kits.packed import SPEC, WORD_STARTS, V, apart, assert_same, epoch, in_one_
 from kits.packed import packed_store as make_packed_store
 from kits.stores import make_store
 
-from bert_jax.data import packing, stream
+from bert_jax.data import packing, sentence_pairs, stream
 from bert_jax.data.epoch_order import Epochs
 from bert_jax.errors import BadInput
 
@@ -50,10 +50,11 @@ def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
     source, sizes = Epochs(store, "train", rules, 4), set()
     for number in range(6):
         opened = source.open(number)
-        chosen, numbers = source.choose(number, opened, np.arange(opened.rows))
-        used = packing.lengths(chosen, rules) > 0
+        chosen, numbers = source.choose(number, np.arange(opened.rows))
+        used = chosen[..., 1] > 0
         np.testing.assert_array_equal(np.sort(numbers[used]), np.arange(len(opened.pairs)))
-        assert sorted(chosen[used].tolist()) == sorted(opened.pairs.tolist())
+        pairs = np.stack(sentence_pairs.unpack(np.asarray(opened.pairs)), axis=-1)
+        assert sorted(chosen[used].tolist()) == sorted(pairs.tolist())
         sizes.add(opened.rows)
     assert len(sizes) > 1 and source.rows_per_epoch() == source.open(0).rows
 
@@ -64,9 +65,8 @@ def test_what_goes_together_is_new_in_every_epoch(tmp_path):
     store = make_store(tmp_path / "store", documents, vocabulary=V)
     source, together = Epochs(store, "train", SPEC.rules._replace(pairs="none"), 3), []
     for number in range(2):
-        opened = source.open(number)
-        chosen, _ = source.choose(number, opened, np.arange(opened.rows))
-        starts = [frozenset(row[row[:, 2] > 0, 0].tolist()) for row in chosen]
+        chosen, _ = source.choose(number, np.arange(source.open(number).rows))
+        starts = [frozenset(row[row[:, 1] > 0, 0].tolist()) for row in chosen]
         together.append({row for row in starts if len(row) > 1})
     assert len(together[0]) > 5 and len(together[0] & together[1]) < len(together[0]) / 4
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from kits.packed import assert_same
 from kits.stores import SPECIAL, make_store, random_documents
-from kits.waiting import wait_until
 
 from bert_jax.data import batch as batch_contract
 from bert_jax.data import batch_spec, row_index, stream
@@ -135,7 +134,7 @@ def test_an_epoch_has_every_row_once_and_wraps_when_short(store):
     counts = {epoch: source.open(epoch).rows for epoch in range(8)}
     assert min(counts.values()) < number < max(counts.values())
     for epoch, count in counts.items():
-        rows, _ = source.choose(epoch, source.open(epoch), np.arange(number))
+        rows, _ = source.choose(epoch, np.arange(number))
         first = min(number, count)
         assert len(np.unique(rows[:first, 0], axis=0)) == first
         np.testing.assert_array_equal(rows[first:], rows[: number - first])
@@ -171,10 +170,10 @@ def test_an_error_in_the_background_comes_out(store, monkeypatch):
     epoch = steps_per_epoch(store, seed=99)
     real = row_index.Indexes.open
 
-    def fail(self, number, cancelled=row_index.never):
+    def fail(self, number):
         if number == 1:
             raise RuntimeError("the background broke")
-        return real(self, number, cancelled)
+        return real(self, number)
 
     monkeypatch.setattr(row_index.Indexes, "open", fail)
     made = stream.train_batches(store, WORD_STARTS, SPEC._replace(seed=99), 0, 3 * epoch)
@@ -184,24 +183,28 @@ def test_an_error_in_the_background_comes_out(store, monkeypatch):
 
 
 def test_closing_cancels_the_background(store, monkeypatch):
-    started, seen = threading.Event(), threading.Event()
-    real = row_index.sentence_pairs.build
+    started, cancelled = threading.Event(), threading.Event()
+    real, cancel = row_index.sentence_pairs.build, Epochs.cancel
 
-    def slow(split, rules, epoch, cancelled):
-        yield from real(split, rules, epoch, cancelled)
+    def slow(split, rules, epoch):
         if epoch:
             started.set()
-            wait_until(cancelled)
-            seen.set()
+            assert cancelled.wait(60)
+        yield from real(split, rules, epoch)
+
+    def set_and_cancel(self):
+        cancel(self)
+        cancelled.set()
 
     monkeypatch.setattr(stream, "SHORT", 1)
     monkeypatch.setattr(row_index.sentence_pairs, "build", slow)
+    monkeypatch.setattr(Epochs, "cancel", set_and_cancel)
     made = stream.train_batches(store, WORD_STARTS, SPEC._replace(seed=98), 0, 10**6)
     next(made)
+    there = len(list((store.path / "index").glob("*.npy")))
     assert started.wait(60)
     made.close()
-    assert seen.is_set()
-    assert not list((store.path / "index").glob(".*"))
+    assert len(list((store.path / "index").iterdir())) == there  # nothing half-made, nothing new
 
 
 LEAVE = """
