@@ -146,7 +146,7 @@ class SavedFeed:
         asked = configs.flatten(self.config) | dependencies(self.config)
         asked = json.loads(json.dumps(asked))  # tuples become lists, as in the manifest
         refused = [
-            f"config.{key}: {was!r} there, {asked.get(key)!r} now"
+            f"{key}: {was!r} there, {asked.get(key)!r} now"
             for key, was in self.manifest["config"].items()
             if was != asked.get(key)
         ]

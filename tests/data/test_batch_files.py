@@ -66,7 +66,7 @@ def test_packed_rows_are_read_back_bitwise(world, tmp_path):
     batches = list(feed.open_feed(settings, 6).train(long, 6, 10))
     assert max(int(arrays["sequence_ids"].max()) for arrays in batches) > 1
     assert_same(feed.open_feed(world.load(**packed)).train(long, 6, 10), batches)
-    with pytest.raises(BadInput, match="config.phases.long.sequences"):
+    with pytest.raises(BadInput, match="phases.long.sequences"):
         feed.open_feed(world.load(batches=tmp_path / "packed"), 6)
 
 

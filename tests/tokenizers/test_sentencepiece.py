@@ -86,7 +86,7 @@ def test_sizes_that_do_not_fit_the_text(kind, texts, size, capfd):
 
 def test_scores_of_unigram_models_add_up_exactly_in_float32():
     """So that of equal sums the first is taken everywhere, and not the one that rounding favours at some place."""
-    processor = tokenizers.train("unigram", PROSE, 200, True).model.processor
+    processor = tokenizers.train("unigram", PROSE, 200, True).processor
     scores = [processor.get_score(number) * 256 for number in range(processor.piece_size())]
     assert all(score == round(score) for score in scores) and len(set(scores)) > 50
 
