@@ -7,8 +7,8 @@
 
 Arrays are those of the batch contract. Reading needs no TensorFlow. The manifest keeps
 
-    config       {key: value} that these batches depend on, see `dependencies`; of a phase those of its Spec
-    made_from, fingerprint, vocabulary, special, unigram_entropy    the store's
+    config       {key: value} that these batches depend on: what the store was made from, and `dependencies`
+    fingerprint, vocabulary, special, unigram_entropy    the store's
     steps        [A, B]: the steps A to B - 1 of the run, whatever their phases
     phases       {name: {first: step, batches: N of a file, rows: R, all: whether the store has no more held-out rows}}
     files        {name: {bytes, sha256}}
@@ -61,8 +61,6 @@ def check(config, first: int, last: int, directory: Path) -> None:
 def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
     """Writes the batches of steps first..last-1 of a StoreFeed, of whatever phases, and the held-out rows of those
     phases; says what it wrote. Memory does not grow with the number of steps."""
-    check(feed.config, first, last, directory)
-    made_from = feed.store.manifest["made_from"]
     with whole(directory, "--save") as place:
         shutil.copytree(feed.path / "tokenizer", place / "tokenizer")
         phases = {}
@@ -70,13 +68,12 @@ def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
             begin, end = max(first, phase.first), min(last, phase.last)
             if begin < end:
                 phases[phase.name] = save_phase(feed, phase, begin, end, place / phase.name, tell)
-        decides = {**made_from, "tokenizer.path": feed.config.tokenizer.path}
+        decides = feed.store.manifest["made_from"] | {"tokenizer.path": feed.config.tokenizer.path}
         for key, value in dependencies(feed.config).items():
             if key.split(".")[1] in phases:
                 decides[key] = value
         manifest = {
             "config": decides,
-            "made_from": made_from,
             "fingerprint": feed.fingerprint,
             "vocabulary": feed.store.manifest["vocabulary"],
             "special": feed.store.manifest["special"],

@@ -52,7 +52,9 @@ class Epochs:
 
     def forget(self, epoch: int) -> None:
         """Closes earlier epochs, and deletes their indexes but for the first."""
-        self.opened = {number: there for number, there in self.opened.items() if number >= epoch}
+        for number in list(self.opened):  # another thread may add one
+            if number < epoch:
+                del self.opened[number]
         for index in self.indexes:
             index.forget(epoch)
 

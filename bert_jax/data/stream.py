@@ -30,6 +30,7 @@ from bert_jax.errors import BadInput
 WINDOW = 1 << 19  # pairs whose index is read at a time
 # Steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one.
 SHORT = 64
+THREADS = 2  # of tf.data, all together
 NICE = 19  # priority of what is done in the background: what others leave
 
 # Accelerators are JAX's: TensorFlow would take all of their memory.
@@ -37,37 +38,32 @@ tf.config.set_visible_devices([], "GPU")
 
 
 def train_batches(
-    store: Store,
-    word_starts: np.ndarray,
-    spec: Spec,
-    first: int,
-    last: int,
-    positions: np.ndarray | None = None,
-    threads: int = 2,
+    store: Store, word_starts: np.ndarray, spec: Spec, first: int, last: int, positions=None
 ) -> Iterator[dict[str, np.ndarray]]:
     """The batches (DESIGN, "The batch contract") of steps first..last-1 of the phase.
 
     word_starts: bool[V], the pieces that start a word. positions: the rows of the global batch to
-    make, in this order; all by default. threads: of tf.data, all together. Raises BadInput at once.
+    make, in this order; all by default. Raises BadInput at once.
     """
     check(store, word_starts, spec)
-    return train(Pipeline(store, "train", word_starts, spec, positions, threads), first, last)
+    return train(Pipeline(store, "train", word_starts, spec, positions), first, last)
 
 
 def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
     source, spec = pipeline.source, pipeline.spec
     size, pairs = steps_per_epoch(source, spec), len(pipeline.positions) * spec.sequences
-    with ThreadPoolExecutor(1, initializer=lower_priority) as background:
-        try:
-            for steps in windows(first, last, size, pairs):
-                begin, end = int(steps[0]) // size, int(steps[-1]) // size + 1
-                # Not the one just ended: another host may be some steps behind, and has it mapped.
-                source.forget(begin - 1)
-                for epoch in range(end, min(2 * end - begin, -(-last // size))):
-                    background.submit(source.open, epoch)
-                yield from pipeline(steps, size)
-        finally:
-            source.cancel()
+    background = ThreadPoolExecutor(1, initializer=lower_priority)
+    try:
+        for steps in windows(first, last, size, pairs):
+            begin, end = int(steps[0]) // size, int(steps[-1]) // size + 1
+            # Not the one just ended: another host may be some steps behind, and has it mapped.
+            source.forget(begin - 1)
+            for epoch in range(end, min(2 * end - begin, -(-last // size))):
+                background.submit(source.open, epoch)
+            yield from pipeline(steps, size)
+    finally:
+        source.cancel()
+        background.shutdown(cancel_futures=True)
 
 
 def lower_priority() -> None:
@@ -85,19 +81,11 @@ class Heldout:
     Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        word_starts: np.ndarray,
-        spec: Spec,
-        rows: int,
-        positions: np.ndarray | None = None,
-        threads: int = 2,
-    ):
+    def __init__(self, store: Store, word_starts, spec: Spec, rows: int, positions=None):
         check(store, word_starts, spec)
         # Comparable between runs, and all of it is read.
         spec = spec._replace(weights=(), sequences=1)
-        self.pipeline = Pipeline(store, "heldout", word_starts, spec, positions, threads)
+        self.pipeline = Pipeline(store, "heldout", word_starts, spec, positions)
         self.rows = min(rows, self.pipeline.source.rows_per_epoch())
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
@@ -135,8 +123,8 @@ def check(store: Store, word_starts: np.ndarray, spec: Spec) -> None:
 class Pipeline:
     """Steps of one split -> batches, or the rows at `positions` of each; traced once for all epochs."""
 
-    def __init__(self, store: Store, split: str, word_starts, spec: Spec, positions, threads: int):
-        self.spec, self.threads, self.documents = spec, threads, store.splits[split]
+    def __init__(self, store: Store, split: str, word_starts, spec: Spec, positions):
+        self.spec, self.documents = spec, store.splits[split]
         self.source = Epochs(store, split, spec.rules, spec.sequences)
         self.positions = np.arange(spec.batch) if positions is None else np.asarray(positions)
         self.special, self.word_starts = store.manifest["special"], np.asarray(word_starts, bool)
@@ -154,7 +142,7 @@ class Pipeline:
             self.rows(steps[steps // epoch == n] % epoch, n) for n in np.unique(steps // epoch)
         ]
         batches = self.dataset(*map(np.concatenate, zip(*parts, strict=True)))
-        batches = batches.with_options(options(self.threads))
+        batches = batches.with_options(options())
         for made in batches.as_numpy_iterator():
             if made["tokens"].max() >= len(self.word_starts):
                 raise BadInput(
@@ -173,7 +161,7 @@ class Pipeline:
 
     def make_dataset(self, rows, keys) -> tf.data.Dataset:
         batches = tf.data.Dataset.from_tensor_slices((rows, keys))
-        batches = batches.map(self.make_batch, num_parallel_calls=self.threads, deterministic=True)
+        batches = batches.map(self.make_batch, num_parallel_calls=THREADS, deterministic=True)
         return batches.prefetch(2)
 
     def make_batch(self, rows, keys) -> dict[str, tf.Tensor]:
@@ -183,10 +171,10 @@ class Pipeline:
         return made | masking.mask(self.spec, mask_id, self.word_starts, keys, tokens, *which)
 
 
-def options(threads: int) -> tf.data.Options:
+def options() -> tf.data.Options:
     """A small pool of its own, so that the batches do not take the cores from the training step."""
     options = tf.data.Options()
-    options.threading.private_threadpool_size = threads
+    options.threading.private_threadpool_size = THREADS
     options.threading.max_intra_op_parallelism = 1
     options.autotune.enabled = False
     return options

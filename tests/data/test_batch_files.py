@@ -88,7 +88,7 @@ def test_the_command_saves_what_it_shows(world, tmp_path, capsys):
     """`inspect --step` shows the same digest of the store and of saved batches."""
     options = "--steps", "4:7", "--save", tmp_path / "new", "--json", tmp_path / "values.json"
     assert main(["inspect", *world.arguments(*options)]) == 0
-    manifest = batch_files.open_saved(tmp_path / "new", hashes=True).manifest
+    manifest = batch_files.read_manifest(tmp_path / "new")
     values = json.loads((tmp_path / "values.json").read_text())
     assert values["steps"] == manifest["steps"] == [4, 7]
     assert values["heldout_rows"] == {"short": 9, "long": 9}
@@ -123,8 +123,8 @@ def test_batches_of_another_store_are_refused(finished, half_a_run, tmp_path):
     write_corpus(tmp_path / "corpus.txt", documents=60, seed=1)
     source = {"corpus.source": str(tmp_path / "corpus.txt")}
     save(settings | source | {"store": tmp_path / "store"}, saved)
-    made_from = batch_files.read_manifest(saved)["made_from"]
-    rewrite(saved, {"made_from": made_from | {"corpus.source": settings["corpus.source"]}})
+    there = batch_files.read_manifest(saved)["config"]
+    rewrite(saved, {"config": there | {"corpus.source": settings["corpus.source"]}})
     with pytest.raises(BadInput, match=f"config.batches={saved}"):
         train.pretrain(runs.load(settings, batches=saved), half_a_run)
 
