@@ -85,15 +85,16 @@ def fullness(opened, settings) -> dict:
     spec = batch_spec.spec(settings, "main")
     source = Epochs(opened, "train", spec.rules, spec.sequences)
     source.forget(1)
-    source.pairs.open(0)
+    source.indexes[0].open(0)
     start = time.perf_counter()
-    epoch = source.open(0)
+    pairs, *_ = source.open(0)
     seconds = time.perf_counter() - start
-    real = int(lengths(unpack(np.asarray(epoch.pairs)), spec.rules).sum())
+    rows = source.rows_per_epoch()
+    real = int(lengths(unpack(np.asarray(pairs)), spec.rules).sum())
     return {
-        "rows": epoch.rows,
-        "pairs_per_row": len(epoch.pairs) / epoch.rows,
-        "fill": real / epoch.rows / spec.length,
+        "rows": rows,
+        "pairs_per_row": len(pairs) / rows,
+        "fill": real / rows / spec.length,
         "index_seconds": seconds,  # beside that of the pairs
     }
 

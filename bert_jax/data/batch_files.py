@@ -35,14 +35,11 @@ FORMAT = 3
 BLOCK = 1 << 26  # bytes of the batches of a file, as they are in memory
 
 
-def dependencies(config: ConfigDict) -> dict:
-    """{phases.NAME.FIELD: value} of all in a config that decides the batches of its phases: where a phase begins, and
-    its Spec."""
-    result = {}
-    for phase in configs.phases(config):
-        values = {"first": phase.first, **batch_spec.spec(config, phase.name)._asdict()}
-        result |= {f"phases.{phase.name}.{key}": value for key, value in values.items()}
-    return result
+def dependencies(config: ConfigDict, phase) -> dict:
+    """{phases.NAME.FIELD: value} of all in a config that decides the batches of a phase: where it begins, and its
+    Spec."""
+    values = {"first": phase.first, **batch_spec.spec(config, phase.name)._asdict()}
+    return {f"phases.{phase.name}.{key}": value for key, value in values.items()}
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -63,15 +60,13 @@ def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
     phases; says what it wrote. Memory does not grow with the number of steps."""
     with whole(directory, "--save") as place:
         shutil.copytree(feed.path / "tokenizer", place / "tokenizer")
+        decides = feed.store.manifest["made_from"] | {"tokenizer.path": feed.config.tokenizer.path}
         phases = {}
         for phase in configs.phases(feed.config):
             begin, end = max(first, phase.first), min(last, phase.last)
             if begin < end:
                 phases[phase.name] = save_phase(feed, phase, begin, end, place / phase.name, tell)
-        decides = feed.store.manifest["made_from"] | {"tokenizer.path": feed.config.tokenizer.path}
-        for key, value in dependencies(feed.config).items():
-            if key.split(".")[1] in phases:
-                decides[key] = value
+                decides |= dependencies(feed.config, phase)
         manifest = {
             "config": decides,
             "fingerprint": feed.fingerprint,
@@ -140,7 +135,9 @@ class SavedFeed:
 
     def check_config(self) -> None:
         """Compares what the batches depend on with the config, key by key."""
-        asked = configs.flatten(self.config) | dependencies(self.config)
+        asked = configs.flatten(self.config)
+        for phase in configs.phases(self.config):
+            asked |= dependencies(self.config, phase)
         asked = json.loads(json.dumps(asked))  # tuples become lists, as in the manifest
         refused = [
             f"{key}: {was!r} there, {asked.get(key)!r} now"

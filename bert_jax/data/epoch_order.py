@@ -4,7 +4,6 @@ Of an epoch the rows are counted, packed ones where runs pack: a short epoch wra
 """
 
 import threading
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,41 +13,28 @@ from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 
 
-class Epoch(NamedTuple):
-    """The mapped files of an epoch: its pairs, and which of them share a row."""
-
-    pairs: np.ndarray  # int64[N, 3], see sentence_pairs.py
-    packed: np.ndarray | None  # uint32[R, S]; None where every pair is a row
-
-    @property
-    def rows(self) -> int:
-        return len(self.pairs if self.packed is None else self.packed)
-
-
 class Epochs:
     """Every epoch of one split under one set of rules, `sequences` pairs a row at most."""
 
     def __init__(self, store: Store, split: str, rules: sentence_pairs.Rules, sequences: int):
         self.split, self.rules = store.splits[split], rules
-        self.pairs = row_index.of_pairs(store, split, rules)
-        self.packed = (
-            packing.of_packed(self.pairs, self.split, rules, sequences) if sequences > 1 else None
-        )
-        self.indexes = [index for index in (self.pairs, self.packed) if index]
+        self.indexes = [row_index.of_pairs(store, split, rules)]
+        if sequences > 1:
+            self.indexes.append(packing.of_packed(*self.indexes, self.split, rules, sequences))
         self.opened, self.opening = {}, threading.Lock()
 
-    def open(self, epoch: int) -> Epoch:
-        """An epoch, which is built where it is missing. Where another thread builds one, this waits for it."""
+    def open(self, epoch: int) -> list[np.ndarray]:
+        """The mapped files of an epoch, which are built where they are missing: its pairs int64[N, 3] and, where runs
+        pack, which of them share a row, uint32[R, S]. Where another thread builds an epoch, this waits for it."""
         if epoch not in self.opened:
             with self.opening:
                 if epoch not in self.opened:
-                    files = [index.open(epoch) for index in self.indexes]
-                    self.opened[epoch] = Epoch(files[0], files[1] if self.packed else None)
+                    self.opened[epoch] = [index.open(epoch) for index in self.indexes]
         return self.opened[epoch]
 
     def rows_per_epoch(self) -> int:
         """The rows of epoch 0, which every epoch is taken to have."""
-        return self.open(0).rows
+        return len(self.open(0)[-1])
 
     def forget(self, epoch: int) -> None:
         """Closes earlier epochs, and deletes their indexes but for the first."""
@@ -70,12 +56,13 @@ class Epochs:
         An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left out. Raises BadInput
         where a file is damaged.
         """
-        pairs, packed = self.open(epoch)
+        pairs, *others = self.open(epoch)
         count = len(pairs)
         order = sentence_pairs.purpose_key(self.split, self.rules, epoch, "order")
-        if packed is None:
+        if not others:
             members, used = numbers[..., None], np.ones((*numbers.shape, 1), bool)
         else:
+            packed = others[0]
             key = sentence_pairs.purpose_key(self.split, self.rules, epoch, "packed_order")
             members = packed[prng.shuffle(numbers % len(packed), len(packed), key)]
             used = members != packing.NONE
@@ -88,5 +75,5 @@ class Epochs:
         if not is_sound or (packing.lengths(rows, self.rules).sum(-1) > self.rules.length).any():
             for index in self.indexes:
                 index.path(epoch).unlink(missing_ok=True)
-            raise BadInput(f"{self.pairs.path(epoch)}: damaged; start again without it")
+            raise BadInput(f"{self.indexes[-1].path(epoch)}: damaged, and deleted now; start again")
         return np.stack(rows, axis=-1), members.astype(np.uint32)

@@ -144,11 +144,10 @@ class Pipeline:
         batches = self.dataset(*map(np.concatenate, zip(*parts, strict=True)))
         batches = batches.with_options(options())
         for made in batches.as_numpy_iterator():
-            if made["tokens"].max() >= len(self.word_starts):
-                raise BadInput(
-                    f"{self.documents.path}: id {made['tokens'].max()} is beyond the vocabulary of"
-                    f" {len(self.word_starts)} pieces"
-                )
+            largest, size = made["tokens"].max(), len(self.word_starts)
+            if largest >= size:
+                path = self.documents.path
+                raise BadInput(f"{path}: id {largest} is beyond the vocabulary of {size} pieces")
             yield made | {"rows": self.positions.astype(np.int32)}
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:

@@ -58,31 +58,6 @@ def test_heldout_rows_are_the_same_in_batches_of_any_size(world, size, positions
                 np.testing.assert_array_equal(one[name], other[name])
 
 
-def test_packed_rows_are_read_back_bitwise(world, tmp_path):
-    packed = {"phases.long.sequences": 3}
-    world.save(6, 10, tmp_path / "packed", **packed)
-    settings = world.load(batches=tmp_path / "packed", **packed)
-    long = config.phases(settings)[1]
-    batches = list(feed.open_feed(settings, 6).train(long, 6, 10))
-    assert max(int(arrays["sequence_ids"].max()) for arrays in batches) > 1
-    assert_same(feed.open_feed(world.load(**packed)).train(long, 6, 10), batches)
-    with pytest.raises(BadInput, match="phases.long.sequences"):
-        feed.open_feed(world.load(batches=tmp_path / "packed"), 6)
-
-
-def test_many_files_are_read_like_one(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(batch_files, "BLOCK", 1)
-    world.save(0, 10, tmp_path / "saved")
-    assert len(list(tmp_path.glob("saved/*/0*.npz"))) == 10
-    one, other = (
-        feed.open_feed(world.load(batches=place), 0) for place in (world.saved, tmp_path / "saved")
-    )
-    for phase in config.phases(world.load()):
-        steps = phase, phase.first, phase.last
-        assert_same(one.train(*steps), other.train(*steps))
-        assert_same(one.heldout(phase, 5), other.heldout(phase, 5))
-
-
 @pytest.mark.slow
 def test_the_command_saves_what_it_shows(world, tmp_path, capsys):
     """`inspect --step` shows the same digest of the store and of saved batches."""
