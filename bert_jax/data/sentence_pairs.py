@@ -303,7 +303,7 @@ def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
     """
     few = np.minimum(tosses, 1024)
     heads = np.zeros(len(tosses), np.int64)
-    for word in range(32):
+    for word in range(-(-few.max(initial=0) // 32)):
         more = np.flatnonzero(few > 32 * word)
         unused = np.maximum(32 * (word + 1) - few[more], 0).astype(np.uint32)
         heads[more] += np.bitwise_count(prng.fold(keys[more], np.uint32(word)) >> unused)
