@@ -19,6 +19,7 @@ from bert_jax import build, config
 from bert_jax.data import batch_spec, store, stream
 from bert_jax.data.epoch_order import Epochs
 from bert_jax.data.packing import lengths
+from bert_jax.data.sentence_pairs import unpack
 from bert_jax.objectives.base import Vocabulary
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import jax_setup
@@ -83,17 +84,17 @@ def fullness(opened, settings) -> dict:
     """Of all rows of the first epoch."""
     spec = batch_spec.spec(settings, "main")
     source = Epochs(opened, "train", spec.rules, spec.sequences)
-    for indexes in filter(None, (source.pairs, source.packed)):
-        indexes.forget(1)
-    source.pairs.open(0)
+    source.forget(1)
+    source.indexes[0].open(0)
     start = time.perf_counter()
-    epoch = source.open(0)
+    pairs, *_ = source.open(0)
     seconds = time.perf_counter() - start
-    real = int(lengths(np.asarray(epoch.pairs), spec.rules).sum())
+    rows = source.rows_per_epoch()
+    real = int(lengths(unpack(np.asarray(pairs)), spec.rules).sum())
     return {
-        "rows": epoch.rows,
-        "pairs_per_row": len(epoch.pairs) / epoch.rows,
-        "fill": real / epoch.rows / spec.length,
+        "rows": rows,
+        "pairs_per_row": len(pairs) / rows,
+        "fill": real / rows / spec.length,
         "index_seconds": seconds,  # beside that of the pairs
     }
 

@@ -166,7 +166,7 @@ def same_from_anywhere(directory) -> None:
 
 
 def forget(directory) -> None:
-    for path in (Path(directory) / "index").glob("train-*-seed1-*"):
+    for path in (Path(directory) / "index").glob("train-*"):
         path.unlink()
 
 

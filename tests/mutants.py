@@ -129,26 +129,26 @@ rows that forget the seed | data/sentence_pairs.py | data/test_sentence_pairs.py
 - numbers = (rules.seed, prng.PURPOSE[purpose]
 + numbers = (0, prng.PURPOSE[purpose]
 masks that forget the epoch | data/stream.py | data/test_stream.py
-- key = partial(purpose_key, source.split, source.rules, epoch)
+- key = partial(purpose_key, source.split, source.rules, int(epoch))
 + key = partial(purpose_key, source.split, source.rules, 0)
 a padded row that is counted | data/stream.py | data/test_stream.py
-- weights = (numbers < rows)
-+ weights = (numbers <= rows)
-segments off by one | data/stream.py | data/test_stream.py
+- step * size + positions < self.rows
++ step * size + positions <= self.rows
+segments off by one | data/assemble.py | data/test_stream.py
 - "segments": tf.cast((place > first_sep) & real
 + "segments": tf.cast((place >= first_sep) & real
-[CLS] may be masked | data/stream.py | data/test_stream.py
+[CLS] may be masked | data/assemble.py | data/test_stream.py
 - "maskable": in_a | in_b,
 + "maskable": in_a | in_b | (place == start),
 a mask off by one | data/masking.py | data/test_masking.py
-- return prng.fold(keys, tf.cast(at, tf.uint32) - starts, tf.bitwise.right_shift)
-+ return prng.fold(keys, tf.cast(at, tf.uint32) - starts + 1, tf.bitwise.right_shift)
+- return prng.fold(keys, tf.cast(places, tf.uint32) - starts, tf.bitwise.right_shift)
++ return prng.fold(keys, tf.cast(places, tf.uint32) - starts + 1, tf.bitwise.right_shift)
 82 % for 80 % | data/masking.py | data/test_statistics.py
-- masked_below = round(masking.mask_share * 2**32)
-+ masked_below = round((masking.mask_share + 0.02) * 2**32)
+- masked_below = round(spec.mask_share * 2**32)
++ masked_below = round((spec.mask_share + 0.02) * 2**32)
 fewer predictions than 15 % | data/masking.py | data/test_masking.py
-- np.rint(masking.rate * np.arange(length + 1))
-+ np.floor(masking.rate * np.arange(length + 1))
+- np.rint(spec.mask_rate * np.arange(length + 1))
++ np.floor(spec.mask_rate * np.arange(length + 1))
 another hash | prng.py | test_prng.py
 - x = (x ^ shift(x, np.uint32(15)))
 + x = (x ^ shift(x, np.uint32(14)))

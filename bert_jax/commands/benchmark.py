@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import build, cli
 from bert_jax import config as configs
-from bert_jax.data import batch, batch_files
+from bert_jax.data import batch
 from bert_jax.data.feed import SavedFeed, open_feed
 from bert_jax.data.vocabulary import likely_vocabulary
 from bert_jax.errors import BadInput
@@ -135,12 +135,10 @@ def make_rows(feed: SavedFeed | None, vocabulary: Vocabulary, phase, mesh) -> It
         sizes = phase.batch, phase.length, phase.predictions
         made = batch.synthetic(*sizes, vocabulary.size, sequences=phase.sequences)
         return itertools.repeat({name: array[positions] for name, array in made.items()})
-    held = feed.saved.steps
-    first, last = max(phase.first, held.start), min(phase.last, held.stop)
+    first, last = max(phase.first, feed.steps.start), min(phase.last, feed.steps.stop)
     if first >= last:
         raise BadInput(
-            f"config.batches={feed.path}: {batch_files.describe_steps(feed.saved)}, none of phase {phase.name}; --phase"
-            " names one"
+            f"config.batches={feed.path}: {feed.describe()}, none of phase {phase.name}; --phase names one"
         )
     rounds = (feed.train(phase, first, last, positions) for _ in itertools.count())
     return itertools.chain.from_iterable(rounds)

@@ -62,9 +62,9 @@ def import_model(
     }
     if added:
         values["imported"]["added_words"] = added
-    if model.tokenizer.model.kind == wordpiece.KIND:
+    if model.tokenizer.kind == wordpiece.KIND:
         # A vocab.txt by itself does not say.
-        values["imported"]["lowercase"] = model.tokenizer.model.lowercase
+        values["imported"]["lowercase"] = model.tokenizer.lowercase
     with workdir.created(directory) as run:
         temporary = run.directory
         writer.save_params(run.checkpoints, model.params, values["run"])
@@ -83,8 +83,8 @@ def run_config(settings: ConfigDict, words: Tokenizer, directory: Path | str, ow
     settings = settings.copy_and_resolve_references()
     with settings.unlocked():
         settings.tokenizer.path = f"{place}/tokenizer/{words.file}"
-        if words.model.kind == wordpiece.KIND:
-            settings.tokenizer.lowercase = words.model.lowercase
+        if words.kind == wordpiece.KIND:
+            settings.tokenizer.lowercase = words.lowercase
         if own_store:
             settings.store = f"{place}/store"
     return settings

@@ -8,8 +8,8 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.checkpoints import reader
 from bert_jax.data import download
+from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
-from bert_jax.data.store import Problem
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics_file, workdir
 from bert_jax.runs.workdir import Workdir
@@ -32,15 +32,15 @@ def run(options, overrides) -> int:
     else:
         with workdir.opened(options.workdir) as run:
             name, problems = run.name, list(check_run(run))
-    found = [{"file": problem.file, "problem": problem.text} for problem in problems]
-    lines = [f"{problem.file}: {problem.text}" for problem in problems]
+    found = [{"file": file, "problem": text} for file, text in problems]
+    lines = [f"{file}: {text}" for file, text in problems]
     count = "1 problem" if len(problems) == 1 else f"{len(problems) or 'no'} problems"
     text = "\n".join([*lines, f"{name}: {count}"])
     cli.show(options, {"sound": not problems, "problems": found}, text)
     return 1 if problems else 0
 
 
-def check_store(name: str | Path) -> Iterator[Problem]:
+def check_store(name: str | Path) -> Iterator[tuple[str, str]]:
     """Files that are missing or altered, by the manifest. Raises BadInput where there is no store."""
     directory = download.local(name)
     if not os.path.isfile(directory / "manifest.json"):
@@ -51,11 +51,11 @@ def check_store(name: str | Path) -> Iterator[Problem]:
         yield told(error, directory)
     else:
         if (directory / "manifest.json").read_text() != checksums.manifest_text(manifest):
-            yield Problem("manifest.json", "not as it was written, though it says the same")
-        yield from stores.check_files(directory, manifest, hashes=True)
+            yield "manifest.json", "not as it was written, though it says the same"
+        yield from manifests.check_files(directory, manifest, hashes=True)
 
 
-def check_run(run: Workdir) -> Iterator[Problem]:
+def check_run(run: Workdir) -> Iterator[tuple[str, str]]:
     """Every checkpoint by its fingerprints; config and tokenizer by what run.json says of them; and whether the other
     files can be read. Raises BadInput where there is no run."""
     directory = run.directory
@@ -79,12 +79,12 @@ def check_run(run: Workdir) -> Iterator[Problem]:
             yield told(error, directory)
         else:
             if key and found != facts.get(key):
-                yield Problem(name, "altered: run.json has another digest of it")
+                yield name, "altered: run.json has another digest of it"
     steps = reader.problems(run.checkpoints, str(facts.get("run", "")))
-    yield from (Problem(f"checkpoints/{step}", reason) for step, reason in steps.items() if reason)
+    yield from ((f"checkpoints/{step}", reason) for step, reason in steps.items() if reason)
 
 
-def told(error: BadInput, directory: Path) -> Problem:
+def told(error: BadInput, directory: Path) -> tuple[str, str]:
     """The file that an error names, and what it says of it."""
     name, _, text = str(error).removeprefix(f"{directory}/").partition(": ")
-    return Problem(name, text)
+    return name, text

@@ -178,9 +178,9 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
                 )
         return tokenizers.given(vocab, lowercase)
     found = tokenizers.given(whole, lowercase=False)
-    lowercase = plain_bert(found.model.document)
+    lowercase = plain_bert(found.document)
     if lowercase is not None:
-        found = tokenizers.Tokenizer(wordpiece.WordPiece(found.pieces, lowercase))
+        found = wordpiece.WordPiece(found.pieces, lowercase)
         check_case(directory, lowercase)
     if vocab.is_file() and tokenizers.given(vocab, lowercase=False).pieces != found.pieces:
         raise BadInput(f"{vocab}: not the vocabulary of {whole}")

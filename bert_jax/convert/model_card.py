@@ -129,7 +129,7 @@ def body(run, facts: Facts, workdir: Path, parts: list[str], about: About) -> st
         head=head.to_yaml(),
         model=run.config.model,
         size=run.vocabulary.size,
-        kind=run.tokenizer.model.kind,
+        kind=run.tokenizer.kind,
         parts=", ".join(parts),
         origin=" ".join(origin),
         task=task,

@@ -133,7 +133,7 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     path = directory / TOKENIZER
     told = workdir.read_json(path).get("do_lower_case") if path.is_file() else None
     lowercase = told if isinstance(told, bool) else not has_capitals(cased.pieces)
-    return tokenizers.Tokenizer(wordpiece.WordPiece(cased.pieces, lowercase))
+    return wordpiece.WordPiece(cased.pieces, lowercase)
 
 
 def has_capitals(pieces: list[str]) -> bool:
@@ -159,8 +159,8 @@ def write(
     """
     directory = Path(directory)
     bert_config.check_google(config.model)
-    if tokenizer.model.kind != wordpiece.KIND:
-        kind = tokenizer.model.kind
+    if tokenizer.kind != wordpiece.KIND:
+        kind = tokenizer.kind
         raise BadInput(f"a tokenizer of kind {kind}: the original program reads WordPiece alone")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     tensors = named(params, config.model.layers, vocabulary.size)
@@ -168,8 +168,8 @@ def write(
         if not jax.numpy.isfinite(array).all():
             raise BadInput(f"{name}: the checkpoint's values are not finite")
     workdir.write_json(directory / CONFIG, bert_config.to_google(config.model, vocabulary.size))
-    tokenizer.model.write(directory)
-    workdir.write_json(directory / TOKENIZER, {"do_lower_case": tokenizer.model.lowercase})
+    tokenizer.write(directory)
+    workdir.write_json(directory / TOKENIZER, {"do_lower_case": tokenizer.lowercase})
     tensorflow.raw_ops.SaveV2(
         prefix=str(directory / CHECKPOINT),
         tensor_names=list(tensors),

@@ -14,8 +14,8 @@ def write(directory: Path, tokenizer, positions: int) -> None:
     """positions: tokens of the longest row, with its special pieces."""
     write_json(directory / "tokenizer.json", document(tokenizer))
     write_json(directory / "tokenizer_config.json", settings(tokenizer, positions))
-    if tokenizer.model.kind == "wordpiece":
-        tokenizer.model.write(directory)
+    if tokenizer.kind == "wordpiece":
+        tokenizer.write(directory)
 
 
 def write_json(path: Path, values: dict) -> None:
@@ -27,11 +27,11 @@ def settings(tokenizer, positions: int) -> dict:
     """tokenizer_config.json. BertTokenizer makes itself of the vocabulary, the other class of all of tokenizer.json."""
     named = {f"{name}_token": tokenizer.pieces[tokenizer.special[name]] for name in SPECIAL}
     common = {"model_max_length": positions, "model_input_names": INPUTS, **named}
-    if tokenizer.model.kind != "wordpiece":
+    if tokenizer.kind != "wordpiece":
         return {"tokenizer_class": "PreTrainedTokenizerFast", **common}
     return {
         "tokenizer_class": "BertTokenizer",
-        "do_lower_case": tokenizer.model.lowercase,
+        "do_lower_case": tokenizer.lowercase,
         "strip_accents": None,
         "tokenize_chinese_chars": True,
         **common,
@@ -40,17 +40,15 @@ def settings(tokenizer, positions: int) -> dict:
 
 def document(tokenizer) -> dict:
     """tokenizer.json, parsed: texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
-    model = tokenizer.model
-    if model.kind == "wordpiece":
-        made = json.loads(model.tokenizer.to_str())
-        made["added_tokens"] = [
-            added_token(model.pieces[number], number) for number in sorted(model.special.values())
-        ]
-    elif model.kind == "sentencepiece":
-        made = sentencepiece_to_json.document(model.model, model.special, model.appended)
+    pieces, special = tokenizer.pieces, tokenizer.special
+    if tokenizer.kind == "wordpiece":
+        made = json.loads(tokenizer.tokenizer.to_str())
+        made["added_tokens"] = [added_token(pieces[id], id) for id in sorted(special.values())]
+    elif tokenizer.kind == "sentencepiece":
+        made = sentencepiece_to_json.document(tokenizer.model, special, tokenizer.appended)
     else:
-        made = copy.deepcopy(model.document)
-    if model.mark:
+        made = copy.deepcopy(tokenizer.document)
+    if tokenizer.mark:
         spaced(made, tokenizer.mask)
     made["post_processor"] = template(tokenizer)
     return made

@@ -9,7 +9,6 @@ from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
 from bert_jax.tokenizers import wordpiece
-from bert_jax.tokenizers.tokenizer import Tokenizer
 
 
 def extend(source: Source, path: Path) -> tuple[Source, dict]:
@@ -21,7 +20,7 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
 
     Also returns {added, known: one piece before, repeated: in the file, unknown: added as [UNK], for want of pieces}.
     """
-    model = source.tokenizer.model
+    model = source.tokenizer
     if model.kind != wordpiece.KIND:
         raise BadInput(
             f"--add-words {path}: {source.place} has a {model.kind} tokenizer; words are added to WordPiece alone"
@@ -30,12 +29,11 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
     known = set(words) & set(model.pieces)
     new = [word for word in dict.fromkeys(words) if word not in known]
     cuts = model.encode(new)
-    unk = source.tokenizer.unk
     report = {
         "added": len(new),
         "known": len(known),
         "repeated": len(words) - len(set(words)),
-        "unknown": sum(unk in cut for cut in cuts),
+        "unknown": sum(model.unk in cut for cut in cuts),
     }
     return grown(source, new, cuts), report
 
@@ -70,8 +68,8 @@ def read(path: Path, model: wordpiece.WordPiece) -> list[str]:
 
 def grown(source: Source, new: list[str], cuts: list[list[int]]) -> Source:
     """The source with these pieces more, whose rows are means over `cuts`, the ids of the pieces of each."""
-    model = source.tokenizer.model
-    tokenizer = Tokenizer(wordpiece.WordPiece([*model.pieces, *new], model.lowercase))
+    model = source.tokenizer
+    tokenizer = wordpiece.WordPiece([*model.pieces, *new], model.lowercase)
     table = names.parameters(source.settings["layers"])
     tall = {getattr(item, source.format) for item in table if item.padded} & source.shapes.keys()
     shapes = {name: (tokenizer.size, *source.shapes[name][1:]) for name in tall}

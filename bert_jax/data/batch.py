@@ -63,6 +63,12 @@ def synthetic(
     return {name: np.asarray(array, expected[name].dtype) for name, array in arrays.items()}
 
 
+def fill(batch: dict, used: np.ndarray) -> dict:
+    """The batch with rows that only fill it, those not `used`, bool[B]: they weigh nothing."""
+    weights = used[:, None].astype(np.float32)
+    return batch | {name: batch[name] * weights for name in ("masked_weights", "pair_weights")}
+
+
 def digest(batch: dict) -> str:
     """SHA-256 over the names and bytes of a batch's arrays, in hex."""
     sha = hashlib.sha256()

@@ -7,64 +7,39 @@
 
 Arrays are those of the batch contract. Reading needs no TensorFlow. The manifest keeps
 
-    config       {key: value} that these batches depend on, see `dependencies`
-    made_from, fingerprint, vocabulary, special, unigram_entropy    the store's
+    config       {key: value} that these batches depend on: what the store was made from, and `dependencies`
+    fingerprint, vocabulary, special, unigram_entropy    the store's
     steps        [A, B]: the steps A to B - 1 of the run, whatever their phases
     phases       {name: {first: step, batches: N of a file, rows: R, all: whether the store has no more held-out rows}}
     files        {name: {bytes, sha256}}
 """
 
+import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax.data import batch
+from bert_jax.data import batch, batch_spec
 from bert_jax.data import manifest as manifests
+from bert_jax.data.file_watch import Watch
 from bert_jax.errors import BadInput
 from bert_jax.storage.atomic import free, whole
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
-FORMAT = 2
+FORMAT = 3
 BLOCK = 1 << 26  # bytes of the batches of a file, as they are in memory
-LOG_EVERY = 10  # seconds
 
 
-class Saved(NamedTuple):
-    path: Path
-    manifest: dict
-
-    @property
-    def steps(self) -> range:
-        return range(*self.manifest["steps"])
-
-
-def dependencies(config, first: int, last: int) -> dict:
-    """{key: value} of all that decides the batches of steps first..last-1 of a config, beside the store.
-
-    The steps of a phase decide only where the following ones begin.
-    """
-    chosen = {"seed": config.seed, "corpus.weights": config.corpus.weights}
-    chosen |= {f"objective.{key}": value for key, value in config.objective.items()}
-    del chosen["objective.name"]  # what is learnt from them
-    for phase in configs.phases(config):
-        if phase.first >= last:
-            break
-        keys = {f"phases.{phase.name}.{key}": v for key, v in config.phases[phase.name].items()}
-        steps = keys.pop(f"phases.{phase.name}.steps")
-        if phase.last < last:
-            chosen[f"phases.{phase.name}.steps"] = steps
-        if phase.last > first:
-            chosen |= keys
-    return chosen | {"phase_order": order(config, last)}
-
-
-def order(config, last: int) -> tuple:
-    """The phases that begin before a step."""
-    return tuple(phase.name for phase in configs.phases(config) if phase.first < last)
+def dependencies(config: ConfigDict, phase) -> dict:
+    """{phases.NAME.FIELD: value} of all in a config that decides the batches of a phase: where it begins, and its
+    Spec."""
+    values = {"first": phase.first, **batch_spec.spec(config, phase.name)._asdict()}
+    return {f"phases.{phase.name}.{key}": value for key, value in values.items()}
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -83,17 +58,17 @@ def check(config, first: int, last: int, directory: Path) -> None:
 def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
     """Writes the batches of steps first..last-1 of a StoreFeed, of whatever phases, and the held-out rows of those
     phases; says what it wrote. Memory does not grow with the number of steps."""
-    check(feed.config, first, last, directory)
     with whole(directory, "--save") as place:
         shutil.copytree(feed.path / "tokenizer", place / "tokenizer")
+        decides = feed.store.manifest["made_from"] | {"tokenizer.path": feed.config.tokenizer.path}
         phases = {}
         for phase in configs.phases(feed.config):
             begin, end = max(first, phase.first), min(last, phase.last)
             if begin < end:
                 phases[phase.name] = save_phase(feed, phase, begin, end, place / phase.name, tell)
+                decides |= dependencies(feed.config, phase)
         manifest = {
-            "config": dependencies(feed.config, first, last),
-            "made_from": feed.store.manifest["made_from"],
+            "config": decides,
             "fingerprint": feed.fingerprint,
             "vocabulary": feed.store.manifest["vocabulary"],
             "special": feed.store.manifest["special"],
@@ -116,15 +91,13 @@ def save_phase(feed, phase, first: int, last: int, place: Path, tell: Callable) 
     place.mkdir()
     shapes = batch.shapes(phase.batch, phase.length, phase.predictions, phase.sequences)
     size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())
-    number, block, told = max(1, int(BLOCK // size)), [], time.monotonic()
+    number, block = max(1, int(BLOCK // size)), []
     for step, arrays in enumerate(feed.train(phase, first, last), first):
         block.append(arrays)
         if len(block) == number or step == last - 1:
             write(place / f"{step + 1 - len(block):012d}.npz", block, np.stack)
+            tell(f"inspect: phase {phase.name}, saved up to step {step} of {last - 1}")
             block = []
-        if time.monotonic() - told > LOG_EVERY:
-            told = time.monotonic()
-            tell(f"inspect: step {step}, {first} to {last - 1} of phase {phase.name} are saved")
     heldout = feed.heldout(phase, phase.batch)
     write(place / "heldout.npz", list(heldout), np.concatenate)
     is_all = heldout.rows < feed.config.evaluate.rows
@@ -138,86 +111,111 @@ def write(path: Path, batches: list[dict], join: Callable) -> None:
 # --- Reading --------------------------------------------------------------------------------------
 
 
-def open_saved(directory: str | Path, *, hashes: bool = False) -> Saved:
-    """Saved batches after checking their files against the manifest: sizes always, contents if `hashes`."""
-    directory = Path(directory)
-    manifest = read_manifest(directory)
-    manifests.refuse_altered(directory, manifest, hashes)
-    return Saved(directory, manifest)
-
-
 def read_manifest(directory: Path) -> dict:
     hint = "not saved batches; bert-jax inspect --steps A:B --save DIR writes them"
     return manifests.read(directory, FORMAT, "steps", hint)
 
 
-def read(saved: Saved, name: str) -> dict[str, np.ndarray]:
-    """The arrays of a file. Raises BadInput where they are not what was written, or none of a batch."""
-    path = saved.path / name
-    try:
-        with open(path, "rb") as opened, np.load(opened) as file:
-            arrays = {key: file[key] for key in batch.shapes(1, 1, 1)}
-    except Exception as error:  # of NumPy and zipfile, which raise what they like
-        raise BadInput(f"{path}: cannot be read ({error})") from None
-    vocabulary = saved.manifest["vocabulary"]
-    if not 0 <= arrays["tokens"].min() <= arrays["tokens"].max() < vocabulary:
-        raise BadInput(f"{path}: an id is beyond the vocabulary of {vocabulary} pieces")
-    return arrays
+class SavedFeed:
+    """Batches that `save` has written; see feed.py."""
 
+    key = "batches"
 
-def train(
-    saved: Saved, name: str, first: int, last: int, positions=None
-) -> Iterator[dict[str, np.ndarray]]:
-    """The batches of steps first..last-1 of the run, all of phase `name`: the rows at `positions` of each.
+    def __init__(self, config: ConfigDict, directory: Path):
+        """Raises BadInput where a file has another size than the manifest says, or these are not the batches of the
+        config."""
+        self.config, self.path, self.manifest = config, directory, read_manifest(directory)
+        manifests.refuse_altered(directory, self.manifest, hashes=False)
+        self.steps = range(*self.manifest["steps"])
+        self.fingerprint = self.manifest["fingerprint"]
+        self.unigram_entropy = self.manifest["unigram_entropy"]
+        self.vocabulary = Vocabulary(self.manifest["vocabulary"], **self.manifest["special"])
+        self.check_unchanged = Watch(directory, self.manifest["files"]).check
+        self.check_config()
 
-    Raises BadInput where they are not held.
-    """
-    phase = held_phase(saved, name)
-    if not (first in saved.steps and last - 1 in saved.steps):
-        raise BadInput(f"{saved.path}: {describe_steps(saved)}, not {first} to {last - 1}")
-    begin, number, arrays = phase["first"], phase["batches"], None
-    chosen = slice(None) if positions is None else np.asarray(positions, np.int64)
-    for step in range(first, last):
-        place = (step - begin) % number
-        if arrays is None or not place:
-            arrays = read(saved, f"{name}/{step - place:012d}.npz")
-        yield {key: array[place][chosen] for key, array in arrays.items()}
-
-
-class Heldout:
-    """Batches of `size` rows of the first `rows` held-out rows of a phase, those at `positions` of each; the same at
-    every iteration.
-
-    Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput where there are fewer.
-    """
-
-    def __init__(self, saved: Saved, name: str, size: int, rows: int, positions=None):
-        phase = held_phase(saved, name)
-        if rows > phase["rows"] and not phase["all"]:
+    def check_config(self) -> None:
+        """Compares what the batches depend on with the config, key by key."""
+        asked = configs.flatten(self.config)
+        for phase in configs.phases(self.config):
+            asked |= dependencies(self.config, phase)
+        asked = json.loads(json.dumps(asked))  # tuples become lists, as in the manifest
+        refused = [
+            f"{key}: {was!r} there, {asked.get(key)!r} now"
+            for key, was in self.manifest["config"].items()
+            if was != asked.get(key)
+        ]
+        if refused:
             raise BadInput(
-                f"config.evaluate.rows={rows}: {saved.path} holds {phase['rows']} held-out rows of phase {name}"
+                f"config.batches={self.path}: batches of another config: {'; '.join(refused)}"
             )
-        self.rows, self.size = min(rows, phase["rows"]), size
-        self.arrays = read(saved, f"{name}/heldout.npz")
-        self.positions = np.arange(size) if positions is None else np.asarray(positions, np.int64)
+
+    def check(self, step: int) -> None:
+        """Raises BadInput where not all is there that a run needs from `step` on."""
+        total = configs.total_steps(self.config)
+        first = min(step, total - 1)
+        self.check_steps(first, total)
+        for phase in configs.phases(self.config):
+            if phase.last > first:
+                self.heldout(phase, phase.batch)
+
+    def check_steps(self, first: int, last: int) -> None:
+        if not (first in self.steps and last - 1 in self.steps):
+            raise BadInput(
+                f"config.batches={self.path}: {self.describe()}, not {first} to {last - 1}"
+            )
+
+    def check_hashes(self) -> None:
+        manifests.refuse_altered(self.path, self.manifest, hashes=True)
+
+    def describe(self) -> str:
+        return f"holds the steps {self.steps.start} to {self.steps.stop - 1}"
+
+    def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
+        """The batches of steps first..last-1 of the run, all of `phase`: the rows at `positions` of each."""
+        self.check_steps(first, last)
+        held, arrays = self.manifest["phases"][phase.name], None
+        chosen = slice(None) if positions is None else np.asarray(positions, np.int64)
+        for step in range(first, last):
+            place = (step - held["first"]) % held["batches"]
+            if arrays is None or not place:
+                arrays = self.read(f"{phase.name}/{step - place:012d}.npz")
+            yield {key: array[place][chosen] for key, array in arrays.items()}
+
+    def heldout(self, phase, size: int, positions=None) -> "Heldout":
+        held, rows = self.manifest["phases"][phase.name], self.config.evaluate.rows
+        if rows > held["rows"] and not held["all"]:
+            raise BadInput(
+                f"config.evaluate.rows={rows}: {self.path} holds {held['rows']} held-out rows of phase {phase.name}"
+            )
+        positions = np.arange(size) if positions is None else np.asarray(positions, np.int64)
+        arrays = self.read(f"{phase.name}/heldout.npz")
+        return Heldout(arrays, min(rows, held["rows"]), size, positions)
+
+    def read(self, name: str) -> dict[str, np.ndarray]:
+        """The arrays of a file. Raises BadInput where they are not what was written, or none of a batch."""
+        path, vocabulary = self.path / name, self.vocabulary.size
+        try:
+            with open(path, "rb") as opened, np.load(opened) as file:
+                arrays = {key: file[key] for key in batch.shapes(1, 1, 1)}
+        except Exception as error:  # of NumPy and zipfile, which raise what they like
+            raise BadInput(f"{path}: cannot be read ({error})") from None
+        if not 0 <= arrays["tokens"].min() <= arrays["tokens"].max() < vocabulary:
+            raise BadInput(f"{path}: an id is beyond the vocabulary of {vocabulary} pieces")
+        return arrays
+
+
+class Heldout(NamedTuple):
+    """Batches of `size` rows of the first `rows` ones of held-out arrays, those at `positions` of each; the same at
+    every iteration. Rows that only fill the last batch have masked_weights and pair_weights 0."""
+
+    arrays: dict
+    rows: int
+    size: int
+    positions: np.ndarray
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         for begin in range(0, self.rows, self.size):
             numbers = begin + self.positions
             arrays = {name: array[numbers % self.rows] for name, array in self.arrays.items()}
-            weights = (numbers < self.rows).astype(np.float32)[:, None]
-            for name in ("masked_weights", "pair_weights"):
-                arrays[name] *= weights
-            yield arrays | {"rows": self.positions.astype(np.int32)}
-
-
-def held_phase(saved: Saved, name: str) -> dict:
-    phases = saved.manifest["phases"]
-    if name not in phases:
-        raise BadInput(f"{saved.path}: holds no batches of phase {name}; {describe_steps(saved)}")
-    return phases[name]
-
-
-def describe_steps(saved: Saved) -> str:
-    first, last = saved.steps.start, saved.steps.stop - 1
-    return f"holds step {first}" if first == last else f"holds the steps {first} to {last}"
+            arrays["rows"] = self.positions.astype(np.int32)
+            yield batch.fill(arrays, numbers < self.rows)

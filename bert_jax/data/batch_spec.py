@@ -28,20 +28,11 @@ class Spec(NamedTuple):
 
 
 def spec(config, phase_name: str) -> Spec:
-    """The Spec of a phase of a config."""
-    phase, objective = config.phases[phase_name], config.objective
+    """The Spec of a phase of a config, whose keys have the names of the Spec's fields."""
+    keys = {**config.phases[phase_name], **config.objective}
     return Spec(
         seed=config.seed,
         phase=tuple(config.phase_order).index(phase_name),
-        length=phase.length,
-        batch=phase.batch,
-        predictions=phase.predictions,
-        pairs=objective.pairs,
-        masking=objective.masking,
-        mask_rate=objective.mask_rate,
-        mask_share=objective.mask_share,
-        random_share=objective.random_share,
-        short_rate=objective.short_rate,
         weights=tuple(config.corpus.weights),
-        sequences=phase.sequences,
+        **{key: value for key, value in keys.items() if key in Spec._fields},
     )

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, checksums, remote
@@ -84,7 +85,7 @@ def here(name: str) -> Path | None:
     if not is_there(name):
         return None
     with copied(name) as (source, place):
-        if source and any(stores.check_files(place, stores.read_manifest(place), hashes=False)):
+        if source and any(manifests.check_files(place, stores.read_manifest(place), hashes=False)):
             return None
         return place
 

@@ -3,25 +3,14 @@
 Of an epoch the rows are counted, packed ones where runs pack: a short epoch wraps, a surplus is dropped.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import threading
 
 import numpy as np
 
 from bert_jax import prng
 from bert_jax.data import packing, row_index, sentence_pairs
 from bert_jax.data.store import Store
-
-
-class Epoch(NamedTuple):
-    """The mapped files of an epoch: its pairs, and which of them share a row."""
-
-    pairs: np.ndarray  # int64[N, 3], see sentence_pairs.py
-    packed: np.ndarray | None  # uint32[R, S]; None where every pair is a row
-
-    @property
-    def rows(self) -> int:
-        return len(self.pairs if self.packed is None else self.packed)
+from bert_jax.errors import BadInput
 
 
 class Epochs:
@@ -29,49 +18,62 @@ class Epochs:
 
     def __init__(self, store: Store, split: str, rules: sentence_pairs.Rules, sequences: int):
         self.split, self.rules = store.splits[split], rules
-        self.pairs = row_index.of_pairs(store, split, rules)
-        self.packed = (
-            packing.of_packed(self.pairs, self.split, rules, sequences) if sequences > 1 else None
-        )
+        self.indexes = [row_index.of_pairs(store, split, rules)]
+        if sequences > 1:
+            self.indexes.append(packing.of_packed(*self.indexes, self.split, rules, sequences))
+        self.opened, self.opening = {}, threading.Lock()
 
-    def open(self, epoch: int, cancelled: Callable[[], bool] = row_index.never) -> Epoch:
-        pairs = self.pairs.open(epoch, cancelled)
-        return Epoch(pairs, self.packed.open(epoch, cancelled) if self.packed else None)
+    def open(self, epoch: int) -> list[np.ndarray]:
+        """The mapped files of an epoch, which are built where they are missing: its pairs int64[N, 3] and, where runs
+        pack, which of them share a row, uint32[R, S]. Where another thread builds an epoch, this waits for it."""
+        if epoch not in self.opened:
+            with self.opening:
+                if epoch not in self.opened:
+                    self.opened[epoch] = [index.open(epoch) for index in self.indexes]
+        return self.opened[epoch]
 
     def rows_per_epoch(self) -> int:
         """The rows of epoch 0, which every epoch is taken to have."""
-        return self.open(0).rows
+        return len(self.open(0)[-1])
 
     def forget(self, epoch: int) -> None:
-        """Deletes the indexes of earlier epochs but for the first."""
-        for indexes in filter(None, (self.pairs, self.packed)):
-            indexes.forget(epoch)
+        """Closes earlier epochs, and deletes their indexes but for the first."""
+        for number in list(self.opened):  # another thread may add one
+            if number < epoch:
+                del self.opened[number]
+        for index in self.indexes:
+            index.forget(epoch)
 
-    def choose(self, epoch: int, opened: Epoch, numbers: np.ndarray):
-        """Rows by their numbers int64[...], of any size -> (pairs int64[..., S, 3], zeros where there is none,
-        their numbers in the epoch uint32[..., S]).
+    def cancel(self) -> None:
+        """Ends what another thread builds."""
+        for index in self.indexes:
+            index.cancelled.set()
+
+    def choose(self, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows by their numbers int64[...], of any size -> (their pairs int64[..., S, 5], each a sentence_pairs.Rows,
+        zeros where there is none, and the pairs' numbers in the epoch uint32[..., S]).
 
         An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left out. Raises BadInput
         where a file is damaged.
         """
-        count = len(opened.pairs)
+        pairs, *others = self.open(epoch)
+        count = len(pairs)
         order = sentence_pairs.purpose_key(self.split, self.rules, epoch, "order")
-        if opened.packed is None:
+        if not others:
             members, used = numbers[..., None], np.ones((*numbers.shape, 1), bool)
         else:
+            packed = others[0]
             key = sentence_pairs.purpose_key(self.split, self.rules, epoch, "packed_order")
-            size = len(opened.packed)
-            members = opened.packed[prng.shuffle(numbers % size, size, key)]
+            members = packed[prng.shuffle(numbers % len(packed), len(packed), key)]
             used = members != packing.NONE
-            row_index.check(opened.packed, (members[used] < count).all())
             # Masks are drawn by these numbers: those of a row that is used again are others.
-            members = members + (numbers // size * count)[..., None]
+            members = members + (numbers // len(packed) * count)[..., None]
         chosen = np.zeros((*members.shape, sentence_pairs.COLUMNS), np.int64)
-        places = prng.shuffle(members[used] % count, count, order)
-        chosen[used] = opened.pairs[places]
-        tokens = len(self.split.tokens)
-        row_index.check(opened.pairs, sentence_pairs.are_sound(chosen[used], tokens))
-        if opened.packed is not None:
-            fits = packing.lengths(chosen, self.rules).sum(-1) <= self.rules.length
-            row_index.check(opened.packed, fits.all())
-        return chosen, members.astype(np.uint32)
+        chosen[used] = pairs[prng.shuffle(members[used] % count, count, order)]
+        rows = sentence_pairs.unpack(chosen)
+        is_sound = sentence_pairs.are_sound(rows, used, len(self.split.tokens))
+        if not is_sound or (packing.lengths(rows, self.rules).sum(-1) > self.rules.length).any():
+            for index in self.indexes:
+                index.path(epoch).unlink(missing_ok=True)
+            raise BadInput(f"{self.indexes[-1].path(epoch)}: damaged, and deleted now; start again")
+        return np.stack(rows, axis=-1), members.astype(np.uint32)

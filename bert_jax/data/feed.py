@@ -25,10 +25,9 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax.data import batch_files, batch_spec, download
 from bert_jax.data import store as stores
-from bert_jax.data.batch_files import Saved
+from bert_jax.data.batch_files import SavedFeed
 from bert_jax.data.file_watch import Watch
-from bert_jax.errors import BadInput, Missing, Unfinished
-from bert_jax.storage import remote
+from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -37,10 +36,8 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     """What a config reads, as it is there, its hashes checked if the config says so; with a step, all that a run needs
     from this step on, or BadInput: a store is prepared if it is missing, and hashes are left to the run."""
     if config.batches:
-        hashes = config.store_hashes
-        place = download.local(config.batches, hashes=hashes, read=batch_files.read_manifest)
-        feed = SavedFeed(config, batch_files.open_saved(place))
-        feed.check_config()
+        hashes, read = config.store_hashes, batch_files.read_manifest
+        feed = SavedFeed(config, download.local(config.batches, hashes=hashes, read=read))
     elif step is None:
         place = download.local(config.store, hashes=config.store_hashes)
         feed = StoreFeed(config, stores.open_store(place))
@@ -96,9 +93,8 @@ class StoreFeed:
     def check(self, step: int) -> None:
         """Raises BadInput where rows of a phase cannot be made."""
         for phase in configs.phases(self.config):
-            for split in self.store.splits:
-                spec = batch_spec.spec(self.config, phase.name)
-                self.stream.check(self.store, split, self.word_starts, spec)
+            spec = batch_spec.spec(self.config, phase.name)
+            self.stream.check(self.store, self.word_starts, spec)
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
         spec = batch_spec.spec(self.config, phase.name)
@@ -112,83 +108,3 @@ class StoreFeed:
 
     def check_hashes(self) -> None:
         stores.open_store(self.path, hashes=True)
-
-
-class SavedFeed:
-    """Batches that `inspect --save` has written."""
-
-    key = "batches"
-
-    def __init__(self, config: ConfigDict, batches: Saved):
-        manifest = batches.manifest
-        self.config, self.saved, self.path = config, batches, batches.path
-        self.fingerprint = manifest["fingerprint"]
-        self.unigram_entropy = manifest["unigram_entropy"]
-        self.vocabulary = Vocabulary(manifest["vocabulary"], **manifest["special"])
-        self.check_unchanged = Watch(batches.path, manifest["files"]).check
-
-    def check_config(self) -> None:
-        """Raises BadInput where these are not the batches of the config, key by key."""
-        refused = [*differing_keys(self.saved, self.config), *differing_text(self)]
-        if refused:
-            raise BadInput(
-                f"config.batches={self.path}: batches of another config: {'; '.join(refused)}"
-            )
-
-    def check(self, step: int) -> None:
-        """Raises BadInput where not all is there that a run needs from `step` on."""
-        total = configs.total_steps(self.config)
-        if step < total and not (step in self.saved.steps and total - 1 in self.saved.steps):
-            raise BadInput(
-                f"config.batches={self.path}: {batch_files.describe_steps(self.saved)}, the run needs {step} to"
-                f" {total - 1}"
-            )
-        last = configs.phases(self.config)[-1]
-        for phase in configs.phases(self.config):
-            if phase.last > step or phase == last:
-                self.heldout(phase, phase.batch)
-
-    def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
-        return batch_files.train(self.saved, phase.name, first, last, positions)
-
-    def heldout(self, phase, batch: int, positions=None) -> Iterable[dict]:
-        return batch_files.Heldout(
-            self.saved, phase.name, batch, self.config.evaluate.rows, positions
-        )
-
-    def check_hashes(self) -> None:
-        batch_files.open_saved(self.path, hashes=True)
-
-
-def differing_keys(batches: Saved, config: ConfigDict) -> list[str]:
-    """The keys on which the batches depend and that have another value in the config, one line each."""
-    there = configs.flatten(batches.manifest["config"])
-    asked = configs.flatten(config) | {"phase_order": batch_files.order(config, batches.steps.stop)}
-    return [
-        f"config.{key}: {was!r} there, {now!r} now"
-        for key, was in there.items()
-        if plain(was) != plain(now := asked.get(key))
-    ]
-
-
-def differing_text(feed: SavedFeed) -> list[str]:
-    """The same for the text and the tokenizer that the store was made of; a vocabulary file need not be here."""
-    from bert_jax.data import prepare
-
-    config, there = feed.config, feed.saved.manifest["made_from"]
-    if there.get("tokenizer.path") and config.tokenizer.path:
-        try:
-            is_here = remote.exists(config.tokenizer.path)
-        except (BadInput, Missing, Unfinished):  # of an address
-            is_here = False
-        if not is_here:
-            config = config.copy_and_resolve_references()
-            with config.unlocked():
-                kept = feed.path / "tokenizer"
-                config.tokenizer.path = str(kept / tokenizer.load(kept).file)
-    return prepare.differing(there, prepare.made_from(config))
-
-
-def plain(value):
-    """As JSON has it."""
-    return list(value) if isinstance(value, tuple) else value

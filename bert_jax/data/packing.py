@@ -5,55 +5,46 @@ them at a time, the longest first, each goes into the row with the least room th
 (best fit). Only lengths and that order decide, so what goes together is new in every epoch, and every
 pair is used once. NumPy, pure.
 
-    index/train-512-nsp-...-v3-packed8-epoch3.npy    uint32[R, S], the numbers of each row's pairs, NONE behind them
+    index/train-512-...-packed8-epoch3.npy    uint32[R, S], the numbers of each row's pairs, NONE behind them
 
 S pairs a row, at most.
 """
 
-from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import row_index, sentence_pairs
+from bert_jax.data import sentence_pairs
 from bert_jax.data.row_index import Indexes
 
-WINDOW = 1 << 18  # pairs; a pass through the index of pairs each, and 30 ms
+WINDOW = 1 << 18  # pairs; a pass through the index of pairs each, and 50 ms
 NONE = np.uint32(2**32 - 1)  # where a row has no pair
 
 
 def of_packed(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int) -> Indexes:
     """The files that say which pairs of these go together."""
-
-    def parts(epoch, cancelled):
-        opened = pairs.open(epoch, cancelled)
-        return build(opened, split, rules, epoch, sequences, cancelled)
-
-    name = f"{pairs.name}-packed{sequences}"
+    name, parts = f"{pairs.name}-packed{sequences}", partial(build, pairs, split, rules, sequences)
     return Indexes(pairs.directory, name, np.uint32, sequences, parts)
 
 
-def lengths(pairs: np.ndarray, rules: sentence_pairs.Rules) -> np.ndarray:
-    """int64[..., 3] -> int64[...]: tokens of pairs, with [CLS] and [SEP]; 0 of zeros."""
-    pair = sentence_pairs.unpack(pairs)
-    real = pair.a_length + pair.b_length
+def lengths(rows: sentence_pairs.Rows, rules: sentence_pairs.Rules) -> np.ndarray:
+    """int64[...]: tokens of pairs, with [CLS] and [SEP]; 0 of zeros."""
+    real = rows.a_length + rows.b_length
     return np.where(real, real + sentence_pairs.special_pieces(rules.pairs), 0)
 
 
 def build(
-    pairs: np.ndarray, split, rules: sentence_pairs.Rules, epoch: int, sequences: int, cancelled
+    indexes: Indexes, split, rules: sentence_pairs.Rules, sequences: int, epoch: int
 ) -> Iterator[np.ndarray]:
-    """The packed rows of an epoch, in parts uint32[r, S]; ends early once `cancelled`."""
-    order = sentence_pairs.purpose_key(split, rules, epoch, "order")
+    """The packed rows of an epoch, in parts uint32[r, S]."""
+    pairs, order = indexes.open(epoch), sentence_pairs.purpose_key(split, rules, epoch, "order")
     for first in range(0, len(pairs), WINDOW):
-        if cancelled():
-            return
         numbers = np.arange(first, min(first + WINDOW, len(pairs)))
-        chosen = pairs[prng.shuffle(numbers, len(pairs), order)]
-        sizes = lengths(chosen, rules)
-        row_index.check(pairs, sizes.max() <= rules.length)
-        packed = pack(sizes, rules.length, sequences)
+        chosen = sentence_pairs.unpack(pairs[prng.shuffle(numbers, len(pairs), order)])
+        packed = pack(lengths(chosen, rules), rules.length, sequences)
         yield np.where(packed < 0, NONE, packed + first).astype(np.uint32)
 
 
@@ -63,49 +54,27 @@ def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:
     All pairs of one length at a time: a few hundred steps, however many pairs there are.
     """
     made = np.full((len(lengths), sequences), -1)
-    held, number, shelves = np.zeros(len(lengths), np.int64), 0, Shelves()
-    waiting = np.argsort(-lengths, kind="stable")
+    held, number = np.zeros(len(lengths), np.int64), 0
+    shelves = defaultdict(list)  # {tokens left: arrays of the rows that have so much room}
     sizes, counts = np.unique(lengths, return_counts=True)
-    groups = np.split(waiting, np.cumsum(counts[::-1])[:-1])
+    longest_first = np.argsort(-lengths, kind="stable")
+    groups = np.split(longest_first, np.cumsum(counts[::-1])[:-1])
     for size, items in zip(sizes[::-1].tolist(), groups, strict=True):
         while items.size:
-            if shelves.most() < size:
-                new = -(-items.size // min(room // size, sequences))
-                shelves.put(room, np.arange(number, number + new))
+            left = min((left for left in shelves if left >= size), default=None)
+            if left is None:
+                left, new = room, -(-items.size // min(room // size, sequences))
+                shelves[left].append(np.arange(number, number + new))
                 number += new
-            left, taken = shelves.take(size, items.size)
-            made[taken, held[taken]] = items[: taken.size]
-            held[taken] += 1
-            shelves.put(left - size, taken[held[taken] < sequences])
-            items = items[taken.size :]
+            shelf = shelves[left].pop()
+            rows = shelf[: items.size]
+            made[rows, held[rows]] = items[: rows.size]
+            held[rows] += 1
+            not_full = rows[held[rows] < sequences]
+            for space, some in ((left, shelf[items.size :]), (left - size, not_full)):
+                if some.size:
+                    shelves[space].append(some)
+            if not shelves[left]:
+                del shelves[left]
+            items = items[rows.size :]
     return made[:number]
-
-
-class Shelves:
-    """Rows that are not full, by the tokens that they have room for."""
-
-    def __init__(self):
-        self.rows, self.rooms = {}, []
-
-    def most(self) -> int:
-        """The most room that there is."""
-        return self.rooms[-1] if self.rooms else -1
-
-    def put(self, room: int, rows_: np.ndarray) -> None:
-        if not rows_.size:
-            return
-        if room not in self.rows:
-            self.rows[room] = []
-            insort(self.rooms, room)
-        self.rows[room].append(rows_)
-
-    def take(self, least: int, number: int) -> tuple[int, np.ndarray]:
-        """(room, rows): up to `number` of those with the least room that is enough."""
-        place = bisect_left(self.rooms, least)
-        room = self.rooms[place]
-        rows_ = self.rows[room].pop()
-        if len(rows_) > number:
-            self.rows[room].append(rows_[number:])
-        if not self.rows[room]:
-            del self.rows[room], self.rooms[place]
-        return room, rows_[:number]

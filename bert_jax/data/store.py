@@ -18,7 +18,6 @@ A store is written under a temporary name and renamed when it is whole, so a
 directory with a manifest is a finished one.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,13 +52,6 @@ class Store(NamedTuple):
         return self.manifest["fingerprint"]
 
 
-class Problem(NamedTuple):
-    """Something that is wrong with a store."""
-
-    file: str  # its name within the store
-    text: str
-
-
 def token_type(vocabulary: int) -> np.dtype:
     """The narrowest unsigned type that holds every id."""
     return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
@@ -73,12 +65,6 @@ def write_manifest(directory: Path, made: dict) -> None:
 def read_manifest(directory: str | Path) -> dict:
     hint = "not a token store; run bert-jax prepare into a new directory"
     return manifest.read(directory, FORMAT, "sources", hint)
-
-
-def check_files(directory: Path, known: dict, *, hashes: bool) -> Iterator[Problem]:
-    """What differs from a manifest: sizes always, contents if `hashes`."""
-    for name, text in manifest.check_files(directory, known, hashes):
-        yield Problem(name, text)
 
 
 def open_store(directory: str | Path, *, hashes: bool = False) -> Store:

@@ -8,88 +8,69 @@ epoch's index is built in the background.
 B rows of this host, L length, P predictions, S pairs a row at most.
 """
 
-import math
+import contextlib
+import os
+import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 import tensorflow as tf
 
-from bert_jax.data import masking, memory_map, pair_at_place
-from bert_jax.data.background import Background
+from bert_jax import prng
+from bert_jax.data import assemble, batch, masking
 from bert_jax.data.batch_spec import Spec
-from bert_jax.data.epoch_order import Epoch, Epochs
-from bert_jax.data.row_index import never
-from bert_jax.data.sentence_pairs import (
-    COLUMNS,
-    Rows,
-    check_rules,
-    purpose_key,
-    special_pieces,
-    unpack,
-)
+from bert_jax.data.epoch_order import Epochs
+from bert_jax.data.sentence_pairs import Rows, check_rules, purpose_key
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 
 WINDOW = 1 << 19  # pairs whose index is read at a time
 # Steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one.
 SHORT = 64
+THREADS = 2  # of tf.data, all together
+NICE = 19  # priority of what is done in the background: what others leave
 
 # Accelerators are JAX's: TensorFlow would take all of their memory.
 tf.config.set_visible_devices([], "GPU")
 
 
 def train_batches(
-    store: Store,
-    word_starts: np.ndarray,
-    spec: Spec,
-    first: int,
-    last: int,
-    positions: np.ndarray | None = None,
-    threads: int = 2,
+    store: Store, word_starts: np.ndarray, spec: Spec, first: int, last: int, positions=None
 ) -> Iterator[dict[str, np.ndarray]]:
     """The batches (DESIGN, "The batch contract") of steps first..last-1 of the phase.
 
     word_starts: bool[V], the pieces that start a word. positions: the rows of the global batch to
-    make, in this order; all by default. threads: of tf.data, all together. Raises BadInput at once.
+    make, in this order; all by default. Raises BadInput at once.
     """
-    check(store, "train", word_starts, spec)
-    positions = np.arange(spec.batch) if positions is None else np.asarray(positions, np.int64)
-    return train(store, word_starts, spec, first, last, positions, threads)
+    check(store, word_starts, spec)
+    return train(Pipeline(store, "train", word_starts, spec, positions), first, last)
 
 
-def train(store, word_starts, spec, first, last, positions, threads):
-    source = Epochs(store, "train", spec.rules, spec.sequences)
-    pipeline = make_pipeline(store, "train", word_starts, spec, threads)
-    epoch_steps = steps_per_epoch(source, spec)
-    ahead = None
+def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
+    source, spec = pipeline.source, pipeline.spec
+    size, pairs = steps_per_epoch(source, spec), len(pipeline.positions) * spec.sequences
+    background = ThreadPoolExecutor(1, initializer=lower_priority)
     try:
-        for epochs in groups(first, last, epoch_steps):
-            opened = ahead.result() if ahead else open_all(source, epochs)
+        for steps in windows(first, last, size, pairs):
+            begin, end = int(steps[0]) // size, int(steps[-1]) // size + 1
             # Not the one just ended: another host may be some steps behind, and has it mapped.
-            source.forget(epochs.start - 1)
-            begin, end = epochs.start * epoch_steps, epochs.stop * epoch_steps
-            following = range(epochs.stop, min(epochs.stop + len(epochs), -(-last // epoch_steps)))
-            ahead = Background(partial(open_all, source, following)) if end < last else None
-            pairs = len(positions) * spec.sequences
-            for steps in windows(max(first, begin), min(last, end), pairs):
-                yield from pipeline(source, opened, steps, epoch_steps, positions)
+            source.forget(begin - 1)
+            for epoch in range(end, min(2 * end - begin, -(-last // size))):
+                background.submit(source.open, epoch)
+            yield from pipeline(steps, size)
     finally:
-        if ahead:
-            ahead.cancel()
+        source.cancel()
+        background.shutdown(cancel_futures=True)
 
 
-def groups(first: int, last: int, epoch_steps: int) -> Iterator[range]:
-    """The epochs of steps first..last-1: one at a time or, if they are short, as many as make up
-    SHORT steps."""
-    size = max(1, SHORT // epoch_steps)
-    after = -(-last // epoch_steps)
-    for epoch in range(first // epoch_steps, after, size):
-        yield range(epoch, min(epoch + size, after))
-
-
-def open_all(source: Epochs, epochs: range, cancelled=never) -> dict[int, Epoch]:
-    return {epoch: source.open(epoch, cancelled) for epoch in epochs}
+def lower_priority() -> None:
+    """Of this thread: on two cores an index took a quarter of the speed of training."""
+    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
 class Heldout:
@@ -100,180 +81,99 @@ class Heldout:
     Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        word_starts: np.ndarray,
-        spec: Spec,
-        rows: int,
-        positions: np.ndarray | None = None,
-        threads: int = 2,
-    ):
+    def __init__(self, store: Store, word_starts, spec: Spec, rows: int, positions=None):
+        check(store, word_starts, spec)
         # Comparable between runs, and all of it is read.
         spec = spec._replace(weights=(), sequences=1)
-        check(store, "heldout", word_starts, spec)
-        positions = np.arange(spec.batch) if positions is None else positions
-        self.positions, self.batch = np.asarray(positions, np.int64), spec.batch
-        self.source = Epochs(store, "heldout", spec.rules, spec.sequences)
-        self.opened = {0: self.source.open(0)}
-        self.rows = min(rows, self.opened[0].rows)
-        self.pipeline = make_pipeline(store, "heldout", word_starts, spec, threads)
+        self.pipeline = Pipeline(store, "heldout", word_starts, spec, positions)
+        self.rows = min(rows, self.pipeline.source.rows_per_epoch())
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        steps = -(-self.rows // self.batch)
-        for window in windows(0, steps, len(self.positions)):
-            yield from self.pipeline(
-                self.source, self.opened, window, steps, self.positions, self.rows
-            )
+        positions, size = self.pipeline.positions, self.pipeline.spec.batch
+        last = -(-self.rows // size)
+        for steps in windows(0, last, last, len(positions)):
+            for step, made in zip(steps, self.pipeline(steps, last), strict=True):
+                yield batch.fill(made, step * size + positions < self.rows)
 
 
 def steps_per_epoch(source: Epochs, spec: Spec) -> int:
     return max(1, source.rows_per_epoch() // spec.batch)
 
 
-def windows(first: int, last: int, pairs: int) -> Iterator[np.ndarray]:
+def windows(first: int, last: int, epoch: int, pairs: int) -> Iterator[np.ndarray]:
     """Steps first..last-1, of so many pairs each, in arrays of about WINDOW pairs, so that no epoch's
-    index is in memory whole."""
-    size = max(1, WINDOW // max(1, pairs))
-    for begin in range(first, last, size):
-        yield np.arange(begin, min(last, begin + size))
+    index is in memory whole. They end with an epoch, of so many steps, or are SHORT if it is shorter."""
+    while first < last:
+        after = first + SHORT if epoch < SHORT else (first // epoch + 1) * epoch
+        after = min(after, first + max(1, WINDOW // max(1, pairs)), last)
+        yield np.arange(first, after)
+        first = after
 
 
-def check(store: Store, split: str, word_starts: np.ndarray, spec: Spec) -> None:
+def check(store: Store, word_starts: np.ndarray, spec: Spec) -> None:
     """Raises BadInput if these batches cannot be made; single values are looked at in config_checks.py."""
-    # Held-out rows have no weights, see Heldout.
-    weights = spec.rules.weights if split == "train" else ()
-    check_rules(store.splits[split], spec.rules._replace(weights=weights))
+    check_rules(store.splits["train"], spec.rules)
+    check_rules(store.splits["heldout"], spec.rules._replace(weights=()))  # see Heldout
     if store.manifest["vocabulary"] != len(word_starts):
         raise BadInput(
             f"{store.path}: made for {store.manifest['vocabulary']} pieces, the tokenizer has {len(word_starts)}"
         )
 
 
-def check_ids(ids: np.ndarray, vocabulary: int, path) -> None:
-    if ids.max() >= vocabulary:
-        raise BadInput(f"{path}: id {ids.max()} is beyond the vocabulary of {vocabulary} pieces")
+class Pipeline:
+    """Steps of one split -> batches, or the rows at `positions` of each; traced once for all epochs."""
 
+    def __init__(self, store: Store, split: str, word_starts, spec: Spec, positions):
+        self.spec, self.documents = spec, store.splits[split]
+        self.source = Epochs(store, split, spec.rules, spec.sequences)
+        self.positions = np.arange(spec.batch) if positions is None else np.asarray(positions)
+        self.special, self.word_starts = store.manifest["special"], np.asarray(word_starts, bool)
+        self.tokens = assemble.mapped(self.documents.path / "tokens.npy")
+        signature = (
+            tf.TensorSpec([None, None, spec.sequences, len(Rows._fields)], tf.int64),
+            tf.TensorSpec([None, None, spec.sequences, len(masking.PURPOSES)], tf.uint32),
+        )
+        traced = tf.function(self.make_dataset, signature, autograph=False)
+        self.dataset = traced.get_concrete_function()
 
-def make_pipeline(store: Store, split: str, word_starts: np.ndarray, spec: Spec, threads: int):
-    """(source, its open epochs, steps[N], steps an epoch, positions[B], rows) -> N batches; traced
-    once for all epochs.
+    def __call__(self, steps: np.ndarray, epoch: int) -> Iterator[dict[str, np.ndarray]]:
+        """The batches of these steps, in epochs of so many."""
+        parts = [
+            self.rows(steps[steps // epoch == n] % epoch, n) for n in np.unique(steps // epoch)
+        ]
+        batches = self.dataset(*map(np.concatenate, zip(*parts, strict=True)))
+        batches = batches.with_options(options())
+        for made in batches.as_numpy_iterator():
+            largest, size = made["tokens"].max(), len(self.word_starts)
+            if largest >= size:
+                path = self.documents.path
+                raise BadInput(f"{path}: id {largest} is beyond the vocabulary of {size} pieces")
+            yield made | {"rows": self.positions.astype(np.int32)}
 
-    Row numbers from `rows` on only fill the batch and weigh nothing.
-    """
-    documents, special = store.splits[split], store.manifest["special"]
-    pages = memory_map.writable(documents.path / "tokens.npy")
-    tokens = tf.experimental.dlpack.from_dlpack(pages.__dlpack__())
-    mask = partial(masking.mask, make_masking(spec, special, word_starts))
+    def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """What the batches of some steps of an epoch are made of: rows int64[N, B, S, 5], keys uint32[N, B, S, 3]."""
+        source, numbers = self.source, steps[:, None] * self.spec.batch + self.positions
+        rows, pairs = source.choose(int(epoch), numbers)
+        key = partial(purpose_key, source.split, source.rules, int(epoch))
+        keys = [prng.fold(key(purpose), pairs) for purpose in masking.PURPOSES]
+        return rows, np.stack(keys, axis=-1)
 
-    def make_batch(positions, index, keys, numbers, weights):
-        batch = gather(tokens, index, spec, special)
-        which = [batch.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
-        batch |= mask(keys, numbers, batch["tokens"], *which)
-        batch["masked_weights"] *= weights[:, None]
-        batch["pair_weights"] *= weights[:, None]
-        return batch | {"rows": positions}
-
-    def make_dataset(positions, *inputs):
-        batches = tf.data.Dataset.from_tensor_slices(inputs)
-        work = partial(make_batch, positions)
-        batches = batches.map(work, num_parallel_calls=threads, deterministic=True)
+    def make_dataset(self, rows, keys) -> tf.data.Dataset:
+        batches = tf.data.Dataset.from_tensor_slices((rows, keys))
+        batches = batches.map(self.make_batch, num_parallel_calls=THREADS, deterministic=True)
         return batches.prefetch(2)
 
-    arguments = signature(spec.sequences)
-    dataset = tf.function(make_dataset, arguments, autograph=False).get_concrete_function()
-
-    def pipeline(source, opened, steps, epoch_steps, positions, rows=math.inf):
-        inputs = window_inputs(source, opened, spec.batch, steps, epoch_steps, positions, rows)
-        batches = dataset(positions.astype(np.int32), *inputs).with_options(options(threads))
-        for batch in batches.as_numpy_iterator():
-            check_ids(batch["tokens"], len(word_starts), documents.path)
-            yield batch
-
-    return pipeline
+    def make_batch(self, rows, keys) -> dict[str, tf.Tensor]:
+        made = assemble.gather(self.tokens, rows, self.spec, self.special)
+        which = [made.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
+        mask_id, tokens = self.special["mask"], made["tokens"]
+        return made | masking.mask(self.spec, mask_id, self.word_starts, keys, tokens, *which)
 
 
-def window_inputs(source: Epochs, opened, batch: int, steps, epoch_steps, positions, rows):
-    """What batches are made of: index int64[N, B, S, 3], keys uint32[N, 3], numbers uint32[N, B, S],
-    weights float32[N, B]."""
-    parts = []
-    for epoch in np.unique(steps // epoch_steps).tolist():
-        within = steps[steps // epoch_steps == epoch] - epoch * epoch_steps
-        numbers = within[:, None] * batch + positions
-        chosen, pairs = source.choose(epoch, opened[epoch], numbers)
-        key = partial(purpose_key, source.split, source.rules, epoch)
-        keys = np.concatenate([key(purpose) for purpose in masking.PURPOSES])
-        weights = (numbers < rows).astype(np.float32)
-        keys = np.broadcast_to(keys, (len(within), len(keys)))
-        parts.append((chosen, keys, pairs, weights))
-    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-
-
-def signature(sequences: int) -> list[tf.TensorSpec]:
-    return [
-        tf.TensorSpec([None], tf.int32),  # positions
-        tf.TensorSpec([None, None, sequences, COLUMNS], tf.int64),  # index
-        tf.TensorSpec([None, len(masking.PURPOSES)], tf.uint32),  # keys
-        tf.TensorSpec([None, None, sequences], tf.uint32),  # numbers
-        tf.TensorSpec([None, None], tf.float32),  # weights
-    ]
-
-
-def options(threads: int) -> tf.data.Options:
+def options() -> tf.data.Options:
     """A small pool of its own, so that the batches do not take the cores from the training step."""
     options = tf.data.Options()
-    options.threading.private_threadpool_size = threads
+    options.threading.private_threadpool_size = THREADS
     options.threading.max_intra_op_parallelism = 1
     options.autotune.enabled = False
     return options
-
-
-def make_masking(spec: Spec, special: dict, word_starts: np.ndarray) -> masking.Masking:
-    return masking.Masking(
-        kind=spec.masking,
-        predictions=spec.predictions,
-        rate=spec.mask_rate,
-        mask_share=spec.mask_share,
-        random_share=spec.random_share,
-        mask_id=special["mask"],
-        word_starts=np.asarray(word_starts, bool),
-    )
-
-
-def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
-    """The rows before masking, [CLS] A [SEP] B [SEP] of one pair after the other; where each pair `ends`, the `sizes`
-    of A and B together, which tokens are `maskable` and which of them `begins` A or B."""
-    pair = Rows(*unpack(index))
-    used = pair.a_length > 0
-    lengths = pair.a_length + pair.b_length + special_pieces(spec.pairs)
-    ends = tf.cumsum(tf.where(used, lengths, 0), axis=1)
-    starts = tf.concat([tf.zeros_like(ends[:, :1]), ends[:, :-1]], axis=1)
-    first_seps = starts + 1 + pair.a_length
-    place = tf.range(spec.length, dtype=tf.int64)[None, :]
-    owner = pair_at_place.owners(ends, place)
-    before_a, before_b = pair.a_start - starts - 1, pair.b_start - first_seps - 1
-    values = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
-    values = tf.unstack(pair_at_place.at(values, owner), axis=2)
-    start, first_sep, last_sep, before_a, before_b = values
-    in_a = (place > start) & (place < first_sep)
-    in_b = (place > first_sep) & (place < last_sep)
-    source = tf.where(in_a, before_a, before_b) + place
-    ids = tf.cast(tf.gather(tokens, tf.where(in_a | in_b, source, 0)), tf.int32)
-    separator = (place == first_sep) | (place == last_sep)
-    around = tf.where(separator, special["sep"], special["pad"])
-    around = tf.where(place == start, special["cls"], around)
-    real = place < ends[:, -1:]
-    sequence_ids = 1 if owner is None else owner + 1
-    return {
-        "tokens": tf.where(in_a | in_b, ids, tf.where(real, around, special["pad"])),
-        "segments": tf.cast((place > first_sep) & real, tf.int32),
-        "positions": tf.cast(tf.where(real, place - start, 0), tf.int32),
-        "sequence_ids": tf.where(real, sequence_ids, 0),
-        "cls_positions": tf.cast(tf.where(used, starts, 0), tf.int32),
-        "pair_labels": tf.cast(pair.label, tf.int32),
-        "pair_weights": tf.cast(used & (spec.pairs != "none"), tf.float32),
-        "ends": tf.cast(ends, tf.int32),
-        "sizes": tf.cast(pair.a_length + pair.b_length, tf.int32),
-        "maskable": in_a | in_b,
-        "begins": (place == start + 1) | ((place == first_sep + 1) & in_b),
-    }

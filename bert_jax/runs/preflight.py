@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as configs
-from bert_jax.data import batch_files, batch_spec, store_sample
+from bert_jax.data import batch_spec, store_sample
 from bert_jax.errors import BadInput
 
 LEAST_FILL = 0.5
@@ -19,8 +19,7 @@ CUT = 0.05  # share of the wanted predictions that are cut off
 def check_data(config, data) -> list[str]:
     """Lines about what a run reads, a feed of data/feed.py. Raises BadInput for what cannot work."""
     if data.key == "batches":
-        steps = batch_files.describe_steps(data.saved)
-        return [f"preflight: {data.path} {steps}, as they were saved"]
+        return [f"preflight: {data.path} {data.describe()}, as they were saved"]
     return [f"preflight: {line}" for line in check_phases(config, data.store)]
 
 

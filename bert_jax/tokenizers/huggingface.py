@@ -4,11 +4,8 @@ Ids equal those of the library and of transformers' fast tokenizers, except that
 read from a text.
 """
 
-import copy
-import functools
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,42 +14,37 @@ from tokenizers import decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, one_line
 from bert_jax.storage import regular_files
 from bert_jax.tokenizers import wordpiece
+from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.sample import lines
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token, ban, check, find
 
 KIND = "library"
 FILE = "tokenizer.json"
-MODELS = ("WordPiece", "BPE", "Unigram")
 MARKS = "▁Ġ"  # what begins pieces that begin a word; byte-level pieces never have the first
-# What puts something before a text, and the value with which it does not.
-NOTHING_BEFORE = {"add_prefix_space": False, "prepend_scheme": "never", "prepend": ""}
-
 # Units for Table: byte-level rules begin a new word at every single space between two other
 # characters, and look at nothing before it. Other white space stays inside of a unit.
 SPACED = re.compile(r"[^\S\n]*\S+(?:(?! \S)[^\S\n]+\S*)*|[^\S\n]+|\n")
 
 
-class Library:
+class Library(Tokenizer):
     """A tokenizer.json as its parsed `document`, in which all special pieces are added tokens."""
 
-    kind = KIND
+    kind, file = KIND, FILE
 
     def __init__(self, document: dict, special: dict[str, int], place: object = FILE):
-        self.document, self.special = document, special
-        self.tokenizer = open_library(document, place)
-        self.pieces = list_pieces(self.tokenizer, place)
+        self.document, self.tokenizer = document, open_library(document, place)
+        super().__init__(list_pieces(self.tokenizer, place), special)
         self.mark, self.continues = word_marks(document["model"], self.pieces, place)
 
     @property
     def word_starts(self) -> np.ndarray:
-        if self.mark:
-            starts = np.array([piece.startswith(self.mark) for piece in self.pieces])
-        else:
-            starts = np.array([not piece.startswith(self.continues) for piece in self.pieces])
+        mark = self.mark or self.continues
+        marked = np.array([piece.startswith(mark) for piece in self.pieces])
+        starts = marked if self.mark else ~marked
         starts[[token["id"] for token in self.document["added_tokens"]]] = True
         return starts
 
@@ -65,27 +57,13 @@ class Library:
         # A Unigram model holds its special pieces, and would use them.
         return ban((encoding.ids for encoding in batch), self.special)
 
-    def encode_inside(self, text: str) -> list[int]:
-        """The ids of a text that goes on right after a special piece: no word begins with it."""
-        ids = self.inside.encode(text, add_special_tokens=False).ids
-        return ban([ids], self.special)[0]
-
-    @functools.cached_property
-    def inside(self) -> tokenizers.Tokenizer:
-        """The rules without what they put before a text."""
-        document = copy.deepcopy(self.document)
-        for name in ("normalizer", "pre_tokenizer"):
-            for part in parts(document.get(name)):
-                part |= {key: value for key, value in NOTHING_BEFORE.items() if key in part}
-        return open_library(document, FILE)
-
-    def decode(self, ids: list[int]) -> str:
+    def join(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
 
     def readable(self, number: int) -> str:
         """Bytes as the characters they make, "▁" for a space."""
         byte_level = self.mark == "Ġ"
-        return self.decode([number]).replace(" ", "▁") if byte_level else self.pieces[number]
+        return self.join([int(number)]).replace(" ", "▁") if byte_level else self.pieces[number]
 
     def table(self) -> Table:
         return Table(self.encode, units(self.document))
@@ -96,17 +74,13 @@ class Library:
         return {"special": self.special}
 
 
-def first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
-
-
 def open_library(document: dict, place: object) -> tokenizers.Tokenizer:
     try:
         library = tokenizers.Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
     except BaseException as error:  # in Rust it panics, which is no Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise BadInput(f"{place}: not a tokenizer ({first_line(error)})") from None
+        raise BadInput(f"{place}: not a tokenizer ({one_line(error)})") from None
     library.encode_special_tokens = True  # "[MASK]" in a document stays text
     return library
 
@@ -119,19 +93,9 @@ def list_pieces(library: tokenizers.Tokenizer, place: object) -> list[str]:
     return sorted(vocabulary, key=vocabulary.get)
 
 
-def parts(step: dict | None) -> Iterator[dict]:
-    """The steps of a normalizer, pre-tokenizer or decoder, sequences taken apart."""
-    if step and step.get("type") == "Sequence":
-        nested = next((value for value in step.values() if isinstance(value, list)), [])
-        for part in nested:
-            yield from parts(part)
-    elif step:
-        yield step
-
-
 def word_marks(model: dict, pieces: list[str], place: object) -> tuple[str, str]:
     """(what begins pieces that begin a word, what begins pieces that continue one): one of them is ''."""
-    if model["type"] == "WordPiece":
+    if model.get("type") == "WordPiece":
         return "", model.get("continuing_subword_prefix") or "##"
     for mark in MARKS:
         if any(piece.startswith(mark) for piece in pieces):
@@ -155,30 +119,16 @@ def units(document: dict) -> re.Pattern | None:
     return None
 
 
-def parse(path: Path) -> dict:
-    try:
-        document = json.loads(regular_files.text(path))
-    except OSError as error:
-        raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:  # not UTF-8 or not JSON
-        raise BadInput(f"{path}: not a tokenizer ({first_line(error)})") from None
-    open_library(document, path)  # which refuses what else it is not
-    kind = document["model"].get("type")
-    if kind not in MODELS:
-        raise BadInput(f"{path}: model type {kind!r}, expected one of {', '.join(MODELS)}")
-    return document
-
-
 def read(directory: Path, settings: dict) -> Library:
     path = directory / FILE
-    library = Library(parse(path), settings["special"], path)
+    library = Library(json.loads(regular_files.text(path)), settings["special"], path)
     check(library.special, len(library.pieces), path)
     return library
 
 
 def given(path: Path) -> Library:
     """A tokenizer.json of others; the special pieces that it lacks get the ids after its last."""
-    document = parse(path)
+    document = json.loads(regular_files.text(path))
     pieces = list_pieces(open_library(document, path), path)
     special, _ = find(pieces, unknown(document["model"], pieces))
     tokens = [dict(token) for token in document.get("added_tokens") or []]

@@ -3,7 +3,6 @@
 Ids equal those of the `sentencepiece` library, which normalizes by the rules in the model.
 """
 
-import functools
 import hashlib
 import io
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ import sentencepiece
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
 from bert_jax.tokenizers import sentencepiece_proto
-from bert_jax.tokenizers.encode_cache import Table
+from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.sample import COVERAGE, lines
 from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check, find
 
@@ -35,19 +34,14 @@ ROLES = {"pad": "pad", "unk": "unk", "bos": "cls", "eos": "sep"}
 GRID = 256
 
 
-class SentencePiece:
+class SentencePiece(Tokenizer):
     """A serialized model; `special` ids from its size on are those of the `appended` pieces."""
 
-    kind = KIND
-    mark = "▁"
+    kind, file, mark = KIND, FILE, "▁"
 
     def __init__(self, model: bytes, special: dict[str, int], appended: list[str]):
-        self.model, self.special, self.appended = model, special, list(appended)
-        self.processor = open_processor(model)
-        self.pieces = [*model_pieces(self.processor), *appended]
-        # Control symbols are never read from a text, user-defined ones are.
-        inside = {*special.values()} & {*range(self.processor.piece_size())} - {special["unk"]}
-        self.readable_from_text = not all(map(self.processor.is_control, inside))
+        self.model, self.appended, self.processor = model, list(appended), open_processor(model)
+        super().__init__([*model_pieces(self.processor), *appended], special)
 
     @property
     def word_starts(self) -> np.ndarray:
@@ -60,29 +54,12 @@ class SentencePiece:
         return [hashlib.sha256(self.model).hexdigest(), self.special, self.appended]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        # The library's own threads would multiply with the processes of prepare.
-        ids = self.processor.encode(texts, num_threads=1)
-        return ban(ids, self.special) if self.readable_from_text else ids
+        # The library's own threads would multiply with the processes of prepare. User-defined special pieces are read
+        # from a text, control symbols are not.
+        return ban(self.processor.encode(texts, num_threads=1), self.special)
 
-    def encode_inside(self, text: str) -> list[int]:
-        """The ids of a text that goes on right after a special piece: no word begins with it."""
-        return ban([self.inside.encode(text)], self.special)[0]
-
-    @functools.cached_property
-    def inside(self) -> sentencepiece.SentencePieceProcessor:
-        """The model without the space that it puts before a text."""
-        proto = sentencepiece_proto.Model.FromString(self.model)
-        proto.normalizer_spec.add_dummy_prefix = False
-        return open_processor(proto.SerializeToString())
-
-    def decode(self, ids: list[int]) -> str:
+    def join(self, ids: list[int]) -> str:
         return self.processor.decode(ids)
-
-    def readable(self, number: int) -> str:
-        return self.pieces[number]
-
-    def table(self) -> Table:
-        return Table(self.encode)
 
     def write(self, directory: Path) -> dict:
         (directory / FILE).write_bytes(self.model)
@@ -99,36 +76,23 @@ def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     return processor
 
 
-def open_model(path: Path) -> tuple[bytes, sentencepiece.SentencePieceProcessor]:
-    try:
-        model = regular_files.content(path)
-        processor = open_processor(model)
-        model_pieces(processor)  # one that is not UTF-8 is found here
-        return model, processor
-    except OSError as error:
-        raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
-    except (RuntimeError, UnicodeDecodeError):
-        raise BadInput(f"{path}: not a SentencePiece model") from None
-
-
 def read(directory: Path, settings: dict) -> SentencePiece:
-    path = directory / FILE
-    model, processor = open_model(path)
-    special, appended = settings["special"], settings["appended"]
-    check(special, processor.piece_size() + len(appended), path)
-    return SentencePiece(model, special, appended)
+    made = SentencePiece(
+        regular_files.content(directory / FILE), settings["special"], settings["appended"]
+    )
+    check(made.special, made.size, directory / FILE)
+    return made
 
 
 def given(path: Path) -> SentencePiece:
     """A .model of others; the special pieces that it lacks get the ids after its last."""
-    model, processor = open_model(path)
-    pieces = model_pieces(processor)
-    told = {"pad": "pad_id", "unk": "unk_id", "cls": "bos_id", "sep": "eos_id"}
-    known = {name: getattr(processor, method)() for name, method in told.items()}
+    model = regular_files.content(path)
+    processor = open_processor(model)
+    known = {name: getattr(processor, f"{role}_id")() for role, name in ROLES.items()}
     known = {name: number for name, number in known.items() if number >= 0}  # -1: it has none
-    special, appended = find(pieces, known)
-    check(special, len(pieces) + len(appended), path)
-    return SentencePiece(model, special, appended)
+    made = SentencePiece(model, *find(model_pieces(processor), known))
+    check(made.special, made.size, path)
+    return made
 
 
 def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> SentencePiece:
@@ -139,8 +103,6 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
     file = io.BytesIO()
     names = {f"{role}_piece": SPECIAL[name] for role, name in ROLES.items()}
     ids = {f"{role}_id": list(SPECIAL).index(name) for role, name in ROLES.items()}
-    if size <= len(SPECIAL):
-        raise BadInput(f"config.tokenizer.size={size}: too few, special pieces take {len(SPECIAL)}")
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=lines(texts),

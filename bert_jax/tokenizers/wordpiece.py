@@ -18,6 +18,7 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bert_jax.errors import BadInput
 from bert_jax.storage import regular_files
+from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.sample import COVERAGE
 from bert_jax.tokenizers.special_tokens import SPECIAL
@@ -40,17 +41,15 @@ ALONE = re.compile(rf"[{SINGLE}]")
 UNITS = re.compile(rf"[^ \t\r\n{SINGLE}]+|[{SINGLE}]|\n")
 
 
-class WordPiece:
+class WordPiece(Tokenizer):
     """A fixed list of pieces, "##" before those that continue a word."""
 
-    kind = KIND
-    mark = ""
+    kind, file = KIND, FILE
 
     def __init__(self, pieces: list[str], lowercase: bool):
-        self.pieces = list(pieces)
-        self.lowercase = lowercase
         vocabulary = {piece: number for number, piece in enumerate(pieces)}
-        self.special = {name: vocabulary[piece] for name, piece in SPECIAL.items()}
+        super().__init__(list(pieces), {name: vocabulary[piece] for name, piece in SPECIAL.items()})
+        self.lowercase = lowercase
         # No special piece is added to the library's tokenizer: "[MASK]" in a document stays three
         # words.
         self.tokenizer = make_library(vocabulary, lowercase)
@@ -67,11 +66,8 @@ class WordPiece:
         batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in batch]
 
-    def decode(self, ids: list[int]) -> str:
+    def join(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
-
-    def readable(self, number: int) -> str:
-        return self.pieces[number]
 
     def table(self) -> Table:
         return Table(self.encode, UNITS)
@@ -97,14 +93,8 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
 
 def given(path: Path, lowercase: bool) -> WordPiece:
     """A published vocab.txt: one piece a line, its id the line's number from 0."""
-    try:
-        text = regular_files.text(path)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot read the vocabulary ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: not a vocabulary (not UTF-8)") from None
     # Not splitlines: a piece may be a Unicode line separator.
-    pieces = text.removesuffix("\n").split("\n")
+    pieces = regular_files.text(path).removesuffix("\n").split("\n")
     twice = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
     if twice is not None:
         raise BadInput(f"{path}: piece {twice!r} on several lines")

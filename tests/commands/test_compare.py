@@ -8,7 +8,6 @@ from kits.texts import PROSE
 
 from bert_jax.commands import compare, load_model
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.tokenizers.tokenizer import Tokenizer
 from bert_jax.tokenizers.wordpiece import WordPiece
 
 WORDS = "encoder/embedder/words"
@@ -106,7 +105,7 @@ def test_vocabularies_that_differ(compared, model):
     """A longer one whose ids mean something else: a batch would be two texts."""
     other = make_model(310)
     pieces = [*other.tokenizer.pieces[:5], *reversed(other.tokenizer.pieces[5:])]
-    other = other._replace(tokenizer=Tokenizer(WordPiece(pieces, lowercase=True)))
+    other = other._replace(tokenizer=WordPiece(pieces, lowercase=True))
     values = compared(model, other)
     sizes = [model.vocabulary.size, 310]
     assert values["vocabulary"]["sizes"] == sizes and values["vocabulary"]["pieces"] >= 10

@@ -105,7 +105,7 @@ def test_settings_come_from_config_json(tmp_path):
 
 def test_tokenizer_json_counts_before_vocab_txt(made):
     write_tokenizer(made)
-    assert not open_directory(made).tokenizer.model.lowercase
+    assert not open_directory(made).tokenizer.lowercase
     outside.write_vocabulary(made, [*outside.PIECES[:-1], "else"])
     assert refused_import(made).startswith(f"{made / 'vocab.txt'}: ")
 
@@ -116,4 +116,4 @@ def test_a_case_that_two_files_disagree_on(made):
     (made / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     assert "do_lower_case" in refused_import(made)
     (made / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert not open_directory(made).tokenizer.model.lowercase
+    assert not open_directory(made).tokenizer.lowercase

@@ -167,11 +167,11 @@ def test_logits_are_the_originals(place):
 def test_whether_words_are_lower_cased(made, tmp_path):
     """The vocabulary tells; a cased model without capitals, as one of Chinese may be, comes back cased."""
     model = open_directory(made)
-    assert model.tokenizer.model.lowercase
+    assert model.tokenizer.lowercase
     capital = outside.write_google(tmp_path / "cased", pieces=[*outside.PIECES[:-1], "##Z"])
-    assert not open_directory(capital).tokenizer.model.lowercase
+    assert not open_directory(capital).tokenizer.lowercase
     pieces = model.tokenizer.pieces
-    cased = tokenizer.Tokenizer(type(model.tokenizer.model)(pieces, lowercase=False))
+    cased = type(model.tokenizer)(pieces, lowercase=False)
     again = open_directory(write(model._replace(tokenizer=cased), tmp_path / "again"))
     assert again.tokenizer.fingerprint == cased.fingerprint
 

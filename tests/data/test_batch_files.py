@@ -58,37 +58,12 @@ def test_heldout_rows_are_the_same_in_batches_of_any_size(world, size, positions
                 np.testing.assert_array_equal(one[name], other[name])
 
 
-def test_packed_rows_are_read_back_bitwise(world, tmp_path):
-    packed = {"phases.long.sequences": 3}
-    world.save(6, 10, tmp_path / "packed", **packed)
-    settings = world.load(batches=tmp_path / "packed", **packed)
-    long = config.phases(settings)[1]
-    batches = list(feed.open_feed(settings, 6).train(long, 6, 10))
-    assert max(int(arrays["sequence_ids"].max()) for arrays in batches) > 1
-    assert_same(feed.open_feed(world.load(**packed)).train(long, 6, 10), batches)
-    with pytest.raises(BadInput, match="config.phases.long.sequences"):
-        feed.open_feed(world.load(batches=tmp_path / "packed"), 6)
-
-
-def test_many_files_are_read_like_one(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(batch_files, "BLOCK", 1)
-    world.save(0, 10, tmp_path / "saved")
-    assert len(list(tmp_path.glob("saved/*/0*.npz"))) == 10
-    one, other = (
-        feed.open_feed(world.load(batches=place), 0) for place in (world.saved, tmp_path / "saved")
-    )
-    for phase in config.phases(world.load()):
-        steps = phase, phase.first, phase.last
-        assert_same(one.train(*steps), other.train(*steps))
-        assert_same(one.heldout(phase, 5), other.heldout(phase, 5))
-
-
 @pytest.mark.slow
 def test_the_command_saves_what_it_shows(world, tmp_path, capsys):
     """`inspect --step` shows the same digest of the store and of saved batches."""
     options = "--steps", "4:7", "--save", tmp_path / "new", "--json", tmp_path / "values.json"
     assert main(["inspect", *world.arguments(*options)]) == 0
-    manifest = batch_files.open_saved(tmp_path / "new", hashes=True).manifest
+    manifest = batch_files.read_manifest(tmp_path / "new")
     values = json.loads((tmp_path / "values.json").read_text())
     assert values["steps"] == manifest["steps"] == [4, 7]
     assert values["heldout_rows"] == {"short": 9, "long": 9}
@@ -123,8 +98,8 @@ def test_batches_of_another_store_are_refused(finished, half_a_run, tmp_path):
     write_corpus(tmp_path / "corpus.txt", documents=60, seed=1)
     source = {"corpus.source": str(tmp_path / "corpus.txt")}
     save(settings | source | {"store": tmp_path / "store"}, saved)
-    made_from = batch_files.read_manifest(saved)["made_from"]
-    rewrite(saved, {"made_from": made_from | {"corpus.source": settings["corpus.source"]}})
+    there = batch_files.read_manifest(saved)["config"]
+    rewrite(saved, {"config": there | {"corpus.source": settings["corpus.source"]}})
     with pytest.raises(BadInput, match=f"config.batches={saved}"):
         train.pretrain(runs.load(settings, batches=saved), half_a_run)
 

@@ -15,7 +15,6 @@ from bert_jax import config as configs
 from bert_jax.data import prepare, report
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.special_tokens import SPECIAL
-from bert_jax.tokenizers.tokenizer import Tokenizer
 
 CLEAN = Counter(bytes=10**7, documents=20_000)
 
@@ -30,7 +29,7 @@ def make(directory) -> tuple[list, dict]:
         write_split(directory / name, *arrays)
     np.save(directory / "unigrams.npy", np.bincount(ids, minlength=1000)[None])
     pieces = [("##" if n % 3 == 0 else "") + f"word{n}" for n in range(995)]
-    tokenizer = Tokenizer(wordpiece.WordPiece([*SPECIAL.values(), *pieces], True))
+    tokenizer = wordpiece.WordPiece([*SPECIAL.values(), *pieces], True)
     counts = {"documents": {"train": 60, "heldout": 60}, "tokens": {"train": len(ids)}}
     sources = [{"source": "made", "format": "lines", **counts}]
     numbers = report.measure(directory, tokenizer, CLEAN, Counter(), sources)

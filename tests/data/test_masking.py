@@ -1,12 +1,17 @@
 """Masks: how many, where, what is shown, and whole words, against the original's loop."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_jax import prng
 from bert_jax.data import masking
+from bert_jax.data.batch_spec import Spec
 
 VOCABULARY, MASK, PREDICTIONS = 1000, 4, 12
+KEYS = np.array([1, 2, 3], np.uint32)
 WORD_STARTS = np.random.default_rng(1).random(VOCABULARY) < 0.6
 
 
@@ -23,16 +28,14 @@ def make_rows(number: int, length: int = 96):
     return tokens.astype(np.int32), in_a | in_b, (place == 1) | (place == a + 2)
 
 
-def apply(kind, rows, keys=(1, 2, 3), numbers=None, **changes):
-    settings = masking.Masking(kind, PREDICTIONS, 0.15, 0.8, 0.1, MASK, WORD_STARTS)
-    settings = settings._replace(**changes)
+def apply(kind, rows):
+    spec = Spec(1, 0, 96, len(rows[0]), PREDICTIONS, "nsp", kind, 0.15, 0.8, 0.1, 0.1)
     tokens, maskable, begins = rows
-    numbers = np.arange(len(tokens), dtype=np.uint32) if numbers is None else numbers
+    keys = prng.fold(KEYS, np.arange(len(tokens), dtype=np.uint32)[:, None])
     sizes = maskable.sum(1, dtype=np.int32)[:, None]
-    rows = tokens, sizes + 3, sizes, maskable, begins
-    keys = tf.constant(keys, tf.uint32)
-    run = tf.function(lambda *arrays: masking.mask(settings, keys, *arrays), autograph=False)
-    return {name: value.numpy() for name, value in run(numbers[:, None], *rows).items()}
+    rows = keys[:, None], tokens, sizes + 3, sizes, maskable, begins
+    run = tf.function(partial(masking.mask, spec, MASK, WORD_STARTS), autograph=False)
+    return {name: value.numpy() for name, value in run(*rows).items()}
 
 
 def wanted(length):
@@ -75,8 +78,8 @@ def test_whole_words_are_the_originals_in_the_same_order(long):
     if long:
         tokens[maskable] = np.flatnonzero(~WORD_STARTS)[5]
     made = apply("whole_word", rows)
-    keys = masking.prng.fold(np.full(1, 1, np.uint32), np.arange(400, dtype=np.uint32))
-    draws = masking.prng.fold(keys[:, None], np.arange(96, dtype=np.uint32)[None]) >> np.uint32(1)
+    keys = prng.fold(KEYS[:1], np.arange(400, dtype=np.uint32))
+    draws = prng.fold(keys[:, None], np.arange(96, dtype=np.uint32)[None]) >> np.uint32(1)
     skipped = 0
     for row in range(400):
         words = words_of(tokens[row], maskable[row], begins[row])

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from kits.packed import SPEC, WORD_STARTS, V, apart, assert_same, epoch, in_one_order, make
+from kits.packed import SPEC, WORD_STARTS, apart, assert_same, epoch, in_one_order, make
 from kits.packed import packed_store as make_packed_store
-from kits.stores import make_store
 
-from bert_jax.data import packing, stream
+from bert_jax.data import packing, sentence_pairs, stream
 from bert_jax.data.epoch_order import Epochs
 from bert_jax.errors import BadInput
 
@@ -49,26 +48,14 @@ def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
     rules = SPEC.rules._replace(seed=window)
     source, sizes = Epochs(store, "train", rules, 4), set()
     for number in range(6):
-        opened = source.open(number)
-        chosen, numbers = source.choose(number, opened, np.arange(opened.rows))
-        used = packing.lengths(chosen, rules) > 0
-        np.testing.assert_array_equal(np.sort(numbers[used]), np.arange(len(opened.pairs)))
-        assert sorted(chosen[used].tolist()) == sorted(opened.pairs.tolist())
-        sizes.add(opened.rows)
-    assert len(sizes) > 1 and source.rows_per_epoch() == source.open(0).rows
-
-
-def test_what_goes_together_is_new_in_every_epoch(tmp_path):
-    """Documents of one sentence without pairs are the same ones in every epoch."""
-    documents = [[list(range(5 + n, 5 + n + 3 + n % 9))] for n in range(60)]
-    store = make_store(tmp_path / "store", documents, vocabulary=V)
-    source, together = Epochs(store, "train", SPEC.rules._replace(pairs="none"), 3), []
-    for number in range(2):
-        opened = source.open(number)
-        chosen, _ = source.choose(number, opened, np.arange(opened.rows))
-        starts = [frozenset(row[row[:, 2] > 0, 0].tolist()) for row in chosen]
-        together.append({row for row in starts if len(row) > 1})
-    assert len(together[0]) > 5 and len(together[0] & together[1]) < len(together[0]) / 4
+        opened, packed = source.open(number)
+        chosen, numbers = source.choose(number, np.arange(len(packed)))
+        used = chosen[..., 1] > 0
+        np.testing.assert_array_equal(np.sort(numbers[used]), np.arange(len(opened)))
+        pairs = np.stack(sentence_pairs.unpack(np.asarray(opened)), axis=-1)
+        assert sorted(chosen[used].tolist()) == sorted(pairs.tolist())
+        sizes.add(len(packed))
+    assert len(sizes) > 1 and source.rows_per_epoch() in sizes
 
 
 # --- Batches --------------------------------------------------------------------------------------
@@ -126,12 +113,12 @@ def test_damage_that_opening_does_not_see_is_found_when_it_is_used(store, wrong)
     """Opening a file of pairs, or of packed rows, looks at its shape only."""
     expected = make(store, 0, 15, seed=77)
     source = Epochs(store, "train", SPEC.rules._replace(seed=77), 4)
-    indexes, damaged = {
-        "row": (source.pairs, [len(store.splits["train"].tokens), 9, 9]),
-        "too many tokens": (source.packed, [0, 1, 2, 3]),
+    pairs, packed = (index.path(0) for index in source.indexes)
+    path, damaged = {
+        "row": (pairs, [len(store.splits["train"].tokens), 9, 9]),
+        "too many tokens": (packed, [0, 1, 2, 3]),
     }[wrong]
-    path = indexes.path(0)
     np.load(path, mmap_mode="r+")[3] = damaged
-    with pytest.raises(BadInput, match=str(path)):
+    with pytest.raises(BadInput, match=str(packed)):
         make(store, 0, 15, seed=77)
     assert_same(make(store, 0, 15, seed=77), expected)

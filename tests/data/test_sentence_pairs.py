@@ -105,16 +105,6 @@ def test_documents_are_used_as_often_as_their_weight_says(tmp_path):
         assert len(np.unique(part[:20], axis=1).T) > 3  # not all in the same epochs
 
 
-def test_every_use_is_cut_anew(tmp_path):
-    _, split = make_world(tmp_path / "store", 60)
-    parts = list(sentence_pairs.build(split, RULES._replace(weights=(3,)), 0))
-    once = np.concatenate(list(sentence_pairs.build(split, RULES, 0)))
-    np.testing.assert_array_equal(parts[0], once)  # the first use is what it is without weights
-    first, *others = (set(map(tuple, part.tolist())) for part in parts)
-    assert len(others) == 2
-    assert all(len(first & other) < 0.2 * len(once) for other in others)
-
-
 @pytest.mark.parametrize("pairs", ["nsp", "sop"])
 def test_random_b_is_of_the_same_source(tmp_path, pairs):
     """In another language it would tell that it is random. A source of one document has no other."""
@@ -160,8 +150,6 @@ def test_coins_are_fair():
     [
         (1, dict(pairs="nsp")),
         (4, dict(length=1 << 16)),
-        (4, dict(weights=(1.0, 2.0))),
-        (4, dict(weights=(float("inf"),))),
         (4, dict(weights=(0.24,))),  # no document in most epochs
     ],
 )

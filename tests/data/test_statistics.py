@@ -71,19 +71,17 @@ def test_masks(store, size):
 
 
 def blocks(store, size):
-    """(split, rules, epoch, block) of the epochs that make up about so many rows."""
-    split, rules = store.splits["train"], SPEC.rules
+    """The blocks of the epochs that make up about so many rows."""
     for epoch in range(size // 90_000):
-        for block in sentence_pairs.blocks(split, rules, epoch):
-            yield split, rules, epoch, block
+        yield from sentence_pairs.blocks(store.splits["train"], SPEC.rules, epoch)
 
 
 @sizes
 def test_random_pairs_and_the_parting_of_chunks(store, size):
     chunks, documents = [], []
-    for place in blocks(store, size):
-        chunks.append(sentence_pairs.find_chunks(*place))
-        made = sentence_pairs.make_rows(*place, chunks[-1])
+    for block in blocks(store, size):
+        chunks.append(sentence_pairs.find_chunks(block))
+        made = sentence_pairs.make_rows(block, chunks[-1])
         ends = store.splits["train"].sentence_ends[store.splits["train"].document_ends - 1]
         starts = made.b_start[made.label == 1]
         documents.append(np.searchsorted(ends, starts, side="right") * 500 // len(ends))
@@ -104,7 +102,7 @@ def test_random_pairs_and_the_parting_of_chunks(store, size):
 def test_short_targets(store, size):
     """A tenth of all targets are drawn from 2 to the room in the row, which makes a full one of some of them."""
     room = LENGTH - 3
-    targets = [sentence_pairs.target_lengths(*place) for place in blocks(store, 7 * size)]
+    targets = [sentence_pairs.target_lengths(block) for block in blocks(store, 7 * size)]
     counts = np.bincount(np.concatenate(targets), minlength=room + 1)[2:]
     assert counts.sum() > 0.9 * size
     short = 0.1 * (room - 2) / (room - 1)

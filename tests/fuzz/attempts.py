@@ -15,9 +15,8 @@ from typing import NamedTuple
 from bert_jax.cli import main
 
 LONGEST = 30  # seconds of a try
-# How lines of progress begin, and what one says of a directory that cannot be written.
+# How lines of progress begin.
 PROGRESS = ("prepare:", "vocabulary:", "store ", "verify:")
-ELSEWHERE = "row indexes go to"
 SKIPPED = re.compile(r"skipped .*/checkpoints/(\d+): .+")  # a checkpoint, by the command that reads
 # What any command may leave in the world: rows that batches are made of.
 CACHE = "store/index/"
@@ -88,7 +87,7 @@ def refusal(outcome: Outcome) -> str:
 
 
 def surprises(lines: list[str]) -> list[str]:
-    known = [line for line in lines if line.startswith(PROGRESS) or ELSEWHERE in line]
+    known = [line for line in lines if line.startswith(PROGRESS)]
     return [line for line in lines if line not in known and not SKIPPED.fullmatch(line)]
 
 

@@ -9,6 +9,7 @@ from kits.small import SMALL, overrides, write_corpus
 
 from bert_jax import config, train
 from bert_jax.commands import inspect_batch
+from bert_jax.data import batch_files
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums
 
@@ -19,7 +20,7 @@ def get_config():
     config.phase_order = ("short", "long")
     config.phases = base.ConfigDict(dict(
         short=base.phase(steps=6, length=16, batch=16, predictions=3),
-        long=base.phase(steps=4, length=32, batch=8, predictions=5)))
+        long=base.phase(steps=4, length=32, batch=8, predictions=5, sequences=2)))
     return config
 """
 KEYS = {key: value for key, value in SMALL.items() if not key.startswith("phases")}
@@ -51,9 +52,12 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> World:
-    """A World whose ten steps are saved; for a module to import."""
+    """A World whose ten steps are saved, four of them in a file at most; for a module to import."""
     made = World(tmp_path_factory.mktemp("world"))
-    made.save(0, 10, made.saved)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_files, "BLOCK", 20_000)
+        made.save(0, 10, made.saved)
+    assert len(list(made.saved.glob("*/0*.npz"))) > 2
     return made
 
 
