@@ -26,7 +26,6 @@ CHANGEABLE += ("store", "compilation_cache", "model.attention")
 CHANGEABLE += (
     "deadlines",
     "corpus.workers",
-    "corpus.data_dir",
     "store_hashes",
     "bands",
     "batches",

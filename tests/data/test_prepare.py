@@ -130,7 +130,7 @@ def test_bad_input_leaves_nothing(make, tmp_path):
 
 
 def test_shards_of_another_config_text_or_time_are_not_used(make):
-    texts, change = make_text(50), "filter.line_characters=30"
+    texts, change = make_text(50), "filter.document_characters=30"
     keys = set()
     for arguments in ([texts], [texts, change], [texts[1:]], [texts]):
         config = make(*arguments)

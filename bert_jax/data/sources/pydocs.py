@@ -47,9 +47,8 @@ def pydocs_text(paths: list[Path]) -> bytes:
     """The documents of some Python files: a paragraph a line, a blank line after each document."""
     documents = []
     for path in paths:
-        read = topics if path.match("pydoc_data/topics.py") else docstrings
         try:
-            found = read(path.read_bytes())
+            found = docstrings(path.read_bytes(), is_topics=path.match("pydoc_data/topics.py"))
         except (OSError, SyntaxError, ValueError, RecursionError):
             continue  # a file that this Python cannot read
         documents += ["\n".join(paragraphs(text)) for text in found]
@@ -58,24 +57,19 @@ def pydocs_text(paths: list[Path]) -> bytes:
     return "".join(f"{document}\n\n" for document in documents).encode(errors="ignore")
 
 
-def parse(source: bytes) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # other people's escape sequences
-        return ast.parse(source)
-
-
-def topics(source: bytes) -> list[str]:
-    """The entries of pydoc's help texts: the chapters of the language reference."""
-    assignment = next(node for node in parse(source).body if isinstance(node, ast.Assign))
-    return list(ast.literal_eval(assignment.value).values())
-
-
-def docstrings(source: bytes) -> list[str]:
-    """Of the module and of all its classes and functions."""
+def docstrings(source: bytes, is_topics: bool) -> list[str]:
+    """Of the module and of all its classes and functions; of pydoc's help texts the entries, which are the chapters of
+    the language reference."""
     if b'"""' not in source and b"'''" not in source:
         return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other people's escape sequences
+        tree = ast.parse(source)
+    if is_topics:
+        assignment = next(node for node in tree.body if isinstance(node, ast.Assign))
+        return list(ast.literal_eval(assignment.value).values())
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    nodes = (node for node in ast.walk(parse(source)) if isinstance(node, kinds))
+    nodes = (node for node in ast.walk(tree) if isinstance(node, kinds))
     return [text for node in nodes if (text := ast.get_docstring(node))]
 
 
