@@ -36,17 +36,14 @@ def preflight(config, store, word_starts) -> list[str]:
 
     word_starts: bool[V], the pieces that start a word. Looks at samples, so that a store of any size takes seconds.
     """
-    numbers = store_sample.survey_store(store, word_starts)
-    check_store(store, numbers)
-    warnings, fills = check_words(config, numbers), []
+    warnings, fills = check_words(config, store_sample.word_start_share(store, word_starts)), []
+    single = store_sample.single_sentence_share(store.splits["train"])
     for phase in configs.phases(config):
         rows = store_sample.survey_rows(store, batch_spec.spec(config, phase.name))
-        warnings += check_rows(config, phase, rows, numbers.single)
+        warnings += check_rows(config, phase, rows, single)
         packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.sequences > 1 else ""
         fills.append(f"{phase.name} {rows.fill:.0%} full{packed}, {rows.pair_ratio:.0%} label 1")
-    apart = f"none of {numbers.heldout:,} held-out documents among {numbers.train:,} training ones"
-    summary = f"rows {'; '.join(fills)}; {apart}"
-    return [f"preflight: {line}" for line in [*warnings, summary]]
+    return [f"preflight: {line}" for line in [*warnings, f"rows {'; '.join(fills)}"]]
 
 
 def check_place(config, directory: Path, state_shapes) -> list[str]:
@@ -115,23 +112,11 @@ def show(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
-def check_store(store, numbers) -> None:
-    """What no store of prepare has."""
-    if numbers.largest_id >= store.manifest["vocabulary"]:
-        raise BadInput(
-            f"{store.path}: id {numbers.largest_id} is beyond the vocabulary of {store.manifest['vocabulary']} pieces"
-        )
-    if numbers.overlap:
-        raise BadInput(
-            f"{store.path}: {numbers.overlap} of {numbers.heldout} held-out documents are in the training"
-            " split too; prepare into a new directory"
-        )
-
-
-def check_words(config, numbers) -> list[str]:
-    if config.objective.masking == "whole_word" and numbers.word_starts < WORD_STARTS:
+def check_words(config, starts: float) -> list[str]:
+    """`starts` is the share of the tokens that begin a word."""
+    if config.objective.masking == "whole_word" and starts < WORD_STARTS:
         return [
-            f"objective.masking='whole_word': {numbers.word_starts:.0%} of the tokens begin a word, so words are too"
+            f"objective.masking='whole_word': {starts:.0%} of the tokens begin a word, so words are too"
             " long to be masked whole; this vocabulary does not part the text's words, set objective.masking=token"
         ]
     return []
