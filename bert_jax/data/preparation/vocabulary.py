@@ -37,21 +37,18 @@ Part = tuple[corpus.Reading, corpus.Block]
 
 def sample(blocks: Iterable[Part], limit: int) -> list[Part]:
     """Every so many blocks, at most `limit` bytes together, but one at least."""
-    kept, total, stride = [], 0, 1
+    kept, stride = [], 1
     for number, part in enumerate(blocks):
         if number % stride:
             continue
         kept.append(part)
-        total += size(part)
-        while total > limit and len(kept) > 1:  # every second one has to go, and stay away
-            stride *= 2
-            kept = kept[::2]
-            total = sum(map(size, kept))
+        while size(kept) > limit and len(kept) > 1:  # every second one has to go, and stay away
+            stride, kept = 2 * stride, kept[::2]
     return kept
 
 
-def size(part: Part) -> int:
-    return sum(map(len, part[1]))
+def size(parts: list[Part]) -> int:
+    return sum(len(text) for _, block in parts for text in block)
 
 
 def take(part: Part) -> list[str]:
