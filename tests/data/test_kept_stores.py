@@ -63,14 +63,6 @@ def test_a_vocabulary_counts_by_its_content_and_its_case(make, tmp_path, monkeyp
         preparing.open_or_refuse(make(TEXTS, path))
 
 
-def test_what_lies_there_is_not_overwritten(make, tmp_path):
-    mine = corpora.write(tmp_path / "store/mine", b"mine")
-    with pytest.raises(BadInput, match="config.store"):
-        prepare(make(TEXTS))
-    mine.unlink()
-    assert prepare(make(TEXTS)).manifest["vocabulary"]
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_a_link_is_followed(make, tmp_path, there):
     """The store comes where the link leads, whether there is an empty directory yet or not."""

@@ -5,7 +5,6 @@ import pytest
 
 from bert_jax.data.preparation.encode import text_hash
 from bert_jax.data.preparation.selection import COPY, HELDOUT, select
-from bert_jax.errors import BadInput
 
 
 def hashes_of(texts) -> np.ndarray:
@@ -22,8 +21,3 @@ def test_copies_follow_the_first_and_the_share_is_of_different_documents(share, 
     first, copies = states[True][:100], states[True][100:]
     assert (copies == COPY).all() and (first == HELDOUT).sum() == held_out
     np.testing.assert_array_equal(states[False], [*first, *first[::2]])
-
-
-def test_three_documents_are_too_few():
-    with pytest.raises(BadInput, match="3 .*2 lines not UTF-8"):
-        select(hashes_of("aabbc"), 0.1, True, {"lines not UTF-8": 2})

@@ -83,14 +83,10 @@ def test_versions_splits_and_nested_fields(data_dir):
     assert open_source("tiny_texts[train[:10%]]").files_read["examples"] == 10
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["no_such_set", "tiny_texts:9.9.9", "tiny_texts/other", "", "tiny_texts[dev]", "tiny_texts["],
-)
+@pytest.mark.parametrize("name", ["no_such_set", "tiny_texts:9.9.9", "", "tiny_texts[dev]"])
 def test_data_sets_that_are_not_there(data_dir, name):
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(BadInput, match=f"tfds:{name.removesuffix('[dev]')}"):
         open_source(name)
-    assert f"tfds:{name.removesuffix('[dev]')}" in str(error.value)
 
 
 @pytest.mark.parametrize("field", ["body", "text.body", "number", "meta"])

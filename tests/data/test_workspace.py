@@ -25,9 +25,11 @@ def test_places_that_cannot_be_renamed_to_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mounted").mkdir()
     (tmp_path / "file").write_text("")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.tex").write_text("")
     monkeypatch.setattr(os.path, "ismount", lambda path: path.name == "mounted")
     assert workspace.locate("new/store") == tmp_path / "new/store"
-    for store in (".", "mounted", "file", "x" * 300):
+    for store in (".", "mounted", "file", "mine", "x" * 300):
         with pytest.raises(BadInput, match=f"config.store.*{store}"):
             workspace.locate(store)
     (tmp_path / "mounted/manifest.json").write_text("{}")  # a store that was copied there
