@@ -42,11 +42,10 @@ class Source(NamedTuple):
     # `materialize` where it is not known before
     files_read: dict
     paths: tuple[Path, ...] = ()
-    dataset: tfds.Dataset | None = None
 
     def texts(self, problems: Counter) -> Iterator[bytes]:
-        if self.dataset:
-            yield from tfds.texts(self.dataset)
+        if self.name.startswith(tfds.PREFIX):
+            yield from tfds.texts(self.name, self.reading.field)
         for path in self.paths:
             yield from files.texts(path, self.reading.form, problems, BLOCK)
 
@@ -88,8 +87,7 @@ def open_source(config, name: str, form: str) -> Source:
     if name == "pydocs":
         return Source(name, reading, {})
     if is_set:
-        dataset = tfds.open_dataset(name, keys.field)
-        return Source(name, reading, tfds.what_is_read(dataset), dataset=dataset)
+        return Source(name, reading, tfds.what_is_read(name, keys.field))
     paths = files.find_files(name)
     for path in paths:
         check_form(path, reading)
@@ -112,8 +110,9 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
 
     `run` maps a function over items, in order. Raises BadInput for a data set that cannot be had.
     """
-    if source.dataset:
-        return source._replace(files_read=tfds.what_is_read(source.dataset, prepare=True))
+    if source.name.startswith(tfds.PREFIX):
+        known = tfds.what_is_read(source.name, source.reading.field, prepare=True)
+        return source._replace(files_read=known)
     if source.name != "pydocs":
         return source
     path = Path(directory) / "pydocs.txt"
