@@ -116,7 +116,8 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
     if source.name != "pydocs":
         return source
     path = Path(directory) / "pydocs.txt"
-    pydocs.write_pydocs(path, run)
+    with open(path, "wb") as file:
+        file.writelines(run(pydocs.pydocs_text, pydocs.pydocs_files()))
     known = {"files": 1, "bytes": path.stat().st_size, "sha256": digest(path)}
     return source._replace(paths=(path,), files_read=known)
 

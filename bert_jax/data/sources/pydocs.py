@@ -5,7 +5,7 @@ import importlib.util
 import re
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 # This project's dependencies, and Keras, which comes with TensorFlow; documents are in this order.
@@ -17,22 +17,17 @@ SKIPPED = frozenset(
     "test tests testing site-packages __pycache__ _vendor idlelib lib2to3 turtledemo".split()
 )
 LEAST = 300  # characters; shorter docstrings are left out
+GROUP = 100  # files that are read at a time
 
 
 def pydocs_files() -> list[list[Path]]:
-    """Python files of the standard library and of PACKAGES, in groups of about two megabytes."""
+    """Python files of the standard library and of PACKAGES, in groups."""
     roots = [Path(sysconfig.get_path("stdlib"))]
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)  # of a top-level name: imports nothing
         roots += map(Path, (spec.submodule_search_locations or []) if spec else [])
-    groups, size = [[]], 0
-    for path in (path for root in roots for path in python_files(root)):
-        groups[-1].append(path)
-        size += path.stat().st_size
-        if size > 2 << 20:
-            groups.append([])
-            size = 0
-    return groups
+    paths = [path for root in roots for path in python_files(root)]
+    return [paths[first : first + GROUP] for first in range(0, len(paths), GROUP)]
 
 
 def python_files(folder: Path) -> Iterator[Path]:
@@ -80,10 +75,3 @@ def paragraphs(text: str) -> list[str]:
     """The paragraphs of a docstring, a line each; examples of the interpreter are left out."""
     lines = (" ".join(part.split()) for part in PARAGRAPH_BREAK.split(text) if ">>>" not in part)
     return [line for line in lines if line]
-
-
-def write_pydocs(path: Path, run: Callable) -> None:
-    """Writes the corpus as text of the format `lines`; `run` maps a function over items, in order."""
-    with open(path, "wb") as file:
-        for text in run(pydocs_text, pydocs_files()):
-            file.write(text)
