@@ -30,9 +30,8 @@ def find_files(source: str) -> list[Path]:
     """
     path = os.path.expanduser(source)
     if os.path.isdir(path):
-        names = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
-    else:
-        names = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+        path = os.path.join(glob.escape(path), "**")
+    names = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
     found = sorted({Path(name) for name in names if os.path.isfile(name)})
     if not found:
         hint = "on a disk; for a comma in a path write ?: commas part sources"

@@ -2,6 +2,7 @@
 
 import codecs
 import html
+import itertools
 import json
 import re
 from collections import Counter
@@ -43,15 +44,7 @@ def decode(text: bytes, longest: int, problems: Counter) -> Lines:
 
 def part_lines(lines: Lines) -> Iterator[Lines]:
     """Documents parted by blank lines."""
-    document = []
-    for line in lines:
-        if line:
-            document.append(line)
-        elif document:
-            yield document
-            document = []
-    if document:
-        yield document
+    return (list(group) for is_text, group in itertools.groupby(lines, bool) if is_text)
 
 
 def part_file(lines: Lines) -> Iterator[Lines]:
