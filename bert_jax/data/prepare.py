@@ -22,12 +22,11 @@ import numpy as np
 
 from bert_jax.data import corpus, download, report
 from bert_jax.data import store as stores
-from bert_jax.data.preparation import selection, splits
+from bert_jax.data.preparation import splits
 from bert_jax.data.preparation.encode import encode
 from bert_jax.data.preparation.pool import workers
-from bert_jax.data.preparation.vocabulary import saved_vocabulary
 from bert_jax.data.preparation.workspace import hidden, locate, workspace
-from bert_jax.data.vocabulary import given_vocabulary
+from bert_jax.data.vocabulary import given_vocabulary, saved_vocabulary
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import checksums, remote
 from bert_jax.storage.atomic import rename, terminable
@@ -167,10 +166,10 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
     store = directory / "store"
     shutil.rmtree(store, ignore_errors=True)  # of an earlier start
     store.mkdir()
-    state = selection.select(hashes, config.corpus.heldout, config.filter.duplicates, problems)
+    state = splits.select(hashes, config.corpus.heldout, config.filter.duplicates, problems)
     table = splits.write(shards, state, sources, store, tokenizer.size)
-    np.save(store / stores.HELDOUT_HASHES, hashes[state == selection.HELDOUT])
-    counts["copies"] = int((state == selection.COPY).sum())
+    np.save(store / stores.HELDOUT_HASHES, hashes[state == splits.HELDOUT])
+    counts["copies"] = int((state == splits.COPY).sum())
     tokenizer.save(store / "tokenizer")
     result = report.make(config, store, tokenizer, counts, problems, table)
     finish(config, sources, store, tokenizer, result)

@@ -8,8 +8,7 @@ import pytest
 from kits.corpora import read_sources, write
 
 from bert_jax import config as configs
-from bert_jax.data import corpus
-from bert_jax.data.preparation import vocabulary
+from bert_jax.data import corpus, vocabulary
 from bert_jax.errors import BadInput
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_jax.data.preparation.encode import text_hash
-from bert_jax.data.preparation.selection import COPY, HELDOUT, select
+from bert_jax.data.preparation.splits import COPY, HELDOUT, select
 
 
 def hashes_of(texts) -> np.ndarray:
