@@ -23,7 +23,7 @@ from bert_jax.storage import atomic, regular_files, remote
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
 CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "deadlines")
 CHANGEABLE += ("store", "store_hashes", "batches", "compilation_cache", "distributed", "bands")
-CHANGEABLE += ("model.attention", "corpus.workers", "corpus.data_dir")
+CHANGEABLE += ("model.attention", "corpus.workers")
 
 
 class Phase(NamedTuple):

@@ -36,7 +36,7 @@ NOT_NEGATIVE = """
     deadlines.evaluate corpus.workers model.feed_forward schedule.warmup optimizer.clip
     optimizer.learning_rate optimizer.weight_decay model.initializer checkpoint.keep_every
     checkpoint.compare evaluate.every evaluate.batch train.rows_per_chip tokenizer.sample
-    filter.document_characters filter.line_characters
+    filter.document_characters
 """.split()
 LONGEST = 2**31  # steps of a run, which are counted in int32
 LARGEST = 1e300  # of numbers in a tuple; NaN is not less
@@ -143,8 +143,6 @@ def check_corpus(config: ConfigDict, values: dict) -> None:
     hint = f"expected a number over 0 for each of {number} sources, or ()"
     real = all(type(weight) in (int, float) and 0 < weight <= 1000 for weight in weights)
     require(real and len(weights) in (0, number), "corpus.weights", values, hint)
-    symbols = 0 <= config.filter.line_symbols <= 1
-    require(symbols, "filter.line_symbols", values, "expected a share from 0 to 1")
 
 
 def check_bands(config: ConfigDict, values: dict) -> None:

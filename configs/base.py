@@ -24,7 +24,7 @@ def get_config() -> ConfigDict:
     config.seed = 12345  # everything random is a function of this and the step
     config.dtype = "auto"  # of matrix products: float32, bfloat16; auto is bfloat16 on TPU and GPU
     config.gradient_dtype = "float32"  # of gradients, summed over rows and devices
-    # Directory of the token store, or its address, as gs://bucket/store; prepare writes it
+    # Directory of the token store, which prepare writes, or the address of a copy, as gs://bucket/store
     config.store = "stores/default"
     # Directory or address of saved batches (inspect --save) to read instead of the store
     config.batches = ""
@@ -41,7 +41,6 @@ def get_config() -> ConfigDict:
     config.corpus.format = "lines"
     config.corpus.weights = ()  # times that each source is read in an epoch; () is once
     config.corpus.field = "text"  # of JSON lines and of TensorFlow Datasets: where the text is
-    config.corpus.data_dir = ""  # where TensorFlow Datasets keeps its files; '' is its default
     config.corpus.sentences = "auto"  # lines: one a line; rules: at stops; auto
     config.corpus.heldout = 0.01  # share of the documents kept for evaluation (at least two)
     config.corpus.workers = 0  # processes that tokenize; 0 is one a core
@@ -49,8 +48,6 @@ def get_config() -> ConfigDict:
     config.filter = ConfigDict()  # what prepare leaves out; its report counts it
     config.filter.duplicates = True  # documents whose text is that of an earlier one
     config.filter.document_characters = 0  # documents with fewer
-    config.filter.line_characters = 0  # lines with fewer
-    config.filter.line_symbols = 1.0  # lines with a larger share of neither letters nor digits
     config.filter.line_stops = False  # lines that do not end a sentence
 
     config.tokenizer = ConfigDict()

@@ -37,7 +37,6 @@ WRONG = """
     phases.main.batch=0 phase_order=main,main phase_order=other
     train.rows_per_chip=-1 train.remat=some checkpoint.every=30
     corpus.source=, corpus.format=pdf corpus.format=lines,wiki corpus.weights=(1,2) corpus.weights=0
-    filter.line_symbols=2
     profile.steps=(5,5) profile.steps=(0,2801) profile.steps=(1,2,3) profile.steps=(0.5,2)
     profile.steps=(-1,2) profile.steps=7
     bands=(5,1.0) bands=(5,1.0,2.0,5,1.0,2.0) bands=(5,2.0,1.0)

@@ -11,12 +11,11 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from bert_jax import config as configs
 from bert_jax.data import download
-from bert_jax.data import store as stores
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.runs import metrics_file, timing
 
 TRAINING = "training.json"  # the run's config; config.json is the model's
-PLACES = ("corpus.source", "corpus.data_dir", "tokenizer.path", "compilation_cache")  # paths
+PLACES = ("corpus.source", "tokenizer.path", "compilation_cache")  # paths
 TOLD = ("corpus.source", "dtype", "seed", "store", "tokenizer.path")  # in lines of their own
 
 BODY = """\
@@ -152,8 +151,7 @@ def data(run, facts: Facts) -> Iterator[str]:
         return
     yield f"- sources: `{public(config.corpus.source)}`, {config.corpus.heldout:.1%} of its documents held out"
     try:
-        path = download.here(config.store)
-        manifest = stores.read_manifest(path) if path else {"fingerprint": None}
+        manifest = download.manifest(config.store)
     except (BadInput, Unfinished, OSError):
         return
     if manifest["fingerprint"] == run.facts.get("store_fingerprint", ""):

@@ -5,24 +5,20 @@ documents. Cutting blocks is cheap and done by one process; `documents` turns a 
 and is done by many.
 """
 
-import codecs
 import itertools
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax import config as configs
 from bert_jax.data.sources import files, pydocs, text, tfds
-from bert_jax.data.sources.filters import NONE, Filters
-from bert_jax.data.sources.sentences import cap, split_sentences
+from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.errors import BadInput
 from bert_jax.storage.checksums import digest
 
 BLOCK = 1 << 20  # bytes of text that are worked on together, about
-# How files of a format begin, and no others of text.
-SIGNS = {"wiki": re.compile(rb"<doc "), "jsonl": re.compile(rb'\{\s*"')}
+PROBE = 1 << 16  # bytes of a file that are looked at before any work
 
 Block = list[bytes]
 
@@ -33,7 +29,8 @@ class Reading(NamedTuple):
     form: str  # lines, files, wiki, jsonl; text: each text is a document
     sentences: str  # lines or rules
     field: str = "text"  # of jsonl
-    filters: Filters = NONE
+    document_characters: int = 0  # documents with fewer are left out
+    line_stops: bool = False  # lines that end with no sentence's stop are left out
 
 
 class Source(NamedTuple):
@@ -45,26 +42,24 @@ class Source(NamedTuple):
     # `materialize` where it is not known before
     files_read: dict
     paths: tuple[Path, ...] = ()
-    dataset: tfds.Dataset | None = None
+
+    def texts(self, problems: Counter) -> Iterator[bytes]:
+        if self.name.startswith(tfds.PREFIX):
+            yield from tfds.texts(self.name, self.reading.field)
+        for path in self.paths:
+            yield from files.texts(path, self.reading.form, problems, BLOCK)
 
     def blocks(self, problems: Counter) -> Iterator[Block]:
         """The source's text, the same blocks at every call; what is no text in itself is counted in `problems`."""
-        if self.dataset:
-            return pack(tfds.texts(self.dataset))
-        found = (files.texts(path, self.reading.form, problems, BLOCK) for path in self.paths)
-        return pack(piece for pieces in found for piece in pieces)
-
-
-def pack(texts: Iterable[bytes]) -> Iterator[Block]:
-    block, size = [], 0
-    for piece in texts:
-        block.append(piece)
-        size += len(piece)
-        if size >= BLOCK:
+        block, size = [], 0
+        for piece in self.texts(problems):
+            block.append(piece)
+            size += len(piece)
+            if size >= BLOCK:
+                yield block
+                block, size = [], 0
+        if block:
             yield block
-            block, size = [], 0
-    if block:
-        yield block
 
 
 # --- From the config to sources -------------------------------------------------------------------
@@ -82,23 +77,17 @@ def open_sources(config) -> list[Source]:
 
 
 def open_source(config, name: str, form: str) -> Source:
-    keys = config.filter
-    filters = Filters(
-        keys.document_characters, keys.line_characters, keys.line_symbols, keys.line_stops
-    )
-    if name == "pydocs":
-        form = "lines"
-    elif name.startswith(tfds.PREFIX):
-        form = "text"
-    sentences = config.corpus.sentences
+    is_set, keys = name.startswith(tfds.PREFIX), config.corpus
+    form = "lines" if name == "pydocs" else "text" if is_set else form
+    sentences = keys.sentences
     if sentences == "auto":
         sentences = "lines" if form == "lines" and name != "pydocs" else "rules"
-    reading = Reading(form, sentences, config.corpus.field, filters)
+    filters = config.filter.document_characters, config.filter.line_stops
+    reading = Reading(form, sentences, keys.field, *filters)
     if name == "pydocs":
         return Source(name, reading, {})
-    if name.startswith(tfds.PREFIX):
-        dataset = tfds.open_dataset(name, config.corpus.field, config.corpus.data_dir)
-        return Source(name, reading, tfds.what_is_read(dataset), dataset=dataset)
+    if is_set:
+        return Source(name, reading, tfds.what_is_read(name, keys.field))
     paths = files.find_files(name)
     for path in paths:
         check_form(path, reading)
@@ -106,21 +95,14 @@ def open_source(config, name: str, form: str) -> Source:
 
 
 def check_form(path: Path, reading: Reading) -> None:
-    """Refuses a text file whose first lines speak for another format, or have no text under the field."""
-    pieces = files.read_lines(path, Counter(), files.LONGEST_RECORD)
+    """Refuses a file of whose beginning more is dropped than is read."""
+    problems = Counter()
+    pieces = files.read_lines(path, problems, files.longest_line(reading.form), PROBE)
     first = b"".join(itertools.islice(pieces, 2))  # what follows the last line break comes apart
-    first, form = first.removeprefix(codecs.BOM_UTF8).lstrip(), reading.form
-    looks = next((other for other, sign in SIGNS.items() if sign.match(first)), "lines")
-    if looks != form and first and (looks != "lines" or form == "wiki"):
-        line = first.split(b"\n")[0][:40].decode(errors="replace")
-        raise BadInput(
-            f"config.corpus.format={form}: {path} begins like a file of the format {looks}: {line.rstrip()}"
-        )
-    found = text.records(first, reading.field, Counter())
-    if form == "jsonl" and first and next(found, None) is None:
-        raise BadInput(
-            f"{path}: no line with a text under config.corpus.field={reading.field!r} at its beginning"
-        )
+    found = text.parse(first, reading.form, reading.field, problems)
+    if sum(map(len, found)) < problems.total():
+        reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
+        raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}")
 
 
 def materialize(source: Source, directory: Path, run: Callable) -> Source:
@@ -128,12 +110,14 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
 
     `run` maps a function over items, in order. Raises BadInput for a data set that cannot be had.
     """
-    if source.dataset:
-        return source._replace(files_read=tfds.what_is_read(source.dataset, prepare=True))
+    if source.name.startswith(tfds.PREFIX):
+        known = tfds.what_is_read(source.name, source.reading.field, prepare=True)
+        return source._replace(files_read=known)
     if source.name != "pydocs":
         return source
     path = Path(directory) / "pydocs.txt"
-    pydocs.write_pydocs(path, run)
+    with open(path, "wb") as file:
+        file.writelines(run(pydocs.pydocs_text, pydocs.pydocs_files()))
     known = {"files": 1, "bytes": path.stat().st_size, "sha256": digest(path)}
     return source._replace(paths=(path,), files_read=known)
 
@@ -147,8 +131,13 @@ def documents(block: Block, reading: Reading, problems: Counter) -> list[list[st
     result = []
     for piece in block:
         for lines in text.parse(piece, reading.form, reading.field, problems):
-            if reading.filters != NONE:
-                lines = reading.filters.keep(lines, problems)
-            if lines is not None:
+            if reading.line_stops:
+                kept = list(filter(ends_with_stop, lines))
+                if dropped := len(lines) - len(kept):
+                    problems["lines without a stop"] += dropped
+                lines = kept
+            if sum(map(len, lines)) < reading.document_characters:
+                problems[f"documents under {reading.document_characters} characters"] += 1
+            else:
                 result.append([sentence for line in lines for sentence in split(line)])
     return result

@@ -3,7 +3,6 @@ disk.
 
     $XDG_CACHE_HOME/bert_jax/stores/DIGEST/     a copy, by the SHA-256 of its manifest: never that of an older store
     .../stores/.DIGEST.lock                     held by the process that downloads; others of this host wait for it
-    .../stores/made-DIGEST/                     what `prepare` makes for an address, until it is uploaded
     .../files/DIGEST/NAME                       a vocabulary, by its own SHA-256
 
 A file gets its name once its bytes are those that the manifest says. All of it may be deleted when no run reads it.
@@ -12,14 +11,11 @@ A file gets its name once its bytes are those that the manifest says. All of it 
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, checksums, remote
@@ -80,16 +76,6 @@ def file(name: str) -> Path:
     return path
 
 
-def here(name: str) -> Path | None:
-    """The directory of a store that is on this host already, and whole by its sizes."""
-    if not is_there(name):
-        return None
-    with copied(name) as (source, place):
-        if source and any(manifests.check_files(place, stores.read_manifest(place), hashes=False)):
-            return None
-        return place
-
-
 def manifest(name: str) -> dict:
     """Of the store at a path or an address, of which nothing else is downloaded. Raises BadInput."""
     with copied(name) as (_, place):
@@ -107,10 +93,11 @@ def copied(name: Path | str) -> Iterator[tuple[remote.Place | None, Path]]:
     with remote.reached(f"{name}/{MANIFEST}"):
         text = source.read(MANIFEST)
     place = directory() / digest(text)
-    with remote.naming(place, name), alone(place):
-        place.mkdir(exist_ok=True)
+    place.mkdir(exist_ok=True)
+    with remote.naming(place, name), open(place.with_name(f".{place.name}.lock"), "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         path = place / MANIFEST
-        if not (path.is_file() and path.read_bytes() == text):
+        if not path.exists() or path.read_bytes() != text:
             with atomic.file(path) as opened:
                 opened.write(text)
         yield source, place
@@ -120,60 +107,16 @@ def digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
 
 
-@contextlib.contextmanager
-def alone(place: Path) -> Iterator[None]:
-    """Within it no other process of this host changes `place`; waits for one that does."""
-    with open(place.with_name(f".{place.name}.lock"), "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def fetch(source: remote.Place, name: str, known: dict, place: Path) -> None:
     """Downloads a file, if its bytes are those that the manifest says."""
     path = place / name
+    part = path.with_name(f".{path.name}.part")
     if not checksums.inside(place, name):
         raise BadInput(f"{path}: lies outside of the directory")
     print(f"downloads {source.address}/{name} to {place}", file=sys.stderr, flush=True)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with remote.reached(f"{source.address}/{name}"):
-            source.download(name, part)
-        if checksums.digest(part) != known["sha256"]:
-            raise BadInput(
-                f"{path}: altered since it was written (SHA-256 differs from the manifest)"
-            )
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-# --- Writing --------------------------------------------------------------------------------------
-
-
-def check_free(name: str) -> None:
-    """Before hours of work: raises BadInput where something else lies at an address, or it cannot be reached."""
-    ours = {MANIFEST, "tokenizer", "report.json", "report.txt", "unigrams.npy", *stores.SPLITS}
-    with remote.reached(f"config.store={name}"):
-        others = set(remote.Place(name).names()) - ours
-    if others:
-        raise BadInput(f"config.store={name}: no token store, but {min(others)} is there")
-
-
-def making(name: str, made_from: dict) -> Path:
-    """Where the store of an address is made: the next start of the same work finds what there is."""
-    text = json.dumps([name, made_from], sort_keys=True)
-    return directory() / f"made-{digest(text.encode())}"
-
-
-def upload(place: Path, name: str) -> None:
-    """Uploads a whole store to an address, the manifest last; it becomes this host's copy."""
-    target, text = remote.Place(name), (place / MANIFEST).read_bytes()
-    with remote.reached(f"config.store={name}"):
-        for file in [*stores.read_manifest(place)["files"], MANIFEST]:
-            target.upload(place / file, file)
-    copy = directory() / digest(text)
-    with alone(copy):
-        if copy.exists():
-            shutil.rmtree(place)
-        else:
-            place.rename(copy)
+    with remote.reached(f"{source.address}/{name}"):
+        source.download(name, part)
+    if checksums.digest(part) != known["sha256"]:
+        part.unlink()
+        raise BadInput(f"{path}: altered since it was written (SHA-256 differs from the manifest)")
+    part.replace(path)

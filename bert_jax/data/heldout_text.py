@@ -4,16 +4,15 @@ import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache, partial
 from pathlib import Path
-
-import numpy as np
 
 from bert_jax.data import corpus
 from bert_jax.data.preparation.encode import text_hash
 from bert_jax.data.preparation.pool import workers
 from bert_jax.data.store import HELDOUT_HASHES, Store, open_array
 from bert_jax.errors import BadInput
+
+Task = tuple[corpus.Reading, corpus.Block]
 
 
 def documents(config, store: Store) -> Iterator[list[str]]:
@@ -22,28 +21,25 @@ def documents(config, store: Store) -> Iterator[list[str]]:
     The corpus is read again, its sources in turns, and a document is known by the hash of its text. Equal ones come
     once. Raises BadInput if there are none.
     """
-    sources, found = corpus.open_sources(config), set()
-    known = known_hashes(store.path, store.fingerprint)
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        workers(config.corpus.workers) as run,
-    ):
+    sources = corpus.open_sources(config)
+    known = set(map(bytes, open_array(store.path / HELDOUT_HASHES)))
+    missing = known.copy()
+    with tempfile.TemporaryDirectory() as directory, workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
-        for pairs in run(partial(search, store.path, store.fingerprint), blocks(sources)):
-            for digest, sentences in pairs:
-                if digest not in found:
-                    found.add(digest)
-                    yield sentences
-            if len(found) == len(known):
+        for digest, sentences in itertools.chain.from_iterable(run(parse, blocks(sources))):
+            if digest in missing:
+                missing.remove(digest)
+                yield sentences
+            if not missing:
                 return
-    if not found:
+    if missing == known:
         raise BadInput(
             f"config.corpus.source={config.corpus.source!r}: no held-out document of {store.path} is there;"
             " the text is not the one that it was made from"
         )
 
 
-def blocks(sources: list[corpus.Source]) -> Iterator[tuple[corpus.Reading, corpus.Block]]:
+def blocks(sources: list[corpus.Source]) -> Iterator[Task]:
     """A block of each source in turn."""
     parts = (
         zip(itertools.repeat(source.reading), source.blocks(Counter()), strict=False)
@@ -53,16 +49,7 @@ def blocks(sources: list[corpus.Source]) -> Iterator[tuple[corpus.Reading, corpu
         yield from filter(None, group)
 
 
-def search(
-    store: Path, fingerprint: str, task: tuple[corpus.Reading, corpus.Block]
-) -> list[tuple[bytes, list[str]]]:
-    """Runs in a worker: (hash, sentences) of the held-out documents of a block."""
-    known, (reading, block) = known_hashes(store, fingerprint), task
-    parsed = corpus.documents(block, reading, Counter())
-    return [(digest, lines) for lines in parsed if (digest := text_hash(lines)) in known]
-
-
-@lru_cache(maxsize=1)
-def known_hashes(store: Path, fingerprint: str) -> frozenset[bytes]:
-    """Of the held-out documents; the fingerprint tells apart what lay at the same place."""
-    return frozenset(map(bytes, np.asarray(open_array(store / HELDOUT_HASHES))))
+def parse(task: Task) -> list[tuple[bytes, list[str]]]:
+    """Runs in a worker: (hash, sentences) of the documents of a block."""
+    reading, block = task
+    return [(text_hash(lines), lines) for lines in corpus.documents(block, reading, Counter())]

@@ -18,10 +18,14 @@ SIZES = {
 TOKENS_A_PARAMETER = 10
 PASSES = 40
 STEPS = 1_000_000
-ROWS, FEWEST_ROWS = 256, 32
+ROWS = (256, 128, 64, 32)  # of a step
 UPDATES = 10_000  # steps below which smaller batches are worth more than larger ones
-LENGTHS = {"short": (128, 0.9), "long": (512, 0.1)}  # tokens a row, share of the steps
+LONG = 0.1  # share of the steps with rows of 512 tokens; those of the others have 128
+TOKENS_A_ROW = 128 + LONG * (512 - 128)
 SMALL_RATE = 5e-4
+# Keys of a config that its store and rows follow from, and those of them that name places or cores of this machine.
+OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.pairs", "objective.masking")
+OF_MACHINE = ("corpus.workers", "tokenizer.path")
 
 
 class Run(NamedTuple):
@@ -39,114 +43,75 @@ def run(tokens: int) -> Run:
     size with the fewest words a parameter, eleven; and base models have been found as good with 4 GB of
     text as with over 130 (CamemBERT, arXiv:1911.03894).
 
-    Steps: at most 40 passes and at most the published million. arXiv:1810.04805 calls its own million "approximately
-    40 epochs", taking every row for one of 512 tokens; here tokens are counted at both lengths. T5, an
-    encoder-decoder, lost little by 64 passes, more by 256 and much by 1,024 (arXiv:1910.10683, table 9).
+    Steps: at most 40 passes, but for rounding to two digits, and at most the published million. arXiv:1810.04805 calls
+    its own million "approximately 40 epochs", taking every row for one of 512 tokens; here tokens are counted at both
+    lengths. T5, an encoder-decoder, lost little by 64 passes, more by 256, much by 1,024 (arXiv:1910.10683, table 9).
 
     Batch: 256 rows as published, halved, down to 32, while the run would have fewer than 10,000 steps, the
     published warm-up. That one is a rule of thumb: with few tokens the number of updates is what is short.
     """
-    largest = tokens / TOKENS_A_PARAMETER
-    fitting = [name for name, shape in SIZES.items() if parameters(*shape) <= largest]
-    rows = ROWS
-    while rows > FEWEST_ROWS and PASSES * tokens < UPDATES * tokens_a_step(rows):
-        rows //= 2
-    steps = two_digits(min(STEPS, max(10, PASSES * tokens / tokens_a_step(rows))))
-    passes = steps * tokens_a_step(rows) / tokens
-    return Run(fitting[-1] if fitting else "tiny", steps, rows, passes)
+    fitting = [size for size in SIZES if TOKENS_A_PARAMETER * parameters(size) <= tokens]
+    all_rows = PASSES * tokens / TOKENS_A_ROW
+    rows = next((rows for rows in ROWS if all_rows >= UPDATES * rows), ROWS[-1])
+    steps = int(float(f"{min(STEPS, max(10, all_rows / rows)):.2g}"))
+    return Run(fitting[-1] if fitting else "tiny", steps, rows, steps * rows / all_rows * PASSES)
 
 
-def parameters(layers: int, width: int) -> int:
+def parameters(size: str) -> int:
     """Of the matrices of the blocks: 4 width**2 in attention, 8 width**2 in the feed-forward layers."""
+    layers, width = SIZES[size]
     return 12 * layers * width**2
 
 
-def tokens_a_step(rows: int) -> float:
-    return rows * sum(length * share for length, share in LENGTHS.values())
+def recommend(config, tokens: int, short_documents: bool) -> dict:
+    """{tokens, size, steps, rows, passes, overrides}: a starting point for a number of training tokens."""
+    chosen = run(tokens)
+    keys = of_run(chosen) | of_text(config)
+    if short_documents:
+        keys["objective.pairs"] = "none"
+    overrides = [f"{key}={value}" for key, value in keys.items()]
+    return {"tokens": tokens, **chosen._asdict(), "overrides": overrides}
 
 
-def two_digits(number: float) -> int:
-    """Rounded down to two digits."""
-    unit = 10 ** max(0, len(str(int(number))) - 2)
-    return int(number) // unit * unit
-
-
-def recommend(config, report: dict) -> dict:
-    """{size, layers, width, steps, rows, passes, reason, config, given_vocabulary, overrides}: a starting point."""
-    tokens = report["train"]["tokens"]
-    size, steps, rows, passes = run(tokens)
-    layers, width = SIZES[size]
-    few = f"{tokens:,} training tokens are few even for the smallest published size"
-    fits = (
-        f"{tokens:,} training tokens; an encoder of {parameters(layers, width) / 1e6:,.1f} M parameters is the largest"
-        f" published one with {TOKENS_A_PARAMETER} tokens a parameter"
-    )
-    most = "the published number" if steps == STEPS else f"no more than {PASSES} are advised"
-    reason = fits if tokens >= TOKENS_A_PARAMETER * parameters(layers, width) else few
-    short = any(each["name"] == "short_documents" for each in report["warnings"])
-    objective = {
-        "objective.pairs": "none" if short else config.objective.pairs,
-        "objective.masking": config.objective.masking,
-    }
-    usual = configs.flatten(configs.base())
-    objective = {key: value for key, value in objective.items() if value != usual[key]}
-    overrides = of_run(size, steps, rows) | of_store(config) | objective
-    return {
-        "size": size,
-        "layers": layers,
-        "width": width,
-        "steps": steps,
-        "rows": rows,
-        "passes": passes,
-        "reason": f"{reason}; {steps:,} steps of {rows} rows are {passes:.3g} passes ({most})",
-        "config": f"bert_{size}",
-        "given_vocabulary": bool(config.tokenizer.path),
-        "overrides": [f"{key}={value}" for key, value in overrides.items()],
-    }
-
-
-def of_run(size: str, steps: int, rows: int) -> dict:
+def of_run(chosen: Run) -> dict:
     """The keys of a run. Rate: below base that of ELECTRA-Small (arXiv:2003.10555), else the published."""
-    long = max(1, round(steps * LENGTHS["long"][1]))
-    keys = {"phases.short.steps": steps - long, "phases.long.steps": long}
-    keys |= {f"phases.{name}.batch": rows for name in LENGTHS}
-    keys["schedule.warmup"] = min(UPDATES, steps // 10)
-    if size not in ("base", "large"):
-        keys["optimizer.learning_rate"] = SMALL_RATE
-    cadence = max(100, steps // 2000 * 100)
-    if cadence < 5000:
-        keys |= {"evaluate.every": cadence, "checkpoint.every": cadence}
-    return keys
+    long, cadence = max(1, round(LONG * chosen.steps)), max(100, chosen.steps // 2000 * 100)
+    keys = {
+        "phases.short.steps": chosen.steps - long,
+        "phases.long.steps": long,
+        "phases.short.batch": chosen.rows,
+        "phases.long.batch": chosen.rows,
+        "schedule.warmup": min(UPDATES, chosen.steps // 10),
+        "evaluate.every": min(5000, cadence),
+        "checkpoint.every": min(5000, cadence),
+    }
+    is_small = chosen.size not in ("base", "large")
+    return keys | ({"optimizer.learning_rate": SMALL_RATE} if is_small else {})
 
 
-def of_store(config) -> dict:
-    """The keys that made the store and are not base's; but no place of this machine beside the corpus."""
-    given = bool(config.tokenizer.path)
-    mine = {"corpus.workers", "corpus.data_dir", "tokenizer.path"}
-    mine |= {"tokenizer.kind", "tokenizer.size", "tokenizer.sample"} if given else set()
+def of_text(config) -> dict:
+    """The keys that the store and its rows were asked for by, where they are not base's."""
     changed = configs.differences(configs.base(), config)
-    groups = ("corpus", "filter", "tokenizer")
     return {
         key: now
         for key, (_, now) in changed.items()
-        if key.partition(".")[0] in groups and key not in mine
+        if key.startswith(OF_TEXT) and key not in OF_MACHINE
     }
 
 
 def describe(recommendation: dict, store: str, vocabulary: str) -> Iterator[str]:
-    """Lines for people: the advice, why, and the command to paste, with these two places."""
+    """Lines for people: the advice, why, and the command to paste, with the places of these two."""
+    size, steps, rows = (recommendation[name] for name in ("size", "steps", "rows"))
     yield (
-        "to begin with (a starting point: try a size smaller and one larger):"
-        f" {recommendation['config']}, {recommendation['layers']} layers of width {recommendation['width']},"
-        f" {recommendation['steps']:,} steps of {recommendation['rows']} rows"
+        f"to begin with (a starting point: try a size smaller and one larger): bert_{size}, {steps:,} steps of {rows}"
+        f" rows, {recommendation['passes']:.3g} passes over {recommendation['tokens']:,} training tokens"
     )
-    yield f"  because: {recommendation['reason']}"
-    name = recommendation["config"]
+    yield (
+        f"  because: its encoder of {parameters(size) / 1e6:,.1f} M parameters is the largest published one with"
+        f" {TOKENS_A_PARAMETER} tokens a parameter, or the smallest of all; more than {PASSES} passes are not advised"
+    )
     keys = [f"store={store}", *recommendation["overrides"]]
-    if recommendation["given_vocabulary"]:
-        keys.append(f"tokenizer.path={vocabulary}")
-    parts = [f"bert-jax pretrain --config {name} --workdir runs/{name}"]
+    keys += [f"tokenizer.path={vocabulary}"] if vocabulary else []
+    parts = [f"bert-jax pretrain --config bert_{size} --workdir runs/bert_{size}"]
     parts += [shlex.quote(f"--config.{key}") for key in keys]
-    yield ""
-    yield from (f"    {part} \\" for part in parts[:-1])
-    yield from (f"    {parts[-1]}", "")
+    yield from ("", "    " + " \\\n    ".join(parts), "")

@@ -2,8 +2,8 @@
 
     manifest.json             format, what made it and its fingerprint, counts, SHA-256 of every file and of itself
     tokenizer/                the vocabulary, as bert_jax.tokenizers.tokenizer reads it
-    report.json               what prepare counted, for programs: numbers of the store alone
-    report.txt                the report for people, as it was for the config that made the store
+    report.json               the report of prepare, for programs
+    report.txt                the same for people
     unigrams.npy              int64[K, V] how often each piece stands in the training split, by source
     train/tokens.npy          uint16 or uint32[T], all sentences one after the other, no special pieces
     train/sentence_ends.npy   int64[S]    where each sentence ends in tokens, increasing

@@ -1,6 +1,6 @@
 """What a store gives a phase, measured on a spread sample before step 0: fill, pairs, predictions.
 
-NumPy, pure; the cost does not grow with the store.
+NumPy, pure; the cost of a sample does not grow with the store.
 """
 
 from typing import NamedTuple

@@ -24,7 +24,7 @@ from bert_jax.parallel.chips import DEVICES, TPUS
 
 # What may differ between the processes of a run: where things are on each host.
 LOCAL = ("store", "batches", "compilation_cache", "store_hashes")
-LOCAL += ("corpus.workers", "corpus.data_dir")
+LOCAL += ("corpus.workers",)
 
 FAILED, HEARD = "bert_jax/failed", "bert_jax/heard"
 LAST_WORDS = 5.0  # seconds that process 0 waits for the others to hear why all end

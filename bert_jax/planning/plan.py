@@ -19,6 +19,7 @@ from bert_jax.planning.compilation import TooLarge, compile_step
 from bert_jax.planning.estimate import FULL, Fill, estimate, parts, total
 from bert_jax.runs import metrics
 from bert_jax.runs.run_info import step_flops, versions
+from bert_jax.storage import remote
 
 ALL = "all"  # kinds of chips
 
@@ -135,12 +136,12 @@ def for_tpu(config: ConfigDict) -> ConfigDict:
 
 
 def expected_fills(config, phases: list) -> dict[str, Fill]:
-    """By the name of a phase; of a sample of the store, where one is there. Raises BadInput where it is damaged."""
+    """By the name of a phase; of a sample of the store, where one is on this disk. Raises BadInput where it is
+    damaged."""
     fills = {phase.name: FULL for phase in phases}
-    place = download.here(config.store)
-    if not place:
+    if remote.is_address(config.store) or not download.is_there(config.store):
         return fills
-    opened = store.open_store(place)
+    opened = store.open_store(config.store)
     for name in fills:
         rows = store_sample.survey_rows(opened, batch_spec.spec(config, name))
         fills[name] = Fill(rows.fill, config.store)

@@ -94,7 +94,9 @@ def real_batches(directory: Path) -> tuple:
     """(config, vocabulary, batches) of a small run on two megabytes of the standard library's docstrings."""
     from bert_jax.data import stream
 
-    documents = pydocs.pydocs_text(pydocs.pydocs_files()[0])
+    paths = [path for group in pydocs.pydocs_files() for path in group]
+    sizes = np.cumsum([path.stat().st_size for path in paths])
+    documents = pydocs.pydocs_text(paths[: np.searchsorted(sizes, 2 << 20, side="right") + 1])
     config = corpora.config_of(directory, documents, *OVERRIDES)
     store = corpora.prepare(config)
     words = tokenizer.load(store.path / "tokenizer")

@@ -66,7 +66,8 @@ def test_bad_options_are_named(runner, option):
 
 
 def test_without_beam_the_extra_is_named(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    for name in ("apache_beam", "apache_beam.options.pipeline_options"):
+        monkeypatch.setitem(sys.modules, name, None)
     store = f"--config.store={tmp_path}/store"
     assert cli.main(["prepare", "--config", "demo", store, "--runner=DirectRunner"]) == 2
     assert "`beam`" in capsys.readouterr().err and not list(tmp_path.iterdir())

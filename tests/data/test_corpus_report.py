@@ -30,10 +30,9 @@ def make(directory) -> tuple[list, dict]:
     np.save(directory / "unigrams.npy", np.bincount(ids, minlength=1000)[None])
     pieces = [("##" if n % 3 == 0 else "") + f"word{n}" for n in range(995)]
     tokenizer = wordpiece.WordPiece([*SPECIAL.values(), *pieces], True)
-    counts = {"documents": {"train": 60, "heldout": 60}, "tokens": {"train": len(ids)}}
-    sources = [{"source": "made", "format": "lines", **counts}]
-    numbers = report.measure(directory, tokenizer, CLEAN, Counter(), sources)
-    return documents, report.make(small_config(), directory, tokenizer, numbers)
+    sources = [{"source": "made", "documents": {"train": 60, "heldout": 60}}]
+    made = report.make(small_config(), directory, tokenizer, CLEAN, Counter(), sources)
+    return documents, made
 
 
 def test_numbers_are_those_of_a_plain_count(tmp_path, monkeypatch):
@@ -77,9 +76,9 @@ def test_a_trap_names_the_key_that_mends_it(tmp_path, name, changes, override):
     assert [each["name"] for each in made["warnings"]] == ["few_tokens"]
     many = {"documents": 20_000, "sentences": 100_000, "tokens": 10**7}
     made |= {"train": many, "heldout": many} | changes
-    found = list(report.traps(small_config(override), made))
+    found = [*report.traps(small_config(override), made), *report.dropped_text(made)]
     assert [name for name, *_ in found] == ([name] if name else [])
-    for *_, remedy in found:
+    for _, _, remedy in found:
         keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
 

@@ -93,21 +93,9 @@ def test_processes_of_a_host_copy_once(there, store):
     assert there.asked.count(("READ", TOKENS)) == 1
 
 
-def test_a_bucket_that_stumbles_is_asked_again(there, store):
-    tokens = "READ", TOKENS
-    there.fault = lambda *what: 503 if what == tokens and there.asked.count(tokens) == 1 else 0
-    assert files(download.local(STORE)) == files(store.path)
-
-
 @pytest.mark.parametrize(
     ("name", "status"),
-    [
-        ("gs://another/stores/one", 0),
-        (STORE, 403),
-        (STORE, 401),
-        ("gs://", 0),
-        ("nosuch://bucket/one", 0),
-    ],
+    [("gs://another/stores/one", 0), (STORE, 403), ("gs://", 0), ("nosuch://bucket/one", 0)],
 )
 def test_a_bad_address_is_told_in_a_line(there, store, capsys, name, status):
     there.fault = lambda method, name: status
@@ -125,27 +113,10 @@ def test_a_missing_extra_is_named(monkeypatch):
         download.local(STORE)
 
 
-def test_a_store_is_made_at_an_address(there, tmp_path):
-    """Bit for bit the one that is made here, its manifest last, and this host's copy at once."""
-    made = config_of(tmp_path, make_text(100))
-    preparing.prepare(made)
-    other = config_of(tmp_path, make_text(100), f"store={STORE}")
-    preparing.prepare(other)
-    names = {name: name.removeprefix("stores/one/") for name in there.names()}
-    assert {names[name]: there.objects[name].data for name in names} == files(made.store)
-    last = max(there.objects, key=lambda name: there.objects[name].generation)
-    assert last == "stores/one/manifest.json"
-    there.asked.clear()
-    assert preparing.open_or_refuse(other).path == download.local(STORE)
-    assert read(there) == []
-
-
-def test_something_else_at_the_address_is_refused(there, tmp_path):
-    there.put("stores/one/thesis.tex", b"", {})
-    other = config_of(tmp_path, make_text(20), f"store={STORE}")
-    with pytest.raises(BadInput, match=f"config.store={STORE}.*thesis.tex"):
-        preparing.prepare(other)
-    assert there.names() == ["stores/one/thesis.tex"]
+def test_no_store_is_made_at_an_address(there, tmp_path):
+    with pytest.raises(BadInput, match=f"config.store={STORE}"):
+        preparing.prepare(config_of(tmp_path, make_text(20), f"store={STORE}"))
+    assert there.names() == []
 
 
 def test_a_vocabulary_in_a_bucket_is_that_of_the_file(there, tmp_path):

@@ -44,13 +44,9 @@ def test_sources_come_in_turns(tmp_path, monkeypatch):
     assert place < of_second.count(False) and False in of_second[place:]
 
 
-def test_another_text_or_store_at_the_same_place(tmp_path):
-    """What is remembered of a store belongs to its content, not to its place."""
+def test_another_text_is_named(tmp_path):
     config = corpora.config_of(tmp_path, make_text(100))
-    first = prepare(config)
-    found(config, first)
+    store = prepare(config)
     corpora.write(tmp_path / "corpus.txt", make_text(100, seed=1))
     with pytest.raises(BadInput, match="corpus.txt"):
-        found(config, first)
-    (tmp_path / "store").rename(tmp_path / "old")
-    found(config, prepare(config))
+        found(config, store)

@@ -46,7 +46,7 @@ def test_the_store_is_the_corpus(make, tmp_path, kind, size):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "store"]
 
 
-def test_documents_of_a_source_stay_together(tmp_path, monkeypatch):
+def test_documents_of_a_source_stay_together_and_are_counted(tmp_path, monkeypatch):
     corpora.small_parts(monkeypatch)
     store = prepare(two_sources(tmp_path))
     first, second = corpora.halves()
@@ -65,15 +65,10 @@ def test_documents_of_a_source_stay_together(tmp_path, monkeypatch):
             assert tokens == counts[number]["tokens"][name]
             both += found
         assert sorted(both) == sorted(order)
-
-
-def test_unigrams_of_each_source_and_entropy(tmp_path):
-    store = prepare(two_sources(tmp_path))
-    train = store.splits["train"]
-    unigrams = np.load(store.path / "unigrams.npy")
+    train, unigrams = store.splits["train"], np.load(store.path / "unigrams.npy")
     ends = train.sentence_ends[train.document_ends[train.source_ends - 1] - 1]
-    for counts, tokens in zip(unigrams, np.split(train.tokens, ends[:-1]), strict=True):
-        assert counts.tolist() == np.bincount(tokens, minlength=len(counts)).tolist()
+    for counted, tokens in zip(unigrams, np.split(train.tokens, ends[:-1]), strict=True):
+        assert counted.tolist() == np.bincount(tokens, minlength=len(counted)).tolist()
     share = unigrams.sum(axis=0)[train.tokens] / len(train.tokens)  # the mean of -log p over tokens
     assert store.manifest["unigram_entropy"] == pytest.approx(-np.log(share).mean(), rel=1e-12)
 
@@ -130,7 +125,7 @@ def test_bad_input_leaves_nothing(make, tmp_path):
 
 
 def test_shards_of_another_config_text_or_time_are_not_used(make):
-    texts, change = make_text(50), "filter.line_characters=30"
+    texts, change = make_text(50), "filter.document_characters=30"
     keys = set()
     for arguments in ([texts], [texts, change], [texts[1:]], [texts]):
         config = make(*arguments)

@@ -22,17 +22,16 @@ def test_more_text_is_never_a_smaller_model_or_a_shorter_run():
     seen = [run.steps * run.rows for run in runs]
     assert all(after >= 0.9 * before for before, after in zip(seen, seen[1:], strict=False))
     assert max(run.steps for run in runs) == 1_000_000
-    assert all(run.passes <= 40 for run in runs if run.steps > 10)
+    assert all(run.passes < 42 for run in runs if run.steps > 10)
 
 
 @pytest.mark.parametrize("size", recommendation.SIZES)
 def test_recommended_configs(size):
     """They have this shape, the two phases, and base's corpus, filter and tokenizer."""
-    name = f"bert_{size}"
-    config = configs.find(name)
+    config = configs.find(f"bert_{size}")
     assert (config.model.layers, config.model.width) == recommendation.SIZES[size]
-    assert recommendation.of_store(config) == {}
-    overrides = [f"{key}={value}" for key, value in recommendation.of_run(size, 12_345, 64).items()]
-    config = configs.load(name, overrides)
+    assert recommendation.of_text(config) == {}
+    keys = recommendation.of_run(recommendation.Run(size, 12_345, 64, 1.0))
+    config = configs.load(f"bert_{size}", [f"{key}={value}" for key, value in keys.items()])
     assert configs.total_steps(config) == 12_345
     assert [phase.length for phase in configs.phases(config)] == [128, 512]

@@ -71,7 +71,7 @@ def test_what_is_no_record_with_a_text_is_dropped_and_counted():
     good = {"meta": {"text": "a"}}
     found, problems = records(good, *bad, *without, good, field="meta.text")
     assert found == [["a"], ["a"]]
-    assert problems == {"lines not UTF-8": 1, "lines not JSON": 5, "lines without 'meta.text'": 8}
+    assert problems == {"records not JSON": 6, "records without 'meta.text'": 8}
 
 
 def test_what_json_can_spell_and_text_cannot_be():

@@ -40,20 +40,28 @@ def build(directory, shards: int = 3):
 
 
 @pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
+def built(tmp_path_factory):
     directory = tmp_path_factory.mktemp("tfds")
     assert len(build(directory)) == 3
     return directory
 
 
-def open_source(data_dir, name, *overrides):
-    keys = [f"corpus.source=tfds:{name}", f"corpus.data_dir={data_dir}", *overrides]
-    (source,) = corpus.open_sources(configs.load("demo", keys))
+@pytest.fixture
+def data_dir(built, monkeypatch):
+    """As $TFDS_DATA_DIR, which the library reads as it is imported."""
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(built))
+    return built
+
+
+def open_source(name, *overrides):
+    (source,) = corpus.open_sources(
+        configs.load("demo", [f"corpus.source=tfds:{name}", *overrides])
+    )
     return source
 
 
 def test_every_text_once_and_in_the_order_of_the_files(data_dir, monkeypatch):
-    source = open_source(data_dir, "tiny_texts")
+    source = open_source("tiny_texts")
     whole = found, problems = read_sources([source])
     assert not problems and sorted(found) == sorted(
         [f"Text {n}.", f"It is 第{n}个。", "A second line."] for n in range(100)
@@ -67,48 +75,46 @@ def test_every_text_once_and_in_the_order_of_the_files(data_dir, monkeypatch):
 
 
 def test_versions_splits_and_nested_fields(data_dir):
-    source = open_source(data_dir, "tiny_texts:1.0.0[test]", "corpus.field=meta.body")
+    source = open_source("tiny_texts:1.0.0[test]", "corpus.field=meta.body")
     found, _ = read_sources([source])
     assert sorted(found) == [[f"body {number}"] for number in range(5)]
     known = {"name": "tiny_texts/1.0.0", "version": "1.0.0", "split": "test", "examples": 5}
     assert source.files_read == known
-    assert open_source(data_dir, "tiny_texts[train[:10%]]").files_read["examples"] == 10
+    assert open_source("tiny_texts[train[:10%]]").files_read["examples"] == 10
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["no_such_set", "tiny_texts:9.9.9", "tiny_texts/other", "", "tiny_texts[dev]", "tiny_texts["],
-)
+@pytest.mark.parametrize("name", ["no_such_set", "tiny_texts:9.9.9", "", "tiny_texts[dev]"])
 def test_data_sets_that_are_not_there(data_dir, name):
-    with pytest.raises(BadInput) as error:
-        open_source(data_dir, name)
-    assert f"tfds:{name.removesuffix('[dev]')}" in str(error.value)
+    with pytest.raises(BadInput, match=f"tfds:{name.removesuffix('[dev]')}"):
+        open_source(name)
 
 
 @pytest.mark.parametrize("field", ["body", "text.body", "number", "meta"])
 def test_fields_without_a_text(data_dir, field):
     with pytest.raises(BadInput, match=f"field='{field}'"):
-        open_source(data_dir, "tiny_texts", f"corpus.field={field}")
+        open_source("tiny_texts", f"corpus.field={field}")
 
 
 def test_a_data_set_that_is_not_prepared_is_built_when_it_is_materialized(tmp_path, monkeypatch):
     def fail(self, manager):
         raise OSError("no network\nand a long story")
 
-    source = open_source(tmp_path, "tiny_texts[train[5:]]")
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
+    source = open_source("tiny_texts[train[5:]]")
     assert source.files_read == {} and not any(tmp_path.iterdir())
-    with monkeypatch.context() as patch, pytest.raises(BadInput, match="tiny_texts: .*no network"):
+    with monkeypatch.context() as patch, pytest.raises(BadInput, match="tiny_texts.*no network"):
         patch.setattr(TinyTexts, "_split_generators", fail)
         corpus.materialize(source, tmp_path, map)
     ready = corpus.materialize(source, tmp_path, map)
     assert ready.files_read["examples"] == 95 and len(read_sources([ready])[0]) == 95
-    assert open_source(tmp_path, "tiny_texts[train[5:]]") == ready
+    assert open_source("tiny_texts[train[5:]]") == ready
 
 
-def test_damage_is_an_error_of_the_machine(tmp_path):
+def test_damage_is_an_error_of_the_machine(tmp_path, monkeypatch):
     """What is done already is to stay."""
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     (path,) = build(tmp_path, shards=1)
-    source = open_source(tmp_path, "tiny_texts")
+    source = open_source("tiny_texts")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)

@@ -27,39 +27,34 @@ class Task(NamedTuple):
     block: corpus.Block
 
 
-class Vocabulary(NamedTuple):
-    """A saved tokenizer: its directory, and the fingerprint that tells apart what lay at the same place."""
-
-    directory: Path
-    fingerprint: str
-
-
 def encode(
     sources: list[corpus.Source],
-    vocabulary: Vocabulary,
     directory: Path,
     problems: Counter,
     run: Callable,
     log: Callable,
 ) -> list[Shard]:
-    """All documents in the order of the corpus, as shard files in `directory`; those that are there are kept.
+    """All documents in the order of the corpus, as shard files in the workspace; those that are there are kept.
 
     `run` maps a function over tasks. What is no text in itself is counted in `problems`.
     """
-    directory.mkdir(exist_ok=True)
-    atomic.remove_left(directory)
-    if kept := len(list(directory.iterdir())):
+    place = directory / "shards"
+    place.mkdir(exist_ok=True)
+    atomic.remove_left(place)
+    if kept := len(list(place.iterdir())):
         log(f"continues after {kept} shards")
     shards, size, start = [], 0, time.monotonic()
     reported = start
 
     def missing() -> Iterator[Task]:
-        for task in tasks(sources, directory, problems):
-            shards.append(task.shard)
-            if not task.shard.path.exists():
-                yield task
+        for number, source in enumerate(sources):
+            for count, block in enumerate(source.blocks(problems)):
+                shard = Shard(place / f"{number:03d}-{count:08d}.npz", number)
+                shards.append(shard)
+                if not shard.path.exists():
+                    yield Task(shard, source.reading, block)
 
-    for made in run(functools.partial(encode_shard, vocabulary), missing()):
+    for made in run(functools.partial(encode_shard, directory / "vocabulary"), missing()):
         size, now = size + made, time.monotonic()
         if now - reported > LOG_EVERY:
             reported, megabytes = now, size / 1e6
@@ -67,21 +62,14 @@ def encode(
     return shards
 
 
-def tasks(sources: list[corpus.Source], directory: Path, problems: Counter) -> Iterator[Task]:
-    for number, source in enumerate(sources):
-        for shard, block in enumerate(source.blocks(problems)):
-            path = directory / f"{number:03d}-{shard:08d}.npz"
-            yield Task(Shard(path, number), source.reading, block)
-
-
 @functools.lru_cache(maxsize=1)
-def table(vocabulary: Vocabulary):
-    """One a process, kept between tasks."""
-    tokenizer = tokenizers.load(vocabulary.directory)
+def table(vocabulary: Path):
+    """One a process, kept between tasks. What lies at a place never changes: its name tells what decides its bits."""
+    tokenizer = tokenizers.load(vocabulary)
     return tokenizer.table(), stores.token_type(tokenizer.size)
 
 
-def encode_shard(vocabulary: Vocabulary, task: Task) -> int:
+def encode_shard(vocabulary: Path, task: Task) -> int:
     """Runs in a worker: writes a shard; returns the bytes of its text."""
     problems = Counter()
     parsed = corpus.documents(task.block, task.reading, problems)
@@ -89,9 +77,8 @@ def encode_shard(vocabulary: Vocabulary, task: Task) -> int:
     tokens, ends = words.encode([sentence for document in parsed for sentence in document])
     lengths = np.diff(ends, prepend=0)
     # A sentence of nothing but control characters has no pieces, and a document of such sentences no sentences.
-    sizes = np.array([len(document) for document in parsed], np.int64)
-    owners = np.repeat(np.arange(len(parsed)), sizes)[lengths > 0]
-    sentences = np.bincount(owners, minlength=len(parsed))
+    owners = np.repeat(np.arange(len(parsed)), np.array([*map(len, parsed)], np.int64))
+    sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
     hashes = [text_hash(parsed[number]) for number in np.flatnonzero(sentences)]
     counts = {
         "bytes": sum(map(len, task.block)),

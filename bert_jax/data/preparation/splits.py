@@ -1,31 +1,58 @@
-"""Shards -> the arrays of a store, in the order of the corpus, and what is counted as they are written."""
+"""Shards -> the splits of a store: which documents go where, and their arrays, in the order of the corpus.
+
+Documents are told apart by 16-byte hashes of their text, which are sorted in memory: 64 bytes a document at most.
+"""
 
 import contextlib
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.data import store as stores
+from bert_jax.data.corpus import Source
 from bert_jax.data.npy_file import Growing
-from bert_jax.data.preparation.selection import TRAIN
 from bert_jax.data.preparation.shards import Shard
+from bert_jax.errors import BadInput
+
+TRAIN, HELDOUT, COPY = range(3)  # the first two are the splits, as numbers
 
 
-class Written(NamedTuple):
-    """Counts of a store's content."""
+def select(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) -> np.ndarray:
+    """uint8[D]: TRAIN, HELDOUT or COPY for each document, by hashes uint64[D, 2].
 
-    unigrams: np.ndarray  # int64[sources, V]  of the training split
-    documents: np.ndarray  # int64[sources, 2]  in train and heldout
-    tokens: np.ndarray  # int64[sources, 2]
+    About `share` of the different documents are held out, those with the smallest hashes: a function of their text, not
+    of their order. Copies fall into the same split; with `drop_copies`, all but the first one in the corpus are left
+    out. Raises BadInput where too few documents are left; it counts `problems`, {reason: number}.
+    """
+    order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # copies in the order of the corpus
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
+    different = int(is_first.sum())
+    if different < 4:
+        reasons = "".join(f", {number} {reason}" for reason, number in sorted(problems.items()))
+        raise BadInput(
+            f"corpus: {different} different documents with text{reasons}; two to train on and two held out are the"
+            " least; is config.corpus.format right?"
+        )
+    wanted = min(max(2, round(share * different)), different - 2)
+    state = np.full(len(order), TRAIN, np.uint8)
+    state[order[np.cumsum(is_first) <= wanted]] = HELDOUT
+    if drop_copies:
+        state[order[~is_first]] = COPY
+    return state
 
 
 def write(
-    shards: list[Shard], state: np.ndarray, sources: int, directory: Path, vocabulary: int
-) -> Written:
-    """Writes both splits under `directory`, by the `state` of each document; a shard at a time is in memory."""
-    unigrams = np.zeros((sources, vocabulary), np.int64)
-    documents_of, tokens_of = np.zeros((2, sources, len(stores.SPLITS)), np.int64)
+    shards: list[Shard], state: np.ndarray, sources: list[Source], directory: Path, vocabulary: int
+) -> list[dict]:
+    """Writes both splits under `directory`, by the `state` of each document, and unigrams.npy; returns documents and
+    tokens of each source, as the manifest has them. A shard at a time is in memory."""
+    unigrams = np.zeros((len(sources), vocabulary), np.int64)
+    table = [
+        {"source": source.name, "format": source.reading.form}
+        | {counted: dict.fromkeys(stores.SPLITS, 0) for counted in ("documents", "tokens")}
+        for source in sources
+    ]
     first, kind = 0, stores.token_type(vocabulary)
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(opened(directory / name, kind)) for name in stores.SPLITS]
@@ -33,16 +60,17 @@ def write(
             tokens, sentences, documents = shard.read("tokens", "sentences", "documents")
             of_shard = state[first : first + len(documents)]
             first += len(documents)
-            for number, writer in enumerate(writers):
+            for number, (name, writer) in enumerate(zip(stores.SPLITS, writers, strict=True)):
                 chosen = of_shard == number
                 of_sentences = np.repeat(chosen, documents)
                 part = tokens[np.repeat(of_sentences, sentences)]
                 append(writer, part, sentences[of_sentences], documents[chosen])
-                documents_of[shard.source, number] += np.count_nonzero(chosen)
-                tokens_of[shard.source, number] += len(part)
+                table[shard.source]["documents"][name] += int(chosen.sum())
+                table[shard.source]["tokens"][name] += len(part)
                 if number == TRAIN:
                     unigrams[shard.source] += np.bincount(part, minlength=vocabulary)
-    return Written(unigrams, documents_of, tokens_of)
+    np.save(directory / "unigrams.npy", unigrams)
+    return table
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
-from bert_jax.storage.remote import is_address
 
 PIECE = 1 << 20  # bytes that are read at a time
 LONGEST_LINE = 1_000_000  # bytes; longer lines are not text
@@ -22,35 +21,21 @@ LONGEST_RECORD = 16_000_000  # bytes of a line of JSON, which can be a book
 LONGEST_DOCUMENT = 4 << 20  # bytes; longer ones are parted at a line, so that memory stays bounded
 
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-UNREADABLE = frozenset(
-    ".zst .zip .7z .rar .tar .tgz .tbz .tbz2 .txz .lz4 .parquet .tfrecord".split()
-)
 
 
 def find_files(source: str) -> list[Path]:
     """The files of one part of `config.corpus.source` (a file, a directory, a glob), each once, sorted by path.
 
-    Hidden files are left out of directories, and links followed. Raises BadInput, also for kinds that are not read.
+    Hidden files are left out of directories, and links followed. Raises BadInput where there are none.
     """
-    if is_address(source):
-        raise BadInput(
-            f"config.corpus.source: {source}: text is read from disks alone; copy it to one first"
-        )
     path = os.path.expanduser(source)
     if os.path.isdir(path):
-        names = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
-    else:
-        names = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+        path = os.path.join(glob.escape(path), "**")
+    names = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
     found = sorted({Path(name) for name in names if os.path.isfile(name)})
     if not found:
-        hint = "for a comma in a path write ?: commas part sources"
+        hint = "on a disk; for a comma in a path write ?: commas part sources"
         raise BadInput(f"config.corpus.source: {source}: no such file ({hint})")
-    for path in found:
-        if UNREADABLE & {suffix.lower() for suffix in path.suffixes[-2:]}:
-            kind = "".join(path.suffixes[-2:])
-            raise BadInput(
-                f"config.corpus.source: {path}: {kind} is not read; plain, .gz, .bz2 and .xz are"
-            )
     return found
 
 
@@ -98,11 +83,8 @@ def too_long(longest: int) -> str:
 
 def texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
     """Pieces of a file that end where a document ends, or where one is over LONGEST_DOCUMENT."""
-    if form == "jsonl":  # a document is a line
-        yield from read_lines(path, problems, LONGEST_RECORD, size)
-        return
     rest = b""
-    for piece in read_lines(path, problems, LONGEST_LINE, size):
+    for piece in read_lines(path, problems, longest_line(form), size):
         rest += piece
         cut = last_boundary(rest, form)
         if not cut and len(rest) > LONGEST_DOCUMENT:
@@ -118,12 +100,15 @@ def texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterat
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 
 
+def longest_line(form: str) -> int:
+    return LONGEST_RECORD if form == "jsonl" else LONGEST_LINE
+
+
 def last_boundary(text: bytes, form: str) -> int:
     """Where the last document that may still go on begins in `text`; 0 if it is the first."""
+    if form == "jsonl":  # a document is a line
+        return len(text)
     if form == "wiki":
         return text.rfind(b"\n<doc ") + 1
-    end = 0
-    if form == "lines":
-        for match in BLANK_LINE.finditer(text):
-            end = match.end()
-    return end
+    ends = [match.end() for match in BLANK_LINE.finditer(text)] if form == "lines" else []
+    return ends[-1] if ends else 0

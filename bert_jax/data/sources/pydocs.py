@@ -5,7 +5,7 @@ import importlib.util
 import re
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 # This project's dependencies, and Keras, which comes with TensorFlow; documents are in this order.
@@ -17,22 +17,17 @@ SKIPPED = frozenset(
     "test tests testing site-packages __pycache__ _vendor idlelib lib2to3 turtledemo".split()
 )
 LEAST = 300  # characters; shorter docstrings are left out
+GROUP = 100  # files that are read at a time
 
 
 def pydocs_files() -> list[list[Path]]:
-    """Python files of the standard library and of PACKAGES, in groups of about two megabytes."""
+    """Python files of the standard library and of PACKAGES, in groups."""
     roots = [Path(sysconfig.get_path("stdlib"))]
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)  # of a top-level name: imports nothing
         roots += map(Path, (spec.submodule_search_locations or []) if spec else [])
-    groups, size = [[]], 0
-    for path in (path for root in roots for path in python_files(root)):
-        groups[-1].append(path)
-        size += path.stat().st_size
-        if size > 2 << 20:
-            groups.append([])
-            size = 0
-    return groups
+    paths = [path for root in roots for path in python_files(root)]
+    return [paths[first : first + GROUP] for first in range(0, len(paths), GROUP)]
 
 
 def python_files(folder: Path) -> Iterator[Path]:
@@ -47,9 +42,8 @@ def pydocs_text(paths: list[Path]) -> bytes:
     """The documents of some Python files: a paragraph a line, a blank line after each document."""
     documents = []
     for path in paths:
-        read = topics if path.match("pydoc_data/topics.py") else docstrings
         try:
-            found = read(path.read_bytes())
+            found = docstrings(path.read_bytes(), is_topics=path.match("pydoc_data/topics.py"))
         except (OSError, SyntaxError, ValueError, RecursionError):
             continue  # a file that this Python cannot read
         documents += ["\n".join(paragraphs(text)) for text in found]
@@ -58,24 +52,19 @@ def pydocs_text(paths: list[Path]) -> bytes:
     return "".join(f"{document}\n\n" for document in documents).encode(errors="ignore")
 
 
-def parse(source: bytes) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # other people's escape sequences
-        return ast.parse(source)
-
-
-def topics(source: bytes) -> list[str]:
-    """The entries of pydoc's help texts: the chapters of the language reference."""
-    assignment = next(node for node in parse(source).body if isinstance(node, ast.Assign))
-    return list(ast.literal_eval(assignment.value).values())
-
-
-def docstrings(source: bytes) -> list[str]:
-    """Of the module and of all its classes and functions."""
+def docstrings(source: bytes, is_topics: bool) -> list[str]:
+    """Of the module and of all its classes and functions; of pydoc's help texts the entries, which are the chapters of
+    the language reference."""
     if b'"""' not in source and b"'''" not in source:
         return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other people's escape sequences
+        tree = ast.parse(source)
+    if is_topics:
+        assignment = next(node for node in tree.body if isinstance(node, ast.Assign))
+        return list(ast.literal_eval(assignment.value).values())
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    nodes = (node for node in ast.walk(parse(source)) if isinstance(node, kinds))
+    nodes = (node for node in ast.walk(tree) if isinstance(node, kinds))
     return [text for node in nodes if (text := ast.get_docstring(node))]
 
 
@@ -86,10 +75,3 @@ def paragraphs(text: str) -> list[str]:
     """The paragraphs of a docstring, a line each; examples of the interpreter are left out."""
     lines = (" ".join(part.split()) for part in PARAGRAPH_BREAK.split(text) if ">>>" not in part)
     return [line for line in lines if line]
-
-
-def write_pydocs(path: Path, run: Callable) -> None:
-    """Writes the corpus as text of the format `lines`; `run` maps a function over items, in order."""
-    with open(path, "wb") as file:
-        for text in run(pydocs_text, pydocs_files()):
-            file.write(text)

@@ -150,3 +150,8 @@ def cap(sentence: str, longest: int = LONGEST_SENTENCE) -> list[str]:
         parts.append(sentence[:cut].rstrip())
         sentence = sentence[cut:].lstrip()
     return parts + [sentence] if sentence else parts
+
+
+def ends_with_stop(line: str) -> bool:
+    """Whether a line ends with a sentence's stop of any script; closing quotes and brackets may follow it."""
+    return line.rstrip(CLOSING + " \u00a0\u202f").endswith(tuple(STOPS))

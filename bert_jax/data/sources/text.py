@@ -1,6 +1,8 @@
 """From the bytes of a text to its documents as lists of lines, by format; what is not text is dropped and counted."""
 
+import codecs
 import html
+import itertools
 import json
 import re
 from collections import Counter
@@ -13,9 +15,10 @@ Lines = list[str]  # stripped; of a document none is empty
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lines]:
     """The documents in a text of the format `form`: lines, files, wiki, jsonl, or text (one whole document)."""
+    text = text.removeprefix(codecs.BOM_UTF8)
     if form == "jsonl":
-        for whole in records(text, field, problems):
-            yield paragraphs(whole, problems)
+        for record in records(text, field, problems):
+            yield from part_file(decode(record, LONGEST_RECORD, problems))
     elif form == "text":
         yield from part_file(decode(text, len(text), problems))
     else:
@@ -23,45 +26,25 @@ def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lin
         yield from split(decode(text, LONGEST_LINE, problems))
 
 
-# --- Text files -----------------------------------------------------------------------------------
-
-
 def decode(text: bytes, longest: int, problems: Counter) -> Lines:
     """Stripped lines of a text, empty ones too. Lines that are not text are dropped and counted."""
-    text = text.removeprefix(b"\xef\xbb\xbf")
-    if b"\0" not in text and (len(text) <= longest or max(map(len, text.split(b"\n"))) <= longest):
-        try:
-            return [line.strip() for line in text.decode().split("\n")]
-        except UnicodeDecodeError:
-            pass
-    lines = (decode_line(line, longest, problems) for line in text.split(b"\n"))
-    return [line.strip() for line in lines if line is not None]
-
-
-def decode_line(line: bytes, longest: int, problems: Counter) -> str | None:
-    if len(line) > longest:
-        problems[too_long(longest)] += 1
-    elif b"\0" in line:
-        problems["lines with NUL bytes"] += 1
-    else:
-        try:
-            return line.decode()
-        except UnicodeDecodeError:
-            problems["lines not UTF-8"] += 1
-    return None
+    lines = []
+    for line in text.split(b"\n"):
+        if len(line) > longest:
+            problems[too_long(longest)] += 1
+        elif b"\0" in line:
+            problems["lines with NUL bytes"] += 1
+        else:
+            try:
+                lines.append(line.decode().strip())
+            except UnicodeDecodeError:
+                problems["lines not UTF-8"] += 1
+    return lines
 
 
 def part_lines(lines: Lines) -> Iterator[Lines]:
     """Documents parted by blank lines."""
-    document = []
-    for line in lines:
-        if line:
-            document.append(line)
-        elif document:
-            yield document
-            document = []
-    if document:
-        yield document
+    return (list(group) for is_text, group in itertools.groupby(lines, bool) if is_text)
 
 
 def part_file(lines: Lines) -> Iterator[Lines]:
@@ -92,42 +75,21 @@ def part_wiki(lines: Lines) -> Iterator[Lines]:
         yield document
 
 
-# --- JSON lines -----------------------------------------------------------------------------------
-
-
-def records(text: bytes, field: str, problems: Counter) -> Iterator[str]:
+def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
     """The texts under `field` in lines of JSON. Lines without one are dropped and counted, blank ones passed over."""
-    for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+    for line in text.split(b"\n"):
         if len(line) > LONGEST_RECORD:
             problems[too_long(LONGEST_RECORD)] += 1
         elif line and not line.isspace():
-            found = record(line, field, problems)
-            if found is not None:
-                yield found
-
-
-def record(line: bytes, field: str, problems: Counter) -> str | None:
-    try:
-        value = json.loads(line.decode())
-    except UnicodeDecodeError:
-        problems["lines not UTF-8"] += 1
-        return None
-    except (ValueError, RecursionError):
-        problems["lines not JSON"] += 1
-        return None
-    for name in field.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(value, str):
-        problems[f"lines without {field!r}"] += 1
-        return None
-    # JSON can spell half a surrogate pair (only so: UTF-8 has none), which no encoding has.
-    return value.encode(errors="replace").decode() if b"\\u" in line else value
-
-
-def paragraphs(text: str, problems: Counter) -> Lines:
-    """The lines of a text that are not empty; those with NUL are dropped and counted, as in files."""
-    lines = [line for line in map(str.strip, text.split("\n")) if line]
-    if "\0" in text:
-        problems["lines with NUL bytes"] += sum("\0" in line for line in lines)
-        lines = [line for line in lines if "\0" not in line]
-    return lines
+            try:
+                value = json.loads(line.decode())
+            except (ValueError, RecursionError):
+                problems["records not JSON"] += 1
+                continue
+            for name in field.split("."):
+                value = value.get(name) if isinstance(value, dict) else None
+            if isinstance(value, str):
+                # JSON can spell half a surrogate pair, which no encoding has.
+                yield value.encode(errors="replace")
+            else:
+                problems[f"records without {field!r}"] += 1

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from bert_jax.data.preparation.encode import text_hash
-from bert_jax.data.preparation.selection import COPY, HELDOUT, TRAIN, select
-from bert_jax.errors import BadInput
+from bert_jax.data.preparation.splits import COPY, HELDOUT, select
 
 
 def hashes_of(texts) -> np.ndarray:
@@ -22,16 +21,3 @@ def test_copies_follow_the_first_and_the_share_is_of_different_documents(share, 
     first, copies = states[True][:100], states[True][100:]
     assert (copies == COPY).all() and (first == HELDOUT).sum() == held_out
     np.testing.assert_array_equal(states[False], [*first, *first[::2]])
-
-
-def test_order_does_not_count():
-    texts = [f"text {number}" for number in range(50)]
-    state = select(hashes_of(texts), 0.2, True, {})
-    turned = select(hashes_of(texts[::-1]), 0.2, True, {})
-    np.testing.assert_array_equal(state, turned[::-1])
-    assert set(state) == {TRAIN, HELDOUT}
-
-
-def test_three_documents_are_too_few():
-    with pytest.raises(BadInput, match="3 .*2 lines not UTF-8"):
-        select(hashes_of("aabbc"), 0.1, True, {"lines not UTF-8": 2})
