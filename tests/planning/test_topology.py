@@ -11,7 +11,8 @@ from kits.slices import compiling, needs_libtpu
 
 from bert_jax.errors import BadInput
 from bert_jax.parallel import chips
-from bert_jax.planning import compilation, timeline, topology
+from bert_jax.planning import timeline, topology
+from bert_jax.runs import out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_the_compiler_agrees_about_a_chip(kind):
     large = jax.ShapeDtypeStruct((1 << 20, 1 << 18), jnp.float32, sharding=place)
     with compiling(), pytest.raises(jax.errors.JaxRuntimeError) as error:
         jax.jit(lambda a: a + 1).lower(large).compile()
-    found = compilation.explain(error.value)
+    found = out_of_memory.too_large(error.value)
     assert found.there * one.chip.devices == pytest.approx(one.chip.memory, rel=1e-3)
     assert found.used >= 4 << 38
 
