@@ -8,8 +8,7 @@ import numpy as np
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.commands import load_model
-from bert_jax.convert import names
+from bert_jax.convert import load_model, names
 from bert_jax.data import batch as batches
 from bert_jax.parallel import mesh as meshes
 

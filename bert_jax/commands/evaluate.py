@@ -8,7 +8,8 @@ import jax
 
 from bert_jax import cli, step
 from bert_jax import config as configs
-from bert_jax.commands import evaluate_models, load_model
+from bert_jax.commands import evaluate_models
+from bert_jax.convert import load_model
 from bert_jax.data.feed import open_feed
 from bert_jax.errors import BadInput
 from bert_jax.evaluate import Heldout, over

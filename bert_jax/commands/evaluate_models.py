@@ -22,7 +22,8 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax import prng
-from bert_jax.commands import load_model, predict
+from bert_jax.commands import predict
+from bert_jax.convert import load_model
 from bert_jax.data import batch as batches
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics

@@ -5,8 +5,7 @@ import time
 from pathlib import Path
 
 from bert_jax import cli
-from bert_jax.commands import load_model
-from bert_jax.convert import model_card, to_huggingface
+from bert_jax.convert import load_model, model_card, to_huggingface
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics, workdir
 from bert_jax.runs.workdir import Workdir

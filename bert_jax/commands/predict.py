@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from bert_jax import cli
-from bert_jax.commands import load_model
+from bert_jax.convert import load_model
 from bert_jax.data import batch as batches
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers.special_tokens import Vocabulary

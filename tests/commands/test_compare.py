@@ -6,7 +6,8 @@ import pytest
 from kits.runs import untrained
 from kits.texts import PROSE
 
-from bert_jax.commands import compare, load_model
+from bert_jax.commands import compare
+from bert_jax.convert import load_model
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.tokenizer import Tokenizer
 from bert_jax.tokenizers.wordpiece import WordPiece

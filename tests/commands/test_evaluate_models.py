@@ -11,7 +11,8 @@ from kits.runs import untrained
 from kits.small import small_batch
 from kits.texts import PROSE
 
-from bert_jax.commands import evaluate_models, load_model
+from bert_jax.commands import evaluate_models
+from bert_jax.convert import load_model
 from bert_jax.data import heldout_text
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput

@@ -13,7 +13,8 @@ from kits.doors import write as write_model
 from kits.runs import assert_same_bits, lines
 
 from bert_jax import config, evaluate, step, train
-from bert_jax.commands import export, import_model, load_model, predict
+from bert_jax.commands import export, import_model, predict
+from bert_jax.convert import load_model
 from bert_jax.data import feed
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
