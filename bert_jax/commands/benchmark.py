@@ -5,7 +5,6 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax
 from ml_collections import ConfigDict
@@ -14,7 +13,6 @@ from bert_jax import build, cli
 from bert_jax import config as configs
 from bert_jax.data import batch
 from bert_jax.data.vocabulary import likely_vocabulary
-from bert_jax.errors import BadInput
 from bert_jax.models import attention
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
@@ -28,7 +26,12 @@ OPTIONS = [
     cli.CONFIG,
     cli.PHASE,
     cli.option("--steps", "timed steps; default: %(default)s", type=cli.positive, default=10),
-    cli.option("--profile", "for traces of the timed steps", type=cli.place, metavar="DIR"),
+    cli.option(
+        "--profile",
+        "for traces of the timed steps, which take longer",
+        type=cli.place,
+        metavar="DIR",
+    ),
     cli.AS_JSON,
 ]
 
@@ -37,8 +40,8 @@ def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     with joined(config.distributed) as processes:
         tell = cli.tell if processes.is_main else cli.silent
-        arguments = options.phase, options.steps, tell, processes, options.profile
-        values = benchmark(config, *arguments)
+        chosen = options.phase, options.steps
+        values = benchmark(config, *chosen, tell, processes, options.profile)
         return cli.show(options, values, describe(values)) if processes.is_main else 0
 
 
@@ -62,19 +65,12 @@ def benchmark(
     processes.compare({"--phase": phase, "--steps": steps, "vocabulary": vocabulary._asdict()})
     chosen = configs.choose_phases(config, phase)
     design = build.design(config, build.make_mesh(config, chosen), vocabulary)
-    try:
-        if profile:
-            profile.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"--profile {profile}: {error.strerror}") from None
     phases = {}
     for one in chosen:
         tell(f"benchmark: phase {one.name} is compiled")
         traced = (WARM_UP, WARM_UP + steps) if profile else ()
         with Traces(traced, profile and profile / one.name, tell) as traces:
-            numbers = time_phase(config, design, one, steps, traces)
-        trace = str(traces.directory) if traces.written else None
-        phases[one.name] = numbers | {"trace": trace}
+            phases[one.name] = time_phase(config, design, one, steps, traces)
     return {
         "phases": phases,
         **metrics.parameters(design.shapes.params, vocabulary.size),
@@ -85,22 +81,15 @@ def benchmark(
     }
 
 
-class Programs(NamedTuple):
-    """Of one phase."""
-
-    initialize: Any  # () -> state
-    train: Any  # (state, batch) -> (state, metrics, verdict)
-    compile_seconds: float  # of `train` alone; few where it is read from JAX's cache
-
-
-def compile_phase(config, design: build.Design, phase) -> Programs:
-    """Raises BadInput where a device has no room for them."""
+def compile_phase(config, design: build.Design, phase) -> tuple:
+    """(() -> state, (state, batch) -> (state, ...), seconds of compiling this one, few where JAX's cache has it).
+    Raises BadInput where a device has no room for them."""
     with jax.set_mesh(design.mesh):
         initialize = build.compile_program(build.lower_initialize(design), "the first state")
         lowered = build.lower_train(config, design, phase)
         start = time.perf_counter()
         train = build.compile_program(lowered, f"phase {phase.name}, a step")
-        return Programs(initialize, train, time.perf_counter() - start)
+        return initialize, train, time.perf_counter() - start
 
 
 def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) -> dict:
@@ -109,15 +98,16 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     `peak_bytes` are what a device says it used, or else what the compiler planned: devices tell the most since their
     process began, which may be that of a phase before.
     """
-    made, mesh = compile_phase(config, design, phase), design.mesh
+    initialize, train, compile_seconds = compile_phase(config, design, phase)
+    mesh = design.mesh
     before = metrics.peak_bytes(mesh.local_devices)
-    seconds = time_steps(made, design, phase, steps, traces)
+    seconds = time_steps(initialize, train, design, phase, steps, traces)
     peak = metrics.peak_bytes(mesh.local_devices)
-    peak = None if peak == before else peak
-    median, planned = statistics.median(seconds), hlo.memory(made.train).total
+    is_told = peak != before
+    median, planned = statistics.median(seconds), hlo.memory(train).total
     flops = run_info.step_flops(config, design.vocabulary.size, phase)
     return {
-        "compile_seconds": made.compile_seconds,
+        "compile_seconds": compile_seconds,
         "attention": attention.resolve(config, phase, mesh),
         "steps": len(seconds),
         "step_seconds": median,
@@ -126,14 +116,14 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
         "tokens_per_second": phase.batch * phase.length / median,
         "flops_per_step": flops,
         "utilization": chips.utilization(flops / median, mesh.devices.flatten()),
-        "peak_bytes": peak or planned,
-        "peak_bytes_from": "device" if peak else "compiler",
+        "peak_bytes": peak if is_told else planned,
+        "peak_bytes_from": "device" if is_told else "compiler",
         "planned_bytes": planned,
     }
 
 
 def time_steps(
-    made: Programs, design: build.Design, phase, steps: int, traces: Traces
+    initialize, train, design: build.Design, phase, steps: int, traces: Traces
 ) -> list[float]:
     """Seconds of steps one by one, each until its results are there; its batch is on the devices before it begins."""
     mesh, seconds = design.mesh, []
@@ -142,7 +132,7 @@ def time_steps(
     rows = batch.synthetic(*sizes, sequences=phase.sequences)
     rows = {name: array[positions] for name, array in rows.items()}
     with jax.set_mesh(mesh), out_of_memory.told(f"phase {phase.name}"):
-        state = made.initialize()
+        state = initialize()
         for step in range(WARM_UP + steps):
             arrays = meshes.to_devices(mesh, rows, positions, phase.batch)
             jax.block_until_ready((state, arrays))
@@ -150,7 +140,7 @@ def time_steps(
                 traces.change(step)
             start = time.perf_counter()
             with traces.named(step):
-                state, *_ = jax.block_until_ready(made.train(state, arrays))
+                state, *_ = jax.block_until_ready(train(state, arrays))
             seconds.append(time.perf_counter() - start)
     return seconds[WARM_UP:]
 
@@ -172,6 +162,4 @@ def describe(values: dict) -> str:
             f" attention by {phase['attention']}, {phase['peak_bytes'] / chips.GIB:,.3f} GiB"
             f" a device ({phase['peak_bytes_from']}), compiled in {phase['compile_seconds']:.1f} s"
         )
-    if traces := [phase["trace"] for phase in values["phases"].values() if phase["trace"]]:
-        lines.append(f"traces, whose making takes time as well: {' '.join(traces)}")
     return "\n".join(lines)

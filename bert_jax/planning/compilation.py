@@ -39,7 +39,7 @@ class Fill(NamedTuple):
     source: str
 
 
-FULL = Fill(1.0, "full rows")
+FULL = Fill(1.0, "no store")
 
 
 class Job(NamedTuple):

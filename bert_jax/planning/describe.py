@@ -1,7 +1,6 @@
 """Plans for people; what the compiler estimates and what is arithmetic are told apart."""
 
 from bert_jax.parallel import chips
-from bert_jax.planning.compilation import FULL
 from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
 from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN
 from bert_jax.planning.search import options
@@ -57,7 +56,8 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f" of which hidden {digits(phase['seconds_hidden'])} s",
         f"  {between(phase, 'seconds_per_step')} s a step,"
         f" {between(phase, 'rows_per_second')} rows/s",
-        f"  {between(phase, 'tokens_per_second')} tokens/s: {filled(phase)}",
+        f"  {between(phase, 'tokens_per_second')} tokens/s, rows {phase['fill']:.0%} full"
+        f" (by {phase['fill_from']})",
         f"  utilization {between(phase, 'utilization')}; {between(phase, 'hours')} hours for"
         f" {phase['steps']:,} steps; planned in {phase['seconds_planning']:.1f} s",
     ]
@@ -66,12 +66,6 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
 def gib(count: float) -> str:
     """As memories are told, and as the compiler tells what it needs of them."""
     return f"{count / chips.GIB:.2f}"
-
-
-def filled(phase: dict) -> str:
-    if phase["fill_from"] == FULL.source:
-        return "of full rows, for there is no store to look into"
-    return f"rows {phase['fill']:.0%} full, as in {phase['fill_from']}"
 
 
 def digits(number: float) -> str:
@@ -93,10 +87,7 @@ def describe_all(values: dict) -> str:
         numbers = f"{digits(one['hours']):>9} {digits(one['chip_hours']):>11} {cost:>11}"
         name = f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6}"
         lines.append(f"{name} {numbers}  {describe_memory(one)}".rstrip())
-    reasons = {}
-    for name, reason in values["left_out"].items():
-        reasons.setdefault(reason, []).append(name)
-    lines += [f"left out: {' '.join(names)}: {reason}" for reason, names in reasons.items()]
+    lines += [f"left out: {name}: {reason}" for name, reason in values["left_out"].items()]
     return "\n".join([*lines, SOURCES + NOT_COMPILED])
 
 

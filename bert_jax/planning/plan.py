@@ -129,12 +129,10 @@ def for_tpu(config: ConfigDict) -> ConfigDict:
 
 def expected_fills(config, phases: list) -> dict[str, Fill]:
     """By the name of a phase; of a sample of the store, where one is there. Raises BadInput where it is damaged."""
-    place = download.here(config.store)
-    if not place:
-        return {phase.name: FULL for phase in phases}
-    opened = store.open_store(place)
-    specs = {phase.name: batch_spec.spec(config, phase.name) for phase in phases}
-    return {
-        name: Fill(store_sample.survey_rows(opened, spec).fill, config.store)
-        for name, spec in specs.items()
-    }
+    fills = {phase.name: FULL for phase in phases}
+    if place := download.here(config.store):
+        opened = store.open_store(place)
+        for name in fills:
+            rows = store_sample.survey_rows(opened, batch_spec.spec(config, name))
+            fills[name] = Fill(rows.fill, config.store)
+    return fills

@@ -14,11 +14,12 @@ MICRO_BATCHES = 2, 4, 8, 16
 REMATS = "none", "attention", "full"
 
 
-def settings(config: ConfigDict, devices: int) -> list[dict]:
+def settings(config: ConfigDict, one: topology.Slice) -> list[dict]:
     """Changes to a config as {key: value}, cheap ones first: none, fewer rows at once, what the backward pass computes
     again, and the state over more chips."""
     parted = [{"train.rows_per_chip": 0, "train.micro_batches": count} for count in MICRO_BATCHES]
     remats = [{"train.remat": remat} for remat in REMATS[REMATS.index(config.train.remat) + 1 :]]
+    devices = one.chips * one.chip.devices
     sizes = [2**power for power in range(1, devices.bit_length()) if devices % 2**power == 0]
     split = [{"mesh.data": -1, "mesh.fsdp": size} for size in sizes]
     least = parted[-1] | {"train.remat": REMATS[-1]}
@@ -39,7 +40,7 @@ def search(job: Job, one: topology.Slice, phase) -> list[dict]:
         key = "seconds_per_step" if row["fits"] else "bytes_per_chip"
         return not row["fits"], row.get(key, float("inf"))
 
-    table = sorted(attempts(job, one, phase, settings(job.config, one.devices)), key=order)
+    table = sorted(attempts(job, one, phase, settings(job.config, one)), key=order)
     if "bytes_per_chip" not in table[0]:
         raise Failed(f"config.phases.{phase.name}: {table[0]['reason']}")
     return table
@@ -47,7 +48,7 @@ def search(job: Job, one: topology.Slice, phase) -> list[dict]:
 
 def find_fit(job: Job, one: topology.Slice, phase) -> dict | None:
     """The row of the first setting that makes a step fit which does not as it is."""
-    rows = attempts(job, one, phase, settings(job.config, one.devices)[1:])
+    rows = attempts(job, one, phase, settings(job.config, one)[1:])
     return next((row for row in rows if row["fits"]), None)
 
 

@@ -31,10 +31,6 @@ class Slice(NamedTuple):
         return math.prod(self.shape)
 
     @property
-    def devices(self) -> int:
-        return self.chips * self.chip.devices
-
-    @property
     def accelerator_type(self) -> str:
         """As Google Cloud calls it: v5litepod-16."""
         return f"{self.chip.cloud}-{self.chips * self.chip.counted}"

@@ -109,7 +109,6 @@ def test_what_nobody_hashes_is_still_looked_at(world, copy, damage):
     [
         (["--steps", "5:2", "--save", "new"], "5:2"),
         (["--steps", "a:b", "--save", "new"], "a:b"),
-        (["--steps", "0:2", "--save", "new", "--rows", "2"], "--rows"),
         (["--steps", "0:2", "--save", "there"], "--save there"),
         (["--steps", "0:2", "--save", "new", "--config.batches=there"], "config.batches=there"),
     ],

@@ -10,7 +10,7 @@ from kits.small import small_config
 
 from bert_jax.cli import main
 from bert_jax.parallel import mesh as meshes
-from bert_jax.planning import compilation, describe, search
+from bert_jax.planning import compilation, describe, search, topology
 from bert_jax.runs.out_of_memory import TooLarge
 
 pytestmark = needs_libtpu
@@ -76,7 +76,9 @@ def test_a_search_is_sorted_and_names_what_does_not_fit(monkeypatch, tmp_path, c
     table = json.loads(capsys.readouterr().out)["phases"]["main"]
     assert [row["settings"] for row in table if row["fits"]][0] == {}
     tried = [row["settings"] for row in table]
-    assert sorted(map(str, tried)) == sorted(map(str, search.settings(small_config(), 4)))
+    assert sorted(map(str, tried)) == sorted(
+        map(str, search.settings(small_config(), topology.find("v5e:2x2")))
+    )
     fitting = [row["seconds_per_step"] for row in table if row["fits"]]
     assert fitting == sorted(fitting) and not table[-1]["fits"]
 
