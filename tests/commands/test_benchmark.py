@@ -99,15 +99,6 @@ def test_every_phase_is_timed_and_traced(world, tmp_path, capsys):
         assert traced_steps(phase) == [list(range(first, last))]
 
 
-def test_the_vocabulary_is_the_one_that_will_be(tmp_path):
-    """That of the config, or of the vocabulary file where it is there."""
-    config = small_config(f"store={tmp_path}/store", f"tokenizer.path={tmp_path}/vocab.txt")
-    assert likely_vocabulary(config, print) == (200, 0, 1, 2, 3, 4)
-    pieces = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
-    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
-    assert likely_vocabulary(config, print) == (7, 1, 0, 2, 3, 4)
-
-
 @pytest.mark.parametrize(
     "options, named",
     [

@@ -77,18 +77,6 @@ def test_one_element_is_found(compared, model, path, at, by):
         assert values["outputs"]["mlm_logits"]["difference"] > 0
 
 
-def test_rows_with_padding_are_compared(compared, model):
-    """A model that reads the padding, too, has other outputs."""
-
-    def outputs(params, batch):
-        return model.objective.outputs(
-            params, batch | {"sequence_ids": batch["sequence_ids"] * 0 + 1}
-        )
-
-    values = compared(model, model._replace(objective=model.objective._replace(outputs=outputs)))
-    assert values["outputs"]["mlm_logits"]["difference"] > 0
-
-
 def test_padding_is_not_compared(compared, model):
     row = model.vocabulary.size
     assert model.params["encoder"]["embedder"]["words"].shape[0] > row

@@ -70,14 +70,6 @@ def test_windows_hold_all_text_in_the_pieces_of_their_parts(models):
         assert pieces[0, name] == models[name].tokenizer.encode([" ".join(TEXTS)])[0]
 
 
-def test_how_many_words_are_chosen():
-    words = ["a"] * 100_000
-    share = len(evaluate_models.choose(1, 0, words)) / len(words)
-    assert abs(share - evaluate_models.RATE) < 0.005
-    assert evaluate_models.choose(1, 0, words) != evaluate_models.choose(1, 1, words)
-    assert evaluate_models.choose(1, 0, ["."] * 1000) == []
-
-
 def test_equal_models_are_equal(measure):
     values = measure("aba")
     one, other, again = values["models"]

@@ -27,16 +27,6 @@ def source(tmp_path_factory):
     return outside.write_huggingface(tmp_path_factory.mktemp("outside") / "model")
 
 
-def test_a_source_without_heads(tmp_path):
-    """Without a pooler no pairs are asked for, and nobody predicts by a head that was never trained."""
-    tensors = outside.make_tensors(parts=("encoder",))
-    place = outside.write_huggingface(tmp_path / "model", tensors)
-    values = import_model.import_model(place, tmp_path / "run")
-    assert values["fresh"] == ["mlm"]
-    with pytest.raises(BadInput, match="masked-LM head"):
-        predict.predict(tmp_path / "run", ["the [MASK]"])
-
-
 def loss_of(source, workdir) -> float:
     """The source's own parameters over the held-out rows of a run."""
     model, run = load_model.open_model(source), load_model.open_model(workdir)

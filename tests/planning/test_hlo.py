@@ -76,18 +76,6 @@ def test_the_kept_programs_are_made_again():
     keep(made)
 
 
-def test_groups_of_several_axes_and_of_none():
-    mesh = mesh_on("cpu", (2, 2, 2), ("data", "fsdp", "tensor"))
-
-    def function(x):
-        alone = jax.lax.ppermute(x, "fsdp", [(0, 0), (1, 1)])
-        return jax.lax.psum(x, ("data", "tensor")) + alone
-
-    text = compiled(function, mesh, spec=("data", ("fsdp", "tensor"))).as_text()
-    ((found, _),) = collectives(text, mesh)
-    assert (found.axes, found.group) == (("data", "tensor"), 4)
-
-
 ODD_AND_EVEN = [[0, 2, 4, 6], [1, 3, 5, 7]]
 HALVES = [[0, 1, 2, 3], [4, 5, 6, 7]]
 MESH = "replica_groups=mesh['axis_0'=2,'axis_1'=4], device_ids=([4,2]T(1,0)) {'axis_1'}, x=1"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -100,18 +99,6 @@ def test_real_tokens_are_those_of_the_store(finished, tmp_path, capsys, monkeypa
         assert phase["fill"] == pytest.approx(fill, abs=0.1) and (fill == 1) == (phase["fill"] == 1)
         real = phase["fill"] * 32 * phase["rows_per_second"]
         assert phase["tokens_per_second"] == pytest.approx(real)
-
-
-@pytest.mark.parametrize("more", [(), ("--search",)])
-def test_a_damaged_store_is_named_before_anything_is_compiled(
-    finished, tmp_path, capsys, monkeypatch, more
-):
-    monkeypatch.setattr(compilation, "compile_apart", None)
-    shutil.copytree(finished[0]["store"], tmp_path / "store")
-    tokens = tmp_path / "store/train/tokens.npy"
-    tokens.write_bytes(tokens.read_bytes()[:-2])
-    assert main(arguments(tmp_path, *more)) == 2
-    assert str(tokens) in capsys.readouterr().err
 
 
 @pytest.mark.slow

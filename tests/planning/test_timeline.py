@@ -1,14 +1,9 @@
 """Schedules read from programs, and how long they take: by hand, and beside the other reader of a program."""
 
 import numpy as np
-import pytest
 from jax.sharding import Mesh
-from kits.programs import PROGRAM, collectives
-from kits.slices import compiling, devices, needs_libtpu
-from kits.small import VOCABULARY, small_config
+from kits.programs import PROGRAM
 
-from bert_jax import build
-from bert_jax import config as configs
 from bert_jax.planning import timeline
 
 # In the notations of a TPU's program: a start and what waits for it, one in three pieces with a product between them,
@@ -112,25 +107,3 @@ def test_loops_and_conditions_count_as_often_as_they_run():
     ]
     expected = 1000 + 7 * (100 + 3 * 10) + 5
     assert timeline.cycles(events) == timeline.seconds(events, 1, one_byte_a_second) == expected
-
-
-@needs_libtpu
-@pytest.mark.full
-@pytest.mark.parametrize("fsdp", [1, 4])
-def test_every_collective_of_a_step_is_in_its_schedule(fsdp):
-    """Bytes by kind and axes are those of its instructions one by one, and every start has its end."""
-    keys = ("dtype=bfloat16", "model.width=256", f"mesh.fsdp={fsdp}")
-    config = small_config(*keys)
-    (phase,) = configs.phases(config)
-    mesh = build.make_mesh(config, [phase], devices("v5e:2x2"))
-    with compiling():
-        design = build.design(config, mesh, VOCABULARY)
-        text = build.lower_train(config, design, phase).compile().as_text()
-    events = timeline.read(text, mesh)
-    expected = {}
-    for one, _ in collectives(text, mesh):
-        expected[one.kind, one.axes] = expected.get((one.kind, one.axes), 0) + one.sent
-    assert timeline.sent(events) == pytest.approx(expected, rel=1e-3) and expected
-    started = {event[1] for event, _ in timeline.walk(events) if event[0] == "start"}
-    assert started == {event[1] for event, _ in timeline.walk(events) if event[0] == "done"}
-    assert bool(started) == (fsdp > 1)
