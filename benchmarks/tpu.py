@@ -21,22 +21,16 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+import jax
+
 from benchmarks import plain
-from bert_jax import build, config
-from bert_jax import config as configs
-from bert_jax.data.vocabulary import likely_vocabulary
+from bert_jax import config
 from bert_jax.errors import BadInput
 from bert_jax.parallel import chips
-from bert_jax.planning import plan, topology
-from bert_jax.planning.compilation import (
-    Step,
-    TooLarge,
-    compile_lowered,
-    compile_step,
-    read_or_compile,
-)
-from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN, estimate, parts
-from bert_jax.runs import run_info
+from bert_jax.planning import compilation, plan, topology
+from bert_jax.planning.compilation import Job, Step
+from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN, estimate
+from bert_jax.runs.out_of_memory import TooLarge
 
 
 class Case(NamedTuple):
@@ -54,11 +48,9 @@ class Case(NamedTuple):
 class Opened(NamedTuple):
     """A case, ready to be compiled."""
 
-    settings: object
+    job: Job  # of one phase
     slice: topology.Slice
     mesh: object
-    phase: object
-    vocabulary: object
 
 
 UNDROPPED = "model.attention_dropout=0.0"
@@ -110,6 +102,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.epilog = f"names: {', '.join(CASES)}; of {' and '.join(GROWTH)} the growth, too"
     parser.add_argument("--alone", action="store_true", help="without the plain steps")
     options, overrides = parser.parse_known_args(arguments)
+    # It would keep programs that only a real TPU can read back.
+    jax.config.update("jax_enable_compilation_cache", False)
     found = {}
     try:
         for name in options.only:
@@ -134,38 +128,36 @@ def open_case(case: Case, overrides: list[str]) -> Opened:
     one = topology.find(case.slice)
     rows = f"phases.{case.phase}.batch={case.rows * one.chips}"
     keys = [*case.keys, rows, *(key.removeprefix("--config.") for key in overrides)]
-    settings = plan.for_tpu(config.load(case.config, keys))
-    (phase,) = configs.choose_phases(settings, case.phase)
-    mesh = build.make_mesh(settings, [phase], topology.devices(one))
-    vocabulary = likely_vocabulary(settings, tell)
-    return Opened(settings, one, mesh, phase, vocabulary)
+    job = plan.prepare(config.load(case.config, keys), case.phase, tell)
+    return Opened(job, one, compilation.make_mesh(job, one))
 
 
 def measure(opened: Opened) -> dict | TooLarge:
     """What `plan` says of the phase, but without a search for what fits; a step that does not."""
-    settings, _, mesh, phase, vocabulary = opened
-    design = build.design(settings, mesh, vocabulary)
-    return numbers(opened, lambda: compile_step(settings, design, phase, tell))
+    return numbers(opened, lambda: compilation.compile_step(*opened, opened.job.phases[0]))
 
 
 def measure_plain(opened: Opened, form: str) -> dict | TooLarge:
     """The same of the plain step."""
-    settings, _, mesh, phase, vocabulary = opened
-    lowered = plain.lower(settings, mesh, phase, vocabulary.size, form)
-    given = settings, lowered.as_text(), mesh, f"the plain step, {form},", tell
-    return numbers(opened, lambda: read_or_compile(*given, lambda: compile_lowered(lowered, mesh)))
+    job, _, mesh = opened
+    lowered = plain.lower(job.config, mesh, job.phases[0], job.vocabulary.size, form)
+
+    def compiled() -> Step:
+        tell(f"compiling the plain step, {form}")
+        return compilation.compile_lowered(lowered, mesh)
+
+    return numbers(
+        opened, lambda: compilation.read_or_compile(job, lowered.as_text(), mesh, compiled)
+    )
 
 
 def numbers(opened: Opened, compiled: Callable[[], Step]) -> dict | TooLarge:
-    settings, one, mesh, phase, vocabulary = opened
     try:
-        step = compiled()
+        values = estimate(*opened, opened.job.phases[0], compiled())
     except TooLarge as error:
         return error
-    flops = run_info.step_flops(settings, vocabulary.size, phase)
-    values = estimate(one, mesh, phase, parts(one, mesh, step), flops)
-    peak = one.chips * one.chip.flops
-    return values | {"by_cycles": flops / values["seconds_computing"] / peak}
+    peak = opened.slice.chips * opened.slice.chip.flops
+    return values | {"by_cycles": values["flops_per_step"] / values["seconds_computing"] / peak}
 
 
 def tell(text: str) -> None:

@@ -11,7 +11,7 @@ from kits.small import SMALL, overrides
 from bert_jax import cli, errors
 
 PLACES = ("--workdir", "--model", "--a", "--b", "--store", "--source", "--output", "--save")
-PLACES += ("--profile", "--add-words", "--batches")
+PLACES += ("--profile", "--add-words")
 NEEDED = {"--config": "demo", "--topology": "v5e:2x2", "--step": "1"}
 
 

@@ -8,16 +8,13 @@ import numpy as np
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.commands import load_model
-from bert_jax.convert import names
+from bert_jax.convert import load_model, names
 from bert_jax.data import batch as batches
 from bert_jax.parallel import mesh as meshes
 
-ROWS, LENGTH, PREDICTIONS = 8, 64, 8
-HEADS = {
-    "mlm_logits": {"mlm"},
-    "pair_logits": {"pooler", "pair"},
-}  # parts of names.py that they need
+PAIRS, LENGTH = 4, 64  # of rows, whose second is half padding
+# Parts of names.py that they need.
+HEADS = {"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}}
 SHOWN = 10  # tensors in the text
 
 OPTIONS = [
@@ -37,36 +34,35 @@ def compare(a: Path, b: Path) -> dict:
     """In what two models differ; nothing is said of the rows that pad a vocabulary.
 
     {settings: {key: [a, b]}, only_a, only_b: [tensor], shapes: {tensor: [a, b]}, tensors: [as `difference`], largest
-    difference first, bitwise: how many of them, vocabulary, outputs: {name: as `difference`}}. Outputs are computed in
-    float32, for the pieces that both have, and left out where neither vocabulary begins with the other.
+    difference first, vocabulary, outputs: {name: as `difference`}}. Outputs are computed in
+    float32, and left out where one vocabulary is larger.
     """
     one, two = (load_model.open_model(directory, ["dtype=float32"]) for directory in (a, b))
     ours, theirs = tensors(one), tensors(two)
-    both = [name for name in ours if name in theirs]
-    shapes = {name: [list(side[name].shape) for side in (ours, theirs)] for name in both}
-    alike = [name for name in both if ours[name].shape == theirs[name].shape]
-    found = [{"tensor": name, **difference(ours[name], theirs[name])} for name in alike]
-    found.sort(key=lambda entry: -entry["difference"])
+    found, shapes = [], {}
+    for name in ours.keys() & theirs.keys():
+        a, b = ours[name], theirs[name]
+        if a.shape == b.shape:
+            found.append({"tensor": name, **difference(a, b)})
+        else:
+            shapes[name] = [list(a.shape), list(b.shape)]
+    found.sort(key=lambda entry: (-entry["difference"], entry["tensor"]))
     settings = configs.differences(*map(configs.spelled_out, (one.config, two.config)))
     pieces = one.tokenizer.pieces, two.tokenizer.pieces
-    shared = min(map(len, pieces))
-    # Ids mean the same, or at least exist, in both; --add-words makes the longer of such a pair.
-    fit = len(pieces[0]) == len(pieces[1]) or pieces[0][:shared] == pieces[1][:shared]
     return {
         "a": str(a),
         "b": str(b),
         "settings": {k: v for k, v in settings.items() if k.startswith(("model.", "objective."))},
         "only_a": [name for name in ours if name not in theirs],
         "only_b": [name for name in theirs if name not in ours],
-        "shapes": {name: pair for name, pair in shapes.items() if pair[0] != pair[1]},
+        "shapes": shapes,
         "tensors": found,
-        "bitwise": sum(entry["bitwise"] for entry in found),
         "vocabulary": {
             "sizes": [*map(len, pieces)],
             "pieces": sum(x != y for x, y in zip_longest(*pieces)),
             "same_rules": one.tokenizer.fingerprint == two.tokenizer.fingerprint,
         },
-        "outputs": outputs(one, two, shared) if fit else {},
+        "outputs": outputs(one, two) if len(pieces[0]) == len(pieces[1]) else {},
     }
 
 
@@ -95,34 +91,28 @@ def difference(a: np.ndarray, b: np.ndarray) -> dict:
     return {"difference": largest, "bitwise": a.dtype == b.dtype and a.tobytes() == b.tobytes()}
 
 
-def outputs(one, two, size: int) -> dict:
-    """{name: difference of that output}, on one made-up batch of the first `size` pieces; half of its rows are half
-    padding.
+def outputs(one, two) -> dict:
+    """{name: difference of that output}, on one made-up batch; half of its rows are half padding.
 
-    For mlm_logits also same_best: the share of masked positions whose best of these pieces is the same.
+    For mlm_logits also same_best: the share of masked positions whose best piece is the same.
     """
+    vocabulary, draw = one.vocabulary, np.random.default_rng(0)
     length = min(LENGTH, one.config.model.positions, two.config.model.positions)
-    batch = batches.synthetic(ROWS, length, min(PREDICTIONS, length // 4), size)
-    half = length // 2
-    batch["masked_positions"][ROWS // 2 :] %= half
-    np.put_along_axis(batch["tokens"], batch["masked_positions"], one.vocabulary.mask, axis=1)
-    batch["tokens"][:, 0] = one.vocabulary.cls
-    for name, padding in (("tokens", one.vocabulary.pad), ("positions", 0), ("sequence_ids", 0)):
-        batch[name][ROWS // 2 :, half:] = padding
-    if min(one.config.model.segments, two.config.model.segments) < 2:
-        batch["segments"][:] = 0
+    texts = [draw.integers(vocabulary.size, size=n - 2) for n in (length, length // 2) * PAIRS]
+    for ids in texts:
+        ids[::8] = vocabulary.mask
+    predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
+    batch = batches.of_texts(texts, batches.shapes(2 * PAIRS, length, predictions), vocabulary)
     ours, theirs = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
     found, made_up = {}, {*load_model.fresh(one), *load_model.fresh(two)}
-    for name in sorted(set(ours) & set(theirs)):
-        pair = [np.asarray(side[name]) for side in (ours, theirs)]
-        if name == "mlm_logits":
-            pair = [logits[..., :size] for logits in pair]
-        if pair[0].shape != pair[1].shape or made_up & HEADS.get(name, set()):
+    for name in sorted(ours.keys() & theirs.keys()):
+        if made_up & HEADS[name]:
             continue
-        found[name] = difference(*pair)
+        a, b = (np.asarray(side[name])[..., : vocabulary.size] for side in (ours, theirs))
+        found[name] = difference(a, b)
         if name == "mlm_logits":
-            best = [logits.argmax(axis=-1) for logits in pair]
-            found[name]["same_best"] = float((best[0] == best[1]).mean())
+            same = a.argmax(axis=-1) == b.argmax(axis=-1)
+            found[name]["same_best"] = float(same.mean())
     return found
 
 

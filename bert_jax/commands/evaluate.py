@@ -8,7 +8,8 @@ import jax
 
 from bert_jax import cli, step
 from bert_jax import config as configs
-from bert_jax.commands import evaluate_models, load_model
+from bert_jax.commands import evaluate_models
+from bert_jax.convert import load_model
 from bert_jax.data.feed import open_feed
 from bert_jax.errors import BadInput
 from bert_jax.evaluate import Heldout, over
@@ -24,10 +25,9 @@ OPTIONS = [
 
 
 def run(options, overrides) -> int:
-    if bool(options.workdir) == bool(options.model):
-        raise BadInput("evaluate: expected --workdir, or --model and --config")
-    if bool(options.model) != bool(options.config):
-        raise BadInput("evaluate: --model and --config, which names the text, go together")
+    is_run = bool(options.workdir)
+    if is_run == bool(options.model) or is_run == bool(options.config):
+        raise BadInput("evaluate: expected --workdir, or --model and --config, which has the text")
     if options.model:
         config = cli.load_config(options, overrides)
         values = evaluate_models.evaluate(options.model, config, cli.tell)

@@ -22,7 +22,7 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax import prng
-from bert_jax.commands import load_model, predict
+from bert_jax.convert import load_model
 from bert_jax.data import batch as batches
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics
@@ -56,8 +56,8 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
     for directory, model in zip(directories, models, strict=True):
         load_model.check_masks(directory, model)
-    length = configs.phases(config)[-1].length
-    length = min(length, *(model.config.model.positions for model in models))
+    positions = [model.config.model.positions for model in models]
+    length = min(configs.phases(config)[-1].length, *positions)
     prepare.prepare(config, log)
     store = prepare.open_or_refuse(config)
     windows, unknown = read(config, store, [model.tokenizer for model in models], length)
@@ -66,31 +66,31 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
         raise BadInput(f"{store.path}: no held-out word is known to every model")
     shares = np.array([*Counter(words).values()]) / len(words)
     characters = sum(map(len, words))
-    results = []
-    for number, (directory, model) in enumerate(zip(directories, models, strict=True)):
+
+    def measured(number: int) -> dict:
+        directory, model = directories[number], models[number]
         log(f"{directory}: {len(words):,} words in {len(windows):,} windows")
         nats, right, pieces = score(model, windows, number, length)
         # A run on this very store from the start never saw what is held out there.
         own = model.facts.get("store_fingerprint") == store.fingerprint
-        results.append(
-            {
-                "model": str(directory),
-                "nats_per_word": float(nats.mean()),
-                "accuracy": float(right.mean()),
-                "pieces_per_word": float(pieces.mean()),
-                "bits_per_character": float(nats.sum() / math.log(2) / characters),
-                "unknown": int(unknown[number]),
-                "parameters": metrics.count(model.params, model.vocabulary.size),
-                "held_out": own and "imported" not in model.facts,
-            }
-        )
+        return {
+            "model": str(directory),
+            "nats_per_word": float(nats.mean()),
+            "accuracy": float(right.mean()),
+            "pieces_per_word": float(pieces.mean()),
+            "bits_per_character": float(nats.sum() / math.log(2) / characters),
+            "unknown": int(unknown[number]),
+            "parameters": metrics.count(model.params, model.vocabulary.size),
+            "held_out": own and "imported" not in model.facts,
+        }
+
     return {
         "words": len(words),
         "windows": len(windows),
         "documents": len({window.document for window in windows}),
         "characters": characters,
         "word_entropy": float(-(shares * np.log(shares)).sum()),
-        "models": results,
+        "models": [measured(number) for number in range(len(models))],
     }
 
 
@@ -149,9 +149,7 @@ def choose(seed: int, window: int, parts: list[str]) -> list[int]:
 # --- One model ------------------------------------------------------------------------------------
 
 
-def score(
-    model, windows: list[Window], number: int, length: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def score(model, windows: list[Window], number: int, length: int) -> tuple[np.ndarray, ...]:
     """float64[W] nats of each word, bool[W] whether it is right, int64[W] its pieces.
 
     The windows have the pieces of the model's vocabulary at `number`.
@@ -162,7 +160,7 @@ def score(
     nats, right = [], []
     for start in range(0, len(windows), ROWS):
         shapes = batches.shapes(ROWS, length, predictions)
-        batch = predict.make_batch(rows[start : start + ROWS], shapes, vocabulary)
+        batch = batches.of_texts(rows[start : start + ROWS], shapes, vocabulary)
         used = batch["masked_weights"] > 0
         words = chain(*(masked(window, number) for window in windows[start : start + ROWS]))
         batch["masked_targets"][used] = [*chain(*words)]
@@ -200,15 +198,14 @@ def describe(values: dict) -> str:
     names = [key for key in values["models"][0] if key not in ("model", "held_out")]
     width = max(len(model["model"]) for model in values["models"])
     lines = [
-        f"{values['words']:,} words ({values['characters']:,} characters) masked in {values['windows']:,} windows of"
-        f" {values['documents']:,} held-out documents; entropy of these words {values['word_entropy']:.4f} nats",
+        f"{values['words']:,} words ({values['characters']:,} characters) masked in"
+        f" {values['windows']:,} windows of {values['documents']:,} held-out documents; entropy of"
+        f" these words {values['word_entropy']:.4f} nats",
         "  ".join([" " * width, *names]),
     ]
     for model in values["models"]:
-        cells = (
-            f"{model[name]:{',' if isinstance(model[name], int) else '.4f'}}".rjust(len(name))
-            for name in names
-        )
+        kinds = (",d" if isinstance(model[name], int) else ".4f" for name in names)
+        cells = (f"{model[n]:{len(n)}{kind}}" for n, kind in zip(names, kinds, strict=True))
         note = "" if model["held_out"] else "  may have been trained on this text"
         lines.append("  ".join([model["model"].ljust(width), *cells]) + note)
     return "\n".join(lines)

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from bert_jax import cli
-from bert_jax.commands import load_model
-from bert_jax.convert import model_card, to_huggingface
+from bert_jax import config as configs
+from bert_jax.convert import load_model, model_card, to_huggingface
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics, workdir
 from bert_jax.runs.workdir import Workdir
@@ -30,8 +30,8 @@ OPTIONS = [
 
 def run(options, overrides) -> int:
     cli.refuse(overrides)
-    about = (getattr(options, key) for key in ("name", "license", "data_license", "language"))
-    about = model_card.About(*about)
+    named = options.name, options.license, options.data_license, options.language
+    about = model_card.About(*named)
     with workdir.opened(options.workdir) as source:
         values = export(source, options.output, options.format, about)
     return cli.show(options, values, describe(values))
@@ -91,9 +91,8 @@ def without(params: dict, parts: list[str]) -> dict:
 def check_run(run, name: str) -> None:
     """Raises BadInput where the other side has no name for the model."""
     for key, only in (("model.name", "bert"), ("objective.name", "mlm")):
-        section, name = key.split(".")
-        if run.config[section][name] != only:
-            value = run.config[section][name]
+        value = configs.lookup(run.config, key)
+        if value != only:
             raise BadInput(f"{name}: {key}={value}: only {only} has a name elsewhere")
 
 

@@ -7,8 +7,7 @@ from ml_collections import ConfigDict
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.checkpoints import writer
-from bert_jax.commands import load_model
-from bert_jax.convert import external_model, vocabulary_extension
+from bert_jax.convert import external_model, load_model, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.errors import BadInput
 from bert_jax.runs import metrics, run_info, workdir

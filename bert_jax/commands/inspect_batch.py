@@ -1,6 +1,7 @@
 """The batch at a step, as the model will see it; and the batches of many steps, saved."""
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from bert_jax.tokenizers import tokenizer
 OPTIONS = [
     cli.CONFIG,
     cli.option("--step", "the step whose batch is shown", type=int),
-    cli.option("--rows", "rows to show, with --step; default: 4", type=cli.positive),
+    cli.option("--rows", "rows to show; default: %(default)s", type=cli.positive, default=4),
     cli.option("--steps", "the steps A to B - 1, whose batches are saved", metavar="A:B"),
     cli.option("--save", "to save batches to, with --steps", type=cli.place, metavar="DIR"),
     cli.AS_JSON,
@@ -27,11 +28,9 @@ def run(options, overrides) -> int:
     showing = options.step is not None
     if showing == (options.steps is not None) or showing == (options.save is not None):
         raise BadInput("inspect: expected --step N, or --steps A:B and --save DIR")
-    if options.rows and not showing:
-        raise BadInput(f"--rows {options.rows}: only with --step")
     config = cli.load_config(options, overrides)
     if showing:
-        values = inspect(config, options.step, options.rows or 4, cli.tell)
+        values = inspect(config, options.step, options.rows, cli.tell)
         head = "  ".join(f"{key} {value}" for key, value in values.items() if key != "rows")
         return cli.show(options, values, "\n".join([head, *values["rows"]]))
     first, _, last = options.steps.partition(":")
@@ -61,9 +60,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
         "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
         "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
         "masked_per_row": float(arrays["masked_weights"].sum() / phase.batch),
-        "rows": [
-            text for row in range(min(rows, phase.batch)) for text in show(arrays, row, words)
-        ],
+        "rows": [*chain(*(show(arrays, row, words) for row in range(min(rows, phase.batch))))],
     }
 
 

@@ -6,10 +6,9 @@ import jax
 import numpy as np
 
 from bert_jax import cli
-from bert_jax.commands import load_model
+from bert_jax.convert import load_model
 from bert_jax.data import batch as batches
 from bert_jax.errors import BadInput
-from bert_jax.tokenizers.special_tokens import Vocabulary
 
 MODEL = "directory of a run, or of another program's model"
 OPTIONS = [
@@ -61,23 +60,7 @@ def encode(run, text: str) -> dict:
         )
     # A few lengths instead of one a text, so that texts share compiled programs.
     length = min(longest, -(-(len(ids) + 2) // 32) * 32)
-    return make_batch([ids], batches.shapes(1, length, masks), run.vocabulary)
-
-
-def make_batch(texts: list[list[int]], shapes: dict, vocabulary: Vocabulary) -> dict:
-    """A batch whose first rows are [CLS] text [SEP], whose masked positions are those of [MASK]."""
-    arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
-    arrays["tokens"][:] = vocabulary.pad
-    arrays["rows"][:] = np.arange(len(arrays["rows"]))
-    for row, ids in enumerate(texts):
-        size = len(ids) + 2
-        arrays["tokens"][row, :size] = [vocabulary.cls, *ids, vocabulary.sep]
-        arrays["positions"][row, :size] = np.arange(size)
-        arrays["sequence_ids"][row, :size] = 1
-        masked = np.flatnonzero(arrays["tokens"][row] == vocabulary.mask)
-        arrays["masked_positions"][row, : len(masked)] = masked
-        arrays["masked_weights"][row, : len(masked)] = 1
-    return arrays
+    return batches.of_texts([ids], batches.shapes(1, length, masks), run.vocabulary)
 
 
 def describe(result: dict) -> str:

@@ -20,6 +20,8 @@ import hashlib
 import jax
 import numpy as np
 
+from bert_jax.tokenizers.special_tokens import Vocabulary
+
 
 def shapes(batch: int, length: int, predictions: int, sequences: int = 1) -> dict:
     """{name: jax.ShapeDtypeStruct} of a batch."""
@@ -67,6 +69,22 @@ def fill(batch: dict, used: np.ndarray) -> dict:
     """The batch with rows that only fill it, those not `used`, bool[B]: they weigh nothing."""
     weights = used[:, None].astype(np.float32)
     return batch | {name: batch[name] * weights for name in ("masked_weights", "pair_weights")}
+
+
+def of_texts(texts: list[list[int]], shapes: dict, vocabulary: Vocabulary) -> dict:
+    """A batch whose first rows are [CLS] text [SEP], whose masked positions are those of [MASK]."""
+    arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+    arrays["tokens"][:] = vocabulary.pad
+    arrays["rows"][:] = np.arange(len(arrays["rows"]))
+    for row, ids in enumerate(texts):
+        size = len(ids) + 2
+        arrays["tokens"][row, :size] = [vocabulary.cls, *ids, vocabulary.sep]
+        arrays["positions"][row, :size] = np.arange(size)
+        arrays["sequence_ids"][row, :size] = 1
+        masked = np.flatnonzero(arrays["tokens"][row] == vocabulary.mask)
+        arrays["masked_positions"][row, : len(masked)] = masked
+        arrays["masked_weights"][row, : len(masked)] = 1
+    return arrays
 
 
 def digest(batch: dict) -> str:

@@ -1,7 +1,9 @@
 """Chips: the files by which TPUs are known, and published figures, peak FLOP/s, memory and its bandwidth, links.
 
-Figures of TPUs are those of Google's documentation (docs.cloud.google.com/tpu/docs/v5e and its neighbours). Its
-bandwidth of a chip is that of all its links; cycles a second are what makes the published peak of the published matrix
+Peaks and bandwidths of memory are those of Google's pages for v3, v4, v5e, v5p and v6e, under
+docs.cloud.google.com/tpu/docs; v2's page was not to be had, so its figures are not checked. What goes over a link in
+one direction is the pages' "bidirectional inter-chip interconnect bandwidth" of a chip (400, 1200 and 800 GB/s for v5e,
+v5p and v6e) by twice its links, 4 or 6. Cycles a second are what makes the published peak of the published matrix
 units.
 """
 
@@ -31,39 +33,16 @@ class Chip(NamedTuple):
     shapes: tuple[str, ...]  # in which slices are let
 
 
+SQUARES = ("2x2", "4x4", "8x8", "16x16")
 CHIPS = {
-    "v2": Chip(
-        "v2",
-        "TPU v2",
-        2,
-        2,
-        14.96 * GIB,
-        45e12,
-        700e9,
-        0.70e9,
-        15.5e9,
-        16,
-        ("2x2", "4x4", "8x8", "16x16"),
-    ),
-    "v3": Chip(
-        "v3",
-        "TPU v3",
-        2,
-        2,
-        30.96 * GIB,
-        123e12,
-        900e9,
-        0.94e9,
-        20.5e9,
-        32,
-        ("2x2", "4x4", "8x8", "16x16"),
-    ),
+    "v2": Chip("v2", "TPU v2", 2, 2, 14.96 * GIB, 45e12, 700e9, 0.70e9, 15.5e9, 16, SQUARES),
+    "v3": Chip("v3", "TPU v3", 2, 2, 30.96 * GIB, 123e12, 900e9, 0.94e9, 20.5e9, 32, SQUARES),
     "v4": Chip("v4", "TPU v4", 2, 1, 30.75 * GIB, 275e12, 1200e9, 1.05e9, 50e9, 4, CUBES),
     "v5e": Chip(
         "v5litepod", "TPU v5 lite", 1, 1, 15.75 * GIB, 197e12, 819e9, 1.50e9, 50e9, 16, FLAT
     ),
     "v5p": Chip("v5p", "TPU v5", 2, 1, 95.74 * GIB, 459e12, 2765e9, 1.75e9, 100e9, 4, CUBES),
-    "v6e": Chip("v6e", "TPU v6 lite", 1, 1, 31.25 * GIB, 918e12, 1600e9, 1.75e9, 100e9, 16, FLAT),
+    "v6e": Chip("v6e", "TPU v6 lite", 1, 1, 31.25 * GIB, 918e12, 1638e9, 1.75e9, 100e9, 16, FLAT),
 }
 
 # Published peak of bfloat16 matrix products, FLOP/s a device, by `device_kind`; of some TPUs JAX knows two names.

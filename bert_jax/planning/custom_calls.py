@@ -18,18 +18,17 @@ FLOPS = re.compile(r'"cost_estimate":\{[^}]*"flops":"?(\d+)')
 # The compiler's own marks, which compute nothing.
 FREE = ("AllocateBuffer", "AssumeGatherIndicesInBound", "AsyncCollectiveDone")
 FREE += ("AsyncCollectiveStart", "ConcatBitcast", "GatherScatterIndicesBitpacked")
+FREE += ("PrepareAsyncCallDone", "PrepareAsyncCallStart")
 
 
-def cycles(line: str, mesh) -> int:
-    """LIKELY times the limit of a custom call on a device of a mesh; 0 of any other instruction, and of FREE ones."""
-    target = TARGET.search(line)
-    if " custom-call(" not in line or not target or target[1] in FREE:
+def cycles(call: hlo.Instruction, mesh) -> int:
+    """LIKELY times the limit of a custom call on a device of a mesh; 0 of FREE ones."""
+    if TARGET.search(call.text)[1] in FREE:
         return 0
     kind = mesh.devices.flat[0].device_kind
     chip = next(chip for chip in CHIPS.values() if chip.device_kind == kind)
-    results, _, rest = line.partition(" custom-call(")
-    operands = rest.partition("operand_layout_constraints=")[2].partition("}}")[0]
-    size = sum(array.bytes for text in (results, operands) for array in hlo.arrays(text))
-    flops = FLOPS.search(line)
+    operands = call.text.partition("operand_layout_constraints=")[2].partition("}}")[0]
+    size = sum(array.bytes for text in (call.results, operands) for array in hlo.arrays(text))
+    flops = FLOPS.search(call.text)
     seconds = max(int(flops[1]) / chip.flops if flops else 0, size / chip.bandwidth)
     return round(LIKELY * seconds * chip.devices * chip.hertz)

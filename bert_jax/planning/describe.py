@@ -1,31 +1,31 @@
 """Plans for people; what the compiler estimates and what is arithmetic are told apart."""
 
 from bert_jax.parallel import chips
-from bert_jax.planning.changes import options
 from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
-from bert_jax.planning.estimate import ALL_HIDDEN, FULL, NONE_HIDDEN
+from bert_jax.planning.estimate import ALL_HIDDEN, NONE_HIDDEN
+from bert_jax.planning.search import options
 
-HELD = "bytes held, seconds of computing and the order of what is sent and computed"
-ARITHMETIC = (
-    "; seconds of sending are arithmetic, bytes by the published bandwidth, and so are those of custom calls, such as"
-    f" attention kernels, {LIKELY} times the larger of FLOPs by the peak and bytes by the bandwidth;"
-    " gathers, scatters, sorts and copies have no cycles and are not counted"
+SOURCES = (
+    "bytes held, cycles and the order of what is sent and computed are the compiler's; seconds of"
+    " sending and of custom calls are arithmetic, by published bandwidths and"
+    f" {LIKELY} times a call's limit; gathers, scatters, sorts and copies are not counted"
 )
 BRACKETS = (
-    "; in brackets: between hiding all of what is sent, and nothing, with custom calls at"
-    f" {LEAST} to {MOST} times that"
+    "; in brackets: all of what is sent hidden, and nothing, with custom calls at"
+    f" {LEAST} to {MOST} times their limit"
 )
-NOT_COMPILED = "; slices without GiB were not compiled: their hours follow from another's, and they may not fit"
-SOURCES = f"{HELD} are the compiler's{ARITHMETIC}"
+NOT_COMPILED = (
+    "; slices without GiB were not compiled: they may not fit, and their hours, which follow from"
+    " another's, leave out what any instruction takes however few rows it has, so that large ones"
+    " look faster than they are"
+)
 
 
 def describe(values: dict) -> str:
-    chips, hosts = (
-        f"{values[name]} {name if values[name] > 1 else name[:-1]}" for name in ("chips", "hosts")
-    )
+    mesh = " ".join(f"{axis}={size}" for axis, size in values["mesh"].items())
     lines = [
-        f"{values['topology']} ({values['accelerator_type']}): {chips}, {hosts}, mesh"
-        f" {shape(values['mesh'])}; {values['parameters']:,} parameters,"
+        f"{values['topology']} ({values['accelerator_type']}): chips {values['chips']}, hosts"
+        f" {values['hosts']}, mesh {mesh}; {values['parameters']:,} parameters,"
         f" {values['encoder_parameters']:,} of the encoder; {values['dtype']}"
     ]
     for name, phase in values["phases"].items():
@@ -34,10 +34,6 @@ def describe(values: dict) -> str:
         cost = f", cost {between(values, 'cost')}" if values["cost"] is not None else ""
         lines.append(f"together: {between(values, 'hours')} hours{cost}")
     return "\n".join([*lines, SOURCES + BRACKETS])
-
-
-def shape(mesh: dict) -> str:
-    return " ".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
 def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
@@ -49,19 +45,19 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         for kind, count in phase["sent_per_chip"].items()
     ]
     calls = phase["seconds_of_custom_calls"]
+    called = f" ({digits(calls)} s in attention by {phase['attention']})" if calls else ""
     fits = "fits" if phase["fits"] else "may not fit"
     return [
         f"{name}: {fits}, {gib(phase['bytes_per_chip'])} of {gib(memory)} GiB a chip"
         f" ({gib(phase['bytes_of_arguments'])} state and rows, {gib(phase['bytes_of_temporaries'])}"
         f" temporaries, {gib(phase['bytes_of_program'])} program)",
-        f"  computing {digits(phase['seconds_computing'])} s, sending {digits(phase['seconds_sending'])} s"
-        f" ({', '.join(sent) or 'nothing'}), of which hidden {digits(phase['seconds_hidden'])} s",
-        *(
-            [f"  custom calls, attention by {phase['attention']}: {digits(calls)} s of computing"]
-            * bool(calls)
-        ),
-        f"  {between(phase, 'seconds_per_step')} s a step, {between(phase, 'rows_per_second')} rows/s",
-        f"  {between(phase, 'tokens_per_second')} tokens/s: {filled(phase)}",
+        f"  computing {digits(phase['seconds_computing'])} s{called},"
+        f" sending {digits(phase['seconds_sending'])} s ({', '.join(sent) or 'nothing'}),"
+        f" of which hidden {digits(phase['seconds_hidden'])} s",
+        f"  {between(phase, 'seconds_per_step')} s a step,"
+        f" {between(phase, 'rows_per_second')} rows/s",
+        f"  {between(phase, 'tokens_per_second')} tokens/s, rows {phase['fill']:.0%} full"
+        f" (by {phase['fill_from']})",
         f"  utilization {between(phase, 'utilization')}; {between(phase, 'hours')} hours for"
         f" {phase['steps']:,} steps; planned in {phase['seconds_planning']:.1f} s",
     ]
@@ -70,12 +66,6 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
 def gib(count: float) -> str:
     """As memories are told, and as the compiler tells what it needs of them."""
     return f"{count / chips.GIB:.2f}"
-
-
-def filled(phase: dict) -> str:
-    if phase["fill_from"] == FULL.source:
-        return "of full rows, for there is no store to look into"
-    return f"rows {phase['fill']:.0%} full, as in {phase['fill_from']}"
 
 
 def digits(number: float) -> str:
@@ -94,37 +84,18 @@ def describe_all(values: dict) -> str:
     lines = ["topology    accelerator     chips     hours  chip-hours        cost  GiB a chip"]
     for one in values["slices"]:
         cost = "-" if one["cost"] is None else digits(one["cost"])
-        lines.append(
-            f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6} {digits(one['hours']):>9}"
-            f" {digits(one['chip_hours']):>11} {cost:>11}  {describe_memory(one)}".rstrip()
-        )
-    lines += cheapest([one for one in values["slices"] if one["fits"]])
-    reasons = {}
-    for name, reason in values["left_out"].items():
-        reasons.setdefault(reason, []).append(name)
-    lines += [f"left out: {' '.join(names)}: {reason}" for reason, names in reasons.items()]
+        numbers = f"{digits(one['hours']):>9} {digits(one['chip_hours']):>11} {cost:>11}"
+        name = f"{one['topology']:<11} {one['accelerator_type']:<14} {one['chips']:>6}"
+        lines.append(f"{name} {numbers}  {describe_memory(one)}".rstrip())
+    lines += [f"left out: {name}: {reason}" for name, reason in values["left_out"].items()]
     return "\n".join([*lines, SOURCES + NOT_COMPILED])
 
 
 def describe_memory(one: dict) -> str:
-    if one["fits"] is None:
-        return ""
     if one["bytes_per_chip"] is None:
-        return f"does not fit: {one['reason']}"
+        return f"does not fit: {one['reason']}" if "reason" in one else ""
     held = f"{gib(one['bytes_per_chip'])} of {gib(one['memory_per_chip'])}"
-    return held if one["fits"] else f"{held}  does not fit"
-
-
-def cheapest(fitting: list[dict]) -> list[str]:
-    """The slices with the fewest chip-hours and the lowest cost, of those that are known to fit."""
-    lines = []
-    if fitting:
-        fewest = min(fitting, key=lambda one: one["chip_hours"])
-        lines.append(f"fewest chip-hours, of those that were compiled: {fewest['topology']}")
-    priced = [one for one in fitting if one["cost"] is not None]
-    if priced:
-        lines.append(f"cheapest of these: {min(priced, key=lambda one: one['cost'])['topology']}")
-    return lines
+    return held if one["fits"] else f"{held}, does not fit"
 
 
 def describe_search(values: dict) -> str:

@@ -5,120 +5,70 @@ of them is hidden behind computing is read from the schedule. The range around i
 at LEAST times their limit, to none, and custom calls at MOST times it; see custom_calls.py.
 """
 
-from typing import NamedTuple
+from collections import Counter
 
 from bert_jax.planning import timeline, topology
-from bert_jax.planning.compilation import Step
+from bert_jax.planning.compilation import Job, Step
 from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
+from bert_jax.runs.run_info import step_flops
 
 HOUR = 3600  # seconds
 # Suffixes of the JSON keys of the two ends of the range.
 ALL_HIDDEN, NONE_HIDDEN = "_all_hidden", "_none_hidden"
 
 
-class Fill(NamedTuple):
-    """Real tokens by places for them in the rows of a phase, and what says so."""
-
-    share: float
-    source: str
-
-
-FULL = Fill(1.0, "full rows")
-
-
-class Parts(NamedTuple):
-    """Of a chip in a step: numbers that add up."""
-
-    bytes: float
-    arguments: float
-    temporaries: float
-    program: float
-    cycles: float
-    calls: float  # of the cycles, those of custom calls
-    hidden: float  # seconds of sending
-    sent: dict[tuple[str, tuple[str, ...]], float]  # bytes by kind and axes
-
-
-def parts(one: topology.Slice, mesh, step: Step) -> Parts:
-    """A chip of two devices holds and sends twice what one does."""
+def estimate(job: Job, one: topology.Slice, mesh, phase, step: Step) -> dict:
+    """The numbers of a phase, whose step was compiled for the mesh. A chip of two devices holds and sends twice what
+    one does."""
     chip, devices = one.chip, one.chip.devices
 
+    def seconds(kind: str, axes: list[str], count: float) -> float:
+        return devices * count / topology.bandwidth(one, mesh, kind, tuple(axes))
+
     def send(sent: list) -> float:
-        return sum(
-            devices * count / topology.bandwidth(one, mesh, kind, tuple(axes))
-            for kind, axes, count in sent
-        )
+        return sum(seconds(*part) for part in sent)
 
-    cycles, sent = timeline.cycles(step.events), timeline.sent(step.events)
-    alone = cycles / chip.hertz + send([(*key, count) for key, count in sent.items()])
-    return Parts(
-        devices * step.memory.total,
-        devices * step.memory.arguments,
-        devices * step.memory.temporaries,
-        devices * step.memory.code,
-        cycles,
-        timeline.cycles(step.events, ("call",)),
-        # To 1e-12 s: less is what sums in another order differ by.
-        max(0.0, round(alone - timeline.seconds(step.events, chip.hertz, send), 12)),
-        {key: devices * count for key, count in sent.items()},
-    )
-
-
-def estimate(
-    one: topology.Slice,
-    mesh,
-    phase,
-    found: Parts,
-    flops: float,
-    fill: Fill = FULL,
-) -> dict:
-    """The numbers of a phase."""
-    computing = found.cycles / one.chip.hertz
-    bytes_by_kind, seconds_by_kind = by_kind(one, mesh, found.sent)
-    calls = found.calls / one.chip.hertz
+    bytes_by_kind, seconds_by_kind = Counter(), Counter()
+    for (kind, axes), count in timeline.sent(step.events).items():
+        bytes_by_kind[kind] += devices * count
+        seconds_by_kind[kind] += seconds(kind, axes, count)
+    computing = timeline.cycles(step.events) / chip.hertz
+    calls = timeline.cycles(step.events, ("call",)) / chip.hertz
     sending = sum(seconds_by_kind.values())
-    hidden = min(found.hidden, computing, sending)
+    # To 1e-12 s: less is what sums in another order differ by.
+    hidden = round(computing + sending - timeline.seconds(step.events, chip.hertz, send), 12)
+    hidden = min(max(0.0, hidden), computing, sending)
     values = {
         "steps": phase.last - phase.first,
-        "bytes_per_chip": round(found.bytes),
-        "bytes_of_arguments": round(found.arguments),
-        "bytes_of_temporaries": round(found.temporaries),
-        "bytes_of_program": round(found.program),
-        "fits": found.bytes <= one.chip.memory,
-        "cycles": round(found.cycles),
-        "sent_per_chip": bytes_by_kind,
-        "seconds_sending_by_kind": seconds_by_kind,
+        "bytes_per_chip": devices * step.memory.total,
+        "bytes_of_arguments": devices * step.memory.arguments,
+        "bytes_of_temporaries": devices * step.memory.temporaries,
+        "bytes_of_program": devices * step.memory.program,
+        "fits": devices * step.memory.total <= chip.memory,
+        "cycles": round(timeline.cycles(step.events)),
+        "sent_per_chip": {kind: round(count) for kind, count in bytes_by_kind.items()},
+        "seconds_sending_by_kind": dict(seconds_by_kind),
         "seconds_computing": computing,
         "seconds_of_custom_calls": calls,
         "seconds_sending": sending,
         "seconds_hidden": hidden,
-        "flops_per_step": flops,
-        "fill": fill.share,
-        "fill_from": fill.source,
-        **times(one, phase, flops, fill.share, computing + sending - hidden),
+        "flops_per_step": step_flops(job.config, job.vocabulary.size, phase),
+        "fill": job.fills[phase.name].share,
+        "fill_from": job.fills[phase.name].source,
     }
     least, most = (computing + calls * (factor / LIKELY - 1) for factor in (LEAST, MOST))
-    for end, seconds in ((ALL_HIDDEN, max(least, sending)), (NONE_HIDDEN, most + sending)):
-        numbers = times(one, phase, flops, fill.share, seconds)
-        values |= {f"{key}{end}": value for key, value in numbers.items()}
+    ends = {"": computing + sending - hidden, ALL_HIDDEN: max(least, sending)}
+    for end, taken in (ends | {NONE_HIDDEN: most + sending}).items():
+        values |= {f"{key}{end}": value for key, value in times(one, phase, values, taken).items()}
     return values
 
 
-def by_kind(one: topology.Slice, mesh, sent: dict) -> tuple[dict[str, int], dict[str, float]]:
-    """({kind: bytes}, {kind: seconds}) of what a chip sends, by kind and axes."""
-    count, seconds = {}, {}
-    for (kind, axes), n in sent.items():
-        count[kind] = count.get(kind, 0) + n
-        seconds[kind] = seconds.get(kind, 0) + n / topology.bandwidth(one, mesh, kind, axes)
-    return {kind: round(n) for kind, n in count.items()}, seconds
-
-
-def times(one: topology.Slice, phase, flops: float, fill: float, seconds: float) -> dict:
+def times(one: topology.Slice, phase, values: dict, seconds: float) -> dict:
     return {
         "seconds_per_step": seconds,
         "rows_per_second": phase.batch / seconds,
-        "tokens_per_second": fill * phase.batch * phase.length / seconds,
-        "utilization": flops / seconds / one.chips / one.chip.flops,
+        "tokens_per_second": values["fill"] * phase.batch * phase.length / seconds,
+        "utilization": values["flops_per_step"] / seconds / one.chips / one.chip.flops,
         "hours": (phase.last - phase.first) * seconds / HOUR,
     }
 

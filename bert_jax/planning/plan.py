@@ -13,56 +13,30 @@ from bert_jax.data.vocabulary import likely_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.models import attention
 from bert_jax.parallel import chips
-from bert_jax.planning import search, slices, topology
-from bert_jax.planning.changes import options
-from bert_jax.planning.compilation import TooLarge, compile_step
-from bert_jax.planning.estimate import FULL, Fill, estimate, parts, total
+from bert_jax.planning import compilation, search, slices, topology
+from bert_jax.planning.compilation import FULL, Fill, Job
+from bert_jax.planning.estimate import estimate, total
 from bert_jax.runs import metrics
-from bert_jax.runs.run_info import step_flops, versions
+from bert_jax.runs.out_of_memory import TooLarge
+from bert_jax.runs.run_info import versions
 from bert_jax.storage import remote
 
 ALL = "all"  # kinds of chips
 
 
 def plan(
-    config: ConfigDict,
-    name: str,
-    prices: dict[str, float],
-    phase: str | None = None,
-    tell: Callable[[str], None] = print,
+    config: ConfigDict, name: str, price: float | None, phase: str | None, tell: Callable
 ) -> dict:
     """What DESIGN promises of `plan --json`: of every phase, or of one, on the slice of this name.
 
-    prices: of a chip for an hour, by the kind of chip; of all others under "". Of a phase that does not fit: `fits`,
-    false, `bytes_per_chip`, `reason` and `advice`; then nothing is there of hours and cost. Raises BadInput before
-    anything is compiled.
+    price: of a chip for an hour. Of a phase that does not fit: `fits`, false, `bytes_per_chip`, `reason` and `advice`;
+    then nothing is there of hours and cost. Raises BadInput before anything is compiled.
     """
     one = topology.find(name)
-    price = prices.get(one.kind, prices.get(""))
-    if prices and price is None:
-        raise BadInput(f"--price: of {', '.join(prices)}, none of {one.kind}")
-    config, chosen, vocabulary, fills = prepare(config, phase, tell)
-    mesh = build.make_mesh(config, chosen, topology.devices(one))
-    design = build.design(config, mesh, vocabulary)
-    phases = {}
-    for part in chosen:
-        started = time.monotonic()
-        try:
-            step = compile_step(config, design, part, tell)
-        except TooLarge as error:
-            phases[part.name] = {
-                "fits": False,
-                "bytes_per_chip": round(error.used * one.chip.devices),
-                "reason": str(error),
-                "advice": advise(config, one, part, vocabulary, tell),
-            }
-            continue
-        flops = step_flops(config, vocabulary.size, part)
-        phases[part.name] = {
-            **estimate(one, mesh, part, parts(one, mesh, step), flops, fills[part.name]),
-            "attention": attention.resolve(config, part, mesh),
-            "seconds_planning": time.monotonic() - started,
-        }
+    job = prepare(config, phase, tell)
+    mesh = compilation.make_mesh(job, one)
+    phases = {part.name: plan_phase(job, one, mesh, part) for part in job.phases}
+    design = build.design(job.config, mesh, job.vocabulary)
     is_whole = not any("reason" in values for values in phases.values())
     return {
         "topology": one.name,
@@ -70,14 +44,38 @@ def plan(
         "chips": one.chips,
         "hosts": len({device.process_index for device in mesh.devices.flat}),
         "mesh": dict(mesh.shape),
-        "dtype": config.dtype,
-        **metrics.parameters(design.shapes.params, vocabulary.size),
+        "dtype": job.config.dtype,
+        **metrics.parameters(design.shapes.params, job.vocabulary.size),
         "memory_per_chip": one.chip.memory,
         "fits": all(values["fits"] for values in phases.values()),
         "phases": phases,
         "versions": compiled_by(),
         **(total(one, list(phases.values()), price) if is_whole else {}),
     }
+
+
+def plan_phase(job: Job, one: topology.Slice, mesh, phase) -> dict:
+    started = time.monotonic()
+    try:
+        step = compilation.compile_step(job, one, mesh, phase)
+    except TooLarge as error:
+        return search.does_not_fit(one, error) | {"advice": advise(job, one, phase)}
+    return {
+        **estimate(job, one, mesh, phase, step),
+        "attention": attention.resolve(job.config, phase, mesh),
+        "seconds_planning": time.monotonic() - started,
+    }
+
+
+def advise(job: Job, one: topology.Slice, phase) -> str:
+    """What makes a step fit that does not, and what it is like then."""
+    found = search.find_fit(job, one, phase)
+    if not found:
+        return "no micro-batches, remat or fsdp that were tried make it fit"
+    return (
+        f"{search.options(found['settings'])} fits: {found['bytes_per_chip'] / chips.GIB:.2f} GiB a chip,"
+        f" {found['seconds_per_step']:.3g} s a step"
+    )
 
 
 def check_fits(values: dict) -> None:
@@ -91,28 +89,22 @@ def check_fits(values: dict) -> None:
         raise BadInput("; ".join(reasons))
 
 
-def plan_all(config, name: str, prices: dict[str, float], phase: str | None, tell) -> dict:
+def plan_all(config, name: str, price: float | None, phase: str | None, tell) -> dict:
     """The slices of every kind of chip, or of the one of this name, by hours; see slices.py."""
     kinds = list(chips.CHIPS) if name == ALL else [name]
-    config, chosen, vocabulary, fills = prepare(config, phase, tell)
-    found = slices.table(config, kinds, chosen, vocabulary, fills, prices, tell)
+    found = slices.table(prepare(config, phase, tell), kinds, price)
     return found | {"versions": compiled_by()}
 
 
 def plan_search(config, name: str, phase: str | None, tell) -> dict:
     """Ways to train on a slice, the fastest first; see search.py."""
     one = topology.find(name)
-    config, chosen, vocabulary, fills = prepare(config, phase, tell)
-    devices = topology.devices(one)
-    build.make_mesh(config, chosen, devices)  # raises what is wrong with the config as it is
-    tables = {
-        part.name: search.search(config, one, devices, part, vocabulary, fills[part.name], tell)
-        for part in chosen
-    }
+    job = prepare(config, phase, tell)
+    compilation.make_mesh(job, one)  # raises what is wrong with the config as it is
     return {
         "topology": one.name,
         "memory_per_chip": one.chip.memory,
-        "phases": tables,
+        "phases": {part.name: search.search(job, one, part) for part in job.phases},
         "versions": compiled_by(),
     }
 
@@ -121,11 +113,12 @@ def compiled_by() -> dict[str, str]:
     return versions() | {"libtpu": version("libtpu")}
 
 
-def prepare(config: ConfigDict, phase: str | None, tell) -> tuple:
-    """(the config as a TPU would resolve it, its phases or the one, its likely vocabulary, {phase: its fill})."""
+def prepare(config: ConfigDict, phase: str | None, tell) -> Job:
+    """Of all phases, or of one."""
     config = for_tpu(config)
     chosen = choose_phases(config, phase)
-    return config, chosen, likely_vocabulary(config, tell), expected_fills(config, chosen)
+    vocabulary = likely_vocabulary(config, tell)
+    return Job(config, chosen, vocabulary, expected_fills(config, chosen), tell)
 
 
 def for_tpu(config: ConfigDict) -> ConfigDict:
@@ -146,14 +139,3 @@ def expected_fills(config, phases: list) -> dict[str, Fill]:
         rows = store_sample.survey_rows(opened, batch_spec.spec(config, name))
         fills[name] = Fill(rows.fill, config.store)
     return fills
-
-
-def advise(config, one: topology.Slice, phase, vocabulary, tell) -> str:
-    """What makes a step fit that does not, and what it is like then."""
-    found = search.find_fit(config, one, topology.devices(one), phase, vocabulary, tell)
-    if not found:
-        return "no micro-batches, remat or fsdp that were tried make it fit"
-    return (
-        f"{options(found['settings'])} fits: {found['bytes_per_chip'] / chips.GIB:.2f} GiB a chip,"
-        f" {found['seconds_per_step']:.3g} s a step"
-    )

@@ -1,83 +1,78 @@
 """Settings on one slice, each compiled whole: those that make a step fit, and those that make it fast."""
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 
 from ml_collections import ConfigDict
 
-from bert_jax import build
 from bert_jax.errors import BadInput
-from bert_jax.planning import compilation
-from bert_jax.planning.changes import changed, options
-from bert_jax.planning.compilation import Failed, TooLarge
-from bert_jax.planning.estimate import FULL, Fill, estimate, parts
-from bert_jax.runs.run_info import step_flops
+from bert_jax.planning import compilation, topology
+from bert_jax.planning.compilation import Failed, Job
+from bert_jax.planning.estimate import estimate
+from bert_jax.runs.out_of_memory import TooLarge
 
 MICRO_BATCHES = 2, 4, 8, 16
 REMATS = "none", "attention", "full"
-LONGEST = 1000  # characters of reasons
 
 
-def settings(config: ConfigDict, devices: int) -> Iterator[dict]:
-    """Changes to a config, cheap ones first: none, fewer rows at once, what the backward pass computes again, and the
-    state over more chips."""
-    yield {}
+def settings(config: ConfigDict, one: topology.Slice) -> list[dict]:
+    """Changes to a config as {key: value}, cheap ones first: none, fewer rows at once, what the backward pass computes
+    again, and the state over more chips."""
     parted = [{"train.rows_per_chip": 0, "train.micro_batches": count} for count in MICRO_BATCHES]
-    yield from parted
     remats = [{"train.remat": remat} for remat in REMATS[REMATS.index(config.train.remat) + 1 :]]
-    yield from remats
+    devices = one.chips * one.chip.devices
     sizes = [2**power for power in range(1, devices.bit_length()) if devices % 2**power == 0]
     split = [{"mesh.data": -1, "mesh.fsdp": size} for size in sizes]
-    yield from split
-    for mesh in split[-1:]:
-        yield from (mesh | remat for remat in remats)
-        yield mesh | parted[-1] | {"train.remat": REMATS[-1]}
+    least = parted[-1] | {"train.remat": REMATS[-1]}
+    both = [widest | more for widest in split[-1:] for more in (*remats, least)]
+    return [{}, *parted, *remats, *split, *both]
 
 
-def search(
-    config: ConfigDict, one, devices: list, phase, vocabulary, fill: Fill, tell: Callable
-) -> list[dict]:
-    """A row for each of the settings, the fastest that fits first.
-
-    Raises Failed where the compiler fails on all.
-    """
-    table = []
-    for changes in settings(config, len(devices)):
-        tell(f"plan: trying {options(changes) or 'the config as it is'}")
-        table.append(try_one(config, one, devices, phase, vocabulary, fill, changes, tell))
-    if not any("bytes_per_chip" in row for row in table):
-        reasons = dict.fromkeys(row["reason"] for row in table)
-        raise Failed(f"config.phases.{phase.name}: {'; '.join(reasons)}"[:LONGEST])
-    return sorted(table, key=order)
+def options(changes: dict[str, object]) -> str:
+    """As options of a command."""
+    return " ".join(f"--config.{key}={value}" for key, value in changes.items())
 
 
-def find_fit(config: ConfigDict, one, devices: list, phase, vocabulary, tell) -> dict | None:
+def search(job: Job, one: topology.Slice, phase) -> list[dict]:
+    """A row for each of the settings: what fits by seconds, then what does not by bytes. Raises Failed where the
+    compiler fails on all."""
+
+    def order(row: dict) -> tuple:
+        key = "seconds_per_step" if row["fits"] else "bytes_per_chip"
+        return not row["fits"], row.get(key, float("inf"))
+
+    table = sorted(attempts(job, one, phase, settings(job.config, one)), key=order)
+    if "bytes_per_chip" not in table[0]:
+        raise Failed(f"config.phases.{phase.name}: {table[0]['reason']}")
+    return table
+
+
+def find_fit(job: Job, one: topology.Slice, phase) -> dict | None:
     """The row of the first setting that makes a step fit which does not as it is."""
-    for changes in islice(settings(config, len(devices)), 1, None):
-        tell(f"plan: does not fit; trying {options(changes)}")
-        row = try_one(config, one, devices, phase, vocabulary, FULL, changes, tell)
-        if row["fits"]:
-            return row
-    return None
+    rows = attempts(job, one, phase, settings(job.config, one)[1:])
+    return next((row for row in rows if row["fits"]), None)
 
 
-def order(row: dict) -> tuple:
-    """What fits by seconds, what does not by bytes."""
-    key = "seconds_per_step" if row["fits"] else "bytes_per_chip"
-    return not row["fits"], row.get(key, float("inf"))
+def attempts(job: Job, one: topology.Slice, phase, changes: list[dict]) -> Iterator[dict]:
+    """A row for each of the changes: the numbers of the phase as it is compiled, or the reason why there are none."""
+    for changed in changes:
+        job.tell(f"plan: trying {options(changed) or 'the config as it is'}")
+        config = job.config.copy_and_resolve_references()
+        config.update_from_flattened_dict(changed)
+        yield {"settings": changed, **attempt(job._replace(config=config, phases=[phase]), one)}
 
 
-def try_one(config, one, devices, phase, vocabulary, fill, changes: dict, tell) -> dict:
-    trial = changed(config, changes)
+def attempt(job: Job, one: topology.Slice) -> dict:
+    """Of a job of one phase."""
     try:
-        mesh = build.make_mesh(trial, [phase], devices)
-        design = build.design(trial, mesh, vocabulary)
-        step = compilation.compile_step(trial, design, phase, tell)
+        mesh, (phase,) = compilation.make_mesh(job, one), job.phases
+        step = compilation.compile_step(job, one, mesh, phase)
     except TooLarge as error:
-        held = round(error.used * one.chip.devices)
-        return {"settings": changes, "fits": False, "bytes_per_chip": held, "reason": str(error)}
+        return does_not_fit(one, error)
     except (BadInput, Failed) as error:
-        return {"settings": changes, "fits": False, "reason": str(error)}
-    flops = step_flops(config, vocabulary.size, phase)
-    found = estimate(one, mesh, phase, parts(one, mesh, step), flops, fill)
-    return {"settings": changes, **found}
+        return {"fits": False, "reason": str(error)}
+    return estimate(job, one, mesh, phase, step)
+
+
+def does_not_fit(one: topology.Slice, error: TooLarge) -> dict:
+    held = round(error.used * one.chip.devices)
+    return {"fits": False, "bytes_per_chip": held, "reason": str(error)}

@@ -1,148 +1,123 @@
 """The slices that a config divides over, by hours: arithmetic from one compile a kind of chip.
 
 What a slice computes and sends follows from another's: its rows a device, and the share that a chip sends of a ring.
-What a step does for all rows together, as the update of parameters, is taken to shrink with the rows, too, so that
-large slices look faster than they are. What a slice holds does not follow, so the first ones are compiled whole, and
-only these are told to fit.
+What is done once for all rows, as the update of parameters, does not shrink with the rows; that any instruction takes
+some cycles however few they are is left out, so that large slices look faster than they are. What a slice holds does
+not follow, so the first ones are compiled whole, and only these are told to fit.
 """
 
 import math
-from collections.abc import Callable
 
-from ml_collections import ConfigDict
-
-from bert_jax import build
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import compilation, topology
-from bert_jax.planning.compilation import Failed, TooLarge
-from bert_jax.planning.estimate import Fill, Parts, estimate, parts, total
-from bert_jax.runs.run_info import step_flops
+from bert_jax.planning.compilation import Failed, Job, Step
+from bert_jax.planning.estimate import estimate, total
 
 COMPILED = 3  # slices
 TRIES = 3  # slices of a kind that are compiled until one fits
 TOKENS = 8192  # that a device of the compiled slice computes at once, about: few enough to fit, enough to be busy
 
 
-def table(
-    config: ConfigDict,
-    kinds: list[str],
-    phases: list,
-    vocabulary,
-    fills: dict[str, Fill],
-    prices: dict,
-    tell: Callable[[str], None],
-) -> dict:
+def table(job: Job, kinds: list[str], price: float | None) -> dict:
     """`slices` of these kinds, the fastest first, and `left_out`: over which the config does not divide, and why.
 
-    fills: by the name of a phase.
+    price: of a chip for an hour.
     """
-    rows, left_out, places = [], {}, {}
-    for kind in kinds:
-        made = {}
-        for one in (one for one in topology.known() if one.kind == kind):
-            try:
-                made[one] = build.make_mesh(config, phases, topology.devices(one))
-            except BadInput as error:
-                left_out[one.name] = str(error)
-        if not made:
-            continue
-        for reference in choose(config, made, phases[0]):
-            try:
-                found = compiled(config, reference, made[reference], phases, vocabulary, tell)
-                break
-            except (BadInput, Failed, TooLarge) as error:
-                left_out[reference.name] = str(error)
-        else:
-            left_out |= {one.name: f"none of {kind} that were compiled fits" for one in made}
-            continue
-        for one, mesh in made.items():
-            if one.name in left_out:
-                continue
-            there = [elsewhere(made[reference], mesh, step) for step in found]
-            numbers = estimates(config, one, mesh, phases, there, vocabulary, fills)
-            rows.append(row(one, mesh, numbers, prices.get(kind, prices.get(""))))
-            places[one.name] = one, mesh
+    left_out = {}
+    rows = [row for kind in kinds for row in uncompiled(job, kind, price, left_out)]
     if not rows:
         raise BadInput("; ".join(f"{name}: {reason}" for name, reason in left_out.items())[:1000])
-    rows.sort(key=lambda values: values["hours"])
-    for number, values in enumerate(rows[:COMPILED]):
-        one, mesh = places[values["topology"]]
+    rows.sort(key=lambda row: row["hours"])
+    first = [compiled(job, row, price) for row in rows[:COMPILED]]
+    first.sort(key=lambda row: (not row["fits"], row["hours"]))
+    return {"slices": first + rows[COMPILED:], "left_out": left_out}
+
+
+def uncompiled(job: Job, kind: str, price: float | None, left_out: dict[str, str]) -> list[dict]:
+    """A row for each slice of a kind, by what the compiler makes of one of them."""
+    made = {}
+    for one in (one for one in topology.known() if one.kind == kind):
         try:
-            found = compiled(config, one, mesh, phases, vocabulary, tell)
-        except (BadInput, Failed, TooLarge) as error:
-            rows[number] = values | {"fits": False, "reason": str(error)}
-            continue
-        numbers = estimates(config, one, mesh, phases, found, vocabulary, fills)
-        price = prices.get(one.kind, prices.get(""))
-        rows[number] = row(one, mesh, numbers, price) | {
-            "fits": all(phase["fits"] for phase in numbers.values()),
-            "bytes_per_chip": max(phase["bytes_per_chip"] for phase in numbers.values()),
-        }
-    rows[:COMPILED] = sorted(
-        rows[:COMPILED], key=lambda values: (not values["fits"], values["hours"])
-    )
-    return {"slices": rows, "left_out": left_out}
+            made[one] = compilation.make_mesh(job, one)
+        except BadInput as error:
+            left_out[one.name] = str(error)
+    for reference in choose(job, made):
+        mesh = made[reference]
+        try:
+            steps = [compilation.compile_step(job, reference, mesh, phase) for phase in job.phases]
+        except (BadInput, Failed) as error:
+            left_out[reference.name] = str(error)
+            del made[reference]
+        else:
+            return [
+                describe(job, one, other, [elsewhere(step, mesh, other) for step in steps], price)
+                for one, other in made.items()
+            ]
+    left_out |= {one.name: f"none of {kind} that were compiled fits" for one in made}
+    return []
 
 
-def choose(config, made: dict, phase) -> list[topology.Slice]:
+def choose(job: Job, made: dict) -> list[topology.Slice]:
     """The slices to compile, one after the other until one fits: those that send along every axis first, and of these
     those whose devices compute about TOKENS at once."""
     wanted = {axis for mesh in made.values() for axis, size in mesh.shape.items() if size > 1}
+    phase = job.phases[0]
 
     def distance(one: topology.Slice) -> tuple:
         missing = sum(made[one].shape[axis] == 1 for axis in wanted)
-        count = meshes.micro_batches(made[one], phase.batch, config.train)
+        count = meshes.micro_batches(made[one], phase.batch, job.config.train)
         rows = phase.batch / meshes.axis_size(made[one], meshes.ROWS) / count
         return missing, abs(math.log(rows * phase.length / TOKENS))
 
     return sorted(made, key=distance)[:TRIES]
 
 
-def compiled(config, one, mesh, phases: list, vocabulary, tell) -> list[Parts]:
-    """Of each phase; raises TooLarge and Failed."""
-    design = build.design(config, mesh, vocabulary)
-    steps = (compilation.compile_step(config, design, phase, tell) for phase in phases)
-    return [parts(one, mesh, step) for step in steps]
+def compiled(job: Job, row: dict, price: float | None) -> dict:
+    """The row of a slice by a compile of its own, which tells whether it fits."""
+    one = topology.find(row["topology"])
+    mesh = compilation.make_mesh(job, one)
+    try:
+        steps = [compilation.compile_step(job, one, mesh, phase) for phase in job.phases]
+    except (BadInput, Failed) as error:
+        return row | {"fits": False, "reason": str(error)}
+    held = round(max(step.memory.total for step in steps) * one.chip.devices)
+    found = {"fits": held <= one.chip.memory, "bytes_per_chip": held}
+    return describe(job, one, mesh, steps, price) | found
 
 
-def elsewhere(mesh, other, found: Parts) -> Parts:
+def elsewhere(step: Step, mesh, other) -> Step:
     """A step of `mesh` on another one, whose devices compute fewer or more of its rows."""
+    work = mesh.size / other.size
 
-    def share(where, axes) -> float:
+    def share(where, axes: list[str]) -> float:
         group = math.prod(where.shape[axis] for axis in axes)
         return (group - 1) / group
 
-    work = mesh.size / other.size
-    # Collectives along `tensor` send activations, which grow with the rows; all others send parameters or gradients.
-    sent = {
-        (kind, axes): count
-        * share(other, axes)
-        / share(mesh, axes)
-        * (work if "tensor" in axes else 1)
-        for (kind, axes), count in found.sent.items()
-        if share(mesh, axes)
+    def part(kind: str, axes: list[str], size: float) -> list:
+        # Activations, which grow with the rows, are sent along `tensor`; elsewhere parameters or gradients.
+        grown = work if "tensor" in axes else 1
+        return [kind, axes, size * grown * share(other, axes) / share(mesh, axes)]
+
+    def moved(event: list) -> list:
+        match event:
+            case ["compute" | "call" as kind, cycles]:
+                return [kind, cycles * work]
+            case ["loop", trips, events]:
+                return ["loop", trips, [*map(moved, events)]]
+            case ["send" | "start", *key, sent]:
+                return [event[0], *key, [part(*each) for each in sent]]
+        return event
+
+    return step._replace(events=[*map(moved, step.events)])
+
+
+def describe(job: Job, one, mesh, steps: list[Step], price: float | None) -> dict:
+    """The row of a slice, by the steps of its phases; whether they fit is another question."""
+    numbers = {
+        phase.name: estimate(job, one, mesh, phase, step)
+        for phase, step in zip(job.phases, steps, strict=True)
     }
-    return found._replace(
-        cycles=found.cycles * work,
-        calls=found.calls * work,
-        hidden=found.hidden * min(1.0, work),
-        sent=sent,
-    )
-
-
-def estimates(config, one, mesh, phases, found: list[Parts], vocabulary, fills) -> dict[str, dict]:
-    """{phase: its numbers}"""
-    return {
-        phase.name: estimate(
-            one, mesh, phase, step, step_flops(config, vocabulary.size, phase), fills[phase.name]
-        )
-        for phase, step in zip(phases, found, strict=True)
-    }
-
-
-def row(one, mesh, numbers: dict[str, dict], price: float | None) -> dict:
-    """The numbers of a slice that was not compiled."""
     values = total(one, list(numbers.values()), price)
     return {
         "topology": one.name,

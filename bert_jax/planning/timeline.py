@@ -4,6 +4,7 @@ The text of a TPU's program is its schedule: in the order of its lines a device 
 send, computes other things, and waits for the rest. Events are plain lists, which JSON keeps:
 
     ["compute", cycles]                            by the compiler
+    ["update", cycles]                             the same, of what is done once for all rows, as to parameters
     ["call", cycles]                               of a custom call, by custom_calls.py
     ["send", [[kind, axes, bytes], ...]]           and wait for it
     ["start", key, [[kind, axes, bytes], ...]]     ["done", key]
@@ -12,90 +13,77 @@ send, computes other things, and waits for the rest. Events are plain lists, whi
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain, groupby
 
 from bert_jax.planning import custom_calls, hlo
+from bert_jax.planning.hlo import Instruction
 
-CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
-FUSED = re.compile(r"\bcalls=%?([\w.\-]+)")
-COMPUTING = ("compute", "call")
-NAME = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = ")
+# 19 digits stand for a number that the compiler does not know, as of a scatter on a SparseCore.
+CYCLES = re.compile(r'"estimated_cycles":"(\d{1,18})"')
+BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+GRADIENT = "jvp("  # in the names of all that is computed of rows, forwards and backwards
+COMPUTING = ("compute", "update", "call")
 
 
 def read(text: str, mesh) -> list:
     """The events of a program for the devices of `mesh`; of a condition the branch with most cycles."""
-    lines, entry = hlo.computations(text)
+    computations, entry = hlo.computations(text)
     made = {}
-    for name in lines:  # what is called stands before what calls it
-        made[name] = join(list(events(lines[name], lines, made, mesh)))
-    return made.get(entry, [])
+    for name, instructions in computations.items():  # what is called stands before what calls it
+        found = (events(one, name, computations, made, mesh) for one in instructions)
+        made[name] = list(join(chain.from_iterable(found)))
+    return made[entry]
 
 
-def events(own: list[str], lines: dict, made: dict, mesh) -> Iterator[list]:
-    """Of the lines of one computation, with those of the others that it runs."""
-    for line in own:
-        if found := CYCLES.search(line):
-            yield ["compute", int(found[1])]
-        elif count := custom_calls.cycles(line, mesh):
-            yield ["call", count]
-        if "-done(" in line:
-            opcode, operand = re.search(r" ([\w\-]+)-done\((?:[^%]*)%?([\w.\-]+)", line).groups()
-            if opcode in hlo.KINDS:
-                yield ["done", operand]
-        elif " fusion(" in line:
-            yield from fused(line, lines, mesh)
-        elif branches := hlo.branches(line):
-            yield from max((made.get(name, []) for name in branches), key=cycles)
-        elif " while(" in line:
-            loop = dict(re.findall(r"\b(condition|body)=%?([\w.\-]+)", line))
-            yield ["loop", hlo.trips(line, lines), made.get(loop["body"], [])]
-        elif " call(" in line:
-            for name, _ in hlo.calls(line, lines):
-                yield from made.get(name, [])
-        else:
-            yield from plain(line, mesh)
+def events(
+    one: Instruction, computation: str, computations: dict, made: dict, mesh
+) -> Iterator[list]:
+    """Of an instruction of a computation, with those of the computations that it runs."""
+    if found := CYCLES.search(one.text):
+        yield ["compute" if GRADIENT in one.text else "update", int(found[1])]
+    elif one.opcode == "custom-call" and (count := custom_calls.cycles(one, mesh)):
+        yield ["call", count]
+    if one.opcode == "fusion":
+        yield from fused(one.called("calls"), computations, mesh)
+    elif one.opcode == "while":
+        yield ["loop", hlo.trips(one, computations), made[one.called("body")]]
+    elif one.opcode == "call":
+        yield from made[one.called("to_apply")]
+    elif branches := BRANCHES.search(one.text):
+        yield from max((made[name.strip(" %")] for name in branches[1].split(",")), key=cycles)
+    elif one.opcode.removesuffix("-done") in hlo.KINDS and one.opcode.endswith("-done"):
+        yield ["done", re.search(r"%?([\w.\-]+)\)", one.text)[1]]
+    elif sent := sends(one, computation, mesh):
+        is_start = one.opcode.endswith("-start")
+        yield ["start", one.name, sent] if is_start else ["send", sent]
 
 
-def plain(line: str, mesh) -> Iterator[list]:
-    if not any(f" {kind}" in line for kind in hlo.KINDS):
-        return
-    instruction = hlo.parse(line)
-    sent = sends(hlo.exchange(instruction, mesh)) if instruction else []
-    if sent and instruction.opcode.endswith("-start"):
-        yield ["start", NAME.match(line)[1], sent]
-    elif sent:
-        yield ["send", sent]
-
-
-def fused(line: str, lines: dict, mesh) -> Iterator[list]:
+def fused(computation: str, computations: dict, mesh) -> Iterator[list]:
     """Of a fusion: a collective and what it is fused with, or the start, a piece, or the end of one."""
-    name = FUSED.search(line)[1]
-    inside = lines.get(name, [])
-    text = "\n".join(inside)
-    parsed = [hlo.parse(other, name) for other in inside] if "replica_groups" in text else []
-    for instruction in filter(None, parsed):
-        key = hlo.chain(instruction)
-        sent = sends(hlo.exchange(instruction, mesh))
-        if sent and key is None:
+    inside = computations[computation]
+    targets = {target[1] for one in inside if (target := custom_calls.TARGET.search(one.text))}
+    for one in inside:
+        sent, key = sends(one, computation, mesh), hlo.chain(one)
+        if sent and not key:
             yield ["send", sent]
-        elif sent and 'custom_call_target="AsyncCollectiveStart"' in text:
-            yield ["start", "/".join(key), sent]
-        elif sent and 'custom_call_target="AsyncCollectiveDone"' in text:
-            yield ["done", "/".join(key)]
+        elif sent and "AsyncCollectiveStart" in targets:
+            yield ["start", key, sent]
+        elif sent and "AsyncCollectiveDone" in targets:
+            yield ["done", key]
 
 
-def sends(collectives: list[hlo.Collective]) -> list[list]:
-    return [[one.kind, list(one.axes), round(one.sent)] for one in collectives]
+def sends(one: Instruction, computation: str, mesh) -> list[list]:
+    found = hlo.collectives(one, computation, mesh)
+    return [[part.kind, list(part.axes), round(part.sent)] for part in found]
 
 
-def join(found: list) -> list:
-    """Computing in one piece."""
-    joined = []
-    for event in found:
-        if event[0] == "compute" and joined and joined[-1][0] == "compute":
-            joined[-1] = ["compute", joined[-1][1] + event[1]]
+def join(found: Iterator[list]) -> Iterator[list]:
+    """Computing of one kind in one piece."""
+    for kind, group in groupby(found, key=lambda event: event[0]):
+        if kind in ("compute", "update"):
+            yield [kind, sum(event[1] for event in group)]
         else:
-            joined.append(event)
-    return joined
+            yield from group
 
 
 def walk(found: list, times: int = 1) -> Iterator[tuple[list, int]]:

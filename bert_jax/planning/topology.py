@@ -2,13 +2,13 @@
 
 import math
 import os
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 import numpy as np
+from jax.experimental import topologies
 
 from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel.chips import CHIPS, Chip
@@ -55,51 +55,28 @@ def find(name: str) -> Slice:
     for one in known():
         if name in (one.name, one.accelerator_type, f"{one.kind}-{one.chips * one.chip.counted}"):
             return one
-    kind = re.split("[:-]", name)[0]
-    kind = next((key for key, chip in CHIPS.items() if kind in (key, chip.cloud)), None)
-    if kind:
-        raise BadInput(f"--topology {name}: {kind} comes as {' '.join(CHIPS[kind].shapes)}")
     kinds = "; ".join(f"{kind}: {' '.join(chip.shapes)}" for kind, chip in CHIPS.items())
     raise BadInput(f"--topology {name}: expected all, v5e, v5e:4x4 or v5litepod-16, of {kinds}")
 
 
-def of(places) -> Slice:
-    """The slice that these devices are."""
-    coordinates = np.array([device.coords for device in places])
-    shape = tuple(1 + coordinates.max(axis=0))
-    return next(
-        one
-        for one in known()
-        if one.chip.device_kind == places[0].device_kind and shape == (*one.shape, 1)[: len(shape)]
-    )
-
-
 def devices(one: Slice) -> list:
     """Devices of JAX to compile for, none of which is there. Raises BadInput without a libtpu that can be loaded."""
-    try:
-        version("libtpu")  # the package, not the module alone: `plan` says which it was
-    except PackageNotFoundError:
-        reason = "not installed, it compiles for TPUs; pip install 'bert_jax[plan]'"
-        raise BadInput(f"libtpu: {reason}") from None
     libtpu.widen()
     os.environ |= libtpu.ABSENT | {
         "TPU_ACCELERATOR_TYPE": one.accelerator_type,
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it wants to be alone
     }
-    from jax.experimental import topologies
-
     options = {}
     if one.chips < 4:
         options["chips_per_host_bounds"] = (1, 1, 1)
     if one.kind == "v4":
         options["chip_config_name"] = "megacore"  # both cores as one device, as on a real one
     try:
+        version("libtpu")  # the package, not the module alone: `plan` says which it was
         described = topologies.get_topology_desc(platform="tpu", topology_name=one.name, **options)
-    except RuntimeError as error:
-        reason = one_line(error)
-        raise BadInput(
-            f"libtpu: cannot be loaded, pip install 'bert_jax[plan]': {reason}"
-        ) from None
+    except (PackageNotFoundError, RuntimeError) as error:
+        how = "pip install 'bert_jax[plan]'"
+        raise BadInput(f"libtpu: cannot be loaded, {how}: {one_line(error)}") from None
     libtpu.release()
     return list(described.devices)
 

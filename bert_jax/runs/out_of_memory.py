@@ -22,10 +22,12 @@ class TooLarge(BadInput):
     """A step that does not fit: `used` bytes of the `there` that a device has."""
 
     def __init__(self, used: float, there: float):
-        super().__init__(
-            f"needs {gib(used)} of the {gib(there)} of a device, {(used - there) / UNITS['G']:.2f} too many"
-        )
+        super().__init__(used, there)  # what a process needs that gets it from another
         self.used, self.there = used, there
+
+    def __str__(self) -> str:
+        over = (self.used - self.there) / UNITS["G"]
+        return f"needs {gib(self.used)} of the {gib(self.there)} of a device, {over:.2f} too many"
 
 
 def too_large(error: Exception) -> TooLarge | None:

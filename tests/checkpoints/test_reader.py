@@ -13,7 +13,7 @@ from kits.waiting import wait_until
 
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.checkpoints.fingerprint import Leaf
-from bert_jax.commands import load_model
+from bert_jax.convert import load_model
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.parallel import processes as cluster
 from bert_jax.step import State

@@ -11,7 +11,8 @@ from kits.runs import untrained
 from kits.small import small_batch
 from kits.texts import PROSE
 
-from bert_jax.commands import evaluate_models, load_model
+from bert_jax.commands import evaluate_models
+from bert_jax.convert import load_model
 from bert_jax.data import heldout_text
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
@@ -67,14 +68,6 @@ def test_windows_hold_all_text_in_the_pieces_of_their_parts(models):
     assert "".join(texts[0]) == "".join("".join(TEXTS).split())
     for name in "ad":
         assert pieces[0, name] == models[name].tokenizer.encode([" ".join(TEXTS)])[0]
-
-
-def test_how_many_words_are_chosen():
-    words = ["a"] * 100_000
-    share = len(evaluate_models.choose(1, 0, words)) / len(words)
-    assert abs(share - evaluate_models.RATE) < 0.005
-    assert evaluate_models.choose(1, 0, words) != evaluate_models.choose(1, 1, words)
-    assert evaluate_models.choose(1, 0, ["."] * 1000) == []
 
 
 def test_equal_models_are_equal(measure):

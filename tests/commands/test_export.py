@@ -78,12 +78,6 @@ def test_the_card_says_what_the_run_knows(finished, tmp_path):
         assert str(workdir.parent).encode() not in path.read_bytes(), path
 
 
-def test_the_card_of_a_run_that_lost_its_store(tmp_path):
-    make_run(tmp_path / "run", f"store={tmp_path / 'gone'}", "phases.main.steps=7")
-    text = export(tmp_path)
-    assert "license: other" in text and "2 x cpu" in text and "None were taken" in text
-
-
 @pytest.mark.slow
 def test_the_card_of_an_import(tmp_path):
     """Before its first step it claims no training and only the heads that its source had."""
@@ -99,22 +93,6 @@ def test_the_card_of_an_import(tmp_path):
     values = json.loads((tmp_path / "out/config.json").read_text())
     assert values["architectures"] == ["BertForPreTraining"] and "fill-mask" in text
     assert "bert-jax import --source theirs --workdir runs/run" in text
-
-
-def test_a_name_with_a_space_is_quoted(tmp_path):
-    imported = {"imported": {"source": "their model", "format": "google"}}
-    make_run(tmp_path / "my run", **imported)
-    place = ["--workdir", str(tmp_path / "my run"), "--output", str(tmp_path / "out")]
-    assert main(["export", *place]) == 0
-    text = (tmp_path / "out/README.md").read_text()
-    assert "hf upload 'USER/my run' out ." in text
-    assert "import --source 'their model' --workdir 'runs/my run'" in text
-
-
-def test_facts_that_no_run_has(tmp_path):
-    make_run(tmp_path / "run", versions=["1"])
-    place = ["--workdir", tmp_path / "run", "--output", tmp_path / "out"]
-    assert "run/run.json" in refused("export", *place)
 
 
 @pytest.mark.full

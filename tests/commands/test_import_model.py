@@ -13,7 +13,8 @@ from kits.doors import write as write_model
 from kits.runs import assert_same_bits, lines
 
 from bert_jax import config, evaluate, step, train
-from bert_jax.commands import export, import_model, load_model, predict
+from bert_jax.commands import export, import_model, predict
+from bert_jax.convert import load_model
 from bert_jax.data import feed
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
@@ -24,16 +25,6 @@ from bert_jax.runs.workdir import Workdir
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     return outside.write_huggingface(tmp_path_factory.mktemp("outside") / "model")
-
-
-def test_a_source_without_heads(tmp_path):
-    """Without a pooler no pairs are asked for, and nobody predicts by a head that was never trained."""
-    tensors = outside.make_tensors(parts=("encoder",))
-    place = outside.write_huggingface(tmp_path / "model", tensors)
-    values = import_model.import_model(place, tmp_path / "run")
-    assert values["fresh"] == ["mlm"]
-    with pytest.raises(BadInput, match="masked-LM head"):
-        predict.predict(tmp_path / "run", ["the [MASK]"])
 
 
 def loss_of(source, workdir) -> float:

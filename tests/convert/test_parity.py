@@ -13,7 +13,7 @@ from kits.texts import PROSE
 from kits.transformers_bert import within
 
 from bert_jax import optimizer, step, step_guard
-from bert_jax.commands import load_model
+from bert_jax.convert import load_model
 from bert_jax.data import batch_spec
 from bert_jax.data.sources import pydocs
 from bert_jax.objectives import base

@@ -11,8 +11,7 @@ from kits import outside
 from kits.doors import open_directory, refused_import
 from kits.places import DATA
 
-from bert_jax.commands import load_model
-from bert_jax.convert import tensorflow_checkpoint
+from bert_jax.convert import load_model, tensorflow_checkpoint
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer
 

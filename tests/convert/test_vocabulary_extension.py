@@ -6,8 +6,7 @@ import pytest
 from kits import outside
 from kits.doors import FORMATS, write
 
-from bert_jax.commands import load_model
-from bert_jax.convert import names, vocabulary_extension
+from bert_jax.convert import load_model, names, vocabulary_extension
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 

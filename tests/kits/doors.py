@@ -9,8 +9,7 @@ from kits import outside
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.cli import main
-from bert_jax.commands import load_model
-from bert_jax.convert import names
+from bert_jax.convert import load_model, names
 from bert_jax.tokenizers.wordpiece import WordPiece
 
 FORMATS = names.FORMATS

@@ -4,7 +4,7 @@ from kits.small import SMALL, overrides
 
 from bert_jax.planning import compilation, hlo
 
-MEMORY = hlo.Memory(arguments=10, outputs=9, shared=8, temporaries=7, code=6)
+MEMORY = hlo.Memory(arguments=10, temporaries=7, program=6, total=24)
 
 
 def arguments(directory, *more, topology="v5e:2x2", **changes):

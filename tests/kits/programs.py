@@ -10,6 +10,8 @@ from jax.sharding import PartitionSpec as P
 from kits.places import ROOT
 from kits.slices import compiling, devices
 
+from bert_jax.planning import hlo
+
 # What the TPU compiler made of some functions, by their names; a `full` test of test_hlo.py makes it again.
 KEPT = ROOT / "tests/golden/tpu_programs.json"
 
@@ -26,6 +28,16 @@ def compiled(function, mesh, shape=(256, 1024), spec=("data", "tensor")):
     x = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
     with compiling():
         return jax.jit(mapped).lower(x).compile()
+
+
+def collectives(text: str, mesh) -> list[tuple[hlo.Collective, str]]:
+    """Every collective of a program with the text of its instruction, once, in however many pieces a TPU makes it."""
+    found = {}
+    for name, instructions in hlo.computations(text)[0].items():
+        for one in instructions:
+            for number, part in enumerate(hlo.collectives(one, name, mesh)):
+                found[hlo.chain(one) or (name, one.name), number] = part, one.text
+    return list(found.values())
 
 
 def kept(name: str) -> str:
@@ -78,4 +90,4 @@ ENTRY %main (p: f32[8]) -> f32[8] {
   %w = (s32[], f32[8]) while(%t), condition=%outer_condition, body=%outer, backend_config={"known_trip_count":{"n":"7"}}
   ROOT %r = f32[8]{0} conditional(%k, %p, %p), branch_computations={%short, %long}
 }
-"""
+""".replace("kind=kLoop", 'kind=kLoop, metadata={op_name="jvp(x)"}')

@@ -2,11 +2,12 @@
 
 import importlib.util
 import os
+from contextlib import contextmanager
 
+import jax
 import pytest
 from jax.experimental import topologies
-
-from bert_jax.planning import compilation
+from jax.experimental.compilation_cache import compilation_cache
 
 # Or libtpu asks a server of Google's cloud what machine this is.
 os.environ["TPU_SKIP_MDS_QUERY"] = "1"
@@ -23,5 +24,14 @@ def devices(name: str, **options) -> list:
     return list(topology.devices)
 
 
-# The compilation cache would keep these programs, and only a real TPU could read them back.
-compiling = compilation.uncached
+@contextmanager
+def compiling():
+    """Without JAX's compilation cache: it would keep these programs, and only a real TPU could read them back."""
+    is_on = jax.config.jax_enable_compilation_cache
+    try:
+        jax.config.update("jax_enable_compilation_cache", False)
+        compilation_cache.reset_cache()
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", is_on)
+        compilation_cache.reset_cache()

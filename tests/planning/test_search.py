@@ -10,7 +10,8 @@ from kits.small import small_config
 
 from bert_jax.cli import main
 from bert_jax.parallel import mesh as meshes
-from bert_jax.planning import compilation, describe, plan, search
+from bert_jax.planning import compilation, describe, search, topology
+from bert_jax.runs.out_of_memory import TooLarge
 
 pytestmark = needs_libtpu
 
@@ -34,16 +35,13 @@ class Compiler:
 
     def __init__(self, monkeypatch, needs):
         self.tried, self.needs = [], needs
-        for module in (compilation, plan):
-            monkeypatch.setattr(module, "compile_step", self.compile)
+        monkeypatch.setattr(compilation, "compile_step", self.compile)
 
-    def compile(self, config, design, phase, tell):
-        parts = meshes.micro_batches(design.mesh, phase.batch, config.train)
-        self.tried.append(
-            (phase.batch // 4 // parts, config.train.remat, design.mesh.shape["fsdp"])
-        )
+    def compile(self, job, one, mesh, phase):
+        parts = meshes.micro_batches(mesh, phase.batch, job.config.train)
+        self.tried.append((phase.batch // 4 // parts, job.config.train.remat, mesh.shape["fsdp"]))
         if (used := self.needs(*self.tried[-1])) > 2**30:
-            raise compilation.TooLarge(used, 2**30)
+            raise TooLarge(used, 2**30)
         return compile_nothing()
 
 
@@ -78,7 +76,9 @@ def test_a_search_is_sorted_and_names_what_does_not_fit(monkeypatch, tmp_path, c
     table = json.loads(capsys.readouterr().out)["phases"]["main"]
     assert [row["settings"] for row in table if row["fits"]][0] == {}
     tried = [row["settings"] for row in table]
-    assert sorted(map(str, tried)) == sorted(map(str, search.settings(small_config(), 4)))
+    assert sorted(map(str, tried)) == sorted(
+        map(str, search.settings(small_config(), topology.find("v5e:2x2")))
+    )
     fitting = [row["seconds_per_step"] for row in table if row["fits"]]
     assert fitting == sorted(fitting) and not table[-1]["fits"]
 
