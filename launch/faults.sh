@@ -15,7 +15,7 @@ usage: bash launch/faults.sh [--dry-run] [--tries N] [--seed N] [-k NAMES]
 Makes .venv, installs bert_jax with the test extra where that has changed, and injects faults from outside into
 small runs: kills, damaged checkpoints, a full disk, signals, stuck processes, numbers that are not finite, workdirs in
 a bucket, malformed inputs. A table of what became of them is written to docs/faults.md, where there is more than one
-try. The whole takes about two hours on two cores. The exit code is 1 where a try has failed.
+try. The whole takes about an hour and a half on two cores. The exit code is 1 where a try has failed.
 
   --tries N    of each fault; 10 by default
   --seed N     of all that is drawn; a fresh one by default, told where a try fails

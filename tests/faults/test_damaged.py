@@ -70,9 +70,19 @@ def stray(world, place, draw):
     place.with_name(f"{HALF + 1}").write_text("a file")
 
 
-@pytest.mark.parametrize("damage", [flip, truncate, delete, hollow, mixed, foreign, stray])
-def test_a_damaged_checkpoint(world, run, draw, damage):
-    """Its run goes on from the newest that is what was saved, and keeps those that it passes over under other names."""
+DAMAGES = [truncate, delete, hollow, mixed, foreign, stray]
+
+
+def test_a_flipped_bit(world, run, draw):
+    check_damaged(world, run, draw, flip)
+
+
+def test_a_damaged_checkpoint(world, run, draw, turn):
+    check_damaged(world, run, draw, DAMAGES[turn % len(DAMAGES)])
+
+
+def check_damaged(world, run, draw, damage) -> None:
+    """A run goes on from the newest that is what was saved, and keeps those that it passes over under other names."""
     place = world.half_done(run) / f"checkpoints/{HALF}"
     damage(world, place, draw)
     names = {path.name for path in place.parent.iterdir()}

@@ -16,7 +16,7 @@ PREFIX = "runs/one"
 WRITES = 60  # of these one is drawn: a report is one, a save some ten
 
 
-def send_at(there, call: int, victims, number) -> None:
+def send_at(there, call: int, victim, number) -> None:
     """At its call-th writing of what a run has learnt or reported, a process is sent a signal."""
     calls = []
 
@@ -24,10 +24,9 @@ def send_at(there, call: int, victims, number) -> None:
         if method == "POST" and ("/checkpoints/" in name or name.endswith("metrics.jsonl")):
             calls.append(name)
             if len(calls) == call:
-                for victim in victims:
-                    victim.send_signal(number)
+                victim.send_signal(number)
                 if number == signal.SIGKILL:
-                    victims[0].wait()
+                    victim.wait()
         return 0
 
     there.fault = fault
@@ -40,19 +39,19 @@ def fetch(there, run) -> None:
         path.write_bytes(there.objects[name].data)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_run_in_a_bucket(world, tmp_path, draw, turn, number):
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_a_run_in_a_bucket(world, tmp_path, draw, turn, name):
     there, kind, temporary = Bucket(), KINDS[turn % 2], tmp_path / "tmp"
     temporary.mkdir()
     variables = there.environment() | {"TMPDIR": str(temporary)}
     start = (f"gs://bucket/{PREFIX}", kind, "", variables)
     with world.start(*start, **DEADLINES) as running:
         victim = running[draw.integers(len(running))]
-        send_at(there, int(draw.integers(1, WRITES)), [victim], number)
+        send_at(there, int(draw.integers(1, WRITES)), victim, getattr(signal, name))
         ended = world.wait(running, LATEST)
     codes = {process.code for process in ended}
     there.fault = lambda method, name: 0
-    if number == signal.SIGTERM:
+    if name == "SIGTERM":
         assert codes == {75}, ended
         fetch(there, tmp_path / "stopped")
         found = status.status(tmp_path / "stopped")

@@ -36,8 +36,8 @@ def name_of(file: str, test: str) -> str:
     folder = parts[1] if len(parts) > 2 else "(top level)"
     if file == "tests.md":
         return folder
-    words = re.sub(r"-?\d+\]$", "", name).replace("_", " ")
-    return words.replace("[", ": ").strip(": ") if folder in ("faults", "fuzz") else ""
+    words = re.sub(r"\[\d+-?", ": ", name).replace("_", " ")  # without the number of the try
+    return words.rstrip("]: ") if folder in ("faults", "fuzz") else ""
 
 
 def update(file: str, stats: dict) -> None:

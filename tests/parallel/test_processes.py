@@ -40,15 +40,6 @@ def use_devices(patch, number: int):
 # --- Other meshes, in this process ----------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_one_device_trains_as_eight(finished, tmp_path, monkeypatch):
-    settings, undisturbed = finished
-    use_devices(monkeypatch, 1)
-    assert train.pretrain(load(settings), tmp_path / "run") == 0
-    assert_same_run(tmp_path / "run", undisturbed, "train")
-    assert_same_run(tmp_path / "run", undisturbed)
-
-
 @pytest.mark.full
 def test_another_mesh_at_every_start(finished, half_a_run, monkeypatch):
     """Eight devices, then four that split parameters, then one."""
