@@ -67,7 +67,7 @@ def test_a_process_killed_inside_a_save_resumes_to_the_same_bits(finished, tmp_p
     run, changes = tmp_path / "run", {"checkpoint.every": 5}
     command = pretraining(settings, run, **changes)
     fault = {stuck.FAULT: "0:commit:10:kill"}
-    (ended,) = processes.run(command, tmp_path, 1, 8, program=stuck.__file__, **fault)
+    (ended,) = processes.run(command, tmp_path, 1, 8, **fault)
     assert ended.code == -signal.SIGKILL, ended
     assert list(run.glob("checkpoints/15.*tmp*")) and not (run / "checkpoints/15").exists()
     assert train.pretrain(load(settings, **changes), run) == 0

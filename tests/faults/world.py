@@ -50,9 +50,7 @@ class World:
         """[Popen] of the processes that train in `run`. fault: what happens to them by itself, as in kits/stuck.py."""
         command, devices = pretraining(self.settings, run, **changes), DEVICES[kind]
         told = {stuck.FAULT: fault} | (variables or {})
-        return processes.started(
-            command, self.directory / "said", len(devices), devices, program=stuck.__file__, **told
-        )
+        return processes.started(command, self.directory / "said", len(devices), devices, **told)
 
     def wait(self, running, seconds: float = LIMIT) -> list[processes.Ended]:
         return processes.wait(running, self.directory / "said", seconds)

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import jax
 
-from bert_jax import __main__ as program
-
+PROGRAM = Path(__file__).with_name("stuck.py")  # bert-jax; by a variable something happens to it
 DEADLINE = 600  # seconds for all of a run's processes, which may share two cores with others
 
 
@@ -43,18 +42,10 @@ def environment(devices: int, **variables) -> dict:
 
 
 @contextlib.contextmanager
-def started(
-    arguments,
-    directory: Path,
-    processes: int,
-    devices,
-    changes=None,
-    program=program.__file__,
-    **variables,
-):
+def started(arguments, directory: Path, processes: int, devices, changes=None, **variables):
     """[Popen], told by variables where they meet; none is left at the end. Their words go to files.
 
-    devices: how many each has, or a list of how many. changes: {process: more arguments}. program: the file they run.
+    devices: how many each has, or a list of how many. changes: {process: more arguments}.
     """
     devices = devices if isinstance(devices, list) else [devices] * processes
     directory.mkdir(parents=True, exist_ok=True)
@@ -66,17 +57,12 @@ def started(
     try:
         for number in range(processes):
             more = (changes or {}).get(number, ())
-            command = [sys.executable, str(program), *arguments, *more]
-            with contextlib.ExitStack() as files:
-                said = [
-                    files.enter_context(open(directory / f"{name}{number}", "w"))
-                    for name in ("output", "errors")
-                ]
-                variables |= place | {"JAX_PROCESS_ID": str(number)}
-                settings = environment(devices[number], **variables)
-                running.append(
-                    subprocess.Popen(command, stdout=said[0], stderr=said[1], env=settings)
-                )
+            command = [sys.executable, str(PROGRAM), *arguments, *more]
+            variables |= place | {"JAX_PROCESS_ID": str(number)}
+            settings = environment(devices[number], **variables)
+            said = (directory / f"{name}{number}" for name in ("output", "errors"))
+            with open(next(said), "w") as out, open(next(said), "w") as err:
+                running.append(subprocess.Popen(command, stdout=out, stderr=err, env=settings))
         yield running
     finally:
         for process in running:

@@ -28,7 +28,7 @@ def test_both_end_by_the_deadline(finished, workdir, tmp_path, fault):
     changes |= {"phases.main.steps": STEPS, "log.every": 1, "checkpoint.every": 2}
     command = pretraining(finished[0], workdir, **changes, **{"evaluate.every": 0})
     fault = {stuck.FAULT: fault}
-    ended = processes.run(command, tmp_path, 2, 1, program=stuck.__file__, **fault)
+    ended = processes.run(command, tmp_path, 2, 1, **fault)
     codes = ended[victim].code, ended[1 - victim].code
     # By its own deadline, or before that by JAX, because the other is gone. Who is stopped hears of nothing.
     assert codes[0] in {-9, -14, -6} and codes[1] in {-14, -6, errors.LOST}, ended
