@@ -225,7 +225,7 @@ TABLES = {
     "faults": Table(
         "docs/faults.md, which it writes: faults injected from outside",
         "all tries",
-        40,
+        90,
         ("bash launch/faults.sh",),
     ),
 }

@@ -10,18 +10,17 @@ fi
 case "${1:-}" in
   -h | --help)
     cat <<'HELP'
-usage: bash launch/faults.sh [--dry-run] [--short] [--seed N] [--only NAME ...] [--try N] [--output FILE]
+usage: bash launch/faults.sh [--dry-run] [--tries N] [--seed N] [-k NAMES]
 
 Makes .venv, installs bert_jax with the test extra where that has changed, and injects faults from outside into
-small runs: kills, damaged checkpoints, a full disk, signals, stuck processes, numbers that are not finite, malformed
-inputs. Each try is told; a table of all is written to FILE as it grows (docs/faults.md, with --short nothing). The
-whole takes about 40 minutes on two cores. The exit code is 1 where a try has failed.
+small runs: kills, damaged checkpoints, a full disk, signals, stuck processes, numbers that are not finite, workdirs in
+a bucket, malformed inputs. A table of what became of them is written to docs/faults.md, where there is more than one
+try. The whole takes about an hour and a half on two cores. The exit code is 1 where a try has failed.
 
-  --short            one to three tries of each fault
-  --seed N           of all that is drawn; a fresh one by default, printed and written into the table
-  --only NAME ...    some faults; the other rows of FILE stay as they are
-  --try N            this try alone of one fault, as it was told when it failed
-  --output FILE      relative to the root of the repository
+  --tries N    of each fault; 10 by default
+  --seed N     of all that is drawn; a fresh one by default, told where a try fails
+  -k NAMES     some faults, as -k "killed or full_disk"; the other rows of the table stay as they are
+Other arguments are pytest's, which runs them.
 --dry-run prints the commands, and runs none.
 Paths are relative to the root of the repository. PYTHON names the Python that .venv is made with.
 HELP
@@ -33,4 +32,4 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source launch/commands.sh
 dry=$dry_run
 prepare test
-execute env PYTHONPATH=tests python -m faults "$@"
+execute python -m pytest --full --numprocesses 0 --tries 10 tests/faults tests/fuzz "$@"

@@ -5,7 +5,9 @@ PyTorch. The others are the everyday suite.
 """
 
 import os
+import secrets
 import tempfile
+import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,6 +21,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # or a TensorFlow with CUDA takes all memory of the GPU
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from kits import campaign, runs  # noqa: E402
 
@@ -36,7 +39,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # Files begin in this order, so that no worker is left with a long one at the end; then all others.
 SLOWEST = """
-    test_mutants.py faults/test_faults.py fuzz/test_fuzz.py convert/test_parity.py
+    test_mutants.py faults/test_ended.py faults/test_damaged.py fuzz/test_fuzz.py convert/test_parity.py
     parallel/test_deadlines.py commands/test_evaluate_models.py test_ends.py commands/test_benchmark.py
     test_micro_batches.py models/test_attention.py runs/test_bucket.py parallel/test_processes.py
     commands/test_import_model.py test_golden.py test_phases.py data/test_batch_files.py test_step.py
@@ -55,6 +58,24 @@ MAY_SKIP = (
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="the tests marked `full`, too")
+    parser.addoption("--tries", type=int, default=1, help="of each fault and each door")
+    parser.addoption("--seed", type=int, help="of what is drawn there; a fresh one with --full")
+
+
+def pytest_generate_tests(metafunc):
+    if "turn" in metafunc.fixturenames:
+        metafunc.parametrize("turn", range(metafunc.config.getoption("--tries")))
+
+
+@pytest.fixture
+def draw(request, turn) -> np.random.Generator:
+    """What a try of a fault draws from; its seed is shown where it fails."""
+    option = request.config.getoption
+    seed = option("--seed")
+    if seed is None:
+        seed = secrets.randbelow(1 << 31) if option("--full") else 0
+    print(f"--seed {seed}")
+    return np.random.default_rng([seed, zlib.crc32(request.node.name.encode())])
 
 
 def pytest_collection_modifyitems(config, items):
@@ -88,13 +109,15 @@ def pytest_make_collect_report(collector):
 
 
 def pytest_terminal_summary(terminalreporter, exitstatus, config):
-    """The table of the campaign, if whole folders were run to their end."""
+    """The tables of the campaign, if it was run to its end: that of folders if these were run whole."""
     option = config.option
-    chosen = option.keyword or option.markexpr or option.deselect or option.maxfail
-    chosen = chosen or getattr(option, "lf", False) or exitstatus not in (0, 1)
-    chosen = chosen or not all(Path(place).is_dir() for place in config.args)
-    if config.getoption("--full") and not chosen and not hasattr(config, "workerinput"):
-        campaign.write(ROOT / "docs/tests.md", terminalreporter.stats)
+    if option.full and exitstatus in (0, 1) and not hasattr(config, "workerinput"):
+        chosen = option.keyword or option.markexpr or option.deselect or option.maxfail
+        chosen = chosen or getattr(option, "lf", False)
+        if not chosen and all(Path(place).is_dir() for place in config.args):
+            campaign.update("tests.md", terminalreporter.stats)
+        if option.tries > 1:
+            campaign.update("faults.md", terminalreporter.stats)
 
 
 @pytest.fixture(scope="session")

@@ -50,10 +50,10 @@ padded words in the softmax | models/layers.py | models/test_bert.py
 no padding mask | models/attention.py | models/test_bert.py
 - scores_BHLM = jnp.where(visible(sequence_ids), scores_BHLM, layers.MASKED)
 + pass
-no residual around attention | models/layers.py | models/test_bert.py
+no residual around attention | models/layers.py | test_golden.py
 - name="attention_norm")(x + y))
 + name="attention_norm")(y))
-a pooler without tanh | models/bert.py | models/test_bert.py
+a pooler without tanh | models/bert.py | test_golden.py
 - return jnp.tanh(self.pooler(
 + return (self.pooler(
 dropout that does not scale | models/layers.py | models/test_bert.py

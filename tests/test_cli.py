@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import shutil
 import signal
 
 import pytest
@@ -151,20 +150,3 @@ def test_bad_corpora(tmp_path, capsys, kind, command):
     line = refusal(capsys, command, *arguments(SMALL, *more, **places))
     assert "corpus.txt" in line or "document" in line
     assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    "damage, named",
-    [
-        (lambda path: path.write_bytes(path.read_bytes()[:-10]), "tokens.npy"),
-        (lambda path: path.unlink(), "tokens.npy"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-2] + b"\1\0"), "tokens.npy"),
-        (lambda path: (path.parents[1] / "manifest.json").write_text("{}"), "manifest.json"),
-    ],
-)
-def test_damaged_stores(finished, tmp_path, capsys, damage, named):
-    store, run = tmp_path / "store", tmp_path / "run"
-    shutil.copytree(finished[0]["store"], store)
-    damage(store / "train/tokens.npy")
-    line = refusal(capsys, "pretrain", *arguments(finished[0], "--workdir", run, store=store))
-    assert named in line and not run.exists()

@@ -78,6 +78,22 @@ def test_configs_are_found(tmp_path):
         config.load(str(mine))
 
 
+CYCLE = "import ml_collections\ndef get_config():\n    c = ml_collections.ConfigDict()\n"
+ODD = {
+    "deep.json": "[" * 100_000,
+    "cycle.py": CYCLE + "    c.model = c\n    return c\n",
+    "long.py": "def get_config():\n    raise ValueError('x' * 10_000)\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_files_are_named_in_a_line(tmp_path, name):
+    (tmp_path / name).write_text(ODD[name])
+    with pytest.raises(BadInput, match=name) as error:
+        config.load(str(tmp_path / name))
+    assert "\n" not in str(error.value) and len(str(error.value)) < 2000
+
+
 def test_bands_belong_to_one_file_as_it_stands(tmp_path):
     measured, derived = tmp_path / "measured.py", tmp_path / "derived.py"
     measured.write_text(

@@ -1,11 +1,8 @@
 """Phases: a batch that grows and rows that get longer, on any mesh, and after a stop inside a phase."""
 
 import json
-import shutil
 import signal
-from functools import partial
 
-import jax
 import numpy as np
 import pytest
 from kits.runs import assert_same_bits, lines, params, signal_at
@@ -85,22 +82,6 @@ def test_a_run_stopped_inside_the_second_phase_ends_with_the_same_bits(
     assert train.pretrain(load(settings), tmp_path / "run") == 0
     assert_same_bits(params(tmp_path / "run"), params(undisturbed))
     assert lines(tmp_path / "run")[-1]["loss"] == lines(undisturbed)[-1]["loss"]
-
-
-@pytest.mark.full
-def test_a_run_killed_inside_the_second_phase_goes_on_with_fewer_devices(world, tmp_path):
-    """From step 4, with rows over two devices instead of eight: other micro-batches, the same numbers."""
-    settings, undisturbed = world
-    run = tmp_path / "run"
-    shutil.copytree(undisturbed, run)
-    for step in (6, 8, 9):
-        shutil.rmtree(run / f"checkpoints/{step}")
-    assert train.pretrain(load(settings, **{"mesh.tensor": 4}), run) == 0
-    assert divisions(run) == {"small": (4, 1), "medium": (8, 1), "large": (16, 1)}
-    for a, b in zip(lines(run), lines(undisturbed), strict=True):
-        assert (a["step"], a["loss"]) == (b["step"], pytest.approx(b["loss"], rel=1e-5))
-    close = partial(np.testing.assert_allclose, atol=1e-5)
-    jax.tree.map(close, params(run), params(undisturbed))
 
 
 def test_a_later_phase_of_the_same_length_draws_other_rows(world):

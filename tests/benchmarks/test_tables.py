@@ -75,19 +75,3 @@ def test_what_is_not_there_is_named_before_anything_is_run(tmp_path, monkeypatch
     assert f"packing: {tmp_path}/simplewiki/" in capsys.readouterr().err
     assert tables.main(["statistic"]) == 2
     assert "statistic: " in capsys.readouterr().err
-
-
-def test_commands_run_in_order_until_one_fails(tmp_path, monkeypatch, capfd):
-    commands = (
-        "python -c 'import sys; print(sys.executable)'",
-        "bash -c 'pwd; exit 3'",
-        "python -c 'print(\"never\")'",
-    )
-    monkeypatch.setitem(tables.TABLES, "new", tables.Table("a", "b", 1, commands))
-    assert tables.main(["new"]) == 3
-    out, err = capfd.readouterr()
-    lines = out.splitlines()
-    assert str(ROOT) in lines and "never" not in lines
-    assert any(Path(line) == Path(sys.executable) for line in lines)
-    assert re.search(r"^Commit \S+, \d{4}-\d\d-\d\d, \d+ cores of .*, jax 0", out, re.MULTILINE)
-    assert "new: " in err and "3" in err

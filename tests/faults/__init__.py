@@ -1,1 +1,1 @@
-"""Faults from outside, at random: what a run must survive, tried and counted. `bash launch/faults.sh --help`."""
+"""Faults from outside, at random: what a run must survive. `bash launch/faults.sh --help`."""

@@ -79,20 +79,20 @@ def encode(draw, document) -> bytes:
     return json.dumps(document, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
 
 
-def damaged(draw, source: Path, place: Path) -> str:
-    """Copies a directory and damages one or two of its files; says how."""
+def damaged(draw, source: Path, place: Path) -> None:
+    """Copies a directory and damages one or two of its files."""
     shutil.copytree(source, place)
     chosen = st.lists(st.sampled_from(files(place)), min_size=1, max_size=2, unique=True)
-    notes = [f"{path.relative_to(place)}: {change_file(draw, path)}" for path in draw(chosen)]
-    return ", ".join(notes)
+    for path in draw(chosen):
+        change_file(draw, path)
 
 
 def files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def change_file(draw, path: Path) -> str:
-    """Does something to a file; says what. A link to the very bytes leaves them as they are."""
+def change_file(draw, path: Path) -> None:
+    """Does something to a file. A link to the very bytes leaves them as they are."""
     content = path.read_bytes()
     kinds = ["bytes"] * 6 + ["json"] * 4 * (path.suffix == ".json")
     kind = draw(st.sampled_from([*kinds, "missing", "directory", "loop", "fifo", "link"]))
@@ -111,4 +111,3 @@ def change_file(draw, path: Path) -> str:
     elif kind == "link":
         path.with_name(f"linked-{path.name}").write_bytes(content)
         path.symlink_to(f"linked-{path.name}")
-    return f"{kind} {path.name}"

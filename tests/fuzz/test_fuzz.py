@@ -1,27 +1,42 @@
-"""Malformed inputs at every door: a short pass that is the same each time. All of it: `bash launch/faults.sh`."""
+"""A short pass through every door that is the same each time. More tries: `bash launch/faults.sh -k door`."""
 
-import secrets
+import shutil
 
+import hypothesis
 import pytest
+from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
 
-import fuzz
+from fuzz import configs, data, models, runs, texts
+from fuzz.attempts import check
+from fuzz.world import World
+
+DOORS = [configs.as_json, configs.override, texts.text, texts.vocabulary]
+DOORS += [data.opened_store, data.saved_batches, runs.workdir, models.imported]
 
 
-def check(found: dict) -> None:
-    failures = [line for tally in found.values() for line in tally.failures]
-    assert not failures, "\n".join(failures)
-    assert sum(t.refused for t in found.values()) and sum(t.right for t in found.values())
+@pytest.fixture(scope="session")
+def world(finished, tmp_path_factory) -> World:
+    return World(tmp_path_factory.mktemp("fuzz") / "world", *finished)
 
 
 @pytest.mark.slow
-def test_a_few_inputs_at_every_door(tmp_path, finished):
-    check(fuzz.fuzz(30, 0, tmp_path, finished))
+@pytest.mark.parametrize("door", DOORS)
+def test_door(door, world, tmp_path, draw, request):
+    place = tmp_path / "try"
 
+    @hypothesis.seed(int(draw.integers(1 << 31)))
+    @hypothesis.settings(
+        max_examples=20 if request.config.getoption("--full") else 3,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @hypothesis.given(st.data())
+    def attempt(drawn) -> None:
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        check(door(drawn.draw, world, place), place, world.path)
 
-@pytest.mark.full
-@pytest.mark.slow
-def test_many_inputs_at_every_door(tmp_path, finished, capsys):
-    seed = secrets.randbelow(1 << 32)
-    with capsys.disabled():  # also where nothing fails
-        print(f"\nfuzz: seed {seed}", flush=True)
-    check(fuzz.fuzz(1000, seed, tmp_path, finished))
+    attempt()

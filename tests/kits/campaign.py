@@ -1,42 +1,72 @@
-"""What `bash launch/test.sh --full` writes to docs/tests.md: a row for each folder of tests that it ran."""
+"""What `bash launch/test.sh --full` and `bash launch/faults.sh` write: docs/tests.md, with a row for each folder of
+tests that was run, and docs/faults.md, with a row for each fault."""
 
+import re
+import subprocess
 import time
-from collections import Counter
-from pathlib import Path
+from collections import Counter, defaultdict
 
-HEAD = """# The campaign
+from kits.places import ROOT
+
+HEADS = {
+    "tests.md": """# The campaign
 
 What became of every test, those of the everyday suite included, when it ran last: by `bash launch/test.sh --full`,
 or by whole folders, as `bash launch/test.sh --full tests/data`. A plus behind a commit: files of it were changed.
 The campaign of faults has a table of its own, [faults.md](faults.md).
 
-"""
-COLUMNS = ("folder", "passed", "failed", "skipped", "seconds of tests", "commit", "date")
+""",
+    "faults.md": """# What was done to runs, and what came of it
+
+Made by `bash launch/faults.sh`, not by hand: faults are injected from outside into runs of a small model (width 32,
+two layers) on simulated CPU devices, in one process of eight devices or two processes of one. Compared bitwise are all
+parameters and the optimizer's state at the end, and every line of metrics.jsonl but for its times. A try of a door is
+twenty malformed inputs; each ends in one line and code 2 with nothing touched, or in a success that is right. What has
+failed is told in full, with its `--seed`. A plus behind a commit: files of it were changed.
+
+""",
+}
+COLUMNS = ("tests", "passed", "failed", "skipped", "seconds of tests", "commit", "date")
 
 
-def write(path: Path, stats: dict) -> None:
-    """stats: of pytest's terminal reporter, {outcome: [report]}."""
-    from faults.table import commit, line
+def name_of(file: str, test: str) -> str:
+    """The row of a table that a test is in: its folder, or the fault or door in words; none where it is no such."""
+    path, _, name = test.partition("::test_")
+    parts = path.split("/")
+    folder = parts[1] if len(parts) > 2 else "(top level)"
+    if file == "tests.md":
+        return folder
+    words = re.sub(r"\[\d+-?", ": ", name).replace("_", " ")  # without the number of the try
+    return words.rstrip("]: ") if folder in ("faults", "fuzz") else ""
 
-    counts, seconds = {}, Counter()
+
+def update(file: str, stats: dict) -> None:
+    """Replaces the rows of what was run. stats: of pytest's terminal reporter, {outcome: [report]}."""
+    path, counts, seconds = ROOT / "docs" / file, defaultdict(Counter), Counter()
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in stats.get(outcome, []):
-            parts = report.nodeid.partition("::")[0].split("/")
-            folder = parts[1] if len(parts) > 2 else "(top level)"
-            counts.setdefault(folder, Counter())[outcome] += 1
-            seconds[folder] += report.duration
-    rows = read(path)
-    day, name = time.strftime("%Y-%m-%d", time.gmtime()), commit(path)
-    for folder, count in counts.items():
+            name = name_of(file, report.nodeid)
+            counts[name][outcome] += 1
+            seconds[name] += report.duration
+    last = commit(), time.strftime("%Y-%m-%d", time.gmtime())
+    found = [line for line in path.read_text().splitlines() if line.startswith("| ")][2:]
+    rows = {line.split("|")[1].strip(): line for line in found}
+    for name, count in counts.items():
         failed = count["failed"] + count["error"]
-        cells = (count["passed"], failed, count["skipped"], round(seconds[folder]), name, day)
-        rows[folder] = line([folder, *cells])
-    lines = [line(COLUMNS), line(["---"] * len(COLUMNS)), *(rows[name] for name in sorted(rows))]
-    path.write_text(HEAD + "\n".join(lines) + "\n")
+        cells = (count["passed"], failed, count["skipped"], round(seconds[name]), *last)
+        rows[name] = row(name, *cells)
+    rows.pop("", None)
+    lines = [row(*COLUMNS), row(*["---"] * len(COLUMNS)), *(rows[name] for name in sorted(rows))]
+    path.write_text(HEADS[file] + "\n".join(lines) + "\n")
 
 
-def read(path: Path) -> dict[str, str]:
-    """{folder: row} of what was written before."""
-    lines = path.read_text().splitlines() if path.is_file() else []
-    rows = [line for line in lines if line.startswith("| ")][1:]
-    return {line.split("|")[1].strip(): line for line in rows if not line.startswith("| ---")}
+def row(*cells) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def commit() -> str:
+    """The commit that is tested, with a plus where files of it but those of docs/ are changed."""
+    git = ["git", "-C", str(ROOT)]
+    name = subprocess.check_output([*git, "describe", "--always", "--exclude=*"], text=True)
+    is_changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ".", ":!docs"]).returncode
+    return name.strip() + "+" * bool(is_changed)

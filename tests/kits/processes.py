@@ -1,7 +1,4 @@
-"""Real processes on this machine that make one run: starting and ending them, and what each of them said and read.
-
-As a program it is `bert-jax`, which writes down every batch that it gives to its devices.
-"""
+"""Real processes on this machine that make one run: starting and ending them, and what each of them said."""
 
 import contextlib
 import os
@@ -13,14 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import numpy as np
 
-from bert_jax import __main__ as program
-from bert_jax.data import batch
-from bert_jax.parallel import mesh as meshes
-
+PROGRAM = Path(__file__).with_name("stuck.py")  # bert-jax; by a variable something happens to it
 DEADLINE = 600  # seconds for all of a run's processes, which may share two cores with others
-RECORD = "BERT_JAX_TESTS_RECORD"  # where batches are written
 
 
 class Ended(NamedTuple):
@@ -50,12 +42,10 @@ def environment(devices: int, **variables) -> dict:
 
 
 @contextlib.contextmanager
-def started(
-    arguments, directory: Path, processes: int, devices, changes=None, program=__file__, **variables
-):
+def started(arguments, directory: Path, processes: int, devices, changes=None, **variables):
     """[Popen], told by variables where they meet; none is left at the end. Their words go to files.
 
-    devices: how many each has, or a list of how many. changes: {process: more arguments}. program: the file they run.
+    devices: how many each has, or a list of how many. changes: {process: more arguments}.
     """
     devices = devices if isinstance(devices, list) else [devices] * processes
     directory.mkdir(parents=True, exist_ok=True)
@@ -67,17 +57,12 @@ def started(
     try:
         for number in range(processes):
             more = (changes or {}).get(number, ())
-            command = [sys.executable, str(program), *arguments, *more]
-            with contextlib.ExitStack() as files:
-                said = [
-                    files.enter_context(open(directory / f"{name}{number}", "w"))
-                    for name in ("output", "errors")
-                ]
-                variables |= place | {"JAX_PROCESS_ID": str(number)}
-                settings = environment(devices[number], **variables)
-                running.append(
-                    subprocess.Popen(command, stdout=said[0], stderr=said[1], env=settings)
-                )
+            command = [sys.executable, str(PROGRAM), *arguments, *more]
+            variables |= place | {"JAX_PROCESS_ID": str(number)}
+            settings = environment(devices[number], **variables)
+            said = (directory / f"{name}{number}" for name in ("output", "errors"))
+            with open(next(said), "w") as out, open(next(said), "w") as err:
+                running.append(subprocess.Popen(command, stdout=out, stderr=err, env=settings))
         yield running
     finally:
         for process in running:
@@ -103,49 +88,3 @@ def wait(running, directory: Path, seconds: float = DEADLINE) -> list[Ended]:
 def run(arguments, directory: Path, processes: int, devices, changes=None, **variables):
     with started(arguments, directory, processes, devices, changes, **variables) as running:
         return wait(running, directory)
-
-
-def record(directory: Path, number: int):
-    """Wraps mesh.to_devices: what each device gets is written to a file a batch."""
-    to_devices, calls = meshes.to_devices, []
-
-    def recorded(mesh, arrays, positions, size):
-        result = to_devices(mesh, arrays, positions, size)
-        found = {"size": size, "read": len(next(iter(arrays.values())))}
-        for name, array in result.items():
-            for shard in array.addressable_shards:
-                found[f"{name}/{shard.index[0].indices(size)[0]}"] = np.asarray(shard.data)
-        np.savez(directory / f"{len(calls)}-{number}.npz", **found)
-        calls.append(size)
-        return result
-
-    return recorded
-
-
-def digests(directory: Path) -> list[tuple[str, list[int]]]:
-    """Of each batch in order: SHA-256 of all devices' rows put together, and the rows that each process read."""
-    calls = sorted({int(path.name.partition("-")[0]) for path in directory.glob("*.npz")})
-    return [digest(sorted(directory.glob(f"{call}-*.npz"))) for call in calls]
-
-
-def digest(paths: list[Path]) -> tuple[str, list[int]]:
-    whole, read = {}, []
-    for path in paths:
-        with np.load(path) as found:
-            size = int(found["size"])
-            read.append(int(found["read"]))
-            for key in set(found.files) - {"size", "read"}:
-                name, _, start = key.partition("/")
-                part = found[key]
-                # Minus one where nobody has a row.
-                empty = np.full((size, *part.shape[1:]), -1, part.dtype)
-                rows = whole.setdefault(name, empty)
-                rows[int(start) : int(start) + len(part)] = part
-    return batch.digest(whole), read
-
-
-if __name__ == "__main__":
-    if RECORD in os.environ:
-        place = Path(os.environ[RECORD])
-        meshes.to_devices = record(place, int(os.environ["JAX_PROCESS_ID"]))
-    program.run()

@@ -15,7 +15,7 @@ from bert_jax import evaluate, loop, train
 from bert_jax.checkpoints import writer
 from bert_jax.parallel import mesh as meshes
 
-# PROCESS:PLACE:CALL:WHAT, as 1:step:4:sleep
+# PROCESS:PLACE:CALL:WHAT, as 1:step:4:sleep or all:step:4-6:nan
 FAULT = "BERT_JAX_TESTS_FAULT"
 PLACES = {
     "open": (train, "open_data"),
@@ -47,30 +47,37 @@ def fail():
     raise RuntimeError(RAISED)
 
 
+def spoil(mesh, arrays, *_):
+    """The batch of a step has a number that is not finite."""
+    arrays["masked_weights"][0, 0] = float("nan")
+
+
 WHAT = {
-    "kill": lambda: send(signal.SIGKILL),
-    "stop": stop,
-    "raise": fail,
-    # After this one it goes on.
-    "terminate": lambda: os.kill(os.getpid(), signal.SIGTERM),
-    "sleep": lambda: time.sleep(1000),
+    "kill": lambda *_: send(signal.SIGKILL),
+    "stop": lambda *_: stop(),
+    "raise": lambda *_: fail(),
+    "sleep": lambda *_: time.sleep(1000),
     # A call of C that keeps Python's lock to the end of time.
-    "hold": lambda: re.match("(a+)+$", "a" * 60 + "b"),
+    "hold": lambda *_: re.match("(a+)+$", "a" * 60 + "b"),
+    # After these it goes on.
+    "terminate": lambda *_: os.kill(os.getpid(), signal.SIGTERM),
+    "nan": spoil,
 }
 
 
 def install(fault: str) -> None:
     """Wraps the function at the place, in the process that is meant."""
     process, place, call, what = fault.split(":")
-    if process != os.environ["JAX_PROCESS_ID"]:
+    if process not in (os.environ["JAX_PROCESS_ID"], "all"):
         return
+    first, _, last = call.partition("-")
     module, name = PLACES[place]
     function, calls = getattr(module, name), []
 
     def faulty(*arguments):
-        if len(calls) == int(call):
+        if int(first) <= len(calls) <= int(last or first):
             print(TOLD, file=sys.stderr, flush=True)
-            WHAT[what]()
+            WHAT[what](*arguments)
         calls.append(None)
         return function(*arguments)
 

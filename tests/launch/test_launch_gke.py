@@ -78,10 +78,3 @@ def test_words_and_flags_arrive_as_given_and_a_dry_run_can_be_pasted(here):
     ]
     values = {variable["name"]: variable["value"] for variable in container["env"]}
     assert values == flags | {"TPU_MIN_LOG_LEVEL": "2"}
-
-
-@pytest.mark.parametrize("key, value", {"--type": "v9", "--topology": "16", "--name": "A_"}.items())
-def test_what_is_wrong_is_said_in_a_line(here, key, value):
-    code, said = here.run("gke.sh", *JOB, key, value, "--", *PRETRAIN)
-    assert code == 2 and said.count("\n") == 1 and key in said
-    assert not kubectl(here)

@@ -61,12 +61,3 @@ def test_a_dry_run_of_a_job_asks_the_cluster_for_what_is_needed(here):
     asked = {line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")}
     assert asked >= {"--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=1", "--time=8:00:00"}
     assert asked >= {"--requeue", "--signal=TERM@300", "-p long", "--open-mode=append"}
-
-
-@pytest.mark.parametrize(
-    "key, value", {"--gpus": "0", "--time": "8 hours", "--name": "a b"}.items()
-)
-def test_what_is_wrong_is_said_in_a_line(here, key, value):
-    code, said = here.run("slurm.sh", *JOB, key, value, "--", *PRETRAIN)
-    assert code == 2 and said.count("\n") == 1 and key in said
-    assert not slurm(here) and not (here.root / "runs").exists()

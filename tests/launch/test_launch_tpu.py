@@ -86,19 +86,3 @@ def test_where_the_cloud_cannot_be_asked_nothing_is_deleted(cloud):
     here = cloud(unknown=list(range(1, 100)))
     code, said = here.run("tpu.sh", *RUN, "--delete", *PRETRAIN, ENDS="0")
     assert code == 1 and counts(here) == (0, 0, 0) and said.endswith(REMOVAL)
-
-
-WRONG = {
-    "--type": [*SLICE, "--bucket", "gs://b", *PRETRAIN],
-    "--config.tokenizer.path": [*RUN, *PRETRAIN, "--config.tokenizer.path=/elsewhere/vocab.txt"],
-    "--workdir": [*RUN[:-2], *PRETRAIN],
-    "--sport": [*RUN, "--sport", *PRETRAIN],
-}
-
-
-@pytest.mark.parametrize("word", WRONG)
-def test_what_is_wrong_is_said_in_a_line_before_anything_is_done(tmp_path, word):
-    here = Cloud(tmp_path / "cloud")
-    code, said = here.run("tpu.sh", *WRONG[word])
-    assert code == 2 and said.count("\n") == 1 and word in said
-    assert not here.calls()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kits.clouds import Cloud, make_checkout
 from kits.places import ROOT
 from kits.waiting import wait_until
 
@@ -159,6 +160,30 @@ def test_a_dry_run_prints_commands_and_runs_none(place, script):
     assert "./stand_in" in words or f"{place}/stand_in" in words
     assert any(word.endswith("it's") for word in words)
     assert not lines("starts") and not (place / ".venv").exists()
+
+
+RUN = "-- pretrain --config demo --workdir gs://b/run"
+TPU = "tpu.sh --name slice --zone us-west4-a --bucket gs://b"
+WRONG = {
+    f"{TPU} {RUN}": "--type",
+    f"{TPU} --type v5litepod-16 --sport {RUN}": "--sport",
+    f"{TPU} --type v5litepod-16 {RUN} --config.tokenizer.path=/else/vocab.txt": "--config.token",
+    "tpu.sh --name slice --zone z --type v5litepod-16 -- pretrain --config demo": "--workdir",
+    f"gke.sh --name bert --type v9 --topology 4x4 --image x {RUN}": "--type",
+    f"gke.sh --name bert --type v6e --topology 16 --image x {RUN}": "--topology",
+    f"gke.sh --name A_ --type v6e --topology 4x4 --image x {RUN}": "--name",
+    f"slurm.sh --name bert --nodes 2 --gpus 0 --time 8:00:00 {RUN}": "--gpus",
+    f"slurm.sh --name bert --nodes 2 --gpus 1 --time '8 hours' {RUN}": "--time",
+}
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_what_is_wrong_is_said_in_a_line_before_anything_is_done(tmp_path, command):
+    make_checkout(tmp_path / "checkout")
+    here = Cloud(tmp_path / "cloud", root=tmp_path / "checkout")
+    code, said = here.run(*shlex.split(command))
+    assert code == 2 and said.count("\n") == 1 and WRONG[command] in said, said
+    assert not list(here.place.iterdir())
 
 
 def documented() -> list[str]:

@@ -6,14 +6,11 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from kits import processes, saved_world, stuck
-from kits.processes import RECORD, digests
+from kits import processes, saved_world
 from kits.runs import lines, load, params, pretraining, signal_at
 
 from bert_jax import config as configs
 from bert_jax import train
-from bert_jax.commands import inspect_batch
-from bert_jax.data import batch, feed
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel import processes as cluster
@@ -43,15 +40,6 @@ def use_devices(patch, number: int):
 # --- Other meshes, in this process ----------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_one_device_trains_as_eight(finished, tmp_path, monkeypatch):
-    settings, undisturbed = finished
-    use_devices(monkeypatch, 1)
-    assert train.pretrain(load(settings), tmp_path / "run") == 0
-    assert_same_run(tmp_path / "run", undisturbed, "train")
-    assert_same_run(tmp_path / "run", undisturbed)
-
-
 @pytest.mark.full
 def test_another_mesh_at_every_start(finished, half_a_run, monkeypatch):
     """Eight devices, then four that split parameters, then one."""
@@ -72,51 +60,23 @@ def test_another_mesh_at_every_start(finished, half_a_run, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "number, devices, mesh, read",
+    "number, devices, mesh",
     [
-        (2, 4, {}, 8),
+        (2, 4, {}),
         # The two devices of a process have the same rows, and other parts of each matrix.
-        pytest.param(4, 2, {"mesh.fsdp": 2, "mesh.tensor": 2}, 4, marks=pytest.mark.full),
+        pytest.param(4, 2, {"mesh.fsdp": 2, "mesh.tensor": 2}, marks=pytest.mark.full),
     ],
 )
-def test_several_processes_are_the_same_run(finished, tmp_path, number, devices, mesh, read):
+def test_several_processes_are_the_same_run(finished, tmp_path, number, devices, mesh):
     settings, undisturbed = finished
-    run, batches = tmp_path / "run", tmp_path / "batches"
-    batches.mkdir()
-    command = pretraining(settings, run, **mesh)
-    ended = processes.run(command, tmp_path, number, devices, **{RECORD: str(batches)})
+    run = tmp_path / "run"
+    ended = processes.run(pretraining(settings, run, **mesh), tmp_path, number, devices)
     assert [process.code for process in ended] == [0] * number, ended
     # The first alone speaks and writes.
     assert f"step {STEPS}/{STEPS}" in ended[0].output
     assert not any(process.output for process in ended[1:])
     assert {path.name for path in run.iterdir()} == {path.name for path in undisturbed.iterdir()}
     assert_same_run(run, undisturbed, "train")
-    assert_same_run(run, undisturbed)
-    # The same global batches, of which each process has read its own rows alone.
-    (phase,) = configs.phases(load(settings))
-    whole = feed.open_feed(load(settings), 0).train(phase, 0, STEPS)
-    expected = [batch.digest(arrays) for arrays in whole]
-    found = [(digest, rows) for digest, rows in digests(batches) if digest in expected]
-    assert found == [(digest, [read] * number) for digest in expected]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("from_saved", [False, True])
-def test_a_signal_to_one_process_stops_all_and_the_run_goes_on(
-    finished, half_a_run, tmp_path, from_saved
-):
-    """One process of eight devices, two of four of which one is told to stop, and one again."""
-    (settings, undisturbed), run, changes = finished, half_a_run, {}
-    if from_saved:
-        changes = {"batches": tmp_path / "saved"}
-        inspect_batch.save(load(settings), 10, STEPS, tmp_path / "saved", lambda line: None)
-    command, fault = pretraining(settings, run, **changes), {stuck.FAULT: "1:step:3:terminate"}
-    ended = processes.run(command, tmp_path, 2, 4, program=stuck.__file__, **fault)
-    assert [process.code for process in ended] == [75, 75], ended
-    stopped = status.status(run)
-    assert stopped["state"] == "preempted"
-    assert 10 < stopped["step"] == stopped["last_checkpoint"] < STEPS
-    assert train.pretrain(load(settings), run) == 0
     assert_same_run(run, undisturbed)
 
 

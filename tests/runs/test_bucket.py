@@ -1,12 +1,10 @@
-"""Workdirs at gs://: held by one process, whole after a kill, read by every command like any other. The bucket speaks
-Google's JSON API on this machine (kits/bucket.py)."""
-
-import signal
+"""Workdirs at gs://: held by one process, read by every command like any other (killed and stopped: tests/faults). The
+bucket speaks Google's JSON API on this machine (kits/bucket.py)."""
 
 import pytest
 from etils import epath
-from kits import outside, processes
-from kits.runs import assert_same_bits, make_run, params, pretraining, signal_at
+from kits import outside
+from kits.runs import assert_same_bits, make_run, params, pretraining
 
 from bert_jax import cli, config
 from bert_jax.checkpoints import reader, writer
@@ -31,48 +29,6 @@ def run(there, tmp_path):
 def checkpoints():
     remote.Place(RUN)  # as a copy of the rest is made before
     return epath.Path(RUN) / "checkpoints"
-
-
-def check_done(there, undisturbed) -> None:
-    assert_same_bits(params(RUN), params(undisturbed))
-    assert '"state": "done"' in there.text("runs/one/status.json")
-    assert "runs/one/.lock" not in there.names()
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_a_run_killed_in_a_save_goes_on_to_the_same_bits(there, finished, tmp_path):
-    settings, undisturbed = finished
-    command = pretraining(settings, RUN)
-    with processes.started(command, tmp_path / "said", 1, 8) as running:
-
-        def kill(method, name):
-            if name.startswith("runs/one/checkpoints/20/params") and method == "POST":
-                running[0].kill()
-                running[0].wait()
-            return 0
-
-        there.fault = kill
-        [ended] = processes.wait(running, tmp_path / "said")
-    assert ended.code == -signal.SIGKILL, ended.errors
-    there.fault = lambda method, name: 0
-    assert reader.newest(checkpoints()) == 10
-    assert cli.main(command) == 0
-    check_done(there, undisturbed)
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_a_terminated_run_goes_on_to_the_same_bits(there, finished, monkeypatch):
-    settings, undisturbed = finished
-    command = pretraining(settings, RUN, **{"log.every": 1})
-    with monkeypatch.context() as patch:
-        signal_at(patch, 13, signal.SIGTERM)
-        assert cli.main(command) == 75
-    assert '"preempted"' in there.text("runs/one/status.json")
-    assert there.text("runs/one/metrics.jsonl").count('"train"') == reader.newest(checkpoints())
-    assert cli.main(command) == 0
-    check_done(there, undisturbed)
 
 
 # --- The lock -------------------------------------------------------------------------------------

@@ -1,0 +1,151 @@
+"""Damaged checkpoints, a full disk, and numbers that are not finite: what is not right is never trained on, and said.
+
+A run that goes on from anything but what was saved would not end with the same bits.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import time
+
+import jax
+import numpy as np
+import pytest
+from kits.damage import flip_bit
+from kits.waiting import wait_until
+
+from bert_jax.checkpoints import reader
+from faults.world import ALONE, EVERY, HALF, LIMIT, STEPS, TOGETHER, last_step
+
+pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+SIZE = 8_000_000  # bytes of a small disk: more than a run needs
+ROOM = 300_000  # bytes, less than a checkpoint takes
+
+
+def pick(place, draw):
+    """A file that is not empty; every other time one that restoring reads."""
+    paths = sorted(place.glob(draw.choice(["*/d/*", "**/*"])))
+    return draw.choice([path for path in paths if path.is_file() and path.stat().st_size])
+
+
+def flip(world, place, draw):
+    path = pick(place, draw)
+    flip_bit(path, draw.integers(path.stat().st_size), int(draw.integers(8)))
+
+
+def truncate(world, place, draw):
+    path = pick(place, draw)
+    os.truncate(path, draw.choice([0, draw.integers(path.stat().st_size)]))
+
+
+def delete(world, place, draw):
+    pick(place, draw).unlink()
+
+
+def hollow(world, place, draw):
+    shutil.rmtree(place)
+    place.mkdir()
+
+
+def mixed(world, place, draw):
+    """One item of the step before."""
+    item = str(draw.choice(reader.ITEMS))
+    shutil.rmtree(place / item)
+    shutil.copytree(place.with_name(f"{HALF - EVERY}") / item, place / item)
+
+
+def foreign(world, place, draw):
+    """A whole checkpoint of another run."""
+    later = f"{HALF + EVERY}"
+    shutil.copytree(world.directory / TOGETHER / "checkpoints" / later, place.with_name(later))
+
+
+def stray(world, place, draw):
+    """Directories and a file that nobody saved."""
+    for name in (f"{HALF + EVERY}", "999999999999", f"0{HALF + EVERY}", "notes"):
+        place.with_name(name).mkdir()
+    place.with_name(f"{HALF + 1}").write_text("a file")
+
+
+DAMAGES = [truncate, delete, hollow, mixed, foreign, stray]
+
+
+def test_a_flipped_bit(world, run, draw):
+    check_damaged(world, run, draw, flip)
+
+
+def test_a_damaged_checkpoint(world, run, draw, turn):
+    check_damaged(world, run, draw, DAMAGES[turn % len(DAMAGES)])
+
+
+def check_damaged(world, run, draw, damage) -> None:
+    """A run goes on from the newest that is what was saved, and keeps those that it passes over under other names."""
+    place = world.half_done(run) / f"checkpoints/{HALF}"
+    damage(world, place, draw)
+    names = {path.name for path in place.parent.iterdir()}
+    step = world.finish(run, ALONE, **{"checkpoint.keep": STEPS})
+    assert step == HALF or step == HALF - EVERY and damage not in (foreign, stray)
+    for name in names:
+        assert place.with_name(name).exists() or list(place.parent.glob(f"{name}.broken*"))
+    assert step == HALF or list(place.parent.glob(f"{HALF}.broken*"))
+
+
+@contextlib.contextmanager
+def small_disk(place):
+    """A disk in memory, which only root can have, or who may become root without a password."""
+    place.mkdir()
+    sudo = ["sudo", "-n"] if os.geteuid() else []
+    command = [*sudo, "mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)]
+    try:
+        subprocess.run(command, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no small disk")
+    try:
+        yield place
+    finally:
+        subprocess.run([*sudo, "umount", "--lazy", str(place)], check=True)
+
+
+def keep_full(disk, left: int, process) -> None:
+    """Leaves so many bytes at most until the run ends; it would get room where old checkpoints are deleted."""
+    while process.poll() is None:
+        with open(disk / "ballast", "ab") as file, contextlib.suppress(OSError):
+            if (more := shutil.disk_usage(disk).free - left) > 0:
+                os.posix_fallocate(file.fileno(), file.tell(), more)
+        time.sleep(0.002)
+
+
+def test_a_full_disk(world, tmp_path, draw):
+    """In a save or at a report: a line names the last good step, from which it goes on once there is room."""
+    step = int(draw.integers(EVERY + 1, HALF))
+    with small_disk(tmp_path / "disk") as disk:
+        run = disk / "run"
+        with world.start(run) as [process]:
+            wait_until(lambda: process.poll() is not None or last_step(run) >= step, LIMIT)
+            keep_full(disk, int(draw.integers(ROOM)), process)
+            [ended] = world.wait([process])
+        (disk / "ballast").unlink()
+        [line] = [line for line in ended.errors.splitlines() if line.startswith("bert-jax: ")]
+        good = re.search(r"the last checkpoint is step (\d+)", line)
+        assert ended.code == 1 and "Traceback" not in ended.errors and good, ended
+        assert world.finish(run) == int(good[1])
+
+
+def test_numbers_that_are_not_finite(world, run, draw, turn):
+    """In turn in one step, which is skipped, and in so many that the run stops, to be started again."""
+    step, stop = int(draw.integers(1, 7)), {"guard.stop_after": 3}
+    if turn % 2 == 0:
+        [ended] = world.run(run, ALONE, f"0:step:{step}:nan", **stop)
+        assert re.search(rf"^step {step}: .*; skipped$", ended.output, re.M) and not ended.code
+        end = run / f"checkpoints/{STEPS}"
+        for item in reader.ITEMS:
+            leaves = jax.tree.leaves(reader.read(end, item))
+            assert all(np.isfinite(leaf).all() for leaf in leaves)
+    else:
+        [ended] = world.run(run, ALONE, f"0:step:{step}-{step + 2}:nan", **stop)
+        named = re.search(rf"bert-jax inspect .*--step {step}$", ended.errors, re.M)
+        assert ended.code == 1 and named, ended
+        world.finish(run, **stop)

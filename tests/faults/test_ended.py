@@ -1,0 +1,87 @@
+"""Processes that are killed, told to stop, raise, stop or get stuck: all end in time, say why, and a restart goes on to
+the same bits. What ends late is no answer: waiting for it raises."""
+
+import re
+import signal
+import time
+
+import pytest
+from kits import stuck
+from kits.waiting import wait_until
+
+from bert_jax import errors
+from bert_jax.parallel import processes as cluster
+from bert_jax.runs import status
+from faults.world import ALONE, EVERY, HALF, KINDS, LIMIT, STEPS, TOGETHER, last_step
+
+pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+LIFE = 15.0  # seconds of a run, about: imports and compiling are most of it
+# Of the calls at a place one is drawn: of steps, saves and evaluations in the first half of a run.
+PLACES = {"step": (3, HALF), "save": (1, 8), "evaluate": (0, 2), "compile": (0, 1)}
+DEADLINES = {"deadlines.compile": 60, "deadlines.step": 8, "deadlines.save": 10}
+DEADLINES |= {"deadlines.evaluate": 15, "distributed.heartbeat": 10}
+LATEST = 150.0  # seconds until all have ended, from their start, where one is stuck or gone
+
+KILLED, ALARMED, ABORTED = -signal.SIGKILL, -signal.SIGALRM, -signal.SIGABRT
+LOST = {ALARMED, ABORTED, errors.LOST}  # by a deadline, by JAX, by us
+# Exit codes of the process that it happens to, and of the other.
+CODES = {"kill": ({KILLED}, LOST), "raise": ({1}, {1, ABORTED, errors.LOST})}
+STACK = "most recent call first"
+# A line of ours, or stacks; JAX, which ends who has lost process 0 by itself; an error by which such a loss shows.
+REASON = rf"^bert-jax: |{STACK}|Terminating process because|"
+REASON += rf"^\S*JaxRuntimeError: (?:{'|'.join(cluster.GONE)})"
+
+
+def test_killed_at_any_time(world, run, draw):
+    """Up to three times, some seconds after the start or soon after a step."""
+    for _ in range(draw.integers(1, 4)):
+        step = int(draw.integers(0, STEPS))
+        with world.start(run) as [process]:
+            if step:
+                wait_until(lambda: process.poll() is not None or last_step(run) >= step, LIMIT)  # noqa: B023
+            time.sleep(draw.uniform(0, 0.1 if step else LIFE))
+            process.kill()
+            [ended] = world.wait([process])
+        assert ended.code in (KILLED, 0), ended
+    world.finish(run)
+
+
+def test_killed_inside_a_save(world, run, draw):
+    """An item gets its name or the whole does, four times a save."""
+    call = int(draw.integers(4 * STEPS // EVERY))
+    world.check_ended(world.run(run, ALONE, f"0:commit:{call}:kill"), KILLED)
+    assert list(run.glob("checkpoints/*tmp*"))
+    assert world.finish(run) == call // 4 * EVERY
+
+
+def test_terminated(world, run, draw, turn):
+    """SIGTERM, to one process or to one or both of two: the current step is saved, and the code is 75."""
+    kind, places = KINDS[turn % 2], [*PLACES, "restore"]
+    place = places[turn // 2 % len(places)] if turn > 1 else str(draw.choice(places))
+    if place == "restore":
+        world.half_done(run, kind)
+    which = "all" if draw.random() < 0.5 else draw.integers(len(KINDS) if kind == TOGETHER else 1)
+    fault = f"{which}:{place}:{draw.integers(*PLACES.get(place, (0, 1)))}:terminate"
+    world.check_ended(world.run(run, kind, fault, **DEADLINES), 75)
+    if run.exists():  # one that had not begun has nothing to save
+        found = status.status(run)
+        assert found["state"] == "preempted" and found["step"] == (found["last_checkpoint"] or 0)
+        assert found["step"] == last_step(run) < STEPS or place == "restore"
+    world.finish(run, kind)
+
+
+@pytest.mark.parametrize("what", ["kill", "raise", "stop", "stuck"])
+def test_one_of_two(world, run, draw, turn, what):
+    """Both end in time with a reason, who is stopped or stuck with its stack."""
+    place = list(PLACES)[turn % len(PLACES)] if turn else str(draw.choice(list(PLACES)))
+    which, call = int(draw.integers(2)), draw.integers(*PLACES[place])
+    fault = ("sleep", "hold")[turn % 2] if what == "stuck" else what
+    ended = world.run(run, TOGETHER, f"{which}:{place}:{call}:{fault}", seconds=LATEST, **DEADLINES)
+    victim, other = ended[which], ended[1 - which]
+    codes = CODES.get(what, (LOST, LOST))
+    assert victim.code in codes[0] and other.code in codes[1], ended
+    assert stuck.TOLD in victim.errors and re.search(REASON, other.output + other.errors, re.M)
+    reason = {"kill": "", "raise": stuck.RAISED}.get(what, STACK)
+    assert reason in victim.output + victim.errors, victim
+    world.finish(run, TOGETHER)

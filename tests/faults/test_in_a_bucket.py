@@ -1,0 +1,65 @@
+"""A workdir in a bucket, one process and two in turn: killed or told to stop while it writes to its checkpoints or its
+metrics, a run goes on to the bits of one on the disk."""
+
+import signal
+
+import pytest
+from kits.bucket import Bucket
+
+from bert_jax.runs import status
+from faults.test_ended import DEADLINES, KILLED, LATEST, LOST
+from faults.world import KINDS, STEPS, TOGETHER, last_step
+
+pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+PREFIX = "runs/one"
+WRITES = 60  # of these one is drawn: a report is one, a save some ten
+
+
+def send_at(there, call: int, victim, number) -> None:
+    """At its call-th writing of what a run has learnt or reported, a process is sent a signal."""
+    calls = []
+
+    def fault(method, name):
+        if method == "POST" and ("/checkpoints/" in name or name.endswith("metrics.jsonl")):
+            calls.append(name)
+            if len(calls) == call:
+                victim.send_signal(number)
+                if number == signal.SIGKILL:
+                    victim.wait()
+        return 0
+
+    there.fault = fault
+
+
+def fetch(there, run) -> None:
+    for name in there.names(PREFIX):
+        path = run / name.removeprefix(f"{PREFIX}/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(there.objects[name].data)
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_a_run_in_a_bucket(world, tmp_path, draw, turn, name):
+    there, kind, temporary = Bucket(), KINDS[turn % 2], tmp_path / "tmp"
+    temporary.mkdir()
+    variables = there.environment() | {"TMPDIR": str(temporary)}
+    start = (f"gs://bucket/{PREFIX}", kind, "", variables)
+    with world.start(*start, **DEADLINES) as running:
+        victim = running[draw.integers(len(running))]
+        send_at(there, int(draw.integers(1, WRITES)), victim, getattr(signal, name))
+        ended = world.wait(running, LATEST)
+    codes = {process.code for process in ended}
+    there.fault = lambda method, name: 0
+    if name == "SIGTERM":
+        assert codes == {75}, ended
+        fetch(there, tmp_path / "stopped")
+        found = status.status(tmp_path / "stopped")
+        assert found["state"] == "preempted" and found["step"] == found["last_checkpoint"]
+        assert found["step"] == last_step(tmp_path / "stopped") < STEPS
+    else:
+        assert KILLED in codes and codes <= {KILLED} | (LOST if kind == TOGETHER else set()), ended
+    world.check_ended(world.run(*start))
+    assert not any(".lock" in name for name in there.names())
+    fetch(there, tmp_path / "run")
+    world.check_same(tmp_path / "run", kind)
