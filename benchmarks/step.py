@@ -165,9 +165,10 @@ def ours(settings) -> Side:
     import jax
 
     from bert_jax import build
+    from bert_jax.models import bert
     from bert_jax.objectives.base import Vocabulary
     from bert_jax.parallel import mesh as meshes
-    from bert_jax.runs import jax_setup, metrics
+    from bert_jax.runs import jax_setup
     from bert_jax.tokenizers.special_tokens import SPECIAL
 
     settings = jax_setup.start(settings)
@@ -187,7 +188,7 @@ def ours(settings) -> Side:
         state, values, _ = jax.block_until_ready(train(state, arrays))
         return float(values["loss"][0])
 
-    count = metrics.count(design.shapes.params, vocabulary.size)
+    count = bert.count(design.shapes.params, vocabulary.size)
     return Side(step, count, cores(), f"jax {version('jax')}")
 
 

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from bert_jax import config_checks
 from bert_jax.config_checks import listed, sources
 from bert_jax.errors import BadInput
-from bert_jax.storage import atomic, regular_files, remote
+from bert_jax.storage import atomic, remote
 
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
 CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "deadlines")
@@ -153,7 +153,7 @@ def read_there(name: str) -> ConfigDict:
 def read(path: Path) -> ConfigDict:
     """A config that `save` wrote. It is data: nothing in it is executed."""
     try:
-        values = json.loads(regular_files.text(path))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not a readable config ({error})") from None
     if not isinstance(values, dict):

@@ -6,8 +6,8 @@ from kits.places import ROOT
 
 from bert_jax import config
 from bert_jax.data import batch
+from bert_jax.models import bert
 from bert_jax.objectives import base
-from bert_jax.runs import metrics
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FOLDER = ROOT / "configs"
@@ -29,7 +29,7 @@ def test_sizes_are_the_published_ones(size):
     resolved = config.load(f"bert_{size}", ["dtype=float32"])
     objective = base.make(resolved, Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103))
     params = jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
-    assert metrics.count({"encoder": params["encoder"]}, 30522) == PUBLISHED[size]
+    assert bert.count({"encoder": params["encoder"]}, 30522) == PUBLISHED[size]
 
 
 def keys(tree, prefix=""):

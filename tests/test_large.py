@@ -8,9 +8,9 @@ import pytest
 
 from bert_jax import config, optimizer, step
 from bert_jax.data import batch
+from bert_jax.models import bert
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import metrics
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 VOCABULARY = Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103)
@@ -42,7 +42,7 @@ def bytes_of(shapes, places=None) -> int:
 @pytest.mark.parametrize("fsdp, tensor", [(8, 1), (4, 2)])
 def test_parameters_and_state_on_a_device(name, fsdp, tensor):
     shapes, places = shapes_and_places(name, f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
-    assert metrics.count(shapes.params, VOCABULARY.size) == PARAMETERS[name]
+    assert bert.count(shapes.params, VOCABULARY.size) == PARAMETERS[name]
     whole, part = bytes_of(shapes), bytes_of(shapes, places)
     # All but small arrays, and the padding of the vocabulary.
     assert whole == pytest.approx(NUMBERS * PARAMETERS[name], rel=0.001)

@@ -13,7 +13,7 @@ from bert_jax import build, cli
 from bert_jax import config as configs
 from bert_jax.data import batch
 from bert_jax.data.vocabulary import likely_vocabulary
-from bert_jax.models import attention
+from bert_jax.models import attention, bert
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
@@ -73,7 +73,7 @@ def benchmark(
             phases[one.name] = time_phase(config, design, one, steps, traces)
     return {
         "phases": phases,
-        **metrics.parameters(design.shapes.params, vocabulary.size),
+        **bert.parameters(design.shapes.params, vocabulary.size),
         "dtype": config.dtype,
         "devices": [device.device_kind for device in design.mesh.devices.flatten()],
         "mesh": dict(design.mesh.shape),

@@ -25,7 +25,7 @@ from bert_jax import prng
 from bert_jax.convert import load_model
 from bert_jax.data import batch as batches
 from bert_jax.errors import BadInput
-from bert_jax.runs import metrics
+from bert_jax.models import bert
 
 RATE = 0.15  # share of the words that are chosen
 PART = re.compile(r"\w+|[^\w\s]+")
@@ -80,7 +80,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
             "pieces_per_word": float(pieces.mean()),
             "bits_per_character": float(nats.sum() / math.log(2) / characters),
             "unknown": int(unknown[number]),
-            "parameters": metrics.count(model.params, model.vocabulary.size),
+            "parameters": bert.count(model.params, model.vocabulary.size),
             "held_out": own and "imported" not in model.facts,
         }
 

@@ -8,7 +8,8 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert import load_model, model_card, to_huggingface
 from bert_jax.errors import BadInput
-from bert_jax.runs import metrics, workdir
+from bert_jax.models import bert
+from bert_jax.runs import workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import free, whole
 
@@ -57,7 +58,7 @@ def export(
     check_run(run, source.name)
     # A head that an import has made up, and that nothing has trained since, is nobody's.
     params = without(run.params, load_model.fresh(run))
-    parameters = metrics.count(params, run.vocabulary.size)
+    parameters = bert.count(params, run.vocabulary.size)
     model = run.config, run.vocabulary, run.tokenizer, params
     with whole(output, "--output") as place:
         if form == "google":

@@ -12,7 +12,6 @@ from bert_jax.convert import settings as bert_config
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
-from bert_jax.storage import regular_files
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
 
@@ -67,7 +66,7 @@ def find(directory: Path) -> Path:
         raise BadInput(
             f"{directory}: several checkpoints, {several}, and no file {NEWEST!r} that names one"
         )
-    text = regular_files.text(newest, errors="replace")
+    text = newest.read_text(encoding="utf-8", errors="replace")
     named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
     # It may be the path on the machine that wrote it.
     chosen = [path for path in found if named and path.name == Path(named[1]).name]
@@ -83,7 +82,6 @@ class Loader:
         self.path = path
         self.errors, load_checkpoint = errors(path), import_tensorflow(path).train.load_checkpoint
         index = f"{path}.index"
-        self.check_files(index)
         self.reader = self.call(f"{index}: not readable", load_checkpoint, str(path))
         types = self.reader.get_variable_to_dtype_map()
         shapes = {
@@ -94,14 +92,6 @@ class Loader:
             if types[name].name not in FLOATS:
                 known = ", ".join(FLOATS)
                 raise BadInput(f"{path}: {name} is {types[name].name}, expected one of {known}")
-
-    def check_files(self, index: str) -> None:
-        """TensorFlow would wait for what a pipe says."""
-        for file in (Path(index), *self.path.parent.glob(f"{self.path.name}.data-*")):
-            try:
-                regular_files.check(file)
-            except OSError as error:
-                raise BadInput(f"{file}: not readable ({error.strerror})") from None
 
     def __call__(self, name: str) -> np.ndarray:
         return self.call(f"{self.path}: {name} cannot be read", self.reader.get_tensor, name)

@@ -7,7 +7,6 @@ import numpy as np
 from bert_jax.convert import names
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
-from bert_jax.storage import regular_files
 from bert_jax.tokenizers import wordpiece
 
 
@@ -41,7 +40,7 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
 def read(path: Path, model: wordpiece.WordPiece) -> list[str]:
     """The words of the file as the tokenizer has them: lower-cased and without accents, where it does that."""
     try:
-        lines = regular_files.text(path).split("\n")
+        lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise BadInput(f"--add-words {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

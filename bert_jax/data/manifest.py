@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
-from bert_jax.storage import checksums, regular_files
+from bert_jax.storage import checksums
 
 NAME = "manifest.json"
 
@@ -23,7 +23,7 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
     """The manifest, as it was written, which has a `key`. Raises BadInput, which says what makes another one."""
     path = Path(directory) / NAME
     try:
-        manifest = json.loads(regular_files.text(path))
+        manifest = json.loads(path.read_text(encoding="utf-8"))
         is_whole = manifest["digest"] == checksums.manifest_digest(manifest)
         is_ours = manifest["format"] == version and key in manifest
     except (FileNotFoundError, NotADirectoryError):

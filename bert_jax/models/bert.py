@@ -5,6 +5,7 @@ B batch, L length, S packed sequences a row, D width.
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -101,3 +102,22 @@ def row_flops(model, vocabulary: int, length: int, predictions: int, sequences: 
     layer = (8 * width**2 + 4 * width * hidden) * length + 4 * length**2 * width
     head = 2 * predictions * (width**2 + width * vocabulary) + 2 * sequences * width**2
     return 3.0 * (model.layers * layer + head)
+
+
+def parameters(params, vocabulary: int) -> dict[str, int]:
+    """For run.json: the parameters of the model, and of its encoder."""
+    return {
+        "parameters": count(params, vocabulary),
+        "encoder_parameters": count({"encoder": params["encoder"]}, vocabulary),
+    }
+
+
+def count(params, vocabulary: int) -> int:
+    """Parameters without the rows that pad the vocabulary."""
+    total = sum(leaf.size for leaf in jax.tree.leaves(params))
+    for path, leaf in jax.tree.leaves_with_path(params):
+        if jax.tree_util.keystr(path, simple=True, separator="/").endswith(
+            ("embedder/words", "mlm/bias")
+        ):
+            total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
+    return total

@@ -82,10 +82,8 @@ def compile_step(job: Job, one: topology.Slice, mesh, phase) -> Step:
 
 def read_or_compile(job: Job, text: str, mesh, compile_it: Callable[[], Step]) -> Step:
     """What the compiler makes of a lowered program of this text, from where programs are kept if it is there."""
-    directory, reason = jax_setup.beside_programs(job.config)
-    if reason:
-        job.tell(f"{directory}: {reason}: what the compiler says is not kept")
-    if reason or not directory:
+    directory = jax_setup.cache_directory(job.config)
+    if not directory:
         return compile_it()
     entry = directory / FOLDER / f"{digest(text, mesh)}.json"
     try:

@@ -11,12 +11,11 @@ from bert_jax.config import choose_phases
 from bert_jax.data import batch_spec, download, store, store_sample
 from bert_jax.data.vocabulary import likely_vocabulary
 from bert_jax.errors import BadInput
-from bert_jax.models import attention
+from bert_jax.models import attention, bert
 from bert_jax.parallel import chips
 from bert_jax.planning import compilation, search, slices, topology
 from bert_jax.planning.compilation import FULL, Fill, Job
 from bert_jax.planning.estimate import estimate, total
-from bert_jax.runs import metrics
 from bert_jax.runs.out_of_memory import TooLarge
 from bert_jax.runs.run_info import versions
 from bert_jax.storage import remote
@@ -45,7 +44,7 @@ def plan(
         "hosts": len({device.process_index for device in mesh.devices.flat}),
         "mesh": dict(mesh.shape),
         "dtype": job.config.dtype,
-        **metrics.parameters(design.shapes.params, job.vocabulary.size),
+        **bert.parameters(design.shapes.params, job.vocabulary.size),
         "memory_per_chip": one.chip.memory,
         "fits": all(values["fits"] for values in phases.values()),
         "phases": phases,

@@ -1,4 +1,4 @@
-"""Means as (sum, weight); numbers of parameters; peak memory."""
+"""Means as (sum, weight); peak memory."""
 
 import math
 
@@ -24,21 +24,3 @@ def peak_bytes(devices) -> int | None:
     known = [device.memory_stats() or {} for device in devices]
     peaks = [stats["peak_bytes_in_use"] for stats in known if "peak_bytes_in_use" in stats]
     return max(peaks, default=None)
-
-
-def parameters(params, vocabulary: int) -> dict[str, int]:
-    return {
-        "parameters": count(params, vocabulary),
-        "encoder_parameters": count({"encoder": params["encoder"]}, vocabulary),
-    }
-
-
-def count(params, vocabulary: int) -> int:
-    """Parameters without the rows that pad the vocabulary."""
-    total = sum(leaf.size for leaf in jax.tree.leaves(params))
-    for path, leaf in jax.tree.leaves_with_path(params):
-        if jax.tree_util.keystr(path, simple=True, separator="/").endswith(
-            ("embedder/words", "mlm/bias")
-        ):
-            total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
-    return total

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
-from bert_jax.storage import atomic, regular_files
+from bert_jax.storage import atomic
 
 
 def lines(path: Path) -> list[dict]:
@@ -18,7 +18,7 @@ def lines(path: Path) -> list[dict]:
     if not os.path.lexists(path):
         return []
     try:
-        text = regular_files.text(path, errors="replace")
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise BadInput(f"{path}: unreadable ({error})") from None
     return list(parse(text))

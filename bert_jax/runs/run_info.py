@@ -9,7 +9,6 @@ from bert_jax import config as configs
 from bert_jax.errors import BadInput
 from bert_jax.models import attention, bert
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import metrics
 from bert_jax.tokenizers import tokenizer
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -25,7 +24,7 @@ def facts(config, data, trainer) -> dict:
         for phase in configs.phases(config)
     }
     return {
-        **metrics.parameters(params, vocabulary.size),
+        **bert.parameters(params, vocabulary.size),
         "unigram_entropy": data.unigram_entropy,
         "vocabulary": vocabulary._asdict(),
         "store_fingerprint": data.fingerprint,

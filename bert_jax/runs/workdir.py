@@ -28,7 +28,7 @@ from pathlib import Path
 from bert_jax import config
 from bert_jax.errors import BadInput, Missing, Unfinished
 from bert_jax.runs import lock
-from bert_jax.storage import atomic, regular_files, remote
+from bert_jax.storage import atomic, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 CHECKPOINTS, TRACES = "checkpoints", "traces"
@@ -249,7 +249,7 @@ def write_json(path: Path, values: dict, *, sync: bool = True) -> None:
 
 def read_json(path: Path) -> dict:
     try:
-        values = json.loads(regular_files.text(path))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: unreadable ({error})") from None
     if not isinstance(values, dict):

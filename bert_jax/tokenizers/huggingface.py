@@ -15,7 +15,6 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 from bert_jax.errors import BadInput, one_line
-from bert_jax.storage import regular_files
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.encode_cache import Table
@@ -121,14 +120,14 @@ def units(document: dict) -> re.Pattern | None:
 
 def read(directory: Path, settings: dict) -> Library:
     path = directory / FILE
-    library = Library(json.loads(regular_files.text(path)), settings["special"], path)
+    library = Library(json.loads(path.read_text(encoding="utf-8")), settings["special"], path)
     check(library.special, len(library.pieces), path)
     return library
 
 
 def given(path: Path) -> Library:
     """A tokenizer.json of others; the special pieces that it lacks get the ids after its last."""
-    document = json.loads(regular_files.text(path))
+    document = json.loads(path.read_text(encoding="utf-8"))
     pieces = list_pieces(open_library(document, path), path)
     special, _ = find(pieces, unknown(document["model"], pieces))
     tokens = [dict(token) for token in document.get("added_tokens") or []]

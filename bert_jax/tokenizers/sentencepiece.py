@@ -12,7 +12,6 @@ import numpy as np
 import sentencepiece
 
 from bert_jax.errors import BadInput
-from bert_jax.storage import regular_files
 from bert_jax.tokenizers import sentencepiece_proto
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.sample import COVERAGE, lines
@@ -77,16 +76,14 @@ def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 
 def read(directory: Path, settings: dict) -> SentencePiece:
-    made = SentencePiece(
-        regular_files.content(directory / FILE), settings["special"], settings["appended"]
-    )
+    made = SentencePiece((directory / FILE).read_bytes(), settings["special"], settings["appended"])
     check(made.special, made.size, directory / FILE)
     return made
 
 
 def given(path: Path) -> SentencePiece:
     """A .model of others; the special pieces that it lacks get the ids after its last."""
-    model = regular_files.content(path)
+    model = path.read_bytes()
     processor = open_processor(model)
     known = {name: getattr(processor, f"{role}_id")() for role, name in ROLES.items()}
     known = {name: number for name, number in known.items() if number >= 0}  # -1: it has none

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput, one_line
-from bert_jax.storage import regular_files
 from bert_jax.tokenizers import huggingface, sentencepiece, wordpiece
 from bert_jax.tokenizers.base import Tokenizer
 
@@ -31,7 +30,7 @@ def load(directory: str | Path) -> Tokenizer:
     """The tokenizer that `save` wrote."""
     path = Path(directory) / "settings.json"
     with naming(path):
-        settings = json.loads(regular_files.text(path))
+        settings = json.loads(path.read_text(encoding="utf-8"))
         return SAVED[settings["kind"]].read(Path(directory), settings)
 
 

@@ -17,7 +17,6 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from bert_jax.errors import BadInput
-from bert_jax.storage import regular_files
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.sample import COVERAGE
@@ -94,7 +93,7 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
 def given(path: Path, lowercase: bool) -> WordPiece:
     """A published vocab.txt: one piece a line, its id the line's number from 0."""
     # Not splitlines: a piece may be a Unicode line separator.
-    pieces = regular_files.text(path).removesuffix("\n").split("\n")
+    pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     twice = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
     if twice is not None:
         raise BadInput(f"{path}: piece {twice!r} on several lines")

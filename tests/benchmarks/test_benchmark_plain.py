@@ -10,8 +10,8 @@ from kits.small import VOCABULARY, small_config, small_objective, small_params
 
 from benchmarks import plain
 from bert_jax.data import batch
+from bert_jax.models import bert
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import metrics
 
 UNDROPPED = "model.dropout=0.0", "model.attention_dropout=0.0"
 NAMES = {  # theirs -> ours
@@ -74,6 +74,6 @@ def test_the_same_loss_and_gradients_as_ours():
     assert value == pytest.approx(float(expected), rel=1e-5)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
     jax.tree.map(close, found, as_plain(gradient, shapes.params))
-    assert sum(leaf.size for leaf in jax.tree.leaves(plain_params)) == metrics.count(
+    assert sum(leaf.size for leaf in jax.tree.leaves(plain_params)) == bert.count(
         params, VOCABULARY.size
     )

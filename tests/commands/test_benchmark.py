@@ -37,7 +37,7 @@ def test_the_numbers_fit_one_another(tmp_path):
     vocabulary = likely_vocabulary(config, print)
     objective = base.make(config, vocabulary)
     params = jax.eval_shape(objective.init, jax.random.key(0), small_batch())
-    assert parameters == metrics.count(params, 200) > measured["encoder_parameters"]
+    assert parameters == bert.count(params, 200) > measured["encoder_parameters"]
     assert 0 < numbers["step_seconds"] <= numbers["slowest_seconds"]
     assert numbers["rows_per_second"] == pytest.approx(16 / numbers["step_seconds"])
     # Synthetic rows are full.

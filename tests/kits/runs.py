@@ -13,8 +13,9 @@ from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.convert import load_model
 from bert_jax.data import batch
+from bert_jax.models import bert
 from bert_jax.objectives import base
-from bert_jax.runs import metrics, workdir
+from bert_jax.runs import workdir
 from bert_jax.runs.report import Reporter
 from bert_jax.step import State
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -95,7 +96,7 @@ def make_run(
     configs.save(config, directory / "config.json")
     tokenizer.save(directory / "tokenizer")
     known = {
-        "parameters": metrics.count(params, vocabulary.size),
+        "parameters": bert.count(params, vocabulary.size),
         "vocabulary": vocabulary._asdict(),
         "unigram_entropy": 3.5,
         "devices": ["cpu", "cpu"],
