@@ -108,11 +108,8 @@ def open_source(found: Source, settings: ConfigDict | None, overrides: list[str]
     vocabulary = Vocabulary(found.tokenizer.size, **found.tokenizer.special)
     objective = base.make(settings, vocabulary)
     made = external_model.parameters(found, settings, objective)
-    imported = {
-        "source": found.place.absolute().name,
-        "format": found.format,
-        "unused": made.unused,
-    }
+    source = found.place.absolute().name
+    imported = {"source": source, "format": found.format, "unused": made.unused}
     facts = {"imported": imported, "fresh": made.fresh, "vocabulary": vocabulary._asdict()}
     params = jax.device_put(made.params, jax.local_devices()[0])
     return Trained(settings, facts, vocabulary, found.tokenizer, objective, 0, params)
@@ -124,8 +121,6 @@ def check_masks(directory: Path, model: Trained) -> None:
     outputs = jax.eval_shape(model.objective.outputs, model.params, batch.shapes(1, length, 1))
     if "mlm_logits" not in outputs:
         name = model.config.objective.name
-        raise BadInput(
-            f"{directory}: objective {name!r} has no mlm_logits, so it does not fill in masks"
-        )
+        raise BadInput(f"{directory}: objective {name!r} has no mlm_logits to fill in masks")
     if "mlm" in fresh(model):
         raise BadInput(f"{directory}: has no masked-LM head, so it does not fill in masks")

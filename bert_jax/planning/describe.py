@@ -45,7 +45,7 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         for kind, count in phase["sent_per_chip"].items()
     ]
     calls = phase["seconds_of_custom_calls"]
-    called = f" ({digits(calls)} s in attention by {phase['attention']})" if calls else ""
+    called = f" ({digits(calls)} s custom calls: attention {phase['attention']})" if calls else ""
     fits = "fits" if phase["fits"] else "may not fit"
     return [
         f"{name}: {fits}, {gib(phase['bytes_per_chip'])} of {gib(memory)} GiB a chip"
