@@ -180,6 +180,7 @@ WRONG = {
 @pytest.mark.parametrize("command", WRONG)
 def test_what_is_wrong_is_said_in_a_line_before_anything_is_done(tmp_path, command):
     make_checkout(tmp_path / "checkout")
+    subprocess.run(["git", "init", "-q", tmp_path / "checkout"], check=True)
     here = Cloud(tmp_path / "cloud", root=tmp_path / "checkout")
     code, said = here.run(*shlex.split(command))
     assert code == 2 and said.count("\n") == 1 and WRONG[command] in said, said
