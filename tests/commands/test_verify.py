@@ -1,7 +1,6 @@
 """Every altered file of a store is named; of a run its checkpoints, config and tokenizer; nothing in a sound one."""
 
 import json
-import os
 import shutil
 
 import numpy as np
@@ -73,18 +72,12 @@ def flipped(name):
     return damage
 
 
-def piped(run):
-    (run / "metrics.jsonl").unlink()
-    os.mkfifo(run / "metrics.jsonl")
-
-
 OF_RUNS = {
     "config unreadable": (lambda run: (run / "config.json").write_text("{"), "config.json"),
     "another config": (edited("config.json", seed=7), "config.json"),
     "facts unreadable": (lambda run: (run / "run.json").write_text("{"), "run.json"),
     "another run": (edited("run.json", run="x"), "checkpoints/20"),
     "status unreadable": (lambda run: (run / "status.json").write_text("["), "status.json"),
-    "a pipe": (piped, "metrics.jsonl"),
     "a piece": (flipped("tokenizer/vocab.txt"), "tokenizer"),
     "no tokenizer": (lambda run: shutil.rmtree(run / "tokenizer"), "tokenizer/settings.json"),
     "a flipped bit": (flipped("checkpoints/20/params"), "checkpoints/20"),

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -95,7 +94,7 @@ def change_file(draw, path: Path) -> None:
     """Does something to a file. A link to the very bytes leaves them as they are."""
     content = path.read_bytes()
     kinds = ["bytes"] * 6 + ["json"] * 4 * (path.suffix == ".json")
-    kind = draw(st.sampled_from([*kinds, "missing", "directory", "loop", "fifo", "link"]))
+    kind = draw(st.sampled_from([*kinds, "missing", "directory", "loop", "link"]))
     if kind == "json":
         path.write_bytes(encode(draw, changed_json(draw, json.loads(content))))
     elif kind == "bytes":
@@ -106,8 +105,6 @@ def change_file(draw, path: Path) -> None:
         path.mkdir()
     elif kind == "loop":
         path.symlink_to(path.name)
-    elif kind == "fifo":
-        os.mkfifo(path)
     elif kind == "link":
         path.with_name(f"linked-{path.name}").write_bytes(content)
         path.symlink_to(f"linked-{path.name}")
