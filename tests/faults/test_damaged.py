@@ -21,7 +21,7 @@ from faults.world import ALONE, EVERY, HALF, LIMIT, STEPS, TOGETHER, last_step
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 
-SIZE = 8_000_000  # bytes of a small disk: more than a run needs
+SIZE = 40_000_000  # bytes of a small disk: more than a run needs
 ROOM = 300_000  # bytes, less than a checkpoint takes
 
 
@@ -127,7 +127,7 @@ def test_a_full_disk(world, tmp_path, draw):
             wait_until(lambda: process.poll() is not None or last_step(run) >= step, LIMIT)
             keep_full(disk, int(draw.integers(ROOM)), process)
             [ended] = world.wait([process])
-        (disk / "ballast").unlink()
+        (disk / "ballast").unlink(missing_ok=True)
         [line] = [line for line in ended.errors.splitlines() if line.startswith("bert-jax: ")]
         good = re.search(r"the last checkpoint is step (\d+)", line)
         assert ended.code == 1 and "Traceback" not in ended.errors and good, ended
