@@ -56,15 +56,7 @@ class Loop:
     """One pass through the steps that are left."""
 
     def __init__(
-        self,
-        config,
-        run: Workdir,
-        data: Data,
-        trainer: Trainer,
-        reporter,
-        processes,
-        watchdog,
-        id: str,
+        self, config, run: Workdir, data: Data, trainer: Trainer, reporter, processes, watchdog, id
     ):
         self.config, self.workdir, self.data, self.id = config, run, data, id
         self.trainer, self.reporter, self.processes = trainer, reporter, processes
@@ -131,7 +123,8 @@ class Loop:
             names = reader.ITEMS
             state = shapes._replace(step=jax.device_put(jnp.int32(step), places.step))
         state = state._replace(**reader.restore(place, names, shapes, places))
-        reader.check_restored(place, self.fingerprints(step, state))
+        found = self.fingerprints(step, state)
+        reader.check_restored(place, {key: found[key] for key in found if key.startswith(names)})
         return step, state
 
     def fingerprints(self, step: int, state) -> dict:
@@ -140,9 +133,8 @@ class Loop:
         try:
             return fingerprint.read(self.trainer.fingerprint, items, self.trainer.mesh)
         except (FloatingPointError, Unfinished) as error:
-            raise type(error)(
-                f"step {step}: {error}; {writer.last_word(self.checkpoints.directory)}"
-            ) from None
+            last = writer.last_word(self.checkpoints.directory)
+            raise type(error)(f"step {step}: {error}; {last}") from None
 
     def run_phase(self, phase, step: int, state, stop):
         """Steps until the phase or the run ends, or a signal; verdicts and reports are fetched one dispatch late."""
@@ -304,7 +296,7 @@ class Loop:
             with self.watchdog.watch("save"):
                 leaves = self.fingerprints(step, state)
                 self.workdir.upload()  # so that no checkpoint is there without its lines
-                writer.save(self.checkpoints, step, state, leaves, self.id)
+                writer.save(self.checkpoints, step, reader.items(state), leaves, self.id)
 
     def check_data(self) -> None:
         """Stops the run where what it reads has changed: nothing that came of it is told or saved."""

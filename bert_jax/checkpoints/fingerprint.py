@@ -167,14 +167,9 @@ def listed(names: list[str]) -> str:
 
 
 def differences(kept: dict[str, Leaf], found: dict[str, Leaf]) -> str:
-    """In what two sets of fingerprints differ, or an empty text."""
+    """The first array in which two sets of fingerprints differ, or an empty text."""
     for name in sorted(kept | found):
-        if name not in found:
-            return f"{name} is missing"
-        if name not in kept:
-            return f"{name} has no fingerprint"
-        if kept[name] != found[name]:
-            same_kind = kept[name][:2] == found[name][:2]
-            how = "values" if same_kind else f"{kept[name][:2]}, not {found[name][:2]}"
-            return f"{name} is not what was saved ({how})"
+        saved, there = kept.get(name), found.get(name)
+        if saved != there:
+            return f"{name} is not what was saved ({saved} was, {there} is)"
     return ""

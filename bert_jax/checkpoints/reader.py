@@ -95,8 +95,9 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
         text = json.loads((place / FINGERPRINTS / "metadata").read_text())
         if reason := refusal(text, int(place.name), run):
             return reason
+        leaves = leaves_of(text)
         for item in items:  # one at a time in memory
-            if saved := of_item(leaves_of(text), item):
+            if saved := {name: leaves[name] for name in leaves if name.startswith(f"{item}/")}:
                 found = fingerprint.of_tree({item: read(place, item)})
                 if reason := fingerprint.differences(saved, found):
                     return reason
@@ -138,10 +139,6 @@ def read_manifest(place: Path) -> dict[str, Leaf]:
 
 def leaves_of(values: dict) -> dict[str, Leaf]:
     return {name: Leaf(*leaf) for name, leaf in values["leaves"].items()}
-
-
-def of_item(leaves: dict[str, Leaf], item: str) -> dict[str, Leaf]:
-    return {name: leaf for name, leaf in leaves.items() if name.startswith(f"{item}/")}
 
 
 def refusal(values: dict, step: int, run: str) -> str:
@@ -241,9 +238,9 @@ def read_placed(place: Path, tree):
 
 
 def check_restored(place: Path, leaves: dict[str, Leaf]) -> None:
-    """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was."""
-    saved = read_manifest(place)
-    for item in ITEMS:  # of an import, parameters alone
-        kept = of_item(saved, item)
-        if kept and (reason := fingerprint.differences(kept, of_item(leaves, item))):
-            raise Unfinished(f"{place}: lies otherwise on the devices: {reason}")
+    """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was.
+
+    leaves: the fingerprints of what was restored, {item/path: Leaf}.
+    """
+    if reason := fingerprint.differences(read_manifest(place), leaves):
+        raise Unfinished(f"{place}: lies otherwise on the devices: {reason}")

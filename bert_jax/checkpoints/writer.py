@@ -19,8 +19,6 @@ from bert_jax.errors import Missing, Unfinished, one_line
 from bert_jax.parallel import processes as cluster
 from bert_jax.storage import remote
 
-LONGEST = 300  # characters of what a library says
-
 
 class Manager(ocp.CheckpointManager):
     """Orbax's, which leaves signals to runs/signals.py."""
@@ -75,16 +73,16 @@ def clean(directory: Path, rejected: Iterable[int]) -> list[Path]:
     return renamed
 
 
-def save(checkpoints: Manager, step: int, state, leaves, run: str) -> None:
+def save(checkpoints: Manager, step: int, items: dict, leaves: dict, run: str) -> None:
     """Starts to save; raises Unfinished where it, or the save before it, has failed.
 
-    state: a State; leaves: the fingerprints of the items, {item/path: Leaf}; run: the id of the run.
+    items: {item: tree}; leaves: their fingerprints, {item/path: Leaf}; run: the id of the run.
     """
     finish(checkpoints)
     with saving(checkpoints):
-        items = {name: ocp.args.StandardSave(tree) for name, tree in reader.items(state).items()}
-        items[reader.FINGERPRINTS] = ocp.args.JsonSave(reader.manifest(step, run, leaves))
-        if not checkpoints.save(step, args=ocp.args.Composite(**items)):
+        what = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
+        what[reader.FINGERPRINTS] = ocp.args.JsonSave(reader.manifest(step, run, leaves))
+        if not checkpoints.save(step, args=ocp.args.Composite(**what)):
             raise RuntimeError(f"step {step}: Orbax sees a later one, or this one, already")
 
 
@@ -94,8 +92,7 @@ def finish(checkpoints: Manager) -> None:
         checkpoints.wait_until_finished()
         step = checkpoints.latest_step()
         # Process 0 finishes a step's directory; others may see that later.
-        is_main = jax.process_index() == 0
-        if is_main and step is not None:
+        if jax.process_index() == 0 and step is not None:
             place = checkpoints.directory / str(step)
             if not reader.is_finished(place):
                 raise FileNotFoundError(f"{place} has gone")
@@ -119,7 +116,7 @@ def saving(checkpoints: Manager):
     except Exception as error:  # of Orbax, TensorStore, the file system: they raise what they like
         if cluster.is_loss(error):
             raise
-        reason = one_line(error, LONGEST)
+        reason = one_line(error, reader.LONGEST)
         text = f"{checkpoints.directory}: a checkpoint was not saved ({reason})"
         if remote.is_out_of_reach(error):
             raise Missing(text) from None
@@ -128,10 +125,7 @@ def saving(checkpoints: Manager):
 
 def save_params(directory: Path, params, run: str) -> None:
     """Step 0 of a run that starts from given parameters; it has no optimizer state yet."""
+    items = {"params": params}
     with manager(directory) as checkpoints:
-        items = {"params": ocp.args.StandardSave(params)}
-        leaves = fingerprint.of_tree({"params": params})
-        items[reader.FINGERPRINTS] = ocp.args.JsonSave(reader.manifest(0, run, leaves))
-        with saving(checkpoints):
-            checkpoints.save(0, args=ocp.args.Composite(**items))
+        save(checkpoints, 0, items, fingerprint.of_tree(items), run)
         finish(checkpoints)

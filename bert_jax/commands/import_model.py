@@ -66,13 +66,11 @@ def import_model(
         # A vocab.txt by itself does not say.
         values["imported"]["lowercase"] = model.tokenizer.lowercase
     with workdir.created(directory) as run:
-        temporary = run.directory
         writer.save_params(run.checkpoints, model.params, values["run"])
-        configs.save(settings, temporary / "config.json")
-        model.tokenizer.save(temporary / "tokenizer")
-        workdir.write_json(temporary / "run.json", values)
-        progress = {"step": 0, "steps": configs.total_steps(settings), "last_checkpoint": 0}
-        workdir.write_status(temporary, "imported", **progress)
+        configs.save(settings, run.directory / "config.json")
+        model.tokenizer.save(run.directory / "tokenizer")
+        workdir.write_json(run.directory / "run.json", values)
+        workdir.write_status(run.directory, "imported", step=0, steps=configs.total_steps(settings))
     # `config` of run.json is a digest; here it is the file to go on with.
     return values | {"workdir": str(directory), "config": f"{directory}/config.json"}
 

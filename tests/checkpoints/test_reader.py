@@ -38,8 +38,8 @@ def run(kept, tmp_path):
 
 
 def save(checkpoints, step: int, params) -> None:
-    state = State(step, params, {"count": np.int32(step)})
-    writer.save(checkpoints, step, state, fingerprint.of_tree(reader.items(state)), "")
+    items = reader.items(State(step, params, {"count": np.int32(step)}))
+    writer.save(checkpoints, step, items, fingerprint.of_tree(items), "")
 
 
 def largest(place, item: str):

@@ -112,7 +112,7 @@ def save(directory: Path, step: int, params) -> None:
     state = State(step, params, {"count": np.int32(step)})
     leaves = fingerprint.of_tree(reader.items(state))
     with writer.manager(directory / "checkpoints") as checkpoints:
-        writer.save(checkpoints, step, state, leaves, run="")
+        writer.save(checkpoints, step, reader.items(state), leaves, run="")
         writer.finish(checkpoints)
 
 
