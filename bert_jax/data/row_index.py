@@ -27,6 +27,7 @@ from bert_jax.data.store import Store
 from bert_jax.storage import atomic
 
 VERSION = 3  # of the rows that the same store and rules give; part of the names
+STALE = 24 * 3600  # seconds after which a file being written is one that a killed process left
 
 
 def of_pairs(store: Store, split: str, rules: sentence_pairs.Rules) -> "Indexes":
@@ -73,8 +74,9 @@ class Indexes:
     def write(self, path: Path, parts: Iterable[np.ndarray]) -> None:
         """Raises CancelledError once that is set."""
         for left in self.directory.glob(".*"):  # by a process that was killed
-            if time.time() - left.stat().st_mtime > atomic.STALE:
-                left.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # deleted by another process
+                if time.time() - left.stat().st_mtime > STALE:
+                    left.unlink()
         with contextlib.suppress(FileExistsError), atomic.file(path) as file:
             array = Growing(file, self.kind, self.columns)
             for part in parts:

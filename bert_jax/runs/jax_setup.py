@@ -31,9 +31,10 @@ def start(config: ConfigDict) -> ConfigDict:
 
 def cache_directory(config: ConfigDict) -> Path | None:
     """The directory of compiled programs, made where it is not there; only its owner can read it, since they are
-    executed. None where the config asks for none, or the one of `auto` cannot be written. Raises BadInput where another
-    cannot."""
-    name = os.environ.get("JAX_COMPILATION_CACHE_DIR") or config.compilation_cache
+    executed. None where the config asks for none, or what was not named by the config cannot be written. Raises BadInput
+    where what it names cannot."""
+    asked = config.compilation_cache
+    name = os.environ.get("JAX_COMPILATION_CACHE_DIR") or asked
     if not name or remote.is_address(name):
         return None
     directory = download.cache() if name == "auto" else Path(name)
@@ -44,8 +45,8 @@ def cache_directory(config: ConfigDict) -> Path | None:
             raise PermissionError("not writable")
         return directory
     except (OSError, RuntimeError) as error:  # a user without a home
-        text = f"config.compilation_cache={name}: {directory}: {one_line(error)}"
-        if name != "auto":
-            raise BadInput(text) from None
+        text = f"{directory}: {one_line(error)}"
+        if name == asked != "auto":
+            raise BadInput(f"config.compilation_cache={name}: {text}") from None
         print(f"bert-jax: {text}: what is compiled is not kept", file=sys.stderr)
         return None
