@@ -31,8 +31,8 @@ def start(config: ConfigDict) -> ConfigDict:
 
 def cache_directory(config: ConfigDict) -> Path | None:
     """The directory of compiled programs, made where it is not there; only its owner can read it, since they are
-    executed. None where the config asks for none, or what was not named by the config cannot be written. Raises BadInput
-    where what it names cannot."""
+    executed. None where the config asks for none, or where it names none and the usual one cannot be written. Raises
+    BadInput where the one that it names cannot."""
     asked = config.compilation_cache
     name = os.environ.get("JAX_COMPILATION_CACHE_DIR") or asked
     if not name or remote.is_address(name):
