@@ -66,18 +66,17 @@ def main(words: list[str] | None = None) -> int:
     try:
         options = parser(words[:1]).parse_args(words)
         check_json(options)
-        code = options.run(options, overrides)
-        sys.stdout.flush()
-        return code
+        return options.run(options, overrides)
     except BadInput as error:
         # Names from others' files may hold line breaks.
         standard_streams.complain(" ".join(str(error).splitlines()))
         return 2
-    except BrokenPipeError:
-        return 0  # the reader of our output has gone, as with `| head`
     except (FloatingPointError, Missing, Unfinished) as error:
         standard_streams.complain(str(error))
         return LOST if isinstance(error, Missing) else 1
+    except OSError as error:
+        standard_streams.complain(f"{error.filename or 'output'}: {error.strerror or error}")
+        return 1
     except KeyboardInterrupt:
         return 130
 
@@ -205,11 +204,11 @@ def show(options, values, text: str) -> int:
 
 @contextlib.contextmanager
 def writing(name: str):
-    """What cannot be written, as on a full disk, is told in a line."""
+    """What cannot be written, as on a full disk, is told in a line; not that the reader has gone, as with `| head`."""
     try:
         yield
     except BrokenPipeError:
-        raise
+        pass
     except OSError as error:
         raise Unfinished(f"{name}: {error.strerror}") from None
 

@@ -118,9 +118,12 @@ def pretrain_together(
 
 
 def is_summarized(run: Workdir, total: int) -> bool:
-    """Whether the run came to its end, and not to that of a config with other steps."""
-    path = run.directory / "summary.json"
-    return path.is_file() and workdir.read_json(path).get("steps") == total
+    """Whether the last start came to the end of these steps."""
+    summary, known = (run.directory / name for name in ("summary.json", "run.json"))
+    if not (summary.is_file() and known.is_file()):
+        return False
+    values, starts = workdir.read_json(summary), workdir.read_json(known).get("starts")
+    return values.get("steps") == total and values.get("starts") == len(starts or ())
 
 
 def newest_checkpoint(run: Workdir, processes: Cluster) -> reader.Found:

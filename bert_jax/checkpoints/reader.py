@@ -62,11 +62,14 @@ def newest(directory: Path) -> int | None:
     return next((step for step in steps(directory) if is_finished(directory / str(step))), None)
 
 
-def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS) -> Found:
-    """The newest checkpoint of which these items verify. Raises BadInput where there are some and none does."""
+def newest_verified(
+    directory: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | None = None
+) -> Found:
+    """The newest checkpoint of which these items verify, which are put into `trees` where that is given. Raises BadInput
+    where there are some and none does."""
     skipped = {}
     for step in steps(directory):
-        reason = problem(directory / str(step), run, items)
+        reason = problem(directory / str(step), run, items, trees)
         if not reason:
             return Found(step, skipped)
         skipped[step] = reason
@@ -88,7 +91,7 @@ def problems(directory: Path, run: str) -> dict[int, str]:
     return {step: found[step] for step in found if step in there}
 
 
-def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
+def problem(place: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | None = None) -> str:
     """Why the checkpoint in the directory `place` cannot be used, or an empty text: every array is read and compared
     with its fingerprint. Of an imported model there are parameters alone."""
     try:
@@ -98,9 +101,11 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS) -> str:
         leaves = leaves_of(text)
         for item in items:  # one at a time in memory
             if saved := {name: leaves[name] for name in leaves if name.startswith(f"{item}/")}:
-                found = fingerprint.of_tree({item: read(place, item)})
-                if reason := fingerprint.differences(saved, found):
+                tree = read(place, item)
+                if reason := fingerprint.differences(saved, fingerprint.of_tree({item: tree})):
                     return reason
+                if trees is not None:
+                    trees[item] = tree
     except Exception as error:  # what reads the files of a checkpoint raises what it likes
         if is_of_machine(error):
             away = remote.is_address(place) and remote.is_out_of_reach(error)
@@ -116,7 +121,7 @@ def is_of_machine(error: Exception) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno in TRANSIENT
-    return isinstance(error, MemoryError)
+    return isinstance(error, (MemoryError, jax.errors.JaxRuntimeError))
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------
@@ -210,12 +215,13 @@ def read(place: Path, item: str):
 
 def restore_params(directory: Path, run: str):
     """(step, params) of the newest checkpoint whose parameters verify, as NumPy arrays."""
-    found = newest_verified(directory, run, ("params",))
+    trees = {}
+    found = newest_verified(directory, run, ("params",), trees)
     if found.step is None:
         raise BadInput(f"{directory}: no checkpoints yet")
     for line in describe(directory, found.skipped):
         print(f"skipped {line}", file=sys.stderr, flush=True)
-    return found.step, read(directory / str(found.step), "params")
+    return found.step, trees["params"]
 
 
 def restore(place: Path, names: Iterable[str], shapes, places) -> dict:

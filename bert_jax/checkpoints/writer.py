@@ -68,8 +68,10 @@ def clean(directory: Path, rejected: Iterable[int]) -> list[Path]:
     for path in [directory / str(step) for step in rejected]:
         if reader.is_finished(path):
             renamed.append(path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")))
-        else:
-            path.rmtree(missing_ok=True)  # at an address: nothing there has a temporary name
+        elif remote.is_address(path):
+            path.rmtree(
+                missing_ok=True
+            )  # of a save that was cut off: nothing there has a temporary name
     return renamed
 
 

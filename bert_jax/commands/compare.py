@@ -40,12 +40,11 @@ def compare(a: Path, b: Path) -> dict:
     one, two = (load_model.open_model(directory, ["dtype=float32"]) for directory in (a, b))
     ours, theirs = tensors(one), tensors(two)
     found, shapes = [], {}
-    for name in ours.keys() & theirs.keys():
-        a, b = ours[name], theirs[name]
-        if a.shape == b.shape:
-            found.append({"tensor": name, **difference(a, b)})
+    for name in [name for name in ours if name in theirs]:
+        if ours[name].shape == theirs[name].shape:
+            found.append({"tensor": name, **difference(ours[name], theirs[name])})
         else:
-            shapes[name] = [list(a.shape), list(b.shape)]
+            shapes[name] = [list(side[name].shape) for side in (ours, theirs)]
     found.sort(key=lambda entry: (-entry["difference"], entry["tensor"]))
     settings = configs.differences(*map(configs.spelled_out, (one.config, two.config)))
     pieces = one.tokenizer.pieces, two.tokenizer.pieces
@@ -106,7 +105,7 @@ def outputs(one, two) -> dict:
     ours, theirs = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
     found, made_up = {}, {*load_model.fresh(one), *load_model.fresh(two)}
     for name in sorted(ours.keys() & theirs.keys()):
-        if made_up & HEADS[name]:
+        if made_up & HEADS.get(name, set()):  # objectives of one's own have others
             continue
         a, b = (np.asarray(side[name])[..., : vocabulary.size] for side in (ours, theirs))
         found[name] = difference(a, b)

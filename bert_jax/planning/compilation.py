@@ -76,8 +76,7 @@ def compile_step(job: Job, one: topology.Slice, mesh, phase) -> Step:
         job.tell(f"compiling phase {phase.name} for {one.name}")
         return compile_apart(job, one, phase)
 
-    text = lower(job, mesh, phase).as_text()
-    return read_or_compile(job, text, mesh, compile_it)
+    return read_or_compile(job, lower(job, mesh, phase).as_text(), mesh, compile_it)
 
 
 def read_or_compile(job: Job, text: str, mesh, compile_it: Callable[[], Step]) -> Step:
@@ -88,15 +87,16 @@ def read_or_compile(job: Job, text: str, mesh, compile_it: Callable[[], Step]) -
     entry = directory / FOLDER / f"{digest(text, mesh)}.json"
     try:
         memory, events = json.loads(entry.read_bytes())
-        return Step(hlo.Memory(*memory), events)
     except (OSError, ValueError, TypeError):  # not there, or damaged
-        step = compile_it()
-    try:
+        try:
+            memory, events = compile_it()
+        except out_of_memory.TooLarge as error:
+            memory, events = None, (error.used, error.there)
         entry.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(entry, json.dumps(step), sync=False)
-    except OSError as error:
-        job.tell(f"{entry}: {error.strerror}: what the compiler says is not kept")
-    return step
+        atomic.write(entry, json.dumps((memory, events)), sync=False)
+    if memory is None:
+        raise out_of_memory.TooLarge(*events)
+    return Step(hlo.Memory(*memory), events)
 
 
 def digest(text: str, mesh) -> str:

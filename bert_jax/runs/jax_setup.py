@@ -43,6 +43,9 @@ def cache_directory(config: ConfigDict) -> Path | None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK):
             raise PermissionError("not writable")
+        found = directory.stat()
+        if name == "auto" and (found.st_uid != os.getuid() or found.st_mode & 0o022):
+            raise PermissionError("others can write there")
         return directory
     except (OSError, RuntimeError) as error:  # a user without a home
         text = f"{directory}: {one_line(error)}"

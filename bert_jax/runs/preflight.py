@@ -7,8 +7,10 @@ from pathlib import Path
 import jax
 
 from bert_jax import config as configs
+from bert_jax.checkpoints import reader
 from bert_jax.data import batch_spec, store_sample
 from bert_jax.errors import BadInput
+from bert_jax.runs.workdir import CHECKPOINTS
 
 LEAST_FILL = 0.5
 FEW = 100  # pairs
@@ -38,7 +40,7 @@ def check_phases(config, store) -> list[str]:
 def check_disk(config, directory: Path, state_shapes) -> None:
     """Raises BadInput where there is no room for the newest checkpoints and one more while it is written."""
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state_shapes))
-    keep, there = config.checkpoint.keep, len(list((directory / "checkpoints").glob("[0-9]*")))
+    keep, there = config.checkpoint.keep, len(reader.steps(directory / CHECKPOINTS))
     most = min(keep, math.ceil(configs.total_steps(config) / config.checkpoint.every)) + 1 - there
     free = shutil.disk_usage(directory).free
     if free < most * size:

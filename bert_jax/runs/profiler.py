@@ -18,7 +18,7 @@ class Traces:
         """steps: () or (first, last)."""
         self.steps = range(*steps) if steps else range(0)
         self.directory, self.tell = directory, tell
-        self.running = self.written = False
+        self.running = False
 
     def __enter__(self):
         return self
@@ -37,7 +37,6 @@ class Traces:
             if self.running:
                 self.running = False
                 jax.profiler.stop_trace()
-                self.written = True
                 self.tell(f"trace of steps up to {step - 1}: {self.directory}")
             else:
                 jax.profiler.start_trace(str(self.directory))

@@ -88,7 +88,8 @@ class Reporter:
         else:
             text = "  ".join(f"{key} {shown[key]:.4g}" for key in shown)
             if split == "train":
-                text += f"  {timing.describe(values)}  {timedelta(seconds=round(self.seconds_left()))} left"
+                left = timedelta(seconds=round(self.seconds_left()))
+                text += f"  {timing.describe(values)}  {left} left"
             elif "mlm_loss" in values and (normal := band(self.bands, step)):
                 text += f"  {compare(values['mlm_loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")

@@ -1,10 +1,21 @@
-"""Standard streams whose readers leave before a run ends."""
+"""Standard streams: those that are closed at the start, and readers that leave before a run ends."""
 
 import contextlib
 import os
 import sys
 
 LONGEST = 900  # characters of a complaint
+
+
+def open_closed() -> None:
+    """Opens the standard streams that this process was started without, as by `>&-`, onto nothing: the next file would
+    get the number of one, and what libraries print would be written into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.set_inheritable(
+                os.open(os.devnull, os.O_RDWR), True
+            )  # the lowest number that is free
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
 
 
 class Lasting:
@@ -35,10 +46,11 @@ def lasting():
         yield
     finally:
         sys.stdout, sys.stderr = before
+        drop_unwritten()
 
 
-def close() -> None:
-    """Flushes both streams; what cannot be written is dropped, or Python would end the process with another code."""
+def drop_unwritten() -> None:
+    """Flushes both streams. Drops what cannot be written, or the process would end with another exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

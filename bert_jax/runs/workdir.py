@@ -28,7 +28,7 @@ from pathlib import Path
 from bert_jax import config
 from bert_jax.errors import BadInput, Missing, Unfinished
 from bert_jax.runs import lock
-from bert_jax.storage import atomic, remote
+from bert_jax.storage import atomic, checksums, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 CHECKPOINTS, TRACES = "checkpoints", "traces"
@@ -77,6 +77,7 @@ class Workdir:
             return
         self.lock = lock.Lock(self.place)
         with self.lock.held():
+            self.download()  # what the holder before has written in the meantime
             try:
                 yield
             except BaseException:
@@ -87,18 +88,21 @@ class Workdir:
 
     def let_go(self) -> None:
         """The last call of a process that ends at once."""
-        self.upload()
-        if self.lock:
-            self.lock.release()
+        try:
+            self.upload()
+        finally:
+            if self.lock:
+                self.lock.release()
 
     def download(self, only: Iterable[str] = ()) -> None:
         """The small files, or `only` these; of what is no run, what a first start leaves."""
         with remote.reached(self.name):
             for name in only or self.small_files():
                 path = self.directory / name
-                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                    self.place.download(name, path)
-                    self.uploaded[name] = stamp_of(path)
+                if checksums.inside(self.directory, name):  # an object may be called ../name
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        self.place.download(name, path)
+                        self.uploaded[name] = stamp_of(path)
 
     def small_files(self) -> list[str]:
         there, found = self.place.names(), []
@@ -221,8 +225,9 @@ def check_content(directory: Path, names: set[str], inside: Iterable[str]) -> No
             if key not in values:
                 raise BadInput(f"run.json: no {key}")
         return
+    prefixes = tuple(f".{name}." for name in inside)  # of a store that is being prepared
     for name in sorted(names - {*STARTED, *inside}):
-        if not atomic.is_temporary(name):
+        if not (atomic.is_temporary(name) or name.startswith(prefixes)):
             raise BadInput(name)
     if "config.json" in names:
         config.read(directory / "config.json")

@@ -48,7 +48,7 @@ def remove_left(directory: Path, *, deep: bool = False) -> None:
     """Deletes the files that killed processes have begun to write in a directory, with `deep` also below it. The caller
     makes sure that no other process writes there now."""
     for path in list(directory.rglob("*") if deep else directory.iterdir()):
-        if is_temporary(path.name):
+        if is_temporary(path.name) and path.is_file():
             path.unlink(missing_ok=True)
 
 

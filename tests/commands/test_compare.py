@@ -58,6 +58,7 @@ def test_equal_models(compared, model):
     assert set(values["outputs"]) == {"mlm_logits", "pair_logits"}
     assert values["outputs"]["mlm_logits"]["same_best"] == 1
     assert values["vocabulary"]["pieces"] == 0 and values["vocabulary"]["same_rules"]
+    assert (values["a"], values["b"]) == ("a", "b")
     assert not (values["settings"] or values["shapes"] or values["only_a"] or values["only_b"])
 
 

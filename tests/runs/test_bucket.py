@@ -84,6 +84,13 @@ def test_what_is_no_run_is_neither_trained_into_nor_changed(there, finished, cap
     assert there.names() == before and there.text(f"runs/one/{name}") == "of others"
 
 
+def test_nothing_is_written_beside_the_copy_of_a_run(there, run):
+    there.put("runs/one/tokenizer/../../../outside.txt", b"of others", {})
+    with workdir.opened(RUN) as opened:
+        assert (opened.directory / "tokenizer").is_dir()
+        assert not list(opened.directory.parents[1].rglob("outside.txt"))
+
+
 def test_a_damaged_checkpoint_is_found_and_set_aside(there, run):
     [data] = there.names("runs/one/checkpoints/7/params/d/")
     there.flip(data)

@@ -58,6 +58,7 @@ def test_a_killed_first_start_is_gone_on_with(finished, tmp_path):
     directory = tmp_path / "run"
     shutil.copytree(settings["store"], directory / "store")
     (directory / ".lock").touch()
+    (directory / ".store.preparing").mkdir()
     shutil.copytree(undisturbed / "tokenizer", directory / "tokenizer")
     (directory / f".run.json.{uuid.uuid4().hex}").write_text("{")
     config = load(settings | {"store": str(directory / "store"), "phases.main.steps": 5})

@@ -40,9 +40,32 @@ def test_a_run_goes_on_when_the_reader_of_its_log_leaves(pretrain, tmp_path):
     assert status.status(tmp_path / "run")["state"] == "done"
 
 
+LASTS = """
+import sys
+from bert_jax.runs import standard_streams
+with standard_streams.lasting():
+    print(sys.stdin.readline())
+standard_streams.drop_unwritten()
+sys.exit(75)
+"""
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_log_that_cannot_be_written_changes_no_code(full):
+    out = open("/dev/full", "w") if full else subprocess.PIPE
+    command = [sys.executable, "-c", LASTS]
+    variables = {key: value for key, value in environment(1).items() if key != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, env=variables) as process:
+        (out if full else process.stdout).close()
+        process.communicate(b"a line\n") if full else process.stdin.close()
+    assert process.returncode == 75
+
+
 @pytest.mark.parametrize(
     ("redirected", "words", "code"),
     [
+        ("<&- >&-", (), 0),
+        ("2>&-", ("--config.seed=-1",), 2),
         ("2>/dev/full", ("--config.seed=-1",), 2),
         (">/dev/full", (), 1),
         ("", ("--json", "/dev/full"), 1),
