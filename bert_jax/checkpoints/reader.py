@@ -62,11 +62,11 @@ def newest(directory: Path) -> int | None:
     return next((step for step in steps(directory) if is_finished(directory / str(step))), None)
 
 
-def newest_verified(
-    directory: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | None = None
-) -> Found:
-    """The newest checkpoint of which these items verify, which are put into `trees` where that is given. Raises BadInput
-    where there are some and none does."""
+def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, trees=None) -> Found:
+    """The newest checkpoint of which these items verify. Raises BadInput where there are some and none does.
+
+    trees: a dict, which gets {item: tree}; by default nothing that was read is kept.
+    """
     skipped = {}
     for step in steps(directory):
         reason = problem(directory / str(step), run, items, trees)
@@ -117,11 +117,10 @@ def problem(place: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | N
 
 def is_of_machine(error: Exception) -> bool:
     """Whether it is no fault of the checkpoint's that it cannot be read: the next start may."""
-    if remote.is_refused(error) or remote.is_out_of_reach(error):
+    if isinstance(error, OSError) and error.errno in TRANSIENT:
         return True
-    if isinstance(error, OSError):
-        return error.errno in TRANSIENT
-    return isinstance(error, (MemoryError, jax.errors.JaxRuntimeError))
+    of_devices = isinstance(error, MemoryError | jax.errors.JaxRuntimeError)
+    return of_devices or remote.is_refused(error) or remote.is_out_of_reach(error)
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------

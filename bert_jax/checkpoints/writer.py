@@ -53,8 +53,6 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0):
 
 def last_word(directory: Path) -> str:
     """For a message: what is left when a run ends."""
-    if not directory.exists():
-        return f"{directory} has gone"
     step = reader.newest(directory)
     return "no checkpoint is there" if step is None else f"the last checkpoint is step {step}"
 

@@ -18,6 +18,7 @@ from bert_jax.errors import BadInput, Missing
 from bert_jax.storage import remote
 
 LOCK = ".lock"
+ALONE = fcntl.LOCK_EX | fcntl.LOCK_NB
 RENEWAL = 5.0  # seconds between two writings of the object
 SOON = 0.2  # seconds after which a lock that is held is asked for again
 STALE = 60.0  # seconds of an object that does not change, after which it is taken
@@ -31,10 +32,10 @@ def on_disk(directory: Path) -> Iterator[None]:
             directory.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(open(directory / LOCK, "a+b", buffering=0))
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, ALONE)
             except BlockingIOError:
                 time.sleep(SOON)  # by `status`, which asks for a moment
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, ALONE)
         except BlockingIOError:
             file.seek(0)
             raise Missing(refusal(directory, parsed(file.read()))) from None
