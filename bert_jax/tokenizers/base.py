@@ -70,7 +70,7 @@ class Tokenizer:
         first = self.pieces[ids[0]]
         if not glued:
             return ids if first.startswith(self.mark) else self.encode([f" {text}"])[0]
-        if first == self.mark:
+        if self.mark == "▁" and first == self.mark:
             return ids[1:]
         ids, before = self.encode([APART[self.mark] + text, APART[self.mark]])
         return ids[len(before) :]
