@@ -15,6 +15,7 @@ Arrays are those of the batch contract. Reading needs no TensorFlow. The manifes
 """
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,22 +25,27 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax.data import batch, batch_spec
+from bert_jax.data import batch
 from bert_jax.data import manifest as manifests
 from bert_jax.data.file_watch import Watch
+from bert_jax.data.vocabulary import given_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.storage.atomic import free, whole
+from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-FORMAT = 3
+FORMAT = 4
 BLOCK = 1 << 26  # bytes of the batches of a file, as they are in memory
 
 
-def dependencies(config: ConfigDict, phase) -> dict:
-    """{phases.NAME.FIELD: value} of all in a config that decides the batches of a phase: where it begins, and its
-    Spec."""
-    values = {"first": phase.first, **batch_spec.spec(config, phase.name)._asdict()}
-    return {f"phases.{phase.name}.{key}": value for key, value in values.items()}
+def dependencies(config: ConfigDict) -> dict:
+    """{key: value} of all in a config that decides the batches beside the store: Specs, and where each phase begins."""
+    last = f"phases.{config.phase_order[-1]}.steps"  # there may be more of them than are read
+    decide, values = (
+        r"seed|phase_order|corpus\.weights|(objective|phases)\..+",
+        configs.flatten(config),
+    )
+    return {key: values[key] for key in values if re.fullmatch(decide, key) and key != last}
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -60,15 +66,13 @@ def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
     phases; says what it wrote. Memory does not grow with the number of steps."""
     with whole(directory, "--save") as place:
         shutil.copytree(feed.path / "tokenizer", place / "tokenizer")
-        decides = feed.store.manifest["made_from"] | {"tokenizer.path": feed.config.tokenizer.path}
         phases = {}
         for phase in configs.phases(feed.config):
             begin, end = max(first, phase.first), min(last, phase.last)
             if begin < end:
                 phases[phase.name] = save_phase(feed, phase, begin, end, place / phase.name, tell)
-                decides |= dependencies(feed.config, phase)
         manifest = {
-            "config": decides,
+            "config": feed.store.manifest["made_from"] | dependencies(feed.config),
             "fingerprint": feed.fingerprint,
             "vocabulary": feed.store.manifest["vocabulary"],
             "special": feed.store.manifest["special"],
@@ -135,19 +139,15 @@ class SavedFeed:
 
     def check_config(self) -> None:
         """Compares what the batches depend on with the config, key by key."""
-        asked = configs.flatten(self.config)
-        for phase in configs.phases(self.config):
-            asked |= dependencies(self.config, phase)
+        asked, there = configs.flatten(self.config), self.manifest["config"]
+        if path := self.config.tokenizer.path:  # wherever it lies, it has to cut the text like this
+            there = {key: there[key] for key in there if not key.startswith("tokenizer.")}
+            if Path(path).exists():
+                there["tokenizer.path"] = tokenizers.load(self.path / "tokenizer").fingerprint
+                asked["tokenizer.path"] = given_vocabulary(self.config).fingerprint
         asked = json.loads(json.dumps(asked))  # tuples become lists, as in the manifest
-        refused = [
-            f"{key}: {was!r} there, {asked.get(key)!r} now"
-            for key, was in self.manifest["config"].items()
-            if was != asked.get(key)
-        ]
-        if refused:
-            raise BadInput(
-                f"config.batches={self.path}: batches of another config: {'; '.join(refused)}"
-            )
+        if refused := manifests.differing(there, {key: asked.get(key) for key in there}):
+            raise BadInput(f"config.batches={self.path}: batches of another config: {refused}")
 
     def check(self, step: int) -> None:
         """Raises BadInput where not all is there that a run needs from `step` on."""
@@ -182,7 +182,8 @@ class SavedFeed:
             yield {key: array[place][chosen] for key, array in arrays.items()}
 
     def heldout(self, phase, size: int, positions=None) -> "Heldout":
-        held, rows = self.manifest["phases"][phase.name], self.config.evaluate.rows
+        held = self.manifest["phases"].get(phase.name, {"rows": 0, "all": False})
+        rows = self.config.evaluate.rows
         if rows > held["rows"] and not held["all"]:
             raise BadInput(
                 f"config.evaluate.rows={rows}: {self.path} holds {held['rows']} held-out rows of phase {phase.name}"

@@ -19,6 +19,7 @@ from bert_jax.storage.checksums import digest
 
 BLOCK = 1 << 20  # bytes of text that are worked on together, about
 PROBE = 1 << 16  # bytes of a file that are looked at before any work
+SIGNS = {"wiki": b"<doc ", "jsonl": b'{"'}  # how a file of a format begins
 
 Block = list[bytes]
 
@@ -71,9 +72,7 @@ def open_sources(config) -> list[Source]:
     try:
         return [open_source(config, name, form) for name, form in named]
     except OSError as error:  # no work is lost yet
-        raise BadInput(
-            f"config.corpus.source: {error.filename}: cannot be read ({error.strerror})"
-        ) from None
+        raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
 
 
 def open_source(config, name: str, form: str) -> Source:
@@ -95,7 +94,7 @@ def open_source(config, name: str, form: str) -> Source:
 
 
 def check_form(path: Path, reading: Reading) -> None:
-    """Refuses a file of whose beginning more is dropped than is read."""
+    """Refuses a file of whose beginning more is dropped than is read, or that begins as one of another format."""
     problems = Counter()
     pieces = files.read_lines(path, problems, files.longest_line(reading.form), PROBE)
     first = b"".join(itertools.islice(pieces, 2))  # what follows the last line break comes apart
@@ -103,6 +102,11 @@ def check_form(path: Path, reading: Reading) -> None:
     if sum(map(len, found)) < problems.total():
         reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
         raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}")
+    begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # behind a BOM, too
+    likely = next((form for form in SIGNS if begin.startswith(SIGNS[form])), reading.form)
+    no_wiki = reading.form == "wiki" and begin and SIGNS["wiki"] not in first
+    if likely != reading.form or no_wiki:
+        raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {begin[:40]!r}")
 
 
 def materialize(source: Source, directory: Path, run: Callable) -> Source:

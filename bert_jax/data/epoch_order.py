@@ -73,7 +73,7 @@ class Epochs:
         rows = sentence_pairs.unpack(chosen)
         is_sound = sentence_pairs.are_sound(rows, used, len(self.split.tokens))
         if not is_sound or (packing.lengths(rows, self.rules).sum(-1) > self.rules.length).any():
-            for index in self.indexes:
-                index.path(epoch).unlink(missing_ok=True)
-            raise BadInput(f"{self.indexes[-1].path(epoch)}: damaged, and deleted now; start again")
+            for path in [path for index in self.indexes for path in index.paths(epoch)]:
+                row_index.delete(path)
+            raise BadInput(f"{path}: damaged, and deleted now; start again")
         return np.stack(rows, axis=-1), members.astype(np.uint32)

@@ -1,5 +1,6 @@
 """The held-out documents of a store, as the text that they were before any tokenizer saw them."""
 
+import functools
 import itertools
 import tempfile
 from collections import Counter
@@ -22,11 +23,11 @@ def documents(config, store: Store) -> Iterator[list[str]]:
     once. Raises BadInput if there are none.
     """
     sources = corpus.open_sources(config)
-    known = set(map(bytes, open_array(store.path / HELDOUT_HASHES)))
-    missing = known.copy()
+    known = hashes(store.path / HELDOUT_HASHES)
+    missing, chosen = set(known), functools.partial(parse, store.path / HELDOUT_HASHES)
     with tempfile.TemporaryDirectory() as directory, workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
-        for digest, sentences in itertools.chain.from_iterable(run(parse, blocks(sources))):
+        for digest, sentences in itertools.chain.from_iterable(run(chosen, blocks(sources))):
             if digest in missing:
                 missing.remove(digest)
                 yield sentences
@@ -49,7 +50,14 @@ def blocks(sources: list[corpus.Source]) -> Iterator[Task]:
         yield from filter(None, group)
 
 
-def parse(task: Task) -> list[tuple[bytes, list[str]]]:
-    """Runs in a worker: (hash, sentences) of the documents of a block."""
+@functools.lru_cache(maxsize=1)
+def hashes(path: Path) -> frozenset[bytes]:
+    """Of the held-out documents; read once a process."""
+    return frozenset(map(bytes, open_array(path)))
+
+
+def parse(path: Path, task: Task) -> list[tuple[bytes, list[str]]]:
+    """Runs in a worker: (hash, sentences) of the documents of a block that are held out."""
     reading, block = task
-    return [(text_hash(lines), lines) for lines in corpus.documents(block, reading, Counter())]
+    found = corpus.documents(block, reading, Counter())
+    return [(digest, lines) for lines in found if (digest := text_hash(lines)) in hashes(path)]

@@ -37,6 +37,15 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
     return manifest
 
 
+def differing(there: dict, asked: dict) -> str:
+    """The keys whose values are not the same, in a line; None where a key is not used."""
+    return "; ".join(
+        f"config.{key}: {there.get(key)!r} there, {asked.get(key)!r} asked for"
+        for key in sorted(asked | there)
+        if there.get(key) != asked.get(key)
+    )
+
+
 def check_files(directory: Path, manifest: dict, hashes: bool) -> Iterator[tuple[str, str]]:
     """Compares the files that a manifest names with it: sizes always, contents if `hashes`. Yields (name, what is
     wrong)."""

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.data import corpus, download, report
+from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
 from bert_jax.data.preparation.encode import encode
@@ -70,7 +71,7 @@ def prepare(
             workers(config.corpus.workers) as here,
         ):
             sources = [corpus.materialize(source, Path(scratch), here) for source in sources]
-            with workspace(path, key(config, sources)) as directory:
+            with workspace(path, key(config, sources), log) as directory:
                 run = runner(directory / "tasks") if runner else here
                 return build(config, path, sources, directory, run, log)
     except (OSError, BrokenProcessPool, Unfinished) as error:
@@ -84,24 +85,13 @@ def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
     path = download.local(config.store, hashes=config.store_hashes)
     store = stores.open_store(path, hashes=hashes)
     there, asked = store.manifest["made_from"], made_from(config)
-    if (
-        config.tokenizer.path
-    ):  # whether it was given or trained there, it has to cut the text like this
-        kept = tokenizers.load(store.path / "tokenizer").fingerprint
-        there = {key: value for key, value in there.items() if not key.startswith("tokenizer.")}
-        there["tokenizer.path"] = kept
-    if refused := differing(there, asked):
-        raise BadInput(f"{config.store}: a store made from something else: {'; '.join(refused)}")
+    # Whether it was given or trained there, it has to cut the text like this.
+    if config.tokenizer.path:
+        there = {key: there[key] for key in there if not key.startswith("tokenizer.")}
+        there["tokenizer.path"] = tokenizers.load(store.path / "tokenizer").fingerprint
+    if refused := manifests.differing(there, asked):
+        raise BadInput(f"{config.store}: a store made from something else: {refused}")
     return store
-
-
-def differing(there: dict, asked: dict) -> list[str]:
-    """The keys whose values are not the same, one line each; None where a key is not used."""
-    return [
-        f"config.{key}: {there.get(key)!r} there, {asked.get(key)!r} asked for"
-        for key in sorted(asked | there)
-        if there.get(key) != asked.get(key)
-    ]
 
 
 def made_from(config) -> dict:
@@ -198,4 +188,4 @@ def finish(config, sources: list, directory: Path, tokenizer: Tokenizer, result:
         "splits": {name: result[name] for name in stores.SPLITS},
         "unigram_entropy": result["unigram_entropy"],
     }
-    stores.write_manifest(directory, manifest)
+    manifests.write(directory, manifest, stores.FORMAT)

@@ -6,13 +6,14 @@
 The digest in a name is of everything that a file depends on. Several processes may build the same file, which appears
 when it is whole. Everything here may be deleted at any time; the manifest does not know it, so `verify` does not look
 at it, and rows are checked as they are read. The file of epoch 0 stays: its rows are those that every epoch is taken to
-have. Where the store cannot be written to, the files lie in the cache of download.py.
+have. Where the store cannot be written to, files that it lacks lie in the cache of download.py.
 """
 
 import contextlib
 import functools
 import hashlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -35,46 +36,65 @@ def of_pairs(store: Store, split: str, rules: sentence_pairs.Rules) -> "Indexes"
     made_of = hashlib.sha256(repr((VERSION, store.fingerprint, rules)).encode()).hexdigest()[:16]
     build = functools.partial(sentence_pairs.build, store.splits[split], rules)
     name = f"{split}-{rules.length}-{made_of}"
-    return Indexes(place(store.path), name, np.int64, sentence_pairs.COLUMNS, build)
+    return Indexes(places(store.path), name, np.int64, sentence_pairs.COLUMNS, build)
 
 
-def place(store: Path) -> Path:
-    """The directory of a store's indexes: within it or, where nothing can be written, in the cache."""
-    directory = store / "index"
+def places(store: Path) -> list[Path]:
+    """The directories of a store's indexes, the last of which is written to: one within it and, where that cannot be
+    written, one in the cache."""
+    own = store / "index"
     with contextlib.suppress(OSError):
-        directory.mkdir(exist_ok=True)
-        if os.access(directory, os.W_OK):
-            return directory
-    return download.directory("index")
+        own.mkdir(exist_ok=True)
+        if os.access(own, os.W_OK):
+            return [own]
+    spare = download.directory("index")
+    tell(f"{own}: cannot be written; the index of rows lies in {spare}")
+    return [own, spare]
+
+
+@functools.cache  # once a process
+def tell(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 class Indexes:
-    """The files of one index, one an epoch: arrays [R, columns].
+    """The files of one index, one an epoch: arrays [R, columns] in the first of the directories that has it.
 
     build: epoch -> its rows, in parts.
     """
 
-    def __init__(self, directory: Path, name: str, kind, columns: int, build: Callable):
-        self.directory, self.name, self.build = directory, name, build
+    def __init__(self, places: list[Path], name: str, kind, columns: int, build: Callable):
+        self.places, self.name, self.build = places, name, build
         self.kind, self.columns, self.cancelled = kind, columns, threading.Event()
 
-    def path(self, epoch: int) -> Path:
-        return self.directory / f"{self.name}-epoch{epoch}.npy"
+    def paths(self, epoch: int) -> list[Path]:
+        return [place / f"{self.name}-epoch{epoch}.npy" for place in self.places]
 
     def open(self, epoch: int) -> np.ndarray:
-        """An epoch's rows, mapped from their file, which is built if it is missing or cannot be read."""
-        path = self.path(epoch)
-        try:
-            return np.load(path, mmap_mode="r")
-        except Exception:  # a damaged header is evaluated, and can raise anything
-            path.unlink(missing_ok=True)
+        """An epoch's rows, mapped from their file, which is built if it is missing or damaged. Raises OSError where the
+        machine fails, as with too many open files."""
+        for path in self.paths(epoch):
+            try:
+                return self.read(path)
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                continue
+            except OSError:
+                raise
+            except Exception:  # a damaged header is evaluated, and can raise anything
+                delete(path)
         self.write(path, self.build(epoch))
-        return np.load(path, mmap_mode="r")
+        return self.read(path)
+
+    def read(self, path: Path) -> np.ndarray:
+        rows = np.load(path, mmap_mode="r")
+        if rows.dtype != self.kind or rows.shape[1:] != (self.columns,):
+            raise ValueError(f"{path}: {rows.dtype}{rows.shape}")
+        return rows
 
     def write(self, path: Path, parts: Iterable[np.ndarray]) -> None:
         """Raises CancelledError once that is set."""
-        for left in self.directory.glob(".*"):  # by a process that was killed
-            with contextlib.suppress(FileNotFoundError):  # deleted by another process
+        for left in path.parent.glob(".*"):  # by a process that was killed
+            with contextlib.suppress(OSError):  # deleted by another process
                 if time.time() - left.stat().st_mtime > STALE:
                     left.unlink()
         with contextlib.suppress(FileExistsError), atomic.file(path) as file:
@@ -90,6 +110,12 @@ class Indexes:
 
     def forget(self, epoch: int) -> None:
         """Deletes the indexes of earlier epochs but for the first."""
-        for path in self.directory.glob(f"{self.name}-epoch*.npy"):
+        for path in self.places[-1].glob(f"{self.name}-epoch*.npy"):
             if 0 < int(path.stem.rpartition("epoch")[2]) < epoch:
-                path.unlink(missing_ok=True)
+                delete(path)
+
+
+def delete(path: Path) -> None:
+    """Deletes a file that another process may have deleted, or that this user may not."""
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -26,7 +26,7 @@ import numpy as np
 from bert_jax.data import manifest
 from bert_jax.errors import BadInput, one_line
 
-FORMAT = 3
+FORMAT = 4
 SPLITS = ("train", "heldout")
 ARRAYS = ("tokens", "sentence_ends", "document_ends")
 HELDOUT_HASHES = "heldout/text_hashes.npy"
@@ -55,11 +55,6 @@ class Store(NamedTuple):
 def token_type(vocabulary: int) -> np.dtype:
     """The narrowest unsigned type that holds every id."""
     return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
-
-
-def write_manifest(directory: Path, made: dict) -> None:
-    """The last file of a store to be written."""
-    manifest.write(directory, made, FORMAT)
 
 
 def read_manifest(directory: str | Path) -> dict:

@@ -43,7 +43,8 @@ def train_batches(
     """The batches (DESIGN, "The batch contract") of steps first..last-1 of the phase.
 
     word_starts: bool[V], the pieces that start a word. positions: the rows of the global batch to
-    make, in this order; all by default. Raises BadInput at once.
+    make, in this order; all by default. Raises BadInput at once. Close the generator when it is not read to its end: a
+    thread that builds the next epoch's index ends with it.
     """
     check(store, word_starts, spec)
     return train(Pipeline(store, "train", word_starts, spec, positions), first, last)

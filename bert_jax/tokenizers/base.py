@@ -8,7 +8,9 @@ from pathlib import Path
 from bert_jax.tokenizers.encode_cache import Table
 from bert_jax.tokenizers.special_tokens import SPECIAL, literal
 
-UNUSED = "\ue000"  # a character for private use: in no text that a vocabulary was trained on
+# By the mark: a character with which nothing behind it makes a piece. One for private use is in no text that a
+# vocabulary was trained on; byte-level rules take that for punctuation, but join nothing to a line break before it.
+APART = {"▁": "\ue000", "Ġ": "\n"}
 
 
 class Tokenizer:
@@ -68,10 +70,9 @@ class Tokenizer:
         first = self.pieces[ids[0]]
         if not glued:
             return ids if first.startswith(self.mark) else self.encode([f" {text}"])[0]
-        if first == self.mark:
+        if self.mark == "▁" and first == self.mark:
             return ids[1:]
-        # As it is cut behind a character of which no piece is made.
-        ids, before = self.encode([UNUSED + text, UNUSED])
+        ids, before = self.encode([APART[self.mark] + text, APART[self.mark]])
         return ids[len(before) :]
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -22,7 +22,7 @@ def naming(path: Path) -> Iterator[None]:
     """Within it what a library or the file system raises is BadInput of this path."""
     try:
         yield
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise BadInput(f"{path}: not a tokenizer ({one_line(error)})") from None
 
 

@@ -26,19 +26,47 @@ def copy(world, tmp_path):
 @pytest.mark.parametrize(
     "key, value, named",
     [
-        ("seed", 7, "phases.short.seed: 12345 there, 7 now"),
-        ("phases.short.batch", 8, "phases.short.batch: 16 there, 8 now"),
-        ("phases.short.steps", 5, "phases.long.first: 6 there, 5 now"),
+        ("seed", 7, "seed: 12345 there, 7 asked for"),
+        ("phases.short.batch", 8, "phases.short.batch: 16 there, 8 asked for"),
+        ("phases.short.steps", 5, "phases.short.steps: 6 there, 5 asked for"),
         ("corpus.source", "elsewhere", "corpus.source: "),
-        ("phase_order", ("long", "short"), "phases.short.phase: 0 there, 1 now"),
+        ("corpus.weights", (2.0,), "corpus.weights: [] there, [2.0] asked for"),
+        ("objective.masking", "whole_word", "objective.masking: "),
+        ("phase_order", ("long", "short"), "phase_order: "),
+        ("tokenizer.size", 300, "tokenizer.size: 200 there, 300 asked for"),
     ],
 )
 def test_batches_of_another_config(world, tmp_path, key, value, named):
     assert named in refused(world, tmp_path, batches=world.saved, **{key: value})
 
 
+def test_a_vocabulary_counts_by_its_content_where_it_is_there(world, tmp_path):
+    """As an exported run's config, on another host, names the store's own."""
+    own = world.path / "store/tokenizer/vocab.txt"
+    for changes in ({}, {"tokenizer.path": own}):
+        given = world.save(0, 2, tmp_path / f"{len(changes)}", **changes)
+        assert given["steps"] == [0, 2]
+        for path in (own, tmp_path / "elsewhere.txt"):
+            feed.open_feed(world.load(batches=given["saved"], **{"tokenizer.path": path}))
+    pieces = own.read_text().splitlines()
+    (tmp_path / "other.txt").write_text("\n".join([*pieces[:-1], "another"]))
+    for changes in ({"tokenizer.path": tmp_path / "other.txt"}, {"tokenizer.lowercase": False}):
+        with pytest.raises(BadInput, match="tokenizer.path: "):
+            feed.open_feed(world.load(**{"batches": world.saved, "tokenizer.path": own} | changes))
+
+
+def test_a_phase_that_is_not_held(world, tmp_path):
+    world.save(0, 2, tmp_path / "saved")
+    settings = world.load(batches=tmp_path / "saved")
+    opened, (_, phase) = feed.open_feed(settings), config.phases(settings)
+    for read in (lambda: opened.heldout(phase, 8), lambda: list(opened.train(phase, 6, 7))):
+        with pytest.raises(BadInput, match=f"{tmp_path}/saved"):
+            read()
+
+
 def test_what_does_not_decide_batches_may_differ(world):
     changes = {"mesh.fsdp": 2, "optimizer.learning_rate": 0.1, "model.layers": 1, "log.every": 1}
+    changes |= {"phases.long.steps": 3}
     opened = feed.open_feed(world.load(batches=world.saved, **changes), 0)
     assert opened.path == world.saved
 

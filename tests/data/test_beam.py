@@ -56,12 +56,14 @@ def test_what_a_task_raises_is_raised_here(tmp_path, tasks, error):
     [
         ("DirectRunner", "--nothing=3"),
         ("DirectRunner", "--direct_num_workers=x"),
+        ("DataflowRunner", "--region=x"),  # no project
         ("NoRunner", "--nothing=3"),
         ("", "--direct_num_workers=2"),
     ],
 )
 def test_bad_options_are_named(runner, option):
-    with pytest.raises(BadInput, match=option.partition("=")[0]):
+    named = {"--region=x": "project"}.get(option, option.partition("=")[0])
+    with pytest.raises(BadInput, match=named):
         beam.open_runner(runner, [option])
 
 

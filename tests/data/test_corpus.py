@@ -76,12 +76,17 @@ def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
         (b"plain text\n\n{}", "jsonl"),
         ("Text, in UTF-16\n".encode("utf-16"), "lines"),
         (bytes(range(256)) * 9, "files"),
+        (b'\n<doc id="1" title="T">\nT\nFour. Five.\n</doc>\n', "lines"),
+        (b'\xef\xbb\xbf{"text": "a"}\n', "lines"),
+        (b'{"text": "a"}\n', "wiki"),
+        (b"plain text\n", "wiki"),
     ],
 )
-def test_a_file_of_which_more_is_dropped_than_read_is_refused(tmp_path, content, form):
+def test_a_file_of_another_format_is_refused(tmp_path, content, form):
     """An empty one is not."""
     write(tmp_path / "empty", b"\n")
-    write(tmp_path / "good", b'{}\n{"text": "a"}')
+    good = {"jsonl": b'{}\n{"text": "a"}', "wiki": b'<doc id="1">\na\n</doc>'}
+    write(tmp_path / "good", good.get(form, b"a"))
     keys = f"corpus.source={tmp_path}", f"corpus.format={form}"
     assert read(*keys)[0]
     write(tmp_path / "z", content)

@@ -13,6 +13,7 @@ from bert_jax import loop
 from bert_jax.checkpoints import reader
 from bert_jax.cli import main
 from bert_jax.data import file_watch
+from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
@@ -28,7 +29,7 @@ def store(tmp_path):
     (place / "train").mkdir(parents=True)
     (place / TOKENS).write_bytes(bytes(5000))
     (place / "unigrams.npy").write_bytes(b"unigrams")
-    stores.write_manifest(place, {})
+    manifests.write(place, {}, stores.FORMAT)
     time.sleep(0.02)  # longer than a tick of a file system's clock
     return place
 

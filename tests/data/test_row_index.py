@@ -1,7 +1,12 @@
 """Files of row indexes beside the store: used again, checked, made anew, deleted."""
 
+import errno
+import os
+import shutil
+
 import numpy as np
 import pytest
+from kits.corpora import files
 from kits.stores import make_store, random_documents
 
 from bert_jax.data import sentence_pairs
@@ -15,15 +20,27 @@ def store(tmp_path):
     return make_store(tmp_path / "store", random_documents(40))
 
 
-def test_index_files_are_reused_and_rebuilt_when_cut(store):
+def full(*arguments, **keywords):
+    raise OSError(errno.EMFILE, "too many open files")
+
+
+def test_index_files_are_reused_and_rebuilt_when_damaged(store, monkeypatch):
     indexes = of_pairs(store, "train", RULES)
     expected = np.array(indexes.open(0))
-    path = indexes.path(0)
+    (path,) = indexes.paths(0)
     whole = path.read_bytes()
-    for damaged in (b"", whole[:100], whole[:-8], whole[:80] + b"x" + whole[81:]):
+    damages = [b"", whole[:100], whole[:-8], whole[:80] + b"x" + whole[81:]]
+    damages += [whole.replace(b"<i8", b"<u8"), whole.replace(b", 3)", b", 2)")]
+    for damaged in damages:
         path.write_bytes(damaged)
         np.testing.assert_array_equal(indexes.open(0), expected)
         assert path.read_bytes() == whole
+    path.write_bytes(damaged)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="open files"):
+        patch.setattr(np, "load", full)
+        indexes.open(0)
+    assert path.read_bytes() == damaged  # it may be sound
+    indexes.open(0)
     again = of_pairs(store, "train", RULES)
     again.build = None  # a second start builds nothing
     np.testing.assert_array_equal(again.open(0), expected)
@@ -32,7 +49,7 @@ def test_index_files_are_reused_and_rebuilt_when_cut(store):
 def test_a_file_that_another_process_has_written_meanwhile_stays(store):
     """Another host may have mapped it."""
     indexes = of_pairs(store, "train", RULES)
-    there, expected = indexes.path(3), np.array(indexes.open(3))
+    (there,), expected = indexes.paths(3), np.array(indexes.open(3))
     content = there.read_bytes()
     there.unlink()
 
@@ -63,13 +80,33 @@ def test_old_epochs_are_deleted(store):
     others = of_pairs(store, "train", RULES._replace(seed=6))
     others.open(1)
     indexes.forget(2)
-    left = {indexes.path(0), indexes.path(2), indexes.path(3), others.path(1)}
-    assert set((store.path / "index").iterdir()) == left
+    left = [*indexes.paths(0), *indexes.paths(2), *indexes.paths(3), *others.paths(1)]
+    assert sorted((store.path / "index").iterdir()) == sorted(left)
 
 
-def test_a_store_that_cannot_be_written_to(store, tmp_path, monkeypatch):
-    """Its indexes lie in the cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (store.path / "index").write_text("a file, where the directory would be")
+def test_leftovers_of_killed_processes_are_deleted_once_they_are_old(store):
     indexes = of_pairs(store, "train", RULES)
-    assert len(indexes.open(0)) and indexes.path(0).is_relative_to(tmp_path / "cache")
+    fresh, old = (indexes.places[0] / f".{name}.npy.{'0' * 32}" for name in ("fresh", "old"))
+    for left in (fresh, old):
+        left.write_bytes(b"part")
+    os.utime(old, times=(0, 0))
+    assert len(indexes.open(0))
+    assert sorted(indexes.places[0].iterdir()) == [fresh, *indexes.paths(0)]
+
+
+def test_a_store_that_cannot_be_written_to(store, tmp_path, monkeypatch, capsys):
+    """What it has of an index is used, the rest lies in the cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    of_pairs(store, "train", RULES).open(0)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    before = files(store.path)
+    indexes = of_pairs(store, "train", RULES)
+    own, spare = indexes.paths(0)
+    assert len(indexes.open(0)) and own.exists() and not spare.exists()
+    assert len(indexes.open(1)) and indexes.paths(1)[1].is_relative_to(tmp_path / "cache")
+    assert files(store.path) == before and files(tmp_path / "cache")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(own.parent) in line and str(spare.parent) in line
+    shutil.rmtree(own.parent)
+    own.parent.write_text("a file, where the directory would be")
+    assert len(indexes.open(0)) and spare.exists()

@@ -102,7 +102,7 @@ def test_a_data_set_that_is_not_prepared_is_built_when_it_is_materialized(tmp_pa
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     source = open_source("tiny_texts[train[5:]]")
     assert source.files_read == {} and not any(tmp_path.iterdir())
-    with monkeypatch.context() as patch, pytest.raises(BadInput, match="tiny_texts.*no network"):
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="tiny_texts.*no network"):
         patch.setattr(TinyTexts, "_split_generators", fail)
         corpus.materialize(source, tmp_path, map)
     ready = corpus.materialize(source, tmp_path, map)

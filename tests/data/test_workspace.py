@@ -1,5 +1,6 @@
 """The directory in which a store is made: for one process, of one plan."""
 
+import functools
 import os
 
 import pytest
@@ -9,15 +10,22 @@ from bert_jax.errors import BadInput
 
 
 def test_in_use_is_refused_and_another_key_starts_anew(tmp_path):
-    for key, kept in (("one", False), ("one", True), ("two", False)):
-        with pytest.raises(OSError), workspace.workspace(tmp_path / "store", key) as directory:
+    told = []
+    work = functools.partial(workspace.workspace, tmp_path / "store", log=told.append)
+    tries = [("one", False, OSError), ("one", True, OSError), ("two", False, BadInput)]
+    for key, kept, error in [*tries, ("one", True, OSError)]:
+        with pytest.raises(error), work(key) as directory:
             assert (directory / "mine").exists() == kept
             (directory / "mine").write_text("mine")
             with pytest.raises(BadInput, match=f"{tmp_path}/store"):
-                workspace.workspace(tmp_path / "store", key).__enter__()
-            raise OSError
-    with workspace.workspace(tmp_path / "store", "two"):
+                work(key).__enter__()
+            raise error
+    assert len(told) == 1 and "starts anew" in told[0]
+    with work("one"):
         pass
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(BadInput), work("one"):
+        raise BadInput
     assert not list(tmp_path.iterdir())
 
 

@@ -52,9 +52,9 @@ def hollow(world, place, draw):
 
 def mixed(world, place, draw):
     """One item of the step before."""
-    item = str(draw.choice(reader.ITEMS))
+    item, before = str(draw.choice(reader.ITEMS)), place.with_name(f"{int(place.name) - EVERY}")
     shutil.rmtree(place / item)
-    shutil.copytree(place.with_name(f"{HALF - EVERY}") / item, place / item)
+    shutil.copytree(before / item, place / item)
 
 
 def foreign(world, place, draw):
@@ -82,15 +82,19 @@ def test_a_damaged_checkpoint(world, run, draw, turn):
 
 
 def check_damaged(world, run, draw, damage) -> None:
-    """A run goes on from the newest that is what was saved, and keeps those that it passes over under other names."""
+    """A run goes on from the newest that is what was saved, and keeps those that it passes over under other names. The
+    newest is damaged, or that and the one before."""
     place = world.half_done(run) / f"checkpoints/{HALF}"
-    damage(world, place, draw)
-    names = {path.name for path in place.parent.iterdir()}
+    number = 0 if damage in (foreign, stray) else int(draw.integers(1, 3))
+    for back in range(max(1, number)):
+        damage(world, place.with_name(f"{HALF - back * EVERY}"), draw)
+    there = list(place.parent.iterdir())
+    steps = {path for path in there if path.is_dir() and reader.STEP.fullmatch(path.name)}
     step = world.finish(run, ALONE, **{"checkpoint.keep": STEPS})
-    assert step == HALF or step == HALF - EVERY and damage not in (foreign, stray)
-    for name in names:
-        assert place.with_name(name).exists() or list(place.parent.glob(f"{name}.broken*"))
-    assert step == HALF or list(place.parent.glob(f"{HALF}.broken*"))
+    assert HALF - number * EVERY <= step <= HALF
+    for path in there:
+        is_passed_over = path in steps and int(path.name) > step
+        assert list(place.parent.glob(f"{path.name}.broken*")) if is_passed_over else path.exists()
 
 
 @contextlib.contextmanager
@@ -111,7 +115,9 @@ def small_disk(place):
 
 def keep_full(disk, left: int, process) -> None:
     """Leaves so many bytes at most until the run ends; it would get room where old checkpoints are deleted."""
+    deadline = time.monotonic() + LIMIT
     while process.poll() is None:
+        assert time.monotonic() < deadline
         with open(disk / "ballast", "ab") as file, contextlib.suppress(OSError):
             if (more := shutil.disk_usage(disk).free - left) > 0:
                 os.posix_fallocate(file.fileno(), file.tell(), more)

@@ -1,6 +1,7 @@
 """The world in which faults happen: a store, saved batches, undisturbed runs, and what a disturbed one has to end with.
 
 A run alone has eight devices; two processes together have one each, so that either has a reference with its own bits.
+The one reads the store, and builds the indexes of later epochs as it trains; the others read saved batches.
 """
 
 import json
@@ -20,6 +21,7 @@ HALF = 20  # the step of the last checkpoint of a run that is half done
 ALONE, TOGETHER = "alone", "together"
 KINDS = (ALONE, TOGETHER)
 DEVICES = {ALONE: [8], TOGETHER: [1, 1]}  # of each process
+BATCHES = {ALONE: "", TOGETHER: "batches"}  # where they are saved; '' is the store
 LIMIT = 300.0  # seconds for whatever ends by itself, on a machine that others may use too
 
 
@@ -39,16 +41,17 @@ class World:
             "checkpoint.every": EVERY,
             "checkpoint.keep": 3,
         }
-        batches = directory / "batches"
+        batches = directory / BATCHES[TOGETHER]
         inspect_batch.save(load(self.settings), 0, STEPS, batches, lambda line: None)
-        self.settings["batches"] = batches
         for kind in KINDS:
             # Every checkpoint is kept: a run that is half done is made of them.
             self.check_ended(self.run(directory / kind, kind, **{"checkpoint.keep": STEPS}))
 
     def start(self, run, kind=ALONE, fault="", variables=None, **changes):
         """[Popen] of the processes that train in `run`. fault: what happens to them by itself, as in kits/stuck.py."""
-        command, devices = pretraining(self.settings, run, **changes), DEVICES[kind]
+        batches = BATCHES[kind] and self.directory / BATCHES[kind]
+        command = pretraining(self.settings | {"batches": batches}, run, **changes)
+        devices = DEVICES[kind]
         told = {stuck.FAULT: fault} | (variables or {})
         return processes.started(command, self.directory / "said", len(devices), devices, **told)
 

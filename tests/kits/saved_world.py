@@ -32,7 +32,7 @@ class World:
     """A corpus, a config over it, and a place for its batches."""
 
     def __init__(self, directory: Path, seed: int = 0):
-        self.file = directory / "two.py"
+        self.path, self.file = directory, directory / "two.py"
         self.file.write_text(PHASES)
         source = directory / "corpus.txt"
         write_corpus(source, documents=60, seed=seed)

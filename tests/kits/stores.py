@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_jax.data import manifest as manifests
 from bert_jax.data import store
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -52,7 +53,7 @@ def finish_store(path: Path, vocabulary: int, unigrams, documents: dict) -> stor
         {"source": f"made{number}", "documents": dict(zip(documents, numbers, strict=True))}
         for number, numbers in enumerate(zip(*documents.values(), strict=True))
     ]
-    store.write_manifest(path, manifest)
+    manifests.write(path, manifest, store.FORMAT)
     return store.open_store(path)
 
 

@@ -29,6 +29,7 @@ def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable]
     if runner not in RUNNERS:
         raise BadInput(f"--runner={runner} {' '.join(arguments)}: expected one of {RUNNERS}")
     try:
+        import apache_beam
         from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
     except ImportError as error:
         raise BadInput(
@@ -47,6 +48,10 @@ def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable]
     # pipelines there. Here are no triggers at all.
     options.view_as(TypeOptions).allow_unsafe_triggers = True
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # of workers here: one thread each cuts words
+    try:
+        apache_beam.Pipeline(options=options)
+    except Exception as error:  # of a runner, which asks for options of its own
+        raise BadInput(f"--runner={runner}: {one_line(error)}") from None
     return lambda directory: functools.partial(run, options, directory)
 
 

@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
@@ -37,9 +37,9 @@ def hidden(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def workspace(path: Path, key: str) -> Iterator[Path]:
+def workspace(path: Path, key: str, log: Callable) -> Iterator[Path]:
     """The directory in which the store `path` is made, for this process alone, with what an earlier start of the same
-    key has left; deleted, with those of other keys, at the end and where BadInput is raised."""
+    key has left; deleted where BadInput is raised and, with those of other keys, at the end."""
     directory = hidden(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -51,11 +51,14 @@ def workspace(path: Path, key: str) -> Iterator[Path]:
     except OSError as error:
         raise BadInput(f"config.store={path}: cannot be written ({error.strerror})") from None
     with lock:
+        others = {other.name for other in directory.iterdir()} - {"lock", key}
+        if others and not (directory / key).exists():
+            log(f"prepare: starts anew; {directory} is of another config, text or program")
         (directory / key).mkdir(exist_ok=True)
         try:
             yield directory / key
         except BadInput:
-            shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(directory / key if others else directory, ignore_errors=True)
             raise
         # On NFS the directory is not empty while the lock is open; the store is whole without it.
         shutil.rmtree(directory, ignore_errors=True)

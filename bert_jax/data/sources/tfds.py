@@ -20,7 +20,8 @@ SOURCE = re.compile(r"tfds:([^\[\]\s]+)(?:\[(.+)\])?")
 
 @contextlib.contextmanager
 def opened(source: str, field: str) -> Iterator[tuple]:
-    """The library, its builder, and the name of the split; what is raised within, of many kinds, is BadInput.
+    """The library, its builder, and the name of the split; what is raised within, of many kinds, is BadInput, but
+    OSError, of the disk or the network, stays one.
 
     The library is imported late: with TensorFlow it takes seconds, which other sources need not wait for.
     """
@@ -35,7 +36,8 @@ def opened(source: str, field: str) -> Iterator[tuple]:
             builder = tensorflow_datasets.builder(match[1])
             yield tensorflow_datasets, builder, match[2] or "train"
     except Exception as error:
-        raise BadInput(describe(source, field, error)) from None
+        kind = OSError if isinstance(error, OSError) else BadInput
+        raise kind(describe(source, field, error)) from None
 
 
 def describe(source: str, field: str, error: Exception) -> str:
@@ -49,7 +51,7 @@ def field_of(example, field: str):
 
 def what_is_read(source: str, field: str, prepare: bool = False) -> dict:
     """Identifies a data set by its full name, version, split and number of examples, reading none; {} where it is not
-    there yet, unless this is to download and build it. Raises BadInput, also where the field holds no text."""
+    there yet, unless this is to download and build it. Raises BadInput, also where the field holds no text; OSError."""
     with opened(source, field) as (_, builder, split):
         feature = field_of(builder.info.features, field)
         if getattr(feature, "tf_dtype", None) != "string":
