@@ -13,13 +13,14 @@ from bert_jax import train
 from bert_jax.runs import status
 
 pytestmark = pytest.mark.slow  # each trains
+INTERRUPTED = pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)
 
 
 def reported(workdir) -> list[tuple]:
     return [(line["step"], line["split"]) for line in lines(workdir)]
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 75), INTERRUPTED])
 def test_a_stopped_run_ends_with_the_same_bits(finished, tmp_path, monkeypatch, number, code):
     settings, undisturbed = finished
     signal_at(monkeypatch, 5, number)

@@ -41,7 +41,7 @@ def finish(config, directory: Path, *options: str) -> str:
     "number, options",
     [
         (signal.SIGKILL, ()),
-        (signal.SIGTERM, ()),
+        pytest.param(signal.SIGTERM, (), marks=pytest.mark.full),
         pytest.param(signal.SIGINT, (), marks=pytest.mark.full),
         pytest.param(signal.SIGKILL, BEAM, marks=[pytest.mark.full, needs_beam]),
         pytest.param(signal.SIGTERM, BEAM, marks=[pytest.mark.full, needs_beam]),

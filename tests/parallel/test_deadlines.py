@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 DEADLINES = {"compile": 60, "step": 6, "save": 10, "evaluate": 10}  # seconds
 STEPS = 80  # every start does a few
-FAULTS = ["1:step:4:kill", "0:step:4:stop"]
+FAULTS = ["1:step:4:kill", pytest.param("0:step:4:stop", marks=pytest.mark.full)]
 
 
 @pytest.fixture(scope="module")

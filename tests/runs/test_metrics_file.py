@@ -27,6 +27,7 @@ def test_a_line_that_a_kill_has_cut_off_goes(tmp_path):
         metrics_file.lines(tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_goes_on_beside_damaged_lines(finished, tmp_path):
     settings, workdir = finished
