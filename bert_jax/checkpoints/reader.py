@@ -69,8 +69,7 @@ def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, tre
     """
     skipped = {}
     for step in steps(directory):
-        reason = problem(directory / str(step), run, items, trees)
-        if not reason:
+        if not (reason := problem(directory / str(step), run, items, trees)):
             return Found(step, skipped)
         skipped[step] = reason
     if skipped:
@@ -87,8 +86,7 @@ def problems(directory: Path, run: str) -> dict[int, str]:
     """{step: why its checkpoint cannot be used, or an empty text}, oldest first. Skips checkpoints that a running
     training has deleted meanwhile."""
     found = {step: problem(directory / str(step), run) for step in reversed(steps(directory))}
-    there = steps(directory)
-    return {step: found[step] for step in found if step in there}
+    return {step: found[step] for step in reversed(steps(directory)) if step in found}
 
 
 def problem(place: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | None = None) -> str:

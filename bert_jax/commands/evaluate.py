@@ -33,9 +33,8 @@ def run(options, overrides) -> int:
         values = evaluate_models.evaluate(options.model, config, cli.tell)
         return cli.show(options, values, evaluate_models.describe(values))
     values = evaluate_run(options.workdir, overrides)
-    return cli.show(
-        options, values, "\n".join(f"{name} {value:.6g}" for name, value in values.items())
-    )
+    text = "\n".join(f"{name} {value:.6g}" for name, value in values.items())
+    return cli.show(options, values, text)
 
 
 def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
