@@ -168,7 +168,7 @@ a save that forgets the moments | checkpoints/reader.py | test_ends.py
 - ITEMS = ("params", "opt_state")
 + ITEMS = ("params",)
 a restore that verifies nothing | checkpoints/reader.py | test_train.py
-- reason := problem(directory / str(step), run, items, trees)
+- reason := problem(place, run, items, trees)
 + reason := ""
 a fingerprint that forgets the place | checkpoints/fingerprint.py | checkpoints/test_fingerprint.py
 -     first = prng.fold(numbers, bits, jax.lax.shift_right_logical)

@@ -30,6 +30,7 @@ from bert_jax.storage import checksums, remote
 ITEMS = ("params", "opt_state")
 FINGERPRINTS = "fingerprints"
 FORMAT = 1
+CUT_OFF = "its save was cut off"
 STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 LONGEST = 300  # characters of a message
 TRANSIENT = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
@@ -63,19 +64,20 @@ def newest(directory: Path) -> int | None:
 
 
 def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, trees=None) -> Found:
-    """The newest checkpoint of which these items verify. Raises BadInput where there are some and none does.
+    """The newest checkpoint of which these items verify. Raises BadInput where some were saved and none does.
 
     trees: a dict, which gets {item: tree}; by default nothing that was read is kept.
     """
     skipped = {}
     for step in steps(directory):
-        if not (reason := problem(directory / str(step), run, items, trees)):
+        place = directory / str(step)
+        if not (reason := problem(place, run, items, trees)):
             return Found(step, skipped)
-        skipped[step] = reason
-    if skipped:
+        skipped[step] = reason if is_finished(place) else CUT_OFF  # at an address
+    if any(reason != CUT_OFF for reason in skipped.values()):
         told = "; ".join(describe(directory, skipped))
         raise BadInput(f"no checkpoint can be used: {told}; begin anew in another --workdir")
-    return Found(None, {})
+    return Found(None, skipped)
 
 
 def describe(directory: Path, skipped: dict[int, str]) -> list[str]:
@@ -196,14 +198,9 @@ def handler() -> ocp.PyTreeCheckpointHandler:
     return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
 
 
-def absolute(place: Path) -> Path:
-    """As Orbax wants it; an address is."""
-    return place if remote.is_address(place) else place.absolute()
-
-
 def read(place: Path, item: str):
     """An item of a checkpoint as NumPy arrays, in this process alone."""
-    place = absolute(place) / item
+    place = place / item
     with quiet():
         tree = handler().metadata(place).tree
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
@@ -226,7 +223,7 @@ def restore(place: Path, names: Iterable[str], shapes, places) -> dict:
     be read, and Missing where an address is out of reach."""
     wanted = placed(items(shapes), items(places))
     try:
-        return {name: read_placed(absolute(place) / name, wanted[name]) for name in names}
+        return {name: read_placed(place / name, wanted[name]) for name in names}
     except Exception as error:  # of Orbax, though process 0 has just read all of it
         if cluster.is_loss(error):
             raise

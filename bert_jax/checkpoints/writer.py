@@ -38,8 +38,7 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0):
     )
     names = (*reader.ITEMS, reader.FINGERPRINTS)
     with reader.quiet():
-        place = directory if remote.is_address(directory) else Path(directory).absolute()
-        checkpoints = Manager(place, options=options, item_names=names)
+        checkpoints = Manager(directory, options=options, item_names=names)
         try:
             yield checkpoints
         except BaseException:

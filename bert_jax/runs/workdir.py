@@ -60,9 +60,9 @@ class Workdir:
 
     @property
     def checkpoints(self) -> Path:
-        """At an address an epath.Path."""
+        """Whole, as Orbax wants it; at an address an epath.Path."""
         if not self.place:
-            return self.directory / CHECKPOINTS
+            return self.directory.absolute() / CHECKPOINTS
         from etils import epath
 
         return epath.Path(self.place.address) / CHECKPOINTS

@@ -102,6 +102,16 @@ def test_a_damaged_checkpoint_is_found_and_set_aside(there, run):
     assert there.names(f"runs/one/checkpoints/{aside.name}/params/d/")
 
 
+def test_a_first_save_that_was_cut_off_is_no_checkpoint(there, run):
+    del there.objects["runs/one/checkpoints/7/commit_success.txt"]
+    [data] = there.names("runs/one/checkpoints/7/params/d/")
+    del there.objects[data]
+    step, skipped = reader.newest_verified(checkpoints(), "")
+    assert step is None and list(skipped) == [7]
+    assert writer.clean(checkpoints(), skipped) == []
+    assert not there.names("runs/one/checkpoints/7/")
+
+
 @pytest.mark.parametrize("name", ["params/manifest.ocdbt", "params/_METADATA"])
 def test_a_checkpoint_out_of_reach_is_not_damaged(there, run, name):
     there.fault = lambda method, asked: 403 if asked.endswith(name) else 0
