@@ -34,9 +34,8 @@ from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer
 
-SEEN = (
-    60.0  # seconds until all hosts see a new file: network file systems remember what was not there
-)
+# Seconds until all hosts see a new file: network file systems remember what was not there.
+SEEN = 60.0
 STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
 
 

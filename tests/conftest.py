@@ -69,7 +69,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def draw(request, turn) -> np.random.Generator:
-    """What a try of a fault draws from; its seed is shown where it fails."""
+    """The random generator of a try of a fault; a failure shows its seed."""
     option = request.config.getoption
     seed = option("--seed")
     if seed is None:

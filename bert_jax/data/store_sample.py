@@ -1,4 +1,4 @@
-"""What a store gives a phase, measured on a spread sample before step 0: fill, pairs, predictions.
+"""Measures the rows of a phase on a spread sample of a store: fill, pairs, predictions.
 
 NumPy, pure; the cost of a sample does not grow with the store.
 """

@@ -152,7 +152,7 @@ class Pipeline:
             yield made | {"rows": self.positions.astype(np.int32)}
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """What the batches of some steps of an epoch are made of: rows int64[N, B, S, 5], keys uint32[N, B, S, 3]."""
+        """The rows int64[N, B, S, 5] and keys uint32[N, B, S, 3] of the batches of some steps of an epoch."""
         source, numbers = self.source, steps[:, None] * self.spec.batch + self.positions
         rows, pairs = source.choose(int(epoch), numbers)
         key = partial(purpose_key, source.split, source.rules, int(epoch))

@@ -43,7 +43,7 @@ FULL = Fill(1.0, "no store")
 
 
 class Job(NamedTuple):
-    """What is to be trained."""
+    """A training job: its resolved config, phases, vocabulary and shares of real tokens."""
 
     config: ConfigDict  # as a TPU would resolve it
     phases: list
@@ -80,7 +80,7 @@ def compile_step(job: Job, one: topology.Slice, mesh, phase) -> Step:
 
 
 def read_or_compile(job: Job, text: str, mesh, compile_it: Callable[[], Step]) -> Step:
-    """What the compiler makes of a lowered program of this text, from where programs are kept if it is there."""
+    """The compiled step of a lowered program of this text, from the cache of compiled programs if it is there."""
     directory = jax_setup.cache_directory(job.config)
     if not directory:
         return compile_it()

@@ -115,7 +115,7 @@ def trips(loop: Instruction, computations: dict) -> int:
 
 
 def chain(instruction: Instruction) -> str:
-    """What all pieces of one collective share, where a TPU makes several of it to compute other things meanwhile."""
+    """The name that all pieces of one collective share: a TPU splits a collective to compute other things meanwhile."""
     found = re.search(r'channel_id=(\d+),.*chain_id="(\d+)"', instruction.text)
     return "/".join(found.groups()) if found else ""
 

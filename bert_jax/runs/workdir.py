@@ -35,11 +35,8 @@ CHECKPOINTS, TRACES = "checkpoints", "traces"
 # What a workdir at an address may hold beside the small files: large, or of others.
 ELSEWHERE = (CHECKPOINTS, TRACES, "logs", "store")
 RUN_KEYS = ("parameters", "vocabulary")  # of run.json, whoever wrote it: training or an import
-STARTED = (
-    lock.LOCK,
-    "config.json",
-    "tokenizer",
-)  # what a start leaves that is killed before run.json
+# A start that is killed before it writes run.json leaves these files.
+STARTED = (lock.LOCK, "config.json", "tokenizer")
 
 
 # --- Where it is ----------------------------------------------------------------------------------

@@ -34,8 +34,15 @@ def look(directory, run: str):
     return lambda: train.run_id(Workdir(directory))
 
 
-def test_a_run_that_all_hosts_see(tmp_path):
-    train.see_the_same(look(tmp_path, "a"), Workdir(tmp_path), Processes(1, "a", [True, ""]))
+def test_a_run_that_another_host_sees_late_is_waited_for(tmp_path):
+    looked = []
+
+    def late() -> str:
+        looked.append(1)
+        return "a" if len(looked) > 2 else ""
+
+    train.see_the_same(late, Workdir(tmp_path), Processes(1, "a", [True, ""]))
+    assert len(looked) == 3
 
 
 def test_a_workdir_that_only_process_0_sees_is_refused_with_both_names(tmp_path):
