@@ -5,25 +5,32 @@ import sys
 import traceback
 
 from bert_jax.cli import main
-from bert_jax.runs import libtpu, standard_streams
+from bert_jax.runs import libtpu
 
 
 def run() -> None:
-    standard_streams.open_closed()
     libtpu.settle()
     try:
         code = main()
     except SystemExit as left:  # of argparse
         code = left.code
     except BaseException:
-        with standard_streams.lasting():
-            traceback.print_exc()
+        traceback.print_exc()
         code = 1
-    standard_streams.drop_unwritten()
+    drop_unwritten()
     if code == 1:
         # Threads of a library that has failed may never end, and would keep the process from ending.
         os._exit(code)
     sys.exit(code)
+
+
+def drop_unwritten() -> None:
+    """Flushes both streams. Drops what cannot be written, or the process would end with another exit code."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from bert_jax import __version__
 from bert_jax.errors import LOST, BadInput, Missing, Unfinished
-from bert_jax.runs import standard_streams
 from bert_jax.storage.remote import address
 
 DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
@@ -52,6 +51,7 @@ COMMANDS = {
     "compare": "Say in what two models differ: settings, tensors, vocabulary, outputs.",
     "env": 'Print what a shell sets before a run: eval "$(bert-jax env)".',
 }
+LONGEST = 900  # characters of a complaint
 FILES = {"config": "print_config", "inspect": "inspect_batch", "import": "import_model"}
 
 
@@ -69,16 +69,24 @@ def main(words: list[str] | None = None) -> int:
         return options.run(options, overrides)
     except BadInput as error:
         # Names from others' files may hold line breaks.
-        standard_streams.complain(" ".join(str(error).splitlines()))
+        complain(" ".join(str(error).splitlines()))
         return 2
     except (FloatingPointError, Missing, Unfinished) as error:
-        standard_streams.complain(str(error))
+        complain(str(error))
         return LOST if isinstance(error, Missing) else 1
     except OSError as error:
-        standard_streams.complain(f"{error.filename or 'output'}: {error.strerror or error}")
+        complain(f"{error.filename or 'output'}: {error.strerror or error}")
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def complain(text: str) -> None:
+    """A line on standard error, without the middle of what is too long to be read."""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    with contextlib.suppress(OSError):
+        print(f"bert-jax: {text}", file=sys.stderr)
 
 
 def load_config(options, overrides):

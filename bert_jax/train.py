@@ -90,7 +90,7 @@ def pretrain_together(
                 held.enter_context(run.held())
                 prepare_workdir(config, run, data, trainer, found)
                 run.upload()
-                reporter = report.Reporter(run, newest or 0, total, config.bands)
+                reporter = report.Reporter(run, newest or 0, total)
             held.enter_context(reporter)
 
             def last_words(reason: str, code: int) -> None:
@@ -183,7 +183,7 @@ def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, found: r
 def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Mesh:
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
     mesh = make_mesh(config, configs.phases(config))
-    run.check((config.store, config.batches, config.compilation_cache))
+    run.check()
     if step is not None:
         old = configs.read(run.directory / "config.json")
         refused = configs.refusals(old, config, step)

@@ -1,14 +1,12 @@
 """`pretrain`: the loop, from the newest checkpoint of the workdir if there is one."""
 
 from bert_jax import cli
-from bert_jax.runs import standard_streams
 
 OPTIONS = [cli.CONFIG, cli.RUN]
 
 
 def run(options, overrides) -> int:
-    with standard_streams.lasting():
-        config = cli.load_config(options, overrides)
-        from bert_jax.train import pretrain
+    config = cli.load_config(options, overrides)
+    from bert_jax.train import pretrain
 
-        return pretrain(config, options.workdir)
+    return pretrain(config, options.workdir)

@@ -10,6 +10,7 @@ from bert_jax import config as configs
 from bert_jax.checkpoints import reader
 from bert_jax.data import batch_spec, store_sample
 from bert_jax.errors import BadInput
+from bert_jax.runs.out_of_memory import gib
 from bert_jax.runs.workdir import CHECKPOINTS
 
 LEAST_FILL = 0.5
@@ -31,7 +32,7 @@ def check_phases(config, store) -> list[str]:
     warnings, numbers = [], []
     for phase in configs.phases(config):
         rows = store_sample.survey_rows(store, batch_spec.spec(config, phase.name))
-        warnings += check_rows(config, phase, rows) + check_pairs(config, phase, rows)
+        warnings += check_rows(config, phase, rows)
         packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.sequences > 1 else ""
         numbers.append(f"{phase.name} {rows.fill:.0%} full{packed}, {rows.pair_ratio:.0%} label 1")
     return [*warnings, f"rows {'; '.join(numbers)}"]
@@ -45,44 +46,31 @@ def check_disk(config, directory: Path, state_shapes) -> None:
     free = shutil.disk_usage(directory).free
     if free < most * size:
         raise BadInput(
-            f"config.checkpoint.keep={keep}: {most} checkpoints of {show(size)} are to come, {show(free)} are free at"
+            f"config.checkpoint.keep={keep}: {most} checkpoints of {gib(size)} are to come, {gib(free)} are free at"
             f" {directory}"
         )
-
-
-def show(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 def check_rows(config, phase, rows) -> list[str]:
     warnings, key = [], f"phases.{phase.name}"
     if rows.fill < LEAST_FILL:
         warnings.append(
-            f"rows are {rows.fill:.0%} full, the rest is padding: documents are short for {key}.length="
-            f"{phase.length}; a smaller length wastes less, and so do several pairs in a row (now"
-            f" {key}.sequences={phase.sequences})"
+            f"rows are {rows.fill:.0%} full, the rest is padding: a smaller {key}.length wastes less, and so does a"
+            f" larger {key}.sequences"
         )
     if rows.given < (1 - CUT) * rows.wanted:
-        rate = config.objective.mask_rate
-        # Each pair of a row has its own masked positions, rounded.
-        most = math.floor(rate * phase.length + phase.sequences / 2)
         warnings.append(
-            f"{key}.predictions={phase.predictions} cuts off {1 - rows.given / rows.wanted:.0%} of the masked"
-            f" positions that objective.mask_rate={rate} asks for; {most} would hold all"
+            f"{key}.predictions={phase.predictions} cuts off {1 - rows.given / rows.wanted:.0%} of the masked positions"
         )
+    pairs = config.objective.pairs
+    # Whether there is something to learn from pairs; of a few nothing can be said.
+    if pairs != "none" and rows.pairs >= FEW and not 0.0 < rows.pair_ratio <= MOST_RANDOM:
+        text = (
+            f"{rows.pair_ratio:.0%} of {rows.pairs} pairs have label 1, expected a little over half: documents have few"
+            f" sentences for {key}.length={phase.length}; check corpus.format and corpus.sentences, or set"
+            " objective.pairs=none"
+        )
+        if rows.pair_ratio in (0.0, 1.0):
+            raise BadInput(f"config.objective.pairs={pairs!r}: {text}")
+        warnings.append(text)
     return warnings
-
-
-def check_pairs(config, phase, rows) -> list[str]:
-    """Whether there is something to learn from pairs; of a few nothing can be said."""
-    pairs, ratio = config.objective.pairs, rows.pair_ratio
-    if pairs == "none" or rows.pairs < FEW or 0.0 < ratio <= MOST_RANDOM:
-        return []
-    text = f"{ratio:.0%} of {rows.pairs} pairs have label 1, expected a little over half"
-    text += (
-        f": documents have few sentences for phases.{phase.name}.length={phase.length}; check corpus.format and"
-        " corpus.sentences, or set objective.pairs=none"
-    )
-    if ratio in (0.0, 1.0):
-        raise BadInput(f"config.objective.pairs={pairs!r}: {text}")
-    return [text]

@@ -32,9 +32,9 @@ from bert_jax.storage import atomic, checksums, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 CHECKPOINTS, TRACES = "checkpoints", "traces"
-# What a workdir at an address may hold beside the small files: large, or of others.
-ELSEWHERE = (CHECKPOINTS, TRACES, "logs", "store")
-RUN_KEYS = ("parameters", "vocabulary")  # of run.json, whoever wrote it: training or an import
+BESIDE = ("store", "batches", "cache", "logs")  # what else a workdir may hold before it has begun
+PREPARED = ".store."  # begins the name of a store that is being prepared
+ELSEWHERE = (CHECKPOINTS, TRACES, *BESIDE)  # what stays at an address: large, or of others
 # A start that is killed before it writes run.json leaves these files.
 STARTED = (lock.LOCK, "config.json", "tokenizer")
 
@@ -132,23 +132,21 @@ class Workdir:
             if self.lock.is_lost:
                 raise
 
-    def check(self, inside: Iterable[str] = ()) -> None:
-        """Raises BadInput where a run cannot be made, written or continued.
-
-        inside: paths that the run may have within its workdir beside its own files, as a store.
-        """
+    def check(self) -> None:
+        """Raises BadInput where a run cannot be made, written or continued: a directory that is not empty holds a run,
+        or what a first start of one leaves when it is killed."""
         if self.place:
             with remote.reached(self.name):
                 names = set(self.place.names())
-            inside = ("store", "logs")  # a launcher's logs
         else:
             check_writable(self.directory)
-            there = self.directory.exists()
-            names = {path.name for path in self.directory.iterdir()} if there else set()
-            paths = (os.path.relpath(path, self.directory) for path in inside if path)
-            inside = [path.split(os.sep)[0] for path in paths]
+            names = set(os.listdir(self.directory)) if self.directory.exists() else set()
         try:
-            check_content(self.directory, names, inside)
+            if names & {"run.json", "config.json"}:
+                config.read(self.directory / "config.json")
+            for name in sorted(names - {*STARTED, *BESIDE}) if "run.json" not in names else ():
+                if not (atomic.is_temporary(name) or name.startswith(PREPARED)):
+                    raise BadInput(name)
         except BadInput as error:
             raise BadInput(
                 f"--workdir {self.name}: holds something else than a run ({error}); name an empty directory"
@@ -211,25 +209,6 @@ def check_writable(directory: Path) -> None:
         raise BadInput(f"--workdir {directory}: {there} is not a directory")
     if not os.access(there, os.W_OK):
         raise BadInput(f"--workdir {directory}: {there} cannot be written")
-
-
-def check_content(directory: Path, names: set[str], inside: Iterable[str]) -> None:
-    """Raises BadInput for a directory of these names that holds neither a run, nor what a first start of one leaves
-    when it is killed, nor nothing. inside: names that it may have beside these."""
-    if "run.json" in names:
-        values = read_json(directory / "run.json")
-        for key in RUN_KEYS:
-            if key not in values:
-                raise BadInput(f"run.json: no {key}")
-        return
-    prefixes = tuple(f".{name}." for name in inside)  # of a store that is being prepared
-    for name in sorted(names - {*STARTED, *inside}):
-        if not (atomic.is_temporary(name) or name.startswith(prefixes)):
-            raise BadInput(name)
-    if "config.json" in names:
-        config.read(directory / "config.json")
-    elif "tokenizer" in names:  # written after config.json
-        raise BadInput("tokenizer")
 
 
 def stamp_of(path: Path) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from bert_jax.data import store_sample as surveys
 from bert_jax.errors import BadInput
 from bert_jax.runs import preflight
 
-SHAPES = {"params": jax.ShapeDtypeStruct((1000, 250), np.float32)}  # a megabyte
+SHAPES = {"params": jax.ShapeDtypeStruct((1 << 20, 256), np.float32)}  # a gibibyte
 WORDS = np.ones(1000, bool)  # every piece begins a word
 Usage = namedtuple("Usage", "total used free")
 DOCUMENTS = random_documents(600, sentences=30)
@@ -77,14 +77,14 @@ def test_pairs_of_one_label_stop_the_run(check):
 
 
 def test_disk_for_the_checkpoints_to_come(tmp_path, monkeypatch):
-    """Two newest ones and one that is being written are three megabytes."""
+    """Two newest ones and one that is being written are three gibibytes."""
 
     def check(free: float) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, free))
         preflight.check_disk(small_config("checkpoint.every=5"), tmp_path, SHAPES)
 
-    check(3.1e6)
-    with pytest.raises(BadInput, match="config.checkpoint.keep=2: 3 checkpoints of 1.0 MB"):
-        check(2.9e6)
+    check(3.1 * 2**30)
+    with pytest.raises(BadInput, match="config.checkpoint.keep=2: 3 checkpoints of 1.00 GiB"):
+        check(2.9 * 2**30)
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)  # a resumed run has some of them
-    check(2.9e6)
+    check(2.9 * 2**30)
