@@ -22,7 +22,7 @@ from bert_jax.storage import atomic, remote
 
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
 CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "deadlines")
-CHANGEABLE += ("store", "store_hashes", "batches", "compilation_cache", "distributed")
+CHANGEABLE += ("store", "store_hashes", "batches", "compilation_cache", "distributed", "bands")
 CHANGEABLE += ("model.attention", "corpus.workers")
 
 
@@ -74,6 +74,9 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     config = find(name)
     for override in overrides:
         apply(config, override)
+    keys = {override.partition("=")[0] for override in overrides}
+    if "bands" not in keys and not all(map(may_change, keys)):
+        config.bands = ()  # they were measured without these overrides
     check(config)
     config.store = os.path.expanduser(config.store)
     config.batches = os.path.expanduser(config.batches)
@@ -97,17 +100,25 @@ def find(name: str) -> ConfigDict:
         raise BadInput(
             f"--config {name}: no such config; there are {names}, or a path to a .py file"
         )
-    return importlib.import_module(module).get_config()
+    module = importlib.import_module(module)
+    return with_bands(module.get_config(), vars(module))
+
+
+def with_bands(config: ConfigDict, module: dict) -> ConfigDict:
+    """The config with the BANDS of its own file; those of a file that it builds on are of another run."""
+    config.bands = tuple(number for band in module.get("BANDS", ()) for number in band)
+    return config
 
 
 def execute(path: Path) -> ConfigDict:
     """The config of a Python file; whatever is wrong with the file is said with its line."""
     try:
-        config = runpy.run_path(str(path))["get_config"]()
+        module = runpy.run_path(str(path))
+        config = module["get_config"]()
         if not isinstance(config, ConfigDict):
             raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
         flatten(config)  # one that holds itself never ends
-        return config
+        return with_bands(config, module)
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]

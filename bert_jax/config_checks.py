@@ -39,6 +39,7 @@ NOT_NEGATIVE = """
     filter.document_characters
 """.split()
 LONGEST = 2**31  # steps of a run, which are counted in int32
+LARGEST = 1e300  # of numbers in a tuple; NaN is not less
 FORMATS = ("lines", "files", "wiki", "jsonl")
 MAIN = "phases.main."
 
@@ -67,6 +68,7 @@ def check(config: ConfigDict, values: dict, usual: dict) -> None:
     require(spike, "guard.spike", values, "expected 0, or at least 2 deviations")
     check_modules(config)
     check_corpus(config, values)
+    check_bands(config, values)
     check_model(config, values)
     check_train(config, values)
     check_phases(config, values)
@@ -141,6 +143,16 @@ def check_corpus(config: ConfigDict, values: dict) -> None:
     hint = f"expected a number over 0 for each of {number} sources, or ()"
     real = all(type(weight) in (int, float) and 0 < weight <= 1000 for weight in weights)
     require(real and len(weights) in (0, number), "corpus.weights", values, hint)
+
+
+def check_bands(config: ConfigDict, values: dict) -> None:
+    hint = "expected rising steps, each with the least and largest normal loss"
+    numbers = all(type(x) in (int, float) and abs(x) < LARGEST for x in config.bands)
+    require(numbers and len(config.bands) % 3 == 0, "bands", values, hint)
+    steps, least, largest = config.bands[::3], config.bands[1::3], config.bands[2::3]
+    rising = list(steps) == sorted(set(steps))
+    rising &= all(a <= b for a, b in zip(least, largest, strict=True))
+    require(rising, "bands", values, hint)
 
 
 def check_model(config: ConfigDict, values: dict) -> None:

@@ -90,7 +90,7 @@ def pretrain_together(
                 held.enter_context(run.held())
                 prepare_workdir(config, run, data, trainer, found)
                 run.upload()
-                reporter = report.Reporter(run, newest or 0, total)
+                reporter = report.Reporter(run, newest or 0, total, config.bands)
             held.enter_context(reporter)
 
             def last_words(reason: str, code: int) -> None:

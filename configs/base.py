@@ -167,5 +167,9 @@ def get_config() -> ConfigDict:
     # Steps after which the copies of parameters that several devices hold are compared; every save does it, too
     config.checkpoint.compare = 100
 
+    # What is normal for this very config: step, least and largest held-out masked-LM loss in nats,
+    # and so on. A file's own BANDS; the log prints it.
+    config.bands = ()
+
     config.lock()
     return config

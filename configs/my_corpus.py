@@ -11,6 +11,9 @@ and then the loss falls.
 
 from bert_jax.configs import base
 
+# Once you have run it, others can tell whether their loss is normal: step, least and largest held-out mlm_loss.
+# BANDS = ((10_000, 4.1, 4.4), (30_000, 3.2, 3.5))
+
 
 def get_config():
     config = base.get_config()

@@ -39,6 +39,7 @@ WRONG = """
     corpus.source=, corpus.format=pdf corpus.format=lines,wiki corpus.weights=(1,2) corpus.weights=0
     profile.steps=(5,5) profile.steps=(0,2801) profile.steps=(1,2,3) profile.steps=(0.5,2)
     profile.steps=(-1,2) profile.steps=7
+    bands=(5,1.0) bands=(5,1.0,2.0,5,1.0,2.0) bands=(5,2.0,1.0)
 """
 
 
@@ -91,6 +92,22 @@ def test_odd_files_are_named_in_a_line(tmp_path, name):
     with pytest.raises(BadInput, match=name) as error:
         config.load(str(tmp_path / name))
     assert "\n" not in str(error.value) and len(str(error.value)) < 2000
+
+
+def test_bands_belong_to_one_file_as_it_stands(tmp_path):
+    measured, derived = tmp_path / "measured.py", tmp_path / "derived.py"
+    measured.write_text(
+        "from bert_jax.configs import base\n"
+        "BANDS = ((10, 5.0, 6.0), (20, 3.0, 5.0))\n"
+        "get_config = base.get_config\n"
+    )
+    derived.write_text(
+        f"import runpy\nget_config = runpy.run_path({str(measured)!r})['get_config']\n"
+    )
+    assert config.load(str(measured), ["log.every=5"]).bands == (10, 5.0, 6.0, 20, 3.0, 5.0)
+    assert config.load(str(measured), ["log.every=5", "seed=1"]).bands == ()
+    assert config.load(str(measured), ["bands=(1, 2, 3)", "seed=1"]).bands == (1, 2, 3)
+    assert config.load(str(derived)).bands == ()
 
 
 @pytest.mark.parametrize("name", ["demo", "bert_base"])

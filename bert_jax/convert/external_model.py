@@ -60,6 +60,7 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
         for override in overrides:
             configs.apply(config, override)
     configs.check(config)
+    config.bands = ()  # they are of runs from the start
     config.lock()
     for key in FIXED:
         if config.model[key] != source.settings[key]:

@@ -8,6 +8,7 @@ import threading
 import time
 from datetime import timedelta
 
+import numpy as np
 from tqdm import tqdm
 
 from bert_jax.runs import metrics_file, signals, timing
@@ -21,9 +22,11 @@ HEARTBEAT = 10  # seconds between two status.json of a run that does nothing els
 class Reporter:
     """Writes one run's reports. Used as a context, so that files are closed and the bar is ended."""
 
-    def __init__(self, run: Workdir, step: int, total: int):
+    def __init__(self, run: Workdir, step: int, total: int, bands: tuple = ()):
+        """bands: what is normal, as in `config.bands`."""
         self.run, self.workdir = run, run.directory
         self.first, self.step, self.total = step, step, total
+        self.bands = bands
         self.started = time.monotonic()
         self.newest = {}  # {split: values} of its newest line
         self.lines = self.board = None
@@ -87,6 +90,8 @@ class Reporter:
             if split == "train":
                 left = timedelta(seconds=round(self.seconds_left()))
                 text += f"  {timing.describe(values)}  {left} left"
+            elif "mlm_loss" in values and (normal := band(self.bands, step)):
+                text += f"  {compare(values['mlm_loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
         self.status("running")
         self.run.try_upload()
@@ -157,6 +162,20 @@ class Silent(contextlib.nullcontext):
 
     def __getattr__(self, name: str):
         return lambda *_, **__: None
+
+
+def band(bands: tuple, step: int) -> tuple[float, float] | None:
+    """(least, largest) normal held-out masked-LM loss at a step, between known steps on a straight line."""
+    steps, least, largest = bands[::3], bands[1::3], bands[2::3]
+    if not steps or not steps[0] <= step <= steps[-1]:
+        return None
+    return float(np.interp(step, steps, least)), float(np.interp(step, steps, largest))
+
+
+def compare(loss: float, least: float, largest: float) -> str:
+    """Whether a loss is what the config's band says."""
+    where = "above" if loss > largest else "below" if loss < least else "within"
+    return f"mlm_loss is {where} the normal {least:.2f} to {largest:.2f}"
 
 
 def is_shown(key: str, value) -> bool:

@@ -1,0 +1,16 @@
+"""What a run tells about its loss."""
+
+import pytest
+
+from bert_jax.runs import report
+
+BANDS = (10, 5.0, 6.0, 20, 3.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    "step, expected",
+    [(9, None), (10, (5.0, 6.0)), (15, (4.0, 5.5)), (20, (3.0, 5.0)), (21, None)],
+)
+def test_a_band_is_a_line_between_known_steps(step, expected):
+    assert report.band(BANDS, step) == expected
+    assert report.band((), step) is None
