@@ -75,7 +75,7 @@ def main(words: list[str] | None = None) -> int:
         complain(str(error))
         return LOST if isinstance(error, Missing) else 1
     except OSError as error:
-        complain(f"{error.filename or 'output'}: {error.strerror or error}")
+        complain(f"{error.filename or type(error).__name__}: {error.strerror or error}")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -115,7 +115,18 @@ def option(name: str, help: str, **settings) -> Option:
 def place(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("expected a path, not nothing")
-    return Path(text)
+    return Path(reachable(text))
+
+
+def reachable(text: str) -> str:
+    """A name that may be of a file: neither too long nor behind a directory that is closed to this user."""
+    try:
+        Path(text).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from None
+    return text
 
 
 def run_place(text: str) -> str | Path:
@@ -130,8 +141,12 @@ def positive(text: str) -> int:
 
 
 NEEDED = dict(required=True)
-AS_JSON = option("--json", "also write results here; - is standard output", metavar="FILE")
-CONFIG = option("--config", "a shipped config (demo), a .py file, or a config.json", **NEEDED)
+AS_JSON = option(
+    "--json", "also write results here; - is standard output", metavar="FILE", type=reachable
+)
+CONFIG = option(
+    "--config", "a shipped config (demo), a .py file, or a config.json", type=reachable, **NEEDED
+)
 RUN = option("--workdir", "directory or address of the run", type=run_place, **NEEDED)
 PHASE = option("--phase", "of the config; default: all, one by one", metavar="NAME")
 

@@ -110,7 +110,8 @@ def pretrain_together(
                 reporter.failed(f"{type(error).__name__}: {error}", code)
                 if not cluster.is_loss(error):
                     raise
-                traceback.print_exception(error)
+                with contextlib.suppress(OSError):
+                    traceback.print_exception(error)
                 return LOST
             reporter.last_word(STATES[code])
     return code
@@ -183,7 +184,7 @@ def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, found: r
 def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Mesh:
     """Refuses what cannot work before anything is computed or written; returns the mesh."""
     mesh = make_mesh(config, configs.phases(config))
-    run.check()
+    run.check(config.store, config.batches, config.compilation_cache)
     if step is not None:
         old = configs.read(run.directory / "config.json")
         refused = configs.refusals(old, config, step)

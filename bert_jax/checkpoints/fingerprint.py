@@ -167,9 +167,7 @@ def listed(names: list[str]) -> str:
 
 
 def differences(kept: dict[str, Leaf], found: dict[str, Leaf]) -> str:
-    """The first array in which two sets of fingerprints differ, or an empty text."""
-    for name in sorted(kept | found):
-        saved, there = kept.get(name), found.get(name)
-        if saved != there:
-            return f"{name} is not what was saved ({saved} was, {there} is)"
-    return ""
+    """What is said of the first array in which two sets of fingerprints differ; an empty text where none does."""
+    differing = (name for name in sorted(kept | found) if kept.get(name) != found.get(name))
+    name = next(differing, None)
+    return f"{name} is not what was saved" if name else ""

@@ -71,9 +71,10 @@ def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, tre
     skipped = {}
     for step in steps(directory):
         place = directory / str(step)
+        is_whole = is_finished(place)  # at an address it may become so while it is read
         if not (reason := problem(place, run, items, trees)):
             return Found(step, skipped)
-        skipped[step] = reason if is_finished(place) else CUT_OFF  # at an address
+        skipped[step] = reason if is_whole else CUT_OFF
     if any(reason != CUT_OFF for reason in skipped.values()):
         told = "; ".join(describe(directory, skipped))
         raise BadInput(f"no checkpoint can be used: {told}; begin anew in another --workdir")

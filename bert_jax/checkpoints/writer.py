@@ -66,9 +66,8 @@ def clean(directory: Path, rejected: Iterable[int]) -> list[Path]:
         if reader.is_finished(path):
             renamed.append(path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")))
         elif remote.is_address(path):
-            path.rmtree(
-                missing_ok=True
-            )  # of a save that was cut off: nothing there has a temporary name
+            # Of a save that was cut off: nothing there has a temporary name.
+            path.rmtree(missing_ok=True)
     return renamed
 
 

@@ -40,10 +40,10 @@ def compare(a: Path, b: Path) -> dict:
     one, two = (load_model.open_model(directory, ["dtype=float32"]) for directory in (a, b))
     ours, theirs = tensors(one), tensors(two)
     found, shapes = [], {}
-    for name in [name for name in ours if name in theirs]:
-        if ours[name].shape == theirs[name].shape:
+    for name in ours:
+        if name in theirs and ours[name].shape == theirs[name].shape:
             found.append({"tensor": name, **difference(ours[name], theirs[name])})
-        else:
+        elif name in theirs:
             shapes[name] = [list(side[name].shape) for side in (ours, theirs)]
     found.sort(key=lambda entry: (-entry["difference"], entry["tensor"]))
     settings = configs.differences(*map(configs.spelled_out, (one.config, two.config)))

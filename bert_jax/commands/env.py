@@ -25,5 +25,6 @@ def run(options, overrides) -> int:
     has_accelerator = any(path for name in ACCELERATORS for path in DEVICES.glob(name))
     is_cpu = "cpu" in os.environ.get("JAX_PLATFORMS", "" if has_accelerator else "cpu")
     if sys.platform == "linux" and is_cpu and "GLIBC_TUNABLES" not in os.environ:
-        print(f"export GLIBC_TUNABLES={MEMORY}")
+        with cli.writing("standard output"):
+            print(f"export GLIBC_TUNABLES={MEMORY}", flush=True)
     return 0

@@ -81,7 +81,7 @@ def read_config(directory: Path, facts: dict, overrides: list[str]) -> ConfigDic
     if facts.get("config", digest) != digest:
         raise BadInput(f"{path}: altered: {directory / 'run.json'} has another digest of it")
     for name in (override.partition("=")[0] for override in overrides):
-        if config.is_of_model(name):
+        if config.is_of_model(name) and not config.may_change(name):
             raise BadInput(f"--config.{name}: the model of {directory} is as it was trained")
     usual = [f"{key}={config.lookup(config.base(), key)}" for key in ELSEWHERE]
     return config.load(str(path), [*usual, *overrides])

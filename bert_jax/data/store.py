@@ -58,7 +58,7 @@ def token_type(vocabulary: int) -> np.dtype:
 
 
 def read_manifest(directory: str | Path) -> dict:
-    hint = "not a token store; run bert-jax prepare into a new directory"
+    hint = "run bert-jax prepare into a new directory"
     return manifest.read(directory, FORMAT, "sources", hint)
 
 

@@ -3,6 +3,7 @@
 What it said is kept beside the compiled programs: minutes of compiling become seconds.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ from bert_jax.storage import atomic
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FOLDER = "plans"
+MODULES = hlo, timeline, custom_calls, chips, out_of_memory  # that read what the compiler says
 
 
 class Fill(NamedTuple):
@@ -86,23 +88,30 @@ def read_or_compile(job: Job, text: str, mesh, compile_it: Callable[[], Step]) -
         return compile_it()
     entry = directory / FOLDER / f"{digest(text, mesh)}.json"
     try:
-        memory, events = json.loads(entry.read_bytes())
+        made = of_entry(*json.loads(entry.read_bytes()))
     except (OSError, ValueError, TypeError):  # not there, or damaged
         try:
-            memory, events = compile_it()
+            made = compile_it()
         except out_of_memory.TooLarge as error:
-            memory, events = None, (error.used, error.there)
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(entry, json.dumps((memory, events)), sync=False)
-    if memory is None:
-        raise out_of_memory.TooLarge(*events)
-    return Step(hlo.Memory(*memory), events)
+            made = error
+        kept = (None, made.args) if isinstance(made, Exception) else made
+        with contextlib.suppress(OSError):  # the next plan compiles it again
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            atomic.write(entry, json.dumps(kept), sync=False)
+    if isinstance(made, Exception):
+        raise made
+    return made
+
+
+def of_entry(memory: list | None, rest: list) -> Step | out_of_memory.TooLarge:
+    """What was kept of a compiled step, [memory, events], or of one that does not fit, [null, [used, there]]."""
+    return Step(hlo.Memory(*memory), rest) if memory else out_of_memory.TooLarge(*rest)
 
 
 def digest(text: str, mesh) -> str:
     """Of all that decides what becomes of a lowered program, and what is read from it."""
     flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
-    readers = [Path(module.__file__).read_text() for module in (hlo, timeline, custom_calls, chips)]
+    readers = [Path(module.__file__).read_text() for module in MODULES]
     versions = [version(name) for name in ("jax", "jaxlib", "libtpu")]
     places = [(device.device_kind, device.coords) for device in mesh.devices.flat]
     decided = [text, *flags, *readers, *versions, str(places), str(dict(mesh.shape))]

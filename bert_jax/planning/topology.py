@@ -84,7 +84,7 @@ def devices(one: Slice) -> list:
 @lru_cache
 def bandwidth(one: Slice, mesh, kind: str, axes: tuple[str, ...]) -> float:
     """Bytes a second that each chip sends in a collective along these axes of a mesh of the slice's devices: its
-    `program.Collective.sent`, by the seconds that the links need which have most to carry.
+    `hlo.Collective.sent`, by the seconds that the links need which have most to carry.
 
     Sums, gathers and scatters go from neighbour to neighbour, over every axis of the slice along which a group's chips
     differ: both links of a ring, one of a line, where what goes there has to come back.

@@ -65,7 +65,10 @@ class Reporter:
     def log(self, text: str) -> None:
         """A line above the bar, or on standard output."""
         if self.bar.disable:
-            print(text, flush=True)
+            with contextlib.suppress(
+                OSError
+            ):  # its reader has gone: the run, which may have to be saved, goes on
+                print(text, flush=True)
         else:
             self.bar.write(text, file=sys.stderr)
 
@@ -160,8 +163,10 @@ class Reporter:
 class Silent(contextlib.nullcontext):
     """What reports in the processes that do not write: nothing."""
 
-    def __getattr__(self, name: str):
-        return lambda *_, **__: None
+    def nothing(self, *_, **__) -> None:
+        pass
+
+    start = log = advance = report = status = last_word = failed = has = summarize = nothing
 
 
 def band(bands: tuple, step: int) -> tuple[float, float] | None:

@@ -32,8 +32,7 @@ from bert_jax.storage import atomic, checksums, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 CHECKPOINTS, TRACES = "checkpoints", "traces"
-BESIDE = ("store", "batches", "cache", "logs")  # what else a workdir may hold before it has begun
-PREPARED = ".store."  # begins the name of a store that is being prepared
+BESIDE = ("store", "logs")  # what else a workdir may hold before it has begun
 ELSEWHERE = (CHECKPOINTS, TRACES, *BESIDE)  # what stays at an address: large, or of others
 # A start that is killed before it writes run.json leaves these files.
 STARTED = (lock.LOCK, "config.json", "tokenizer")
@@ -74,7 +73,6 @@ class Workdir:
             return
         self.lock = lock.Lock(self.place)
         with self.lock.held():
-            self.download()  # what the holder before has written in the meantime
             try:
                 yield
             except BaseException:
@@ -132,9 +130,12 @@ class Workdir:
             if self.lock.is_lost:
                 raise
 
-    def check(self) -> None:
+    def check(self, *inside: str) -> None:
         """Raises BadInput where a run cannot be made, written or continued: a directory that is not empty holds a run,
-        or what a first start of one leaves when it is killed."""
+        or what a first start of one leaves when it is killed.
+
+        inside: paths that may lie in it beside the run's own files, as that of its store, or ''.
+        """
         if self.place:
             with remote.reached(self.name):
                 names = set(self.place.names())
@@ -144,8 +145,11 @@ class Workdir:
         try:
             if names & {"run.json", "config.json"}:
                 config.read(self.directory / "config.json")
-            for name in sorted(names - {*STARTED, *BESIDE}) if "run.json" not in names else ():
-                if not (atomic.is_temporary(name) or name.startswith(PREPARED)):
+            relative = (os.path.relpath(path, self.directory) for path in inside if path)
+            beside = {*BESIDE, *(path.split(os.sep)[0] for path in relative)}
+            prepared = tuple(f".{name}." for name in beside)  # hidden directories of `prepare`
+            for name in sorted(names - {*STARTED, *beside}) if "run.json" not in names else ():
+                if not (atomic.is_temporary(name) or name.startswith(prepared)):
                     raise BadInput(name)
         except BadInput as error:
             raise BadInput(
