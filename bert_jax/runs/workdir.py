@@ -99,7 +99,7 @@ class Workdir:
                 if checksums.inside(self.directory, name):  # an object may be called ../name
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         self.place.download(name, path)
-                        self.uploaded[name] = stamp_of(path)
+                        self.uploaded[name] = checksums.stamp(path)
 
     def small_files(self) -> list[str]:
         there, found = self.place.names(), []
@@ -119,7 +119,7 @@ class Workdir:
                 name = path.relative_to(self.directory).as_posix()
                 with contextlib.suppress(FileNotFoundError):  # replaced just now
                     if path.is_file() and not path.name.startswith("."):
-                        stamp = stamp_of(path)
+                        stamp = checksums.stamp(path)
                         if stamp != self.uploaded.get(name):
                             self.place.upload(path, name)
                             self.uploaded[name] = stamp
@@ -230,11 +230,6 @@ def check_content(directory: Path, names: set[str], inside: Iterable[str]) -> No
         config.read(directory / "config.json")
     elif "tokenizer" in names:  # written after config.json
         raise BadInput("tokenizer")
-
-
-def stamp_of(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
 
 
 # --- Its files ------------------------------------------------------------------------------------
