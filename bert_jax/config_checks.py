@@ -132,17 +132,13 @@ def sources(config: ConfigDict) -> list[str]:
 
 
 def check_corpus(config: ConfigDict, values: dict) -> None:
-    """That the lists of formats and weights fit the list of sources, and what a tuple holds."""
+    """That the list of formats fits the list of sources."""
     number = len(sources(config))
     require(number >= 1, "corpus.source", values, "names no source")
     forms = listed(config.corpus.format)
     hint = f"expected one of {', '.join(FORMATS)}, or one for each of {number} sources"
     fits = set(forms) <= set(FORMATS) and len(forms) in (1, number)
     require(fits, "corpus.format", values, hint)
-    weights = config.corpus.weights
-    hint = f"expected a number over 0 for each of {number} sources, or ()"
-    real = all(type(weight) in (int, float) and 0 < weight <= 1000 for weight in weights)
-    require(real and len(weights) in (0, number), "corpus.weights", values, hint)
 
 
 def check_bands(config: ConfigDict, values: dict) -> None:

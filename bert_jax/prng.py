@@ -10,7 +10,7 @@ import operator
 
 import numpy as np
 
-# What a draw is for. Two purposes never share a key.
+# What a draw is for. Two purposes never share a key. "copies" is drawn no more, and keeps the others' numbers.
 PURPOSES = (
     "target_length",
     "sentences_in_a",

@@ -39,7 +39,6 @@ def get_config() -> ConfigDict:
     # lines (blank lines part documents), files (one document each), wiki (WikiExtractor), jsonl;
     # one for all sources, or as many as there are sources, by commas
     config.corpus.format = "lines"
-    config.corpus.weights = ()  # times that each source is read in an epoch; () is once
     config.corpus.field = "text"  # of JSON lines and of TensorFlow Datasets: where the text is
     config.corpus.sentences = "auto"  # lines: one a line; rules: at stops; auto
     config.corpus.heldout = 0.01  # share of the documents kept for evaluation (at least two)

@@ -36,7 +36,7 @@ WRONG = """
     phases.main.steps=2147483648 phases.main.length=1000 phases.main.predictions=62
     phases.main.batch=0 phase_order=main,main phase_order=other
     train.rows_per_chip=-1 train.remat=some checkpoint.every=30
-    corpus.source=, corpus.format=pdf corpus.format=lines,wiki corpus.weights=(1,2) corpus.weights=0
+    corpus.source=, corpus.format=pdf corpus.format=lines,wiki
     profile.steps=(5,5) profile.steps=(0,2801) profile.steps=(1,2,3) profile.steps=(0.5,2)
     profile.steps=(-1,2) profile.steps=7
     bands=(5,1.0) bands=(5,1.0,2.0,5,1.0,2.0) bands=(5,2.0,1.0)
@@ -148,7 +148,7 @@ ALLOWED = """
     evaluate.rows=7 phases.main.steps=50 store=elsewhere corpus.workers=1 profile.steps=(3,4)
 """
 REFUSED = """
-    seed=1 model.layers=3 objective.masking=whole_word optimizer.clip=2 corpus.weights=(2.0,)
+    seed=1 model.layers=3 objective.masking=whole_word optimizer.clip=2
     optimizer.moment_dtype=bfloat16 phases.main.batch=32 tokenizer.size=99 schedule.warmup=3
     dtype=bfloat16 phases.main.steps=5
 """

@@ -14,7 +14,6 @@ Arrays are those of the batch contract. Reading needs no TensorFlow. The manifes
     files        {name: {bytes, sha256}}
 """
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -25,26 +24,20 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax.data import batch
+from bert_jax.data import batch, origin
 from bert_jax.data import manifest as manifests
-from bert_jax.data.file_watch import Watch
-from bert_jax.data.vocabulary import given_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.storage.atomic import free, whole
-from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-FORMAT = 4
+FORMAT = 5
 BLOCK = 1 << 26  # bytes of the batches of a file, as they are in memory
 
 
 def dependencies(config: ConfigDict) -> dict:
-    """{key: value} of all in a config that decides the batches beside the store: Specs, and where each phase begins."""
+    """{key: value} of all in a config that decides the batches beside the store."""
     last = f"phases.{config.phase_order[-1]}.steps"  # there may be more of them than are read
-    decide, values = (
-        r"seed|phase_order|corpus\.weights|(objective|phases)\..+",
-        configs.flatten(config),
-    )
+    decide, values = r"seed|phase_order|objective\.(?!name$).+|phases\..+", configs.flatten(config)
     return {key: values[key] for key in values if re.fullmatch(decide, key) and key != last}
 
 
@@ -134,19 +127,9 @@ class SavedFeed:
         self.fingerprint = self.manifest["fingerprint"]
         self.unigram_entropy = self.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(self.manifest["vocabulary"], **self.manifest["special"])
-        self.check_unchanged = Watch(directory, self.manifest["files"]).check
-        self.check_config()
-
-    def check_config(self) -> None:
-        """Compares what the batches depend on with the config, key by key."""
-        asked, there = configs.flatten(self.config), self.manifest["config"]
-        if path := self.config.tokenizer.path:  # wherever it lies, it has to cut the text like this
-            there = {key: there[key] for key in there if not key.startswith("tokenizer.")}
-            if Path(path).exists():
-                there["tokenizer.path"] = tokenizers.load(self.path / "tokenizer").fingerprint
-                asked["tokenizer.path"] = given_vocabulary(self.config).fingerprint
-        asked = json.loads(json.dumps(asked))  # tuples become lists, as in the manifest
-        if refused := manifests.differing(there, {key: asked.get(key) for key in there}):
+        self.check_unchanged = manifests.watch(directory, self.manifest)
+        asked = origin.made_from(config) | dependencies(config)
+        if refused := origin.differing(directory, self.manifest["config"], asked):
             raise BadInput(f"config.batches={self.path}: batches of another config: {refused}")
 
     def check(self, step: int) -> None:
@@ -193,16 +176,13 @@ class SavedFeed:
         return Heldout(arrays, min(rows, held["rows"]), size, positions)
 
     def read(self, name: str) -> dict[str, np.ndarray]:
-        """The arrays of a file. Raises BadInput where they are not what was written, or none of a batch."""
-        path, vocabulary = self.path / name, self.vocabulary.size
+        """The arrays of a file, which NumPy checks by CRC-32. Raises BadInput where they are not what was written."""
+        path = self.path / name
         try:
             with open(path, "rb") as opened, np.load(opened) as file:
-                arrays = {key: file[key] for key in batch.shapes(1, 1, 1)}
+                return {key: file[key] for key in batch.shapes(1, 1, 1)}
         except Exception as error:  # of NumPy and zipfile, which raise what they like
             raise BadInput(f"{path}: cannot be read ({error})") from None
-        if not 0 <= arrays["tokens"].min() <= arrays["tokens"].max() < vocabulary:
-            raise BadInput(f"{path}: an id is beyond the vocabulary of {vocabulary} pieces")
-        return arrays
 
 
 class Heldout(NamedTuple):

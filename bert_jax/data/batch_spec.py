@@ -19,12 +19,11 @@ class Spec(NamedTuple):
     mask_share: float
     random_share: float
     short_rate: float
-    weights: tuple[float, ...] = ()  # times that each source is read in an epoch; () is once
     sequences: int = 1  # pairs packed in a row, at most
 
     @property
     def rules(self) -> Rules:
-        return Rules(self.seed, self.phase, self.length, self.pairs, self.short_rate, self.weights)
+        return Rules(self.seed, self.phase, self.length, self.pairs, self.short_rate)
 
 
 def spec(config, phase_name: str) -> Spec:
@@ -33,6 +32,5 @@ def spec(config, phase_name: str) -> Spec:
     return Spec(
         seed=config.seed,
         phase=tuple(config.phase_order).index(phase_name),
-        weights=tuple(config.corpus.weights),
         **{key: value for key, value in keys.items() if key in Spec._fields},
     )

@@ -32,11 +32,10 @@ def directory(name: str = "stores") -> Path:
     """Of the copies; made where it is not there."""
     try:
         path = cache().expanduser() / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
-    except (OSError, RuntimeError) as error:  # a user without a home
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"{cache() / name}: {reason}; set XDG_CACHE_HOME") from None
+    except RuntimeError as error:  # a user without a home
+        raise BadInput(f"{cache()}: {error}; set XDG_CACHE_HOME") from None
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 

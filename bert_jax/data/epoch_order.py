@@ -14,10 +14,11 @@ from bert_jax.errors import BadInput
 
 
 class Epochs:
-    """Every epoch of one split under one set of rules, `sequences` pairs a row at most."""
+    """Every epoch of one split under one set of rules, `sequences` pairs a row at most. Raises BadInput."""
 
     def __init__(self, store: Store, split: str, rules: sentence_pairs.Rules, sequences: int):
         self.split, self.rules = store.splits[split], rules
+        sentence_pairs.check_rules(self.split, rules)
         self.indexes = [row_index.of_pairs(store, split, rules)]
         if sequences > 1:
             self.indexes.append(packing.of_packed(*self.indexes, self.split, rules, sequences))
@@ -73,7 +74,7 @@ class Epochs:
         rows = sentence_pairs.unpack(chosen)
         is_sound = sentence_pairs.are_sound(rows, used, len(self.split.tokens))
         if not is_sound or (packing.lengths(rows, self.rules).sum(-1) > self.rules.length).any():
-            for path in [path for index in self.indexes for path in index.paths(epoch)]:
-                row_index.delete(path)
-            raise BadInput(f"{path}: damaged, and deleted now; start again")
+            for index in self.indexes:
+                index.path(epoch).unlink(missing_ok=True)
+            raise BadInput(f"{index.path(epoch)}: damaged, and deleted now; start again")
         return np.stack(rows, axis=-1), members.astype(np.uint32)

@@ -24,9 +24,10 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as configs
 from bert_jax.data import batch_files, batch_spec, download
+from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.data.batch_files import SavedFeed
-from bert_jax.data.file_watch import Watch
+from bert_jax.data.sentence_pairs import check_rules
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary
@@ -88,13 +89,13 @@ class StoreFeed:
         self.unigram_entropy = store.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
         self.word_starts = tokenizer.load(store.path / "tokenizer").word_starts
-        self.check_unchanged = Watch(store.path, store.manifest["files"]).check
+        self.check_unchanged = manifests.watch(store.path, store.manifest)
 
     def check(self, step: int) -> None:
         """Raises BadInput where rows of a phase cannot be made."""
         for phase in configs.phases(self.config):
-            spec = batch_spec.spec(self.config, phase.name)
-            self.stream.check(self.store, self.word_starts, spec)
+            for split in self.store.splits.values():
+                check_rules(split, batch_spec.spec(self.config, phase.name).rules)
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
         spec = batch_spec.spec(self.config, phase.name)

@@ -1,7 +1,7 @@
 """manifest.json of stores and saved batches: what they are, and SHA-256 of every file and of itself."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
@@ -37,15 +37,6 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
     return manifest
 
 
-def differing(there: dict, asked: dict) -> str:
-    """The keys whose values are not the same, in a line; None where a key is not used."""
-    return "; ".join(
-        f"config.{key}: {there.get(key)!r} there, {asked.get(key)!r} asked for"
-        for key in sorted(asked | there)
-        if there.get(key) != asked.get(key)
-    )
-
-
 def check_files(directory: Path, manifest: dict, hashes: bool) -> Iterator[tuple[str, str]]:
     """Compares the files that a manifest names with it: sizes always, contents if `hashes`. Yields (name, what is
     wrong)."""
@@ -58,3 +49,18 @@ def check_files(directory: Path, manifest: dict, hashes: bool) -> Iterator[tuple
 def refuse_altered(directory: Path, manifest: dict, hashes: bool) -> None:
     for name, text in check_files(directory, manifest, hashes):
         raise BadInput(f"{directory / name}: {text}")
+
+
+def watch(directory: Path, manifest: dict) -> Callable[[], None]:
+    """Returns a check that raises BadInput at the first file of the manifest, or the manifest itself, that has another
+    size or time than now, or is gone; a stat a file."""
+    seen = {name: checksums.stamp(directory / name) for name in (*manifest["files"], NAME)}
+
+    def check() -> None:
+        for name, before in seen.items():
+            if checksums.stamp(directory / name) != before:
+                raise BadInput(
+                    f"{directory / name}: its size or time has changed while it was read"
+                )
+
+    return check

@@ -27,7 +27,7 @@ NONE = np.uint32(2**32 - 1)  # where a row has no pair
 def of_packed(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int) -> Indexes:
     """The files that say which pairs of these go together."""
     name, parts = f"{pairs.name}-packed{sequences}", partial(build, pairs, split, rules, sequences)
-    return Indexes(pairs.places, name, np.uint32, sequences, parts)
+    return Indexes(pairs.place, name, np.uint32, sequences, parts)
 
 
 def lengths(rows: sentence_pairs.Rows, rules: sentence_pairs.Rules) -> np.ndarray:

@@ -20,18 +20,17 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.data import corpus, download, report
+from bert_jax.data import corpus, download, origin, report
 from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
 from bert_jax.data.preparation.encode import encode
 from bert_jax.data.preparation.pool import workers
 from bert_jax.data.preparation.workspace import hidden, locate, workspace
-from bert_jax.data.vocabulary import given_vocabulary, saved_vocabulary
+from bert_jax.data.vocabulary import saved_vocabulary
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import checksums, remote
 from bert_jax.storage.atomic import rename, terminable
-from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 # Libraries that decide the bits of a store, beside the code of this package.
@@ -52,18 +51,14 @@ def prepare(
     store is of another corpus or tokenizer; Unfinished where the machine fails, as by a full disk. SIGTERM is
     SystemExit here, once the workers have ended.
     """
-    if remote.is_address(config.store):
-        if not download.is_there(config.store):
-            hint = "prepare one on a disk and copy it there"
-            raise BadInput(f"config.store={config.store}: no store is there; {hint}")
+    if download.is_there(config.store):
         return keep(config, log)
+    if remote.is_address(config.store):
+        hint = "prepare one on a disk and copy it there"
+        raise BadInput(f"config.store={config.store}: no store is there; {hint}")
     path = locate(config.store)
-    if (path / "manifest.json").exists():
-        kept = keep(config, log)
-        shutil.rmtree(hidden(path), ignore_errors=True)  # of a process that was killed at its end
-        return kept
     sources = corpus.open_sources(config)
-    made_from(config)  # looks at a given vocabulary
+    origin.made_from(config)  # looks at a given vocabulary
     try:
         with (
             terminable(),
@@ -84,25 +79,10 @@ def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
     """The store at `config.store`; BadInput, key by key, if `config` asks for another corpus or tokenizer."""
     path = download.local(config.store, hashes=config.store_hashes)
     store = stores.open_store(path, hashes=hashes)
-    there, asked = store.manifest["made_from"], made_from(config)
-    # Whether it was given or trained there, it has to cut the text like this.
-    if config.tokenizer.path:
-        there = {key: there[key] for key in there if not key.startswith("tokenizer.")}
-        there["tokenizer.path"] = tokenizers.load(store.path / "tokenizer").fingerprint
-    if refused := manifests.differing(there, asked):
+    there = store.manifest["made_from"]
+    if refused := origin.differing(store.path, there, origin.made_from(config)):
         raise BadInput(f"{config.store}: a store made from something else: {refused}")
     return store
-
-
-def made_from(config) -> dict:
-    """What decides a store's content, by key of the config; a vocabulary counts by its content, not its place."""
-    keys = "source", "format", "field", "sentences", "heldout"
-    made = {f"corpus.{key}": config.corpus[key] for key in keys}
-    made |= {f"filter.{key}": value for key, value in config.filter.items()}
-    if config.tokenizer.path:
-        return made | {"tokenizer.path": given_vocabulary(config).fingerprint}
-    keys = "kind", "size", "lowercase", "sample"
-    return made | {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
 
 
 def keep(config, log: Callable[[str], None]) -> dict:
@@ -131,7 +111,7 @@ def key(config, sources: list[corpus.Source]) -> str:
     known = [source.files_read for source in sources]
     paths = (path for source in sources if source.name != "pydocs" for path in source.paths)
     times, versions = [path.stat().st_mtime_ns for path in paths], [*map(version, DECIDING)]
-    text = json.dumps([made_from(config), known, times, versions])
+    text = json.dumps([origin.made_from(config), known, times, versions])
     return hashlib.sha256(b"".join([text.encode(), *code])).hexdigest()[:16]
 
 
@@ -176,7 +156,7 @@ def finish(config, sources: list, directory: Path, tokenizer: Tokenizer, result:
     (directory / "report.txt").write_text(text, encoding="utf-8")
     paths = [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
     content = {path: checksums.digest(directory / path) for path in paths}
-    made, table = made_from(config), result["sources"]
+    made, table = origin.made_from(config), result["sources"]
     identity = json.dumps([made, tokenizer.fingerprint, content, table], sort_keys=True)
     manifest = {
         "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from bert_jax import config as configs
 
@@ -28,15 +27,8 @@ OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.pairs", "objective.mas
 OF_MACHINE = ("corpus.workers", "tokenizer.path")
 
 
-class Run(NamedTuple):
-    size: str
-    steps: int
-    rows: int  # a step
-    passes: float  # over the training tokens
-
-
-def run(tokens: int) -> Run:
-    """Size, steps and batch to begin with for a number of different training tokens.
+def run(tokens: int) -> dict:
+    """{tokens, size, steps, rows a step, passes}: a run to begin with for a number of different training tokens.
 
     Size: the largest published one whose encoder, of 12 * layers * width**2 parameters, has at most one
     for every ten tokens. BERT-large, with 302M on 3.3 billion words (arXiv:1810.04805), is the published
@@ -54,7 +46,8 @@ def run(tokens: int) -> Run:
     all_rows = PASSES * tokens / TOKENS_A_ROW
     rows = next((rows for rows in ROWS if all_rows >= UPDATES * rows), ROWS[-1])
     steps = int(float(f"{min(STEPS, max(10, all_rows / rows)):.2g}"))
-    return Run(fitting[-1] if fitting else "tiny", steps, rows, steps * rows / all_rows * PASSES)
+    size, passes = fitting[-1] if fitting else "tiny", steps * rows / all_rows * PASSES
+    return {"tokens": tokens, "size": size, "steps": steps, "rows": rows, "passes": passes}
 
 
 def parameters(size: str) -> int:
@@ -64,29 +57,28 @@ def parameters(size: str) -> int:
 
 
 def recommend(config, tokens: int, short_documents: bool) -> dict:
-    """{tokens, size, steps, rows, passes, overrides}: a starting point for a number of training tokens."""
+    """`run`, and the `overrides` of the config of its size that make it one of this store."""
     chosen = run(tokens)
     keys = of_run(chosen) | of_text(config)
     if short_documents:
         keys["objective.pairs"] = "none"
-    overrides = [f"{key}={value}" for key, value in keys.items()]
-    return {"tokens": tokens, **chosen._asdict(), "overrides": overrides}
+    return chosen | {"overrides": [f"{key}={value}" for key, value in keys.items()]}
 
 
-def of_run(chosen: Run) -> dict:
+def of_run(chosen: dict) -> dict:
     """The keys of a run. Rate: below base that of ELECTRA-Small (arXiv:2003.10555), else the published."""
-    long, cadence = max(1, round(LONG * chosen.steps)), max(100, chosen.steps // 2000 * 100)
+    size, steps, rows = (chosen[name] for name in ("size", "steps", "rows"))
+    long, cadence = max(1, round(LONG * steps)), min(5000, max(100, steps // 2000 * 100))
     keys = {
-        "phases.short.steps": chosen.steps - long,
+        "phases.short.steps": steps - long,
         "phases.long.steps": long,
-        "phases.short.batch": chosen.rows,
-        "phases.long.batch": chosen.rows,
-        "schedule.warmup": min(UPDATES, chosen.steps // 10),
-        "evaluate.every": min(5000, cadence),
-        "checkpoint.every": min(5000, cadence),
+        "phases.short.batch": rows,
+        "phases.long.batch": rows,
+        "schedule.warmup": min(UPDATES, steps // 10),
+        "evaluate.every": cadence,
+        "checkpoint.every": cadence,
     }
-    is_small = chosen.size not in ("base", "large")
-    return keys | ({"optimizer.learning_rate": SMALL_RATE} if is_small else {})
+    return keys if size in ("base", "large") else keys | {"optimizer.learning_rate": SMALL_RATE}
 
 
 def of_text(config) -> dict:

@@ -11,7 +11,6 @@ import numpy as np
 
 from bert_jax.data import recommendation
 from bert_jax.data import store as stores
-from bert_jax.data.store_sample import single_sentence_share
 
 PART = 1 << 20  # lengths at a time
 BAR = 40  # characters of the longest bar of a histogram
@@ -22,15 +21,12 @@ LARGEST_DOCUMENT = 0.1  # share of the training tokens
 UNKNOWN = 0.01  # share of the training tokens
 COPIES = 0.2  # share of the documents read
 DROPPED = 0.01  # share of lines, or of documents, that nobody asked to leave out
-FILTERED = 0.5  # share of lines, or of documents, that the filters leave out
 LONG_SENTENCES = 100  # tokens, mean
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
 UNUSED = 0.5  # share of a given vocabulary
-# A word of a reason for which lines, records or documents are dropped -> what to do.
+# A word of a reason for which lines, records or documents are dropped, though no filter asked for it -> what to do.
 REMEDIES = {
-    "characters": "if that is too much, lower config.filter.document_characters",
-    "stop": "if that is too much, set config.filter.line_stops=False",
     "UTF-8": "convert the files to UTF-8, or name others in config.corpus.source",
     "NUL": "are all files of config.corpus.source text?",
     "MB": "are all files of config.corpus.source text, with line breaks?",
@@ -72,7 +68,7 @@ def make(
         "document_lengths": histogram(document_ends),
         "sentence_lengths": histogram(train.sentence_ends),
         "longest_document_share": int(np.diff(document_ends, prepend=0).max()) / len(train.tokens),
-        "single_sentence_share": single_sentence_share(train),
+        "single_sentence_share": float(np.mean(np.diff(train.document_ends, prepend=0) == 1)),
         "mean_sentence": len(train.tokens) / len(train.sentence_ends),
         "first_documents": list(first_documents(train, tokenizer)),
     }
@@ -147,14 +143,15 @@ def traps(config, report: dict) -> Iterator[tuple[str, str, str]]:
 
 
 def dropped_text(report: dict) -> Iterator[tuple[str, str, str]]:
-    """The same for what was dropped. Lines are compared with the sentences that were kept: lines are not counted."""
+    """The same for what was dropped and no filter asked for. Lines are compared with the sentences that were kept:
+    lines are not counted."""
     kept = {name: report["train"][name] + report["heldout"][name] for name in report["train"]}
     for reason, number in report["problems"].items():
         what, *words = reason.split()
-        word = next(word for word in REMEDIES if word in words)
+        remedy = next((REMEDIES[word] for word in REMEDIES if word in words), None)
         share = number / (number + kept["sentences" if what == "lines" else "documents"])
-        if share > (FILTERED if word in ("characters", "stop") else DROPPED):
-            yield f"dropped_{what}", f"{number:,} {reason}, {share:.1%}", REMEDIES[word]
+        if remedy and share > DROPPED:
+            yield f"dropped_{what}", f"{number:,} {reason}, {share:.1%}", remedy
 
 
 # --- Text -----------------------------------------------------------------------------------------

@@ -6,14 +6,13 @@
 The digest in a name is of everything that a file depends on. Several processes may build the same file, which appears
 when it is whole. Everything here may be deleted at any time; the manifest does not know it, so `verify` does not look
 at it, and rows are checked as they are read. The file of epoch 0 stays: its rows are those that every epoch is taken to
-have. Where the store cannot be written to, files that it lacks lie in the cache of download.py.
+have. Where the store cannot be written to, the files lie in the cache of download.py.
 """
 
 import contextlib
 import functools
 import hashlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -36,52 +35,42 @@ def of_pairs(store: Store, split: str, rules: sentence_pairs.Rules) -> "Indexes"
     made_of = hashlib.sha256(repr((VERSION, store.fingerprint, rules)).encode()).hexdigest()[:16]
     build = functools.partial(sentence_pairs.build, store.splits[split], rules)
     name = f"{split}-{rules.length}-{made_of}"
-    return Indexes(places(store.path), name, np.int64, sentence_pairs.COLUMNS, build)
+    return Indexes(place(store.path), name, np.int64, sentence_pairs.COLUMNS, build)
 
 
-def places(store: Path) -> list[Path]:
-    """The directories of a store's indexes, the last of which is written to: one within it and, where that cannot be
-    written, one in the cache."""
+def place(store: Path) -> Path:
+    """The directory of a store's indexes: one within it or, where that cannot be written, one in the cache."""
     own = store / "index"
     with contextlib.suppress(OSError):
         own.mkdir(exist_ok=True)
-        if os.access(own, os.W_OK):
-            return [own]
-    spare = download.directory("index")
-    tell(f"{own}: cannot be written; the index of rows lies in {spare}")
-    return [own, spare]
-
-
-@functools.cache  # once a process
-def tell(line: str) -> None:
-    print(line, file=sys.stderr)
+    return own if own.is_dir() and os.access(own, os.W_OK) else download.directory("index")
 
 
 class Indexes:
-    """The files of one index, one an epoch: arrays [R, columns] in the first of the directories that has it.
+    """The files of one index, one an epoch: arrays [R, columns].
 
     build: epoch -> its rows, in parts.
     """
 
-    def __init__(self, places: list[Path], name: str, kind, columns: int, build: Callable):
-        self.places, self.name, self.build = places, name, build
+    def __init__(self, place: Path, name: str, kind, columns: int, build: Callable):
+        self.place, self.name, self.build = place, name, build
         self.kind, self.columns, self.cancelled = kind, columns, threading.Event()
 
-    def paths(self, epoch: int) -> list[Path]:
-        return [place / f"{self.name}-epoch{epoch}.npy" for place in self.places]
+    def path(self, epoch: int) -> Path:
+        return self.place / f"{self.name}-epoch{epoch}.npy"
 
     def open(self, epoch: int) -> np.ndarray:
         """An epoch's rows, mapped from their file, which is built if it is missing or damaged. Raises OSError where the
         machine fails, as with too many open files."""
-        for path in self.paths(epoch):
-            try:
-                return self.read(path)
-            except (FileNotFoundError, NotADirectoryError, PermissionError):
-                continue
-            except OSError:
-                raise
-            except Exception:  # a damaged header is evaluated, and can raise anything
-                delete(path)
+        path = self.path(epoch)
+        try:
+            return self.read(path)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            raise
+        except Exception:  # a damaged header is evaluated, and can raise anything
+            path.unlink(missing_ok=True)
         self.write(path, self.build(epoch))
         return self.read(path)
 
@@ -110,12 +99,6 @@ class Indexes:
 
     def forget(self, epoch: int) -> None:
         """Deletes the indexes of earlier epochs but for the first."""
-        for path in self.places[-1].glob(f"{self.name}-epoch*.npy"):
+        for path in self.place.glob(f"{self.name}-epoch*.npy"):
             if 0 < int(path.stem.rpartition("epoch")[2]) < epoch:
-                delete(path)
-
-
-def delete(path: Path) -> None:
-    """Deletes a file that another process may have deleted, or that this user may not."""
-    with contextlib.suppress(OSError):
-        path.unlink()
+                path.unlink(missing_ok=True)

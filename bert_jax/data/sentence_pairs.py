@@ -5,10 +5,7 @@ gather into a chunk up to the document's target length, A is the chunk up to a r
 the rest of the chunk or a piece of another document, and sentences that a random B leaves unused go
 into the next chunk. Here B comes from all documents of A's source and never from A's own.
 
-A document of a source of weight 2.5 is used twice an epoch, and in half of the epochs once more.
-Each use is a copy that is cut into rows by draws of its own.
-
-Every draw is a hash of (seed, phase, epoch, copy, document, first sentence of the chunk), so where
+Every draw is a hash of (seed, phase, epoch, document, first sentence of the chunk), so where
 the next chunk starts is a function of where this one does. It is computed for all sentences at once;
 what the first sentence of a document leads to are the chunks. NumPy, pure. An index is int64[R, 3]: where A
 starts in tokens, where B starts, and lengths and label in one number.
@@ -38,7 +35,6 @@ class Rules(NamedTuple):
     length: int  # tokens a row, with [CLS] and [SEP]
     pairs: str  # nsp, sop or none
     short_rate: float  # share of documents with a short random target length
-    weights: tuple[float, ...] = ()  # times that each source is read in an epoch; () is once
 
 
 class Rows(NamedTuple):
@@ -57,7 +53,6 @@ class Block(NamedTuple):
     split: Split
     rules: Rules
     epoch: int
-    copy: int  # 0 the first use of these documents in the epoch, 1 the second, ...
     documents: np.ndarray  # uint32[D] their numbers in the split
     begins: np.ndarray  # int64[S] where each sentence begins in the split's tokens
     ends: np.ndarray  # int64[S] where it ends
@@ -94,11 +89,6 @@ def check_rules(split: Split, rules: Rules) -> None:
         raise BadInput(
             f"{split.path}: {documents} documents, pairs {rules.pairs!r} needs at least {needed}"
         )
-    if rules.weights and np.max(np.diff(split.source_ends, prepend=0) * rules.weights) < 1:
-        raise BadInput(
-            f"config.corpus.weights={rules.weights}: an epoch would use no document of {split.path}; raise the weights,"
-            " of which only the ratio matters in a run of many epochs"
-        )
 
 
 def pack(rows: Rows) -> np.ndarray:
@@ -128,14 +118,11 @@ def build(split: Split, rules: Rules, epoch: int) -> Iterator[np.ndarray]:
 
 
 def blocks(split: Split, rules: Rules, epoch: int) -> Iterator[Block]:
-    """All documents, each as often as the epoch uses it."""
+    """All documents."""
     first = 0
     while first < len(split.document_ends):
         after = documents_end(split, first, BLOCK)
-        documents = np.arange(first, after)
-        number = uses(split, rules, epoch, documents)
-        for copy in range(number.max()):
-            yield open_block(split, rules, epoch, documents[number > copy], copy)
+        yield open_block(split, rules, epoch, np.arange(first, after))
         first = after
 
 
@@ -151,34 +138,15 @@ def spans(ends: np.ndarray, numbers) -> tuple[np.ndarray, np.ndarray]:
     return np.where(numbers > 0, ends[numbers - 1], 0), ends[numbers]
 
 
-def uses(split: Split, rules: Rules, epoch: int, documents: np.ndarray) -> np.ndarray:
-    """int64[D]: how often an epoch uses these documents, int64[D].
-
-    With weight w a document has been used floor(e w + u) times before epoch e. Its u is its place in a random order of
-    the source's documents, so that an epoch uses a share of w of them, rounded, and each of them as often as any other.
-    """
-    result = np.ones(len(documents), np.int64)
-    key, sources = purpose_key(split, rules, 0, "copies"), np.arange(len(rules.weights))
-    for weight, first, after in zip(rules.weights, *spans(split.source_ends, sources), strict=True):
-        here = (documents >= first) & (documents < after)
-        if here.any():
-            place = prng.shuffle(documents[here] - first, int(after - first), key)
-            before = epoch * weight + (place + 0.5) / (after - first)
-            result[here] = np.floor(before + weight) - np.floor(before)
-    return result
-
-
 def sample(split: Split, rules: Rules, parts: int, sentences: int) -> Rows:
-    """Rows of epoch 0 from `parts` places spread evenly over the documents, of about as many sentences each. Every
-    document is used once, whatever the weights."""
+    """Rows of epoch 0 from `parts` places spread evenly over the documents, of about as many sentences each."""
     firsts = np.linspace(0, len(split.document_ends), parts, endpoint=False, dtype=np.int64)
     documents = [np.arange(first, documents_end(split, first, sentences)) for first in firsts]
-    rules = rules._replace(weights=())
     block = open_block(split, rules, 0, np.unique(np.concatenate(documents)))
     return make_rows(block, find_chunks(block))
 
 
-def open_block(split: Split, rules: Rules, epoch: int, documents: np.ndarray, copy=0) -> Block:
+def open_block(split: Split, rules: Rules, epoch: int, documents: np.ndarray) -> Block:
     """The sentences of these documents, int64[D], ascending."""
     begin, end = spans(split.document_ends, documents)
     after = np.cumsum(end - begin)
@@ -186,7 +154,7 @@ def open_block(split: Split, rules: Rules, epoch: int, documents: np.ndarray, co
     owner = np.repeat(np.arange(len(documents)), end - begin)
     sentences = spans(split.sentence_ends, np.arange(len(owner)) + (begin - firsts)[owner])
     documents = documents.astype(np.uint32)
-    return Block(split, rules, epoch, copy, documents, *sentences, owner, firsts, after - 1)
+    return Block(split, rules, epoch, documents, *sentences, owner, firsts, after - 1)
 
 
 def find_chunks(block: Block) -> Chunks:
@@ -324,11 +292,11 @@ def drawer(block: Block, start: np.ndarray) -> Callable[[str], np.ndarray]:
 
 
 def block_key(block: Block, purpose: str) -> np.ndarray:
-    return purpose_key(block.split, block.rules, block.epoch, purpose, block.copy)
+    return purpose_key(block.split, block.rules, block.epoch, purpose)
 
 
-def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str, copy: int = 0) -> np.ndarray:
+def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str) -> np.ndarray:
     """uint32[1]; an array because NumPy warns where scalars overflow."""
     number = SPLITS.index(split.path.name)
     numbers = (rules.seed, prng.PURPOSE[purpose], number, rules.phase, epoch)
-    return np.full(1, prng.key(*numbers, *([copy] if copy else [])))
+    return np.full(1, prng.key(*numbers))

@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax.data.batch_spec import Spec
 from bert_jax.data.packing import pack
 from bert_jax.data.sentence_pairs import sample, special_pieces
-from bert_jax.data.store import Split, Store
+from bert_jax.data.store import Store
 
 PARTS = 64  # a sample is this many stretches, spread evenly
 SENTENCES = 1 << 13  # of a stretch whose rows are made, about
@@ -42,8 +42,3 @@ def survey_rows(store: Store, spec: Spec) -> RowSurvey:
         wanted=float(wanted.mean()),
         given=float(np.minimum(wanted, spec.predictions).mean()),
     )
-
-
-def single_sentence_share(split: Split) -> float:
-    """The share of the documents that have one sentence."""
-    return float(np.mean(np.diff(split.document_ends, prepend=0) == 1))

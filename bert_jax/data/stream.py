@@ -8,10 +8,6 @@ epoch's index is built in the background.
 B rows of this host, L length, P predictions, S pairs a row at most.
 """
 
-import contextlib
-import os
-import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,7 +19,7 @@ from bert_jax import prng
 from bert_jax.data import assemble, batch, masking
 from bert_jax.data.batch_spec import Spec
 from bert_jax.data.epoch_order import Epochs
-from bert_jax.data.sentence_pairs import Rows, check_rules, purpose_key
+from bert_jax.data.sentence_pairs import Rows, purpose_key
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 
@@ -31,7 +27,6 @@ WINDOW = 1 << 19  # pairs whose index is read at a time
 # Steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one.
 SHORT = 64
 THREADS = 2  # of tf.data, all together
-NICE = 19  # priority of what is done in the background: what others leave
 
 # Accelerators are JAX's: TensorFlow would take all of their memory.
 tf.config.set_visible_devices([], "GPU")
@@ -46,14 +41,13 @@ def train_batches(
     make, in this order; all by default. Raises BadInput at once. Close the generator when it is not read to its end: a
     thread that builds the next epoch's index ends with it.
     """
-    check(store, word_starts, spec)
     return train(Pipeline(store, "train", word_starts, spec, positions), first, last)
 
 
 def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
     source, spec = pipeline.source, pipeline.spec
     size, pairs = steps_per_epoch(source, spec), len(pipeline.positions) * spec.sequences
-    background = ThreadPoolExecutor(1, initializer=lower_priority)
+    background = ThreadPoolExecutor(1)
     try:
         for steps in windows(first, last, size, pairs):
             begin, end = int(steps[0]) // size, int(steps[-1]) // size + 1
@@ -67,25 +61,16 @@ def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.
         background.shutdown(cancel_futures=True)
 
 
-def lower_priority() -> None:
-    """Of this thread: on two cores an index took a quarter of the speed of training."""
-    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
-
-
 class Heldout:
     """Batches of the first `rows` held-out rows (all, if fewer) of epoch 0 in its random order,
-    each once, whatever the weights; the same at every iteration, and traced only once. Never packed: runs that pack
-    and runs that do not are compared on the same rows, bit for bit.
+    each once; the same at every iteration, and traced only once. Never packed: runs that pack and runs that do not are
+    compared on the same rows, bit for bit.
 
     Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput.
     """
 
     def __init__(self, store: Store, word_starts, spec: Spec, rows: int, positions=None):
-        check(store, word_starts, spec)
-        # Comparable between runs, and all of it is read.
-        spec = spec._replace(weights=(), sequences=1)
+        spec = spec._replace(sequences=1)
         self.pipeline = Pipeline(store, "heldout", word_starts, spec, positions)
         self.rows = min(rows, self.pipeline.source.rows_per_epoch())
 
@@ -109,16 +94,6 @@ def windows(first: int, last: int, epoch: int, pairs: int) -> Iterator[np.ndarra
         after = min(after, first + max(1, WINDOW // max(1, pairs)), last)
         yield np.arange(first, after)
         first = after
-
-
-def check(store: Store, word_starts: np.ndarray, spec: Spec) -> None:
-    """Raises BadInput if these batches cannot be made; single values are looked at in config_checks.py."""
-    check_rules(store.splits["train"], spec.rules)
-    check_rules(store.splits["heldout"], spec.rules._replace(weights=()))  # see Heldout
-    if store.manifest["vocabulary"] != len(word_starts):
-        raise BadInput(
-            f"{store.path}: made for {store.manifest['vocabulary']} pieces, the tokenizer has {len(word_starts)}"
-        )
 
 
 class Pipeline:

@@ -88,24 +88,20 @@ def read_or_compile(job: Job, text: str, mesh, compile_it: Callable[[], Step]) -
         return compile_it()
     entry = directory / FOLDER / f"{digest(text, mesh)}.json"
     try:
-        made = of_entry(*json.loads(entry.read_bytes()))
+        memory, rest = json.loads(entry.read_bytes())  # of a step that does not fit [null, [used, there]]
+        made = Step(hlo.Memory(*memory), rest) if memory else out_of_memory.TooLarge(*rest)
     except (OSError, ValueError, TypeError):  # not there, or damaged
         try:
             made = compile_it()
         except out_of_memory.TooLarge as error:
             made = error
-        kept = (None, made.args) if isinstance(made, Exception) else made
+        kept = made if isinstance(made, Step) else (None, made.args)
         with contextlib.suppress(OSError):  # the next plan compiles it again
             entry.parent.mkdir(parents=True, exist_ok=True)
             atomic.write(entry, json.dumps(kept), sync=False)
     if isinstance(made, Exception):
         raise made
     return made
-
-
-def of_entry(memory: list | None, rest: list) -> Step | out_of_memory.TooLarge:
-    """What was kept of a compiled step, [memory, events], or of one that does not fit, [null, [used, there]]."""
-    return Step(hlo.Memory(*memory), rest) if memory else out_of_memory.TooLarge(*rest)
 
 
 def digest(text: str, mesh) -> str:
@@ -159,6 +155,6 @@ def compile_lowered(lowered, mesh) -> Step:
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        failed = Failed(f"the TPU compiler: {one_line(error)}")
-        raise out_of_memory.too_large(error) or failed from None
+        reason = out_of_memory.too_large(error)
+        raise reason or Failed(f"the TPU compiler: {one_line(error)}") from None
     return Step(hlo.memory(compiled), timeline.read(compiled.as_text(), mesh))

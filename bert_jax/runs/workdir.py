@@ -97,7 +97,7 @@ class Workdir:
                 if checksums.inside(self.directory, name):  # an object may be called ../name
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         self.place.download(name, path)
-                        self.uploaded[name] = stamp_of(path)
+                        self.uploaded[name] = checksums.stamp(path)
 
     def small_files(self) -> list[str]:
         there, found = self.place.names(), []
@@ -117,7 +117,7 @@ class Workdir:
                 name = path.relative_to(self.directory).as_posix()
                 with contextlib.suppress(FileNotFoundError):  # replaced just now
                     if path.is_file() and not path.name.startswith("."):
-                        stamp = stamp_of(path)
+                        stamp = checksums.stamp(path)
                         if stamp != self.uploaded.get(name):
                             self.place.upload(path, name)
                             self.uploaded[name] = stamp
@@ -213,11 +213,6 @@ def check_writable(directory: Path) -> None:
         raise BadInput(f"--workdir {directory}: {there} is not a directory")
     if not os.access(there, os.W_OK):
         raise BadInput(f"--workdir {directory}: {there} cannot be written")
-
-
-def stamp_of(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
 
 
 # --- Its files ------------------------------------------------------------------------------------

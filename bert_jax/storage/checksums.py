@@ -1,4 +1,4 @@
-"""Sizes and SHA-256 of the files that a manifest lists, and the SHA-256 of the manifest itself."""
+"""Sizes, times and SHA-256 of the files that a manifest lists, and the SHA-256 of the manifest itself."""
 
 import hashlib
 import json
@@ -51,6 +51,15 @@ def check_file(directory: Path, name: str, expected: dict, hashes: bool) -> str:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     return ""
+
+
+def stamp(path: Path) -> tuple[int, int] | None:
+    """Size and time of a file, by which a change is noticed; None where it cannot be looked at."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def inside(directory: Path, name: str) -> bool:

@@ -50,7 +50,7 @@ def address(name: str) -> str | Path:
 def exists(name: str) -> bool:
     """Whether something lies at a path or an address."""
     if not is_address(name):
-        return Path(name).exists()
+        return os.path.exists(name)  # not an error where it cannot be looked at
     with reached(name):
         place, last = parted(name)
         return place.exists(last)

@@ -113,7 +113,7 @@ def test_damage_that_opening_does_not_see_is_found_when_it_is_used(store, wrong)
     """Opening a file of pairs, or of packed rows, looks at its shape only."""
     expected = make(store, 0, 15, seed=77)
     source = Epochs(store, "train", SPEC.rules._replace(seed=77), 4)
-    pairs, packed = (index.paths(0)[-1] for index in source.indexes)
+    pairs, packed = (index.path(0) for index in source.indexes)
     path, damaged = {
         "row": (pairs, [len(store.splits["train"].tokens), 9, 9]),
         "too many tokens": (packed, [0, 1, 2, 3]),

@@ -10,19 +10,19 @@ from bert_jax.data import recommendation
 def test_the_published_corpus_gets_the_published_run():
     """3.3 billion words: BERT-large, a million steps of 256 rows."""
     run = recommendation.run(3_300_000_000)
-    assert (run.size, run.steps, run.rows) == ("large", 1_000_000, 256)
+    assert (run["size"], run["steps"], run["rows"]) == ("large", 1_000_000, 256)
 
 
 def test_more_text_is_never_a_smaller_model_or_a_shorter_run():
     runs = [recommendation.run(int(tokens)) for tokens in np.geomspace(1000, 1e11, 200)]
-    sizes = [list(recommendation.SIZES).index(run.size) for run in runs]
-    rows = [run.rows for run in runs]
+    sizes = [list(recommendation.SIZES).index(run["size"]) for run in runs]
+    rows = [run["rows"] for run in runs]
     assert sizes == sorted(sizes) and set(sizes) == set(range(6))
     assert rows == sorted(rows) and {32, 256} <= set(rows)
-    seen = [run.steps * run.rows for run in runs]
+    seen = [run["steps"] * run["rows"] for run in runs]
     assert all(after >= 0.9 * before for before, after in zip(seen, seen[1:], strict=False))
-    assert max(run.steps for run in runs) == 1_000_000
-    assert all(run.passes < 42 for run in runs if run.steps > 10)
+    assert max(run["steps"] for run in runs) == 1_000_000
+    assert all(run["passes"] < 42 for run in runs if run["steps"] > 10)
 
 
 @pytest.mark.parametrize("size", recommendation.SIZES)
@@ -31,7 +31,7 @@ def test_recommended_configs(size):
     config = configs.find(f"bert_{size}")
     assert (config.model.layers, config.model.width) == recommendation.SIZES[size]
     assert recommendation.of_text(config) == {}
-    keys = recommendation.of_run(recommendation.Run(size, 12_345, 64, 1.0))
+    keys = recommendation.of_run({"size": size, "steps": 12_345, "rows": 64})
     config = configs.load(f"bert_{size}", [f"{key}={value}" for key, value in keys.items()])
     assert configs.total_steps(config) == 12_345
     assert [phase.length for phase in configs.phases(config)] == [128, 512]

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from kits.original import HashDraws, flat, original
+from kits.original import HashDraws, original
 from kits.stores import make_store, random_documents
 
 from bert_jax import prng
@@ -68,41 +68,15 @@ def hashed_documents(number):
     ]
 
 
-@pytest.mark.parametrize("weights", [(), (1.0,)])
-def test_rows_are_what_they_have_always_been(tmp_path, weights):
-    """Every bit, where all sources are read once: weights came later."""
+def test_rows_are_what_they_have_always_been(tmp_path):
+    """Every bit."""
     split = make_store(tmp_path / "store", hashed_documents(60)).splits["train"]
     sha = hashlib.sha256()
     for epoch in (0, 3):
         for pairs in sentence_pairs.PAIRS:
-            for part in sentence_pairs.build(
-                split, RULES._replace(pairs=pairs, weights=weights), epoch
-            ):
+            for part in sentence_pairs.build(split, RULES._replace(pairs=pairs), epoch):
                 sha.update(part.tobytes())
     assert sha.hexdigest() == "71d1a073baf8f7df4465c6321aac0d736c696d574bf11ac05ce766dee7275432"
-
-
-def test_documents_are_used_as_often_as_their_weight_says(tmp_path):
-    """Without cuts each use of a document gives as many tokens as it has."""
-    numbers, weights = {"train": [30, 0, 50], "heldout": [1, 1, 1]}, (2.25, 9.0, 0.6)
-    documents = random_documents(80)
-    split = make_store(tmp_path / "store", documents, sources=numbers).splits["train"]
-    rules = RULES._replace(pairs="none", length=5000, short_rate=0.0, weights=weights)
-    sizes = np.array([len(flat(document)) for document in documents])
-    used = []
-    for epoch in range(200):
-        made = build(split, rules, epoch)
-        tokens = np.bincount(owners(split, made.a_start), made.a_length, minlength=80)
-        assert (tokens % sizes == 0).all()
-        used.append(tokens // sizes)
-    used = np.array(used)
-    for part, weight in ((used[:, :30], 2.25), (used[:, 30:], 0.6)):
-        expected = weight * part.shape[1]  # in each epoch
-        assert set(part.flat) == {np.floor(weight), np.ceil(weight)}
-        assert set(part.sum(1)) <= {np.floor(expected), np.ceil(expected)}
-        uses = np.cumsum(part, axis=0)  # of each document, up to each epoch
-        assert (abs(uses - weight * np.arange(1, 201)[:, None]) < 1).all()
-        assert len(np.unique(part[:20], axis=1).T) > 3  # not all in the same epochs
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop"])
@@ -112,7 +86,7 @@ def test_random_b_is_of_the_same_source(tmp_path, pairs):
     split = make_store(tmp_path / "store", random_documents(8, 3), sources=numbers).splits["train"]
     seen = np.zeros((8, 8), int)
     for epoch in range(100):
-        made = build(split, RULES._replace(pairs=pairs, weights=(2, 3, 1)), epoch)
+        made = build(split, RULES._replace(pairs=pairs), epoch)
         a, b = owners(split, made.a_start), owners(split, made.b_start)
         np.add.at(seen, (a[a != b], b[a != b]), 1)
     source = np.repeat(np.arange(3), numbers["train"])
@@ -121,19 +95,15 @@ def test_random_b_is_of_the_same_source(tmp_path, pairs):
     np.testing.assert_array_equal(seen > 0, expected)
 
 
-@pytest.mark.parametrize("weights", [(), (1.5, 2.25)])
-def test_rows_do_not_depend_on_the_blocks(tmp_path, monkeypatch, weights):
+def test_rows_do_not_depend_on_the_blocks(tmp_path, monkeypatch):
     numbers = {"train": [40, 20], "heldout": [1, 1]}
     documents = random_documents(60)
     split = make_store(tmp_path / "store", documents, sources=numbers).splits["train"]
-    rules = RULES._replace(weights=weights)
-    expected = np.concatenate(list(sentence_pairs.build(split, rules, 0)))
+    expected = np.concatenate(list(sentence_pairs.build(split, RULES, 0)))
     monkeypatch.setattr(sentence_pairs, "BLOCK", 7)
-    parts = list(sentence_pairs.build(split, rules, 0))
-    made = np.concatenate(parts)
-    assert len(parts) > 20 and sorted(made.tolist()) == sorted(expected.tolist())
-    if not weights:  # the copies of a document follow one another in each block
-        np.testing.assert_array_equal(made, expected)
+    parts = list(sentence_pairs.build(split, RULES, 0))
+    assert len(parts) > 20
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
 
 
 def test_coins_are_fair():
@@ -145,16 +115,8 @@ def test_coins_are_fair():
         assert heads.min() >= 0 and heads.max() <= tosses
 
 
-@pytest.mark.parametrize(
-    "documents, change",
-    [
-        (1, dict(pairs="nsp")),
-        (4, dict(length=1 << 16)),
-        (4, dict(weights=(0.24,))),  # no document in most epochs
-    ],
-)
+@pytest.mark.parametrize("documents, change", [(1, dict(pairs="nsp")), (4, dict(length=1 << 16))])
 def test_bad_input(tmp_path, documents, change):
     split = make_store(tmp_path / "store", random_documents(documents)).splits["train"]
-    named = "train|weights" if "weights" in change else str(*change.values())
-    with pytest.raises(BadInput, match=named):
+    with pytest.raises(BadInput, match=str(*change.values())):
         sentence_pairs.check_rules(split, RULES._replace(**change))

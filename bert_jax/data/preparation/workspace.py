@@ -20,13 +20,12 @@ from bert_jax.storage import atomic
 
 
 def locate(store: str) -> Path:
-    """Where the store lies or shall lie, links followed; BadInput where in the end nothing could be renamed to."""
+    """Where the store shall lie, links followed; BadInput where in the end nothing could be renamed to."""
     path = Path(os.path.realpath(store))
     try:
-        if not (path / "manifest.json").exists():
-            atomic.free(path, "config.store")
-            if os.path.ismount(path):
-                raise BadInput(f"config.store={store}: a mount; name a directory below it")
+        atomic.free(path, "config.store")
+        if os.path.ismount(path):
+            raise BadInput(f"config.store={store}: a mount; name a directory below it")
     except OSError as error:
         raise BadInput(f"config.store={store}: cannot be read ({error.strerror})") from None
     return path

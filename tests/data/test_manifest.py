@@ -12,7 +12,6 @@ from kits.small import overrides
 from bert_jax import loop
 from bert_jax.checkpoints import reader
 from bert_jax.cli import main
-from bert_jax.data import file_watch
 from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
@@ -37,11 +36,11 @@ def store(tmp_path):
 @pytest.mark.parametrize("change", [flip_bit, os.remove])
 @pytest.mark.parametrize("name", [TOKENS, "manifest.json"])
 def test_changes_are_named(store, name, change):
-    seen = file_watch.Watch(store, [TOKENS, "unigrams.npy"])
-    seen.check()
+    check = manifests.watch(store, {"files": {TOKENS: {}, "unigrams.npy": {}}})
+    check()
     change(store / name)
     with pytest.raises(BadInput, match=str(store / name)):
-        seen.check()
+        check()
 
 
 @pytest.mark.slow
