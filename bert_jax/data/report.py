@@ -73,9 +73,8 @@ def make(
         "first_documents": list(first_documents(train, tokenizer)),
     }
     found = [*traps(config, report), *dropped_text(report)]
-    report["warnings"] = [
-        dict(zip(("name", "what", "remedy"), trap, strict=True)) for trap in found
-    ]
+    names = "name", "what", "remedy"
+    report["warnings"] = [dict(zip(names, trap, strict=True)) for trap in found]
     short = "short_documents" in {name for name, *_ in found}
     report["recommendation"] = recommendation.recommend(config, report["train"]["tokens"], short)
     return report

@@ -247,9 +247,8 @@ def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarr
     begin, end = spans(split.sentence_ends, sentence)
     going, last = np.arange(len(sentence)), sentence.copy()
     while going.size:  # sentence by sentence: far fewer than a search in the whole file would read
-        going = going[
-            (end[going] - begin[going] < wanted[going]) & (last[going] + 1 < after[going])
-        ]
+        is_short = (end[going] - begin[going] < wanted[going]) & (last[going] + 1 < after[going])
+        going = going[is_short]
         last[going] += 1
         end[going] = split.sentence_ends[last[going]]
     return begin, end
@@ -258,9 +257,8 @@ def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarr
 def truncated_lengths(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
     """Lengths after popping from the longer of the two, from B where they are equal, until both
     fit."""
-    return np.minimum(a, np.maximum(room - b, (room + 1) // 2)), np.minimum(
-        b, np.maximum(room - a, room // 2)
-    )
+    most_a, most_b = np.maximum(room - b, (room + 1) // 2), np.maximum(room - a, room // 2)
+    return np.minimum(a, most_a), np.minimum(b, most_b)
 
 
 def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:

@@ -41,9 +41,6 @@ class Fill(NamedTuple):
     source: str
 
 
-FULL = Fill(1.0, "no store")
-
-
 class Job(NamedTuple):
     """A training job: its resolved config, phases, vocabulary and shares of real tokens."""
 
@@ -88,7 +85,9 @@ def read_or_compile(job: Job, text: str, mesh, compile_it: Callable[[], Step]) -
         return compile_it()
     entry = directory / FOLDER / f"{digest(text, mesh)}.json"
     try:
-        memory, rest = json.loads(entry.read_bytes())  # of a step that does not fit [null, [used, there]]
+        memory, rest = json.loads(
+            entry.read_bytes()
+        )  # of a step that does not fit [null, [used, there]]
         made = Step(hlo.Memory(*memory), rest) if memory else out_of_memory.TooLarge(*rest)
     except (OSError, ValueError, TypeError):  # not there, or damaged
         try:

@@ -14,7 +14,7 @@ from bert_jax.errors import BadInput
 from bert_jax.models import attention, bert
 from bert_jax.parallel import chips
 from bert_jax.planning import compilation, search, slices, topology
-from bert_jax.planning.compilation import FULL, Fill, Job
+from bert_jax.planning.compilation import Fill, Job
 from bert_jax.planning.estimate import estimate, total
 from bert_jax.runs.out_of_memory import TooLarge
 from bert_jax.runs.run_info import versions
@@ -68,7 +68,8 @@ def plan_phase(job: Job, one: topology.Slice, mesh, phase) -> dict:
 
 def advise(job: Job, one: topology.Slice, phase) -> str:
     """What makes a step fit that does not, and what it is like then."""
-    found = search.find_fit(job, one, phase)
+    rows = search.attempts(job, one, phase, search.settings(job.config, one)[1:])
+    found = next((row for row in rows if row["fits"]), None)
     if not found:
         return "no micro-batches, remat or fsdp that were tried make it fit"
     return (
@@ -114,23 +115,18 @@ def compiled_by() -> dict[str, str]:
 
 def prepare(config: ConfigDict, phase: str | None, tell) -> Job:
     """Of all phases, or of one."""
-    config = for_tpu(config)
+    config = config.copy_and_resolve_references()
+    if config.dtype == "auto":
+        config.dtype = "bfloat16"
     chosen = choose_phases(config, phase)
     vocabulary = likely_vocabulary(config, tell)
     return Job(config, chosen, vocabulary, expected_fills(config, chosen), tell)
 
 
-def for_tpu(config: ConfigDict) -> ConfigDict:
-    config = config.copy_and_resolve_references()
-    if config.dtype == "auto":
-        config.dtype = "bfloat16"
-    return config
-
-
 def expected_fills(config, phases: list) -> dict[str, Fill]:
     """By the name of a phase; of a sample of the store, where one is on this disk. Raises BadInput where it is
     damaged."""
-    fills = {phase.name: FULL for phase in phases}
+    fills = {phase.name: Fill(1.0, "no store") for phase in phases}
     if remote.is_address(config.store) or not download.is_there(config.store):
         return fills
     opened = store.open_store(config.store)

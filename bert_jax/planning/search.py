@@ -46,12 +46,6 @@ def search(job: Job, one: topology.Slice, phase) -> list[dict]:
     return table
 
 
-def find_fit(job: Job, one: topology.Slice, phase) -> dict | None:
-    """The row of the first setting that makes a step fit which does not as it is."""
-    rows = attempts(job, one, phase, settings(job.config, one)[1:])
-    return next((row for row in rows if row["fits"]), None)
-
-
 def attempts(job: Job, one: topology.Slice, phase, changes: list[dict]) -> Iterator[dict]:
     """A row for each of the changes: the numbers of the phase as it is compiled, or the reason why there are none."""
     for changed in changes:

@@ -49,7 +49,9 @@ def test_a_plan_from_outside(tmp_path):
 def estimated(name, events, *keys):
     one, config = topology.find(name), small_config(*keys)
     phase = configs.phases(config)[0]
-    job = compilation.Job(config, [phase], VOCABULARY, {"main": compilation.FULL}, print)
+    job = compilation.Job(
+        config, [phase], VOCABULARY, {"main": compilation.Fill(1.0, "no store")}, print
+    )
     mesh = compilation.make_mesh(job, one)
     return estimate.estimate(job, one, mesh, phase, compilation.Step(MEMORY, events))
 
