@@ -167,6 +167,12 @@ def test_a_run_does_not_say_where_compiled_programs_are_read(run):
     assert load_model.open_model(run, ["compilation_cache="]).config.compilation_cache == ""
 
 
+def test_a_run_is_opened_as_it_was_trained_but_for_its_kind_of_attention(run):
+    assert load_model.open_model(run, ["model.attention=xla"]).config.model.attention == "xla"
+    with pytest.raises(BadInput, match="config.model.width"):
+        load_model.open_model(run, ["model.width=64"])
+
+
 # --- Saves --------------------------------------------------------------------------------------
 
 

@@ -129,6 +129,20 @@ def test_what_was_compiled_is_kept(tmp_path, monkeypatch, capsys):
     assert f"{tmp_path}/file/cache" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["", "[]", "[[1], []]", "[null, [1]]", "[null, null]", "[3, []]"])
+def test_a_damaged_entry_is_compiled_again(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    config = small_config("compilation_cache=auto")
+    job = compilation.Job(config, configs.phases(config), VOCABULARY, {}, print)
+    mesh = compilation.make_mesh(job, topology.find("v5e:2x2"))
+    asked = job, "program", mesh, compile_nothing
+    made = compilation.read_or_compile(*asked)
+    [entry] = (tmp_path / "plans").iterdir()
+    kept = entry.read_text()
+    entry.write_text(text)
+    assert compilation.read_or_compile(*asked) == made and entry.read_text() == kept
+
+
 def crash(*_):
     os.kill(os.getpid(), signal.SIGSEGV)
 

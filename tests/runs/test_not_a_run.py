@@ -52,15 +52,16 @@ def test_it_is_refused_and_untouched(finished, tmp_path, kind, capsys):
 
 @pytest.mark.slow
 def test_a_killed_first_start_is_gone_on_with(finished, tmp_path):
-    """With all that may be there before run.json is, the store in the workdir included."""
+    """With all that may be there before run.json is, a store in the workdir included, under any name."""
     settings, undisturbed = finished
     directory = tmp_path / "run"
-    shutil.copytree(settings["store"], directory / "store")
+    shutil.copytree(settings["store"], directory / "mine")
     (directory / ".lock").touch()
-    (directory / ".store.preparing").mkdir()
+    (directory / ".mine.preparing").mkdir()
+    (directory / "logs").mkdir()
     shutil.copytree(undisturbed / "tokenizer", directory / "tokenizer")
     (directory / f".run.json.{uuid.uuid4().hex}").write_text("{")
-    config = load(settings | {"store": str(directory / "store"), "phases.main.steps": 5})
+    config = load(settings | {"store": str(directory / "mine"), "phases.main.steps": 5})
     shutil.copy(undisturbed / "config.json", directory)
     assert train.pretrain(config, directory) == 0
     assert status.status(directory)["state"] == "done"
