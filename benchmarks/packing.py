@@ -43,7 +43,7 @@ def main():
     }
     rows = {kind: fullness(opened, configs[kind]) for kind in KINDS}
     rates = {
-        "fill": {kind: [row["fill"]] for kind, row in rows.items()},
+        "real_token_share": {kind: [row["real_token_share"]] for kind, row in rows.items()},
         "stream_tokens_per_cpu_second": stream_rates(opened, configs, options.batches),
         "train_tokens_per_second": step_rates(opened, configs, options.steps),
     }
@@ -57,10 +57,11 @@ def main():
 
 
 def describe(options, rows: dict) -> str:
-    ratios, fill = rows["ratios"], [rows[kind]["fill"] for kind in KINDS]
+    ratios, fill = rows["ratios"], [rows[kind]["real_token_share"] for kind in KINDS]
     return (
         f"| packed against padded, length {options.length}, real tokens a second | 1.3 x, and the fill's ratio"
-        f" | **x {ratios['train_tokens_per_second']:.2f}** (fill {fill[0]:.3f} -> {fill[1]:.3f}: {ratios['fill']:.3f};"
+        f" | **x {ratios['train_tokens_per_second']:.2f}** (share of real tokens {fill[0]:.3f} -> {fill[1]:.3f}:"
+        f" {ratios['real_token_share']:.3f};"
         f" the stream, a CPU second: x {ratios['stream_tokens_per_cpu_second']:.2f}) | |"
     )
 
@@ -71,11 +72,11 @@ def settings(options, sequences: int) -> list[str]:
         "model.layers": options.layers,
         "model.width": options.width,
         "model.heads": max(1, options.width // 64),
-        "model.positions": max(512, options.length),
+        "model.max_length": max(512, options.length),
         "phases.main.length": options.length,
         "phases.main.batch": options.rows,
-        "phases.main.predictions": int(0.15 * options.length + sequences / 2),
-        "phases.main.sequences": sequences,
+        "phases.main.max_predictions": int(0.15 * options.length + sequences / 2),
+        "phases.main.max_packed": sequences,
     }
     return [f"{key}={value}" for key, value in values.items()]
 
@@ -83,7 +84,7 @@ def settings(options, sequences: int) -> list[str]:
 def fullness(opened, settings) -> dict:
     """Of all rows of the first epoch."""
     spec = batch_spec.spec(settings, "main")
-    source = Epochs(opened, "train", spec.rules, spec.sequences)
+    source = Epochs(opened, "train", spec.rules, spec.max_packed)
     source.forget(1)
     source.indexes[0].open(0)
     start = time.perf_counter()
@@ -94,7 +95,7 @@ def fullness(opened, settings) -> dict:
     return {
         "rows": rows,
         "pairs_per_row": len(pairs) / rows,
-        "fill": real / rows / spec.length,
+        "real_token_share": real / rows / spec.length,
         "index_seconds": seconds,  # beside that of the pairs
     }
 

@@ -69,7 +69,7 @@ class Bert(nn.Module):
             return nn.Dense(size, kernel_init=first, **kinds)
 
         words = embed(self.vocabulary)
-        x = words(batch["tokens"]) + embed(model.positions)(batch["positions"])
+        x = words(batch["tokens"]) + embed(model.max_length)(batch["positions"])
         x = nn.LayerNorm(EPSILON, **kinds)(x + embed(2)(batch["segments"]))
         x = nn.Dropout(model.dropout, deterministic=False)(x)
         ids = batch["sequence_ids"]
@@ -137,6 +137,6 @@ def lower(config, mesh, phase, vocabulary: int, form: str):
         place = functools.partial(jax.ShapeDtypeStruct, sharding=NamedSharding(mesh, P(*axes)))
         return jax.tree.map(lambda leaf: place(leaf.shape, leaf.dtype), shapes)
 
-    rows = batches.shapes(phase.batch, phase.length, phase.predictions, phase.sequences)
+    rows = batches.shapes(phase.batch, phase.length, phase.max_predictions, phase.max_packed)
     state = placed(jax.eval_shape(initialize))
     return jax.jit(step, donate_argnums=0).lower(state, placed(rows, ROWS))

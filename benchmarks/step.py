@@ -158,7 +158,9 @@ def make(side: str, settings, is_fused: bool = False) -> Side:
 
 def rows_of(settings) -> dict:
     phase = settings.phases.short
-    return batch.synthetic(phase.batch, phase.length, phase.predictions, settings.tokenizer.size)
+    return batch.synthetic(
+        phase.batch, phase.length, phase.max_predictions, settings.tokenizer.size
+    )
 
 
 def ours(settings) -> Side:
@@ -208,7 +210,7 @@ def theirs(settings, is_gathered: bool, is_fused: bool) -> Side:
             hidden_size=given.width,
             num_attention_heads=given.heads,
             intermediate_size=given.feed_forward or 4 * given.width,
-            max_position_embeddings=given.positions,
+            max_position_embeddings=given.max_length,
             hidden_dropout_prob=given.dropout,
             attention_probs_dropout_prob=given.attention_dropout,
         )

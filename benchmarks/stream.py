@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-LONGER = dict(length=512, batch=64, predictions=76)
+LONGER = dict(length=512, batch=64, max_predictions=76)
 
 
 def measure(directory, epoch: int, offset: int, steps: int, seconds: float, changes: dict) -> None:
@@ -44,7 +44,7 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
     )
     if epoch:
         offset += epoch * stream.steps_per_epoch(
-            Epochs(opened, "train", spec.rules, spec.sequences), spec
+            Epochs(opened, "train", spec.rules, spec.max_packed), spec
         )
     made = stream.train_batches(opened, word_starts, spec, offset, offset + (steps or 10**9))
     next_batch = next(made)

@@ -143,8 +143,8 @@ TABLES = {
         "one H200: 6,370 and 1,480; 1,850 and 436",
         10,
         (
-            "bert-jax benchmark --config bert_base --config.train.rows_per_chip=64",
-            "bert-jax benchmark --config bert_large --config.train.rows_per_chip=32",
+            "bert-jax benchmark --config bert_base --config.train.rows_per_device=64",
+            "bert-jax benchmark --config bert_large --config.train.rows_per_device=32",
         ),
     ),
     "tpu": Table(

@@ -54,7 +54,7 @@ class Opened(NamedTuple):
 
 
 UNDROPPED = "model.attention_dropout=0.0"
-PACKED = ("phases.long.sequences=8", "phases.long.predictions=80", "mesh.fsdp=4")
+PACKED = ("phases.long.max_packed=8", "phases.long.max_predictions=80", "mesh.fsdp=4")
 
 
 def undropped(rows: int, *forms: str) -> Case:

@@ -152,7 +152,7 @@ def lower_train(config, made: Design, phase):
     )
     results = made.places, everywhere, everywhere
     function = jax.jit(function, donate_argnums=0, out_shardings=results)
-    rows = batch_shapes(mesh, phase, phase.batch, phase.sequences)
+    rows = batch_shapes(mesh, phase, phase.batch, phase.max_packed)
     return function.lower(meshes.placed(made.shapes, made.places), rows)
 
 
@@ -165,5 +165,5 @@ def lower_evaluate(config, made: Design, phase):
 
 
 def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:
-    shapes = batch.shapes(rows, phase.length, phase.predictions, sequences)
+    shapes = batch.shapes(rows, phase.length, phase.max_predictions, sequences)
     return meshes.placed(shapes, {name: meshes.rows(mesh) for name in shapes})

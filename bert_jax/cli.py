@@ -30,7 +30,7 @@ EXIT_CODES = """exit codes:
   130  interrupted, after saving where anything was trained, unless interrupted twice
   134  aborted by JAX, because another process of the run was lost: start again
   137  killed by others: start again
-  142  stuck, ended at one of its own deadlines (config.deadlines): start again
+  142  stuck, ended at one of its own deadlines (config.timeouts): start again
   143  terminated where nothing is saved, as in its first seconds: start again
 launch/again.sh starts a command again.
 """
@@ -39,7 +39,7 @@ COMMANDS = {
     "prepare": "Turn raw text into a token store, once.",
     "pretrain": "Train, from the newest checkpoint of the workdir if there is one.",
     "config": "Print every resolved key, and what differs from base.",
-    "inspect": "Show the batch of a step (rows, masks, fill, pair ratio, SHA-256), or save the batches of many.",
+    "inspect": "Show the batch of a step (rows, masks, real tokens, pair ratio, SHA-256), or save the batches of many.",
     "benchmark": "Time the training step of each phase on the devices that are here; needs no text and no workdir.",
     "plan": "Say what a run needs, takes and costs on a TPU slice, without one.",
     "status": "Say what a run is doing.",

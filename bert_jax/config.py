@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import itertools
 import json
 import os
 import runpy
@@ -21,8 +22,9 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, remote
 
 # What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
-CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "deadlines")
-CHANGEABLE += ("store", "store_hashes", "batches", "compilation_cache", "distributed", "bands")
+CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "timeouts")
+CHANGEABLE += ("store", "verify_store", "batches", "compilation_cache", "distributed")
+CHANGEABLE += ("expected_loss",)
 CHANGEABLE += ("model.attention", "corpus.workers")
 
 
@@ -35,8 +37,8 @@ class Phase(NamedTuple):
     last: int
     length: int
     batch: int
-    predictions: int
-    sequences: int
+    max_predictions: int
+    max_packed: int
 
 
 def phases(config: ConfigDict) -> list[Phase]:
@@ -45,7 +47,7 @@ def phases(config: ConfigDict) -> list[Phase]:
     for number, name in enumerate(config.phase_order):
         keys = config.phases[name]
         last = first + keys.steps
-        shape = keys.length, keys.batch, keys.predictions, keys.sequences
+        shape = keys.length, keys.batch, keys.max_predictions, keys.max_packed
         result.append(Phase(name, number, first, last, *shape))
         first = last
     return result
@@ -75,8 +77,8 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     for override in overrides:
         apply(config, override)
     keys = {override.partition("=")[0] for override in overrides}
-    if "bands" not in keys and not all(map(may_change, keys)):
-        config.bands = ()  # they were measured without these overrides
+    if "expected_loss" not in keys and not all(map(may_change, keys)):
+        config.expected_loss = ()  # they were measured without these overrides
     check(config)
     config.store = os.path.expanduser(config.store)
     config.batches = os.path.expanduser(config.batches)
@@ -101,12 +103,12 @@ def find(name: str) -> ConfigDict:
             f"--config {name}: no such config; there are {names}, or a path to a .py file"
         )
     module = importlib.import_module(module)
-    return with_bands(module.get_config(), vars(module))
+    return with_expected_loss(module.get_config(), vars(module))
 
 
-def with_bands(config: ConfigDict, module: dict) -> ConfigDict:
-    """The config with the BANDS of its own file; those of a file that it builds on are of another run."""
-    config.bands = tuple(number for band in module.get("BANDS", ()) for number in band)
+def with_expected_loss(config: ConfigDict, module: dict) -> ConfigDict:
+    """The config with the EXPECTED_LOSS of its own file; those of a file that it builds on are of another run."""
+    config.expected_loss = tuple(itertools.chain(*module.get("EXPECTED_LOSS", ())))
     return config
 
 
@@ -118,7 +120,7 @@ def execute(path: Path) -> ConfigDict:
         if not isinstance(config, ConfigDict):
             raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
         flatten(config)  # one that holds itself never ends
-        return with_bands(config, module)
+        return with_expected_loss(config, module)
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
@@ -283,7 +285,8 @@ def is_of_model(key: str) -> bool:
     """Whether imported parameters would mean something else with another value."""
     group, _, name = key.partition(".")
     free = ("dropout", "attention_dropout", "initializer")
-    return (group == "model" and name not in free) or key in ("objective.name", "objective.pairs")
+    fixed = "objective.name", "objective.pair_task"
+    return (group == "model" and name not in free) or key in fixed
 
 
 def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:

@@ -15,7 +15,7 @@ CHOICES = {
     "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe"),
     "model.attention": ("auto", "xla", "fused", "splash", "cudnn"),
     "model.activation": ("gelu_tanh", "gelu", "relu"),
-    "objective.pairs": ("nsp", "sop", "none"),
+    "objective.pair_task": ("nsp", "sop", "none"),
     "objective.masking": ("token", "whole_word"),
     "optimizer.name": ("adam", "adafactor"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
@@ -27,15 +27,15 @@ SHARES = """
     objective.mask_share objective.random_share objective.short_rate
 """.split()
 AT_LEAST_ONE = """
-    model.layers model.width model.heads model.positions model.segments mesh.fsdp mesh.tensor
-    distributed.timeout distributed.heartbeat train.micro_batches guard.stop_after
+    model.layers model.width model.heads model.max_length model.type_vocabulary mesh.fsdp
+    mesh.tensor distributed.timeout distributed.heartbeat train.micro_batches guard.stop_after
     guard.window log.every checkpoint.every checkpoint.keep evaluate.rows
 """.split()
 NOT_NEGATIVE = """
-    seed distributed.processes deadlines.compile deadlines.step deadlines.save
-    deadlines.evaluate corpus.workers model.feed_forward schedule.warmup optimizer.clip
+    seed distributed.processes timeouts.compile timeouts.step timeouts.save
+    timeouts.evaluate corpus.workers model.feed_forward schedule.warmup optimizer.clip
     optimizer.learning_rate optimizer.weight_decay model.initializer checkpoint.keep_every
-    checkpoint.compare evaluate.every evaluate.batch train.rows_per_chip tokenizer.sample
+    checkpoint.compare evaluate.every evaluate.batch train.rows_per_device tokenizer.sample
     filter.document_characters
 """.split()
 LONGEST = 2**31  # steps of a run, which are counted in int32
@@ -68,7 +68,7 @@ def check(config: ConfigDict, values: dict, usual: dict) -> None:
     require(spike, "guard.spike", values, "expected 0, or at least 2 deviations")
     check_modules(config)
     check_corpus(config, values)
-    check_bands(config, values)
+    check_expected_loss(config, values)
     check_model(config, values)
     check_train(config, values)
     check_phases(config, values)
@@ -141,21 +141,23 @@ def check_corpus(config: ConfigDict, values: dict) -> None:
     require(fits, "corpus.format", values, hint)
 
 
-def check_bands(config: ConfigDict, values: dict) -> None:
+def check_expected_loss(config: ConfigDict, values: dict) -> None:
     hint = "expected rising steps, each with the least and largest normal loss"
-    numbers = all(type(x) in (int, float) and abs(x) < LARGEST for x in config.bands)
-    require(numbers and len(config.bands) % 3 == 0, "bands", values, hint)
-    steps, least, largest = config.bands[::3], config.bands[1::3], config.bands[2::3]
+    known = config.expected_loss
+    numbers = all(type(x) in (int, float) and abs(x) < LARGEST for x in known)
+    require(numbers and len(known) % 3 == 0, "expected_loss", values, hint)
+    steps, least, largest = known[::3], known[1::3], known[2::3]
     rising = list(steps) == sorted(set(steps))
     rising &= all(a <= b for a, b in zip(least, largest, strict=True))
-    require(rising, "bands", values, hint)
+    require(rising, "expected_loss", values, hint)
 
 
 def check_model(config: ConfigDict, values: dict) -> None:
     divides = config.model.width % config.model.heads == 0
     require(divides, "model.heads", values, f"does not divide model.width={config.model.width}")
-    paired = config.model.segments >= 2 or config.objective.pairs == "none"
-    require(paired, "model.segments", values, f"objective.pairs={config.objective.pairs} needs 2")
+    paired = config.model.type_vocabulary >= 2 or config.objective.pair_task == "none"
+    hint = f"objective.pair_task={config.objective.pair_task} needs 2"
+    require(paired, "model.type_vocabulary", values, hint)
     shares = config.objective.mask_share + config.objective.random_share
     require(shares <= 1, "objective.random_share", values, "with mask_share it is over 1")
     require(0 <= config.optimizer.beta1 < 1, "optimizer.beta1", values, "expected from 0 up to 1")
@@ -165,8 +167,8 @@ def check_model(config: ConfigDict, values: dict) -> None:
 
 
 def check_train(config: ConfigDict, values: dict) -> None:
-    both = config.train.rows_per_chip and config.train.micro_batches > 1
-    hint = f"follows from train.rows_per_chip={config.train.rows_per_chip}; set one of them"
+    both = config.train.rows_per_device and config.train.micro_batches > 1
+    hint = f"follows from train.rows_per_device={config.train.rows_per_device}; set one of them"
     require(not both, "train.micro_batches", values, hint)
     kept = config.optimizer.name != "adafactor" or config.optimizer.moment_dtype == "float32"
     require(
@@ -189,14 +191,16 @@ def check_phases(config: ConfigDict, values: dict) -> None:
         require(total < LONGEST, f"{path}.steps", values, hint)
         require(phase.batch >= 1, f"{path}.batch", values, "expected at least 1")
         require(phase.length >= 5, f"{path}.length", values, "expected at least 5")
-        hint = f"longer than model.positions={config.model.positions}"
-        require(phase.length <= config.model.positions, f"{path}.length", values, hint)
-        require(phase.predictions >= 1, f"{path}.predictions", values, "expected at least 1")
+        hint = f"longer than model.max_length={config.model.max_length}"
+        require(phase.length <= config.model.max_length, f"{path}.length", values, hint)
+        require(
+            phase.max_predictions >= 1, f"{path}.max_predictions", values, "expected at least 1"
+        )
         hint = f"more than fit into {phase.length} tokens beside [CLS] and [SEP]"
-        require(phase.predictions <= phase.length - 3, f"{path}.predictions", values, hint)
+        require(phase.max_predictions <= phase.length - 3, f"{path}.max_predictions", values, hint)
         hint = f"a row of {phase.length} tokens holds from 1 to {phase.length // 5} pairs"
-        fits = 1 <= phase.sequences <= phase.length // 5
-        require(fits, f"{path}.sequences", values, hint)
+        fits = 1 <= phase.max_packed <= phase.length // 5
+        require(fits, f"{path}.max_packed", values, hint)
         parts = config.train.micro_batches
         hint = f"does not divide into train.micro_batches={parts}"
         require(phase.batch % parts == 0, f"{path}.batch", values, hint)

@@ -253,7 +253,7 @@ class Loop:
         devices = self.trainer.mesh.devices.flatten()
         values |= {
             "learning_rate": float(self.trainer.rate(step - 1)),
-            "tokens_per_second": float(sums["fill"][0]) / seconds,
+            "tokens_per_second": float(sums["real_token_share"][0]) / seconds,
             "rows_per_second": steps * phase.batch / seconds,
             "model_flops_utilization": chips.utilization(flops / seconds, devices),
             **times,

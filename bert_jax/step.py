@@ -69,7 +69,7 @@ def train(
     params, inner = jax.lax.cond(verdict.is_applied, apply, lambda *same: same, *before)
     metrics["loss"] = loss, 1.0
     metrics["gradient_norm"] = gradient_norm, 1.0
-    metrics["fill"] = fill(batch)
+    metrics["real_token_share"] = real_token_share(batch)
     metrics = jax.tree.map(jnp.float32, metrics)
     metrics = step_guard.choose(verdict.is_applied, metrics, jax.tree.map(jnp.zeros_like, metrics))
     metrics["skipped"] = 1.0 - jnp.float32(verdict.is_applied), jnp.float32(1.0)
@@ -97,7 +97,7 @@ def over_micro_batches(function, batch, count: int):
     return jax.lax.scan(body, zeros, parts)[0]
 
 
-def fill(batch):
+def real_token_share(batch):
     """Real tokens, and the places there were for them."""
     real = batch["sequence_ids"] > 0
     return real.sum(dtype=jnp.float32), jnp.float32(real.size)

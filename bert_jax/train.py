@@ -47,7 +47,7 @@ def pretrain(config: ConfigDict, name: Path | str) -> int:
     """
     with (
         cluster.joined(config.distributed) as processes,
-        Watchdog(config.deadlines) as watchdog,
+        Watchdog(config.timeouts) as watchdog,
     ):
         watchdog.arm("compile")
         config = jax_setup.start(config)  # JAX looks for the devices of all processes
@@ -90,7 +90,7 @@ def pretrain_together(
                 held.enter_context(run.held())
                 prepare_workdir(config, run, data, trainer, found)
                 run.upload()
-                reporter = report.Reporter(run, newest or 0, total, config.bands)
+                reporter = report.Reporter(run, newest or 0, total, config.expected_loss)
             held.enter_context(reporter)
 
             def last_words(reason: str, code: int) -> None:
@@ -206,7 +206,7 @@ def open_data(config: ConfigDict, directory: Path, step: int | None) -> Data:
 
 def check_hashes(config: ConfigDict, data: Data) -> None:
     """Raises BadInput where a file that is read is not what was written."""
-    if config.store_hashes:
+    if config.verify_store:
         data.check_hashes()
 
 

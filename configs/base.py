@@ -6,15 +6,17 @@ A config is executed Python. Keys that are not here cannot be set, and values ke
 from ml_collections import ConfigDict
 
 
-def phase(steps: int, length: int, batch: int, predictions: int, sequences: int = 1) -> ConfigDict:
+def phase(
+    steps: int, length: int, batch: int, max_predictions: int, max_packed: int = 1
+) -> ConfigDict:
     """One part of a run: `steps` optimizer steps of `batch` rows of `length` tokens."""
     return ConfigDict(
         dict(
             steps=steps,  # optimizer steps
             length=length,  # tokens a row, with [CLS] and [SEP]
             batch=batch,  # rows a step, over all hosts and micro-batches
-            predictions=predictions,  # masked positions a row, at most
-            sequences=sequences,  # pairs packed in a row, at most; 1 is BERT's one a row
+            max_predictions=max_predictions,  # masked positions a row, at most
+            max_packed=max_packed,  # pairs packed in a row, at most; 1 is BERT's one a row
         )
     )
 
@@ -28,7 +30,7 @@ def get_config() -> ConfigDict:
     config.store = "stores/default"
     # Directory or address of saved batches (inspect --save) to read instead of the store
     config.batches = ""
-    config.store_hashes = True  # compare the store with its SHA-256 at every start, a second a GB
+    config.verify_store = True  # compare the store with its SHA-256 at every start, a second a GB
     # Directory of compiled programs; '' for none; auto is bert_jax in $XDG_CACHE_HOME, or in ~/.cache. JAX's own
     # variable JAX_COMPILATION_CACHE_DIR comes first.
     config.compilation_cache = "auto"
@@ -62,8 +64,8 @@ def get_config() -> ConfigDict:
     config.model.width = 768
     config.model.heads = 12
     config.model.feed_forward = 0  # width of the hidden layer; 0 is four times the width
-    config.model.positions = 512  # longest row
-    config.model.segments = 2
+    config.model.max_length = 512  # longest row
+    config.model.type_vocabulary = 2
     config.model.dropout = 0.1  # on embeddings, attention output and feed-forward output
     # How attention is computed, the same but for rounding: xla can do all; fused and splash want TPUs and lengths that
     # are multiples of 128, fused up to 512; cudnn wants GPUs, bfloat16 and one pair a row; splash and cudnn want no
@@ -76,7 +78,7 @@ def get_config() -> ConfigDict:
 
     config.objective = ConfigDict()
     config.objective.name = "mlm"  # a file of bert_jax/objectives
-    config.objective.pairs = (
+    config.objective.pair_task = (
         "nsp"  # nsp: next sentence or a random one; sop: in order or swapped; none: one segment
     )
     config.objective.masking = "token"  # token, or whole_word
@@ -105,7 +107,9 @@ def get_config() -> ConfigDict:
     config.schedule.warmup = 10000  # steps of linear warm-up
 
     config.phase_order = ("main",)  # the keys of `phases`, in the order they run
-    config.phases = ConfigDict(dict(main=phase(steps=1000, length=128, batch=256, predictions=20)))
+    config.phases = ConfigDict(
+        dict(main=phase(steps=1000, length=128, batch=256, max_predictions=20))
+    )
 
     config.mesh = ConfigDict()
     config.mesh.data = -1  # devices over which rows are split; -1 is all that the other axes leave
@@ -123,17 +127,17 @@ def get_config() -> ConfigDict:
 
     # Seconds (0: no deadline) after which a process that is not done is killed, its stacks on stderr: it is stuck, or
     # waits for one that is. Preparing a store has none.
-    config.deadlines = ConfigDict()
-    config.deadlines.compile = 3600  # opening, hashing, compiling; a phase's first step
-    config.deadlines.step = 600  # any other step, with the wait for its batch and its report
-    config.deadlines.save = 3600  # restoring; waiting for what is being saved
-    config.deadlines.evaluate = 3600
+    config.timeouts = ConfigDict()
+    config.timeouts.compile = 3600  # opening, hashing, compiling; a phase's first step
+    config.timeouts.step = 600  # any other step, with the wait for its batch and its report
+    config.timeouts.save = 3600  # restoring; waiting for what is being saved
+    config.timeouts.evaluate = 3600
 
     config.train = ConfigDict()
     config.train.micro_batches = 1  # parts of a batch that are computed one after the other
     # Rows that a device computes at once, at most: the micro-batches of every phase follow from it and the mesh, so
     # that one command suits slices of any size. 0: micro_batches says
-    config.train.rows_per_chip = 0
+    config.train.rows_per_device = 0
     # Memory for time, the same numbers. What the backward pass computes again: none; attention (its probabilities,
     # most of the memory of long rows, which model.attention=xla alone keeps); full (whole blocks, a third more work)
     config.train.remat = "none"
@@ -167,8 +171,8 @@ def get_config() -> ConfigDict:
     config.checkpoint.compare = 100
 
     # What is normal for this very config: step, least and largest held-out masked-LM loss in nats,
-    # and so on. A file's own BANDS; the log prints it.
-    config.bands = ()
+    # and so on. A file's own EXPECTED_LOSS; the log prints it.
+    config.expected_loss = ()
 
     config.lock()
     return config

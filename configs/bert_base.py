@@ -16,8 +16,8 @@ def get_config():
     config.phase_order = ("short", "long")
     config.phases = base.ConfigDict(
         dict(
-            short=base.phase(steps=900_000, length=128, batch=256, predictions=20),
-            long=base.phase(steps=100_000, length=512, batch=256, predictions=77),
+            short=base.phase(steps=900_000, length=128, batch=256, max_predictions=20),
+            long=base.phase(steps=100_000, length=512, batch=256, max_predictions=77),
         )
     )
     config.evaluate.every = 10_000

@@ -19,19 +19,19 @@ def get_config():
     config = bert_base.get_config()
     config.store = "stores/bert_base_batch_warmup"
     config.phase_order = ("small", "medium", "large", "short", "long")
-    short = dict(length=128, predictions=20)
+    short = dict(length=128, max_predictions=20)
     config.phases = base.ConfigDict(
         dict(
             small=base.phase(steps=4_000, batch=256, **short),
             medium=base.phase(steps=4_000, batch=512, **short),
             large=base.phase(steps=4_000, batch=1024, **short),
             short=base.phase(steps=109_000, batch=2048, **short),
-            long=base.phase(steps=12_500, length=512, batch=2048, predictions=77),
+            long=base.phase(steps=12_500, length=512, batch=2048, max_predictions=77),
         )
     )
     config.optimizer.learning_rate = 7e-4
     config.schedule.warmup = 12_000
-    config.train.rows_per_chip = 32
+    config.train.rows_per_device = 32
     config.evaluate.every = 2_000
     config.checkpoint.every = 1_000
     config.checkpoint.keep_every = 20_000

@@ -16,6 +16,6 @@ from bert_jax.configs import bert_base
 def get_config():
     config = bert_base.get_config()  # and its store: packing is decided when rows are read
     # A few more predictions than a single pair has, because the number of each pair is rounded.
-    config.phases.short.update(sequences=4, predictions=21)
-    config.phases.long.update(sequences=8, predictions=80)
+    config.phases.short.update(max_packed=4, max_predictions=21)
+    config.phases.long.update(max_packed=8, max_predictions=80)
     return config

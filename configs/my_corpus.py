@@ -12,7 +12,7 @@ and then the loss falls.
 from bert_jax.configs import base
 
 # Once you have run it, others can tell whether their loss is normal: step, least and largest held-out mlm_loss.
-# BANDS = ((10_000, 4.1, 4.4), (30_000, 3.2, 3.5))
+# EXPECTED_LOSS = ((10_000, 4.1, 4.4), (30_000, 3.2, 3.5))
 
 
 def get_config():
@@ -41,5 +41,5 @@ def get_config():
     config.schedule.warmup = 1000
 
     # For some tens of millions of tokens; `prepare` recommends numbers for yours.
-    config.phases.main = base.phase(steps=30_000, length=128, batch=128, predictions=20)
+    config.phases.main = base.phase(steps=30_000, length=128, batch=128, max_predictions=20)
     return config

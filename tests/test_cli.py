@@ -48,7 +48,7 @@ def test_inspect_shows_the_batch_of_a_step(finished, capsys):
     first, again, other = (result(capsys, *command, step, "--rows", 3) for step in (0, 0, 1))
     assert first["sha256"] == again["sha256"] != other["sha256"]
     assert len(first["rows"]) == 3 and first["rows"][0].count("[SEP]") == 2
-    assert sum(row.count("{") for row in first["rows"]) > 0 and 0 < first["fill"] <= 1
+    assert sum(row.count("{") for row in first["rows"]) > 0 and 0 < first["real_token_share"] <= 1
 
 
 def test_predict_fills_in_masks(finished, capsys):

@@ -32,14 +32,15 @@ WRONG = """
     seed seed=many seed=1.5 seed=-1 model=64
     optimizer.bias_correction=perhaps optimizer.learning_rate=1e999 optimizer.learning_rate=-1e-4
     model.heads=3 model.name=gpt model.name=layers model.initializer=-1
-    objective.name=base objective.name=base.x objective.pairs=maybe objective.mask_rate=1.5 objective.random_share=0.5
-    phases.main.steps=2147483648 phases.main.length=1000 phases.main.predictions=62
+    objective.name=base objective.name=base.x objective.pair_task=maybe objective.mask_rate=1.5
+    objective.random_share=0.5
+    phases.main.steps=2147483648 phases.main.length=1000 phases.main.max_predictions=62
     phases.main.batch=0 phase_order=main,main phase_order=other
-    train.rows_per_chip=-1 train.remat=some checkpoint.every=30
+    train.rows_per_device=-1 train.remat=some checkpoint.every=30
     corpus.source=, corpus.format=pdf corpus.format=lines,wiki
     profile.steps=(5,5) profile.steps=(0,2801) profile.steps=(1,2,3) profile.steps=(0.5,2)
     profile.steps=(-1,2) profile.steps=7
-    bands=(5,1.0) bands=(5,1.0,2.0,5,1.0,2.0) bands=(5,2.0,1.0)
+    expected_loss=(5,1.0) expected_loss=(5,1.0,2.0,5,1.0,2.0) expected_loss=(5,2.0,1.0)
 """
 
 
@@ -50,7 +51,7 @@ WRONG = """
         ("model.widht=64", "model.width"),  # the key that was meant
         ("width=64", "model.width"),
         ("train.micro_batches=3", "phases.main.batch=64"),
-        ("train.micro_batches=2 train.rows_per_chip=4", "train.rows_per_chip=4"),
+        ("train.micro_batches=2 train.rows_per_device=4", "train.rows_per_device=4"),
         ("optimizer.name=adafactor optimizer.moment_dtype=bfloat16", "optimizer.moment_dtype"),
     ],
 )
@@ -98,16 +99,20 @@ def test_bands_belong_to_one_file_as_it_stands(tmp_path):
     measured, derived = tmp_path / "measured.py", tmp_path / "derived.py"
     measured.write_text(
         "from bert_jax.configs import base\n"
-        "BANDS = ((10, 5.0, 6.0), (20, 3.0, 5.0))\n"
+        "EXPECTED_LOSS = ((10, 5.0, 6.0), (20, 3.0, 5.0))\n"
         "get_config = base.get_config\n"
     )
     derived.write_text(
         f"import runpy\nget_config = runpy.run_path({str(measured)!r})['get_config']\n"
     )
-    assert config.load(str(measured), ["log.every=5"]).bands == (10, 5.0, 6.0, 20, 3.0, 5.0)
-    assert config.load(str(measured), ["log.every=5", "seed=1"]).bands == ()
-    assert config.load(str(measured), ["bands=(1, 2, 3)", "seed=1"]).bands == (1, 2, 3)
-    assert config.load(str(derived)).bands == ()
+    assert config.load(str(measured), ["log.every=5"]).expected_loss == (10, 5.0, 6.0, 20, 3.0, 5.0)
+    assert config.load(str(measured), ["log.every=5", "seed=1"]).expected_loss == ()
+    assert config.load(str(measured), ["expected_loss=(1, 2, 3)", "seed=1"]).expected_loss == (
+        1,
+        2,
+        3,
+    )
+    assert config.load(str(derived)).expected_loss == ()
 
 
 @pytest.mark.parametrize("name", ["demo", "bert_base"])
@@ -136,7 +141,7 @@ def test_a_saved_config_without_a_newer_key_has_its_default(tmp_path):
     before, path = config.load("bert_base"), tmp_path / "config.json"
     values = before.to_dict()
     for phase in values["phases"].values():
-        del phase["sequences"]
+        del phase["max_packed"]
     del values["train"]["remat"]
     path.write_text(json.dumps(values))
     assert config.differences(before, config.load(str(path))) == {}

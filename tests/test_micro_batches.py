@@ -36,7 +36,11 @@ def built(shape, count, pairs="nsp", places=None):
     """The trainer for `count` micro-batches on a mesh of this shape; Adam's first moment is the gradient itself."""
     config = small_config(
         *[f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)],
-        *(f"phases.main.batch={ROWS}", f"train.micro_batches={count}", f"objective.pairs={pairs}"),
+        *(
+            f"phases.main.batch={ROWS}",
+            f"train.micro_batches={count}",
+            f"objective.pair_task={pairs}",
+        ),
         *("model.layers=1", "optimizer.beta1=0", "optimizer.clip=0"),
     )
     mesh = meshes.make_mesh(config.mesh, places or jax.devices()[: int(np.prod(shape))])
@@ -105,12 +109,12 @@ def test_gradients_are_added_up_over_devices_once_a_step(platform, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "devices, batch, rows_per_chip, expected",
+    "devices, batch, rows_per_device, expected",
     [(n, 256, 16, count) for n, count in ((1, 16), (4, 4), (8, 2), (16, 1), (64, 1))]
     # Where it does not divide, the most rows that do: 30 rows a device in parts of 6, not 8.
     + [(8, 240, 8, 5), (8, 8 * 7, 4, 7), (8, 256, 0, 1)],
 )
-def test_micro_batches_follow_from_the_rows_of_a_chip(devices, batch, rows_per_chip, expected):
+def test_micro_batches_follow_from_the_rows_of_a_chip(devices, batch, rows_per_device, expected):
     mesh = SimpleNamespace(shape={"data": devices, "fsdp": 1})
-    train = SimpleNamespace(rows_per_chip=rows_per_chip, micro_batches=1)
+    train = SimpleNamespace(rows_per_device=rows_per_device, micro_batches=1)
     assert meshes.micro_batches(mesh, batch, train) == expected

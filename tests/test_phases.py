@@ -29,12 +29,12 @@ def load(settings, **changes):
         "evaluate.every": 0,
         "checkpoint.every": 4,
         "checkpoint.keep": 9,
-        "train.rows_per_chip": 1,
+        "train.rows_per_device": 1,
         "model.layers": 1,
         "evaluate.batch": 8,
     }
     for name, batch in BATCHES.items():
-        shape = {"batch": batch, "length": LENGTHS[name], "predictions": 3, "steps": 3}
+        shape = {"batch": batch, "length": LENGTHS[name], "max_predictions": 3, "steps": 3}
         kept |= {f"phases.{name}.{key}": value for key, value in shape.items()}
     loaded = config.find("bert_base_batch_warmup")
     with loaded.unlocked():
@@ -57,7 +57,9 @@ def world(finished, tmp_path_factory):
 def divisions(workdir) -> dict:
     """Of each phase: (micro-batches, rows of a device in one)."""
     known = json.loads((workdir / "run.json").read_text())["phases"]
-    return {name: (known[name]["micro_batches"], known[name]["rows_per_chip"]) for name in BATCHES}
+    return {
+        name: (known[name]["micro_batches"], known[name]["rows_per_device"]) for name in BATCHES
+    }
 
 
 def test_the_batch_grows_and_the_rows_a_device_computes_do_not(world):

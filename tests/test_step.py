@@ -54,7 +54,7 @@ def test_bfloat16_trains():
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
 def test_terms_are_means_of_their_own(pairs):
-    objective, batch = small_objective(f"objective.pairs={pairs}"), small_batch()
+    objective, batch = small_objective(f"objective.pair_task={pairs}"), small_batch()
     totals = objective.weights(batch)
     assert set(totals) == {"mlm"} | ({pairs} - {"none"})
     loss, values = objective.loss(small_params(objective), batch, totals, 0, train=False)

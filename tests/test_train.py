@@ -41,10 +41,10 @@ def test_a_line_has_what_is_promised(finished):
     promised = {"step", "split", "loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
     assert promised | {"mlm_loss_masked", "seconds"} <= set(heldout)
     promised |= {"learning_rate", "gradient_norm", "tokens_per_second", "rows_per_second"}
-    assert promised | {"fill", "model_flops_utilization", "seconds"} <= set(train)
+    assert promised | {"real_token_share", "model_flops_utilization", "seconds"} <= set(train)
     assert train["model_flops_utilization"] is None  # of a processor whose peak is not known
     ratio = train["tokens_per_second"] / (train["rows_per_second"] * 32)
-    assert ratio == pytest.approx(train["fill"], rel=1e-3) and 0.5 < ratio <= 1
+    assert ratio == pytest.approx(train["real_token_share"], rel=1e-3) and 0.5 < ratio <= 1
     # The rate of the last step of the interval: warming up to 3e-3 in five steps.
     assert train["learning_rate"] == pytest.approx(3e-3 * 4 / 5)
 

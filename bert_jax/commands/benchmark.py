@@ -128,8 +128,8 @@ def time_steps(
     """Seconds of steps one by one, each until its results are there; its batch is on the devices before it begins."""
     mesh, seconds = design.mesh, []
     positions = meshes.host_rows(mesh, phase.batch)
-    sizes = phase.batch, phase.length, phase.predictions, design.vocabulary.size
-    rows = batch.synthetic(*sizes, sequences=phase.sequences)
+    sizes = phase.batch, phase.length, phase.max_predictions, design.vocabulary.size
+    rows = batch.synthetic(*sizes, sequences=phase.max_packed)
     rows = {name: array[positions] for name, array in rows.items()}
     with jax.set_mesh(mesh), out_of_memory.told(f"phase {phase.name}"):
         state = initialize()

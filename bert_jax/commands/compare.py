@@ -96,7 +96,7 @@ def outputs(one, two) -> dict:
     For mlm_logits also same_best: the share of masked positions whose best piece is the same.
     """
     vocabulary, draw = one.vocabulary, np.random.default_rng(0)
-    length = min(LENGTH, one.config.model.positions, two.config.model.positions)
+    length = min(LENGTH, one.config.model.max_length, two.config.model.max_length)
     texts = [draw.integers(vocabulary.size, size=n - 2) for n in (length, length // 2) * PAIRS]
     for ids in texts:
         ids[::8] = vocabulary.mask

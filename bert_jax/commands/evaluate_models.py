@@ -56,7 +56,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
     for directory, model in zip(directories, models, strict=True):
         load_model.check_masks(directory, model)
-    positions = [model.config.model.positions for model in models]
+    positions = [model.config.model.max_length for model in models]
     length = min(configs.phases(config)[-1].length, *positions)
     prepare.prepare(config, log)
     store = prepare.open_or_refuse(config)

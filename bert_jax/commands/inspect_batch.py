@@ -42,8 +42,8 @@ def run(options, overrides) -> int:
 
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
-    """The batch that step `step` trains on: its phase, sha256, fill, pair_ratio, pairs_per_row, masked_per_row, and the
-    texts of its rows, pair by pair."""
+    """The batch that step `step` trains on: its phase, sha256, real_token_share, pair_ratio, pairs_per_row,
+    masked_per_row, and the texts of its rows, pair by pair."""
     total = configs.total_steps(config)
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: the run has the steps 0 to {total - 1}")
@@ -56,7 +56,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
         "step": step,
         "phase": phase.name,
         "sha256": batch.digest(arrays),
-        "fill": float((arrays["sequence_ids"] > 0).mean()),
+        "real_token_share": float((arrays["sequence_ids"] > 0).mean()),
         "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
         "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
         "masked_per_row": float(arrays["masked_weights"].sum() / phase.batch),
@@ -71,7 +71,7 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callab
         raise BadInput(f"config.batches={config.batches}: batches are saved from the store")
     feed = prepared(config, log)
     feed.check(first)
-    if config.store_hashes:
+    if config.verify_store:
         feed.check_hashes()
     return batch_files.save(feed, first, last, directory, log)
 

@@ -51,7 +51,7 @@ def encode(run, text: str) -> dict:
     except UnicodeEncodeError:  # an argument whose bytes are no UTF-8
         raise BadInput(f"{text[:40]!r}: not UTF-8") from None
     ids = run.tokenizer.encode_with_masks(text)
-    masks, longest = ids.count(run.vocabulary.mask), run.config.model.positions
+    masks, longest = ids.count(run.vocabulary.mask), run.config.model.max_length
     if not masks:
         raise BadInput(f"{text!r}: there is no [MASK] to fill in")
     if len(ids) + 2 > longest:

@@ -17,7 +17,7 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 # Of config.model: with another value the tensors would be another model. The rest is for training alone.
-FIXED = ("layers", "width", "heads", "feed_forward", "positions", "segments")
+FIXED = ("layers", "width", "heads", "feed_forward", "max_length", "type_vocabulary")
 FIXED += ("activation", "epsilon")
 
 
@@ -51,16 +51,16 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
     with config.unlocked():
         config.model.update(source.settings)
         if own:
-            paired = source.parts() & {"pooler", "pair"} and config.model.segments > 1
-            config.objective.pairs = "nsp" if paired else "none"
+            paired = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
+            config.objective.pair_task = "nsp" if paired else "none"
             phase = config.phases.main
-            phase.length = min(phase.length, config.model.positions)
-            phase.predictions = min(phase.predictions, max(1, phase.length - 3))
+            phase.length = min(phase.length, config.model.max_length)
+            phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
             config.schedule.warmup = phase.steps // 10
         for override in overrides:
             configs.apply(config, override)
     configs.check(config)
-    config.bands = ()  # they are of runs from the start
+    config.expected_loss = ()  # they are of runs from the start
     config.lock()
     for key in FIXED:
         if config.model[key] != source.settings[key]:

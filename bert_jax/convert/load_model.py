@@ -120,7 +120,7 @@ def open_source(found: Source, settings: ConfigDict | None, overrides: list[str]
 
 def check_masks(directory: Path, model: Trained) -> None:
     """Refuses a model that cannot fill in masks: another objective, or a masked-LM head that nobody has trained."""
-    length = min(8, model.config.model.positions)
+    length = min(8, model.config.model.max_length)
     outputs = jax.eval_shape(model.objective.outputs, model.params, batch.shapes(1, length, 1))
     if "mlm_logits" not in outputs:
         name = model.config.objective.name

@@ -26,7 +26,7 @@ BODY = """\
 # {about.name}
 
 A BERT of {model.layers} layers and width {model.width} with {about.parameters:,} parameters and {size:,} pieces
-({kind}), rows of up to {model.positions} tokens; parts: {parts}.
+({kind}), rows of up to {model.max_length} tokens; parts: {parts}.
 {origin}
 
 ## Use

@@ -98,6 +98,6 @@ def named(part: str, table, ours: str, huggingface: str, google: str) -> list[Pa
 def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tuple[int, ...]:
     """Its shape without padding, by the keys of config.model; as it lies in `format`, or here."""
     sizes = {"D": model["width"], "F": model["feed_forward"] or 4 * model["width"]}
-    sizes |= {"V": vocabulary, "P": model["positions"], "S": model["segments"], "2": 2}
+    sizes |= {"V": vocabulary, "P": model["max_length"], "S": model["type_vocabulary"], "2": 2}
     found = tuple(sizes[axis] for axis in parameter.axes)
     return found[::-1] if format in parameter.transposed else found

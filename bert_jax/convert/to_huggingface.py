@@ -22,7 +22,7 @@ def write(directory: Path, config, vocabulary, tokenizer, params) -> list[str]:
     parts, tensors = collect(config, vocabulary, params)
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     tokenizer_files.write_json(directory / "config.json", config_json(config, vocabulary, parts))
-    tokenizer_files.write(directory, tokenizer, config.model.positions)
+    tokenizer_files.write(directory, tokenizer, config.model.max_length)
     return parts
 
 

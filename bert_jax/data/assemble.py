@@ -40,7 +40,7 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
     """
     pair = Rows(*tf.unstack(index, axis=2))
     used = pair.a_length > 0
-    lengths = pair.a_length + pair.b_length + special_pieces(spec.pairs)
+    lengths = pair.a_length + pair.b_length + special_pieces(spec.pair_task)
     ends = tf.cumsum(tf.where(used, lengths, 0), axis=1)
     starts = before(ends)
     first_seps = starts + 1 + pair.a_length
@@ -64,7 +64,7 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
         "sequence_ids": tf.where(real, owner + 1, 0),
         "cls_positions": tf.cast(tf.where(used, starts, 0), tf.int32),
         "pair_labels": tf.cast(pair.label, tf.int32),
-        "pair_weights": tf.cast(used & (spec.pairs != "none"), tf.float32),
+        "pair_weights": tf.cast(used & (spec.pair_task != "none"), tf.float32),
         "ends": tf.cast(ends, tf.int32),
         "sizes": tf.cast(pair.a_length + pair.b_length, tf.int32),
         "maskable": in_a | in_b,

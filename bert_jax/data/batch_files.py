@@ -86,7 +86,7 @@ def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
 def save_phase(feed, phase, first: int, last: int, place: Path, tell: Callable) -> dict:
     """Writes the batches of steps first..last-1 of a phase; returns the entry of the phase in the manifest."""
     place.mkdir()
-    shapes = batch.shapes(phase.batch, phase.length, phase.predictions, phase.sequences)
+    shapes = batch.shapes(phase.batch, phase.length, phase.max_predictions, phase.max_packed)
     size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())
     number, block = max(1, int(BLOCK // size)), []
     for step, arrays in enumerate(feed.train(phase, first, last), first):

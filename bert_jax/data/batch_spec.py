@@ -12,18 +12,18 @@ class Spec(NamedTuple):
     phase: int  # number of the phase in the run
     length: int  # tokens a row, with [CLS] and [SEP]
     batch: int  # rows a step, over all hosts
-    predictions: int  # masked positions a row, at most
-    pairs: str  # nsp, sop or none
+    max_predictions: int  # masked positions a row, at most
+    pair_task: str  # nsp, sop or none
     masking: str  # token or whole_word
     mask_rate: float
     mask_share: float
     random_share: float
     short_rate: float
-    sequences: int = 1  # pairs packed in a row, at most
+    max_packed: int = 1  # pairs packed in a row, at most
 
     @property
     def rules(self) -> Rules:
-        return Rules(self.seed, self.phase, self.length, self.pairs, self.short_rate)
+        return Rules(self.seed, self.phase, self.length, self.pair_task, self.short_rate)
 
 
 def spec(config, phase_name: str) -> Spec:

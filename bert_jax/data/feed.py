@@ -37,16 +37,16 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     """What a config reads, as it is there, its hashes checked if the config says so; with a step, all that a run needs
     from this step on, or BadInput: a store is prepared if it is missing, and hashes are left to the run."""
     if config.batches:
-        hashes, read = config.store_hashes, batch_files.read_manifest
+        hashes, read = config.verify_store, batch_files.read_manifest
         feed = SavedFeed(config, download.local(config.batches, hashes=hashes, read=read))
     elif step is None:
-        place = download.local(config.store, hashes=config.store_hashes)
+        place = download.local(config.store, hashes=config.verify_store)
         feed = StoreFeed(config, stores.open_store(place))
     else:
         feed = StoreFeed(config, prepared(config))
     if step is not None:
         feed.check(step)
-    elif config.store_hashes:
+    elif config.verify_store:
         feed.check_hashes()
     return feed
 

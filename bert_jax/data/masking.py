@@ -76,7 +76,7 @@ def number_wanted(spec: Spec, pairs: Pairs, length: int):
     # A row's places are shared out by what each pair wants, rounded so that none is left over.
     upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
     total = upto[:, -1:]
-    upto = upto * tf.minimum(total, spec.predictions) // tf.maximum(total, 1)
+    upto = upto * tf.minimum(total, spec.max_predictions) // tf.maximum(total, 1)
     return tf.cast(upto - before(upto), tf.int32)
 
 
@@ -96,8 +96,8 @@ def choose_tokens(spec: Spec, pairs: Pairs, wanted, maskable):
     """int32[B, P]: `wanted` different places a pair, each set of them as likely; ascending, L behind them."""
     length, sequences = maskable.shape[1], wanted.shape[1]
     # All of a row's places are put in order only where it has several pairs: the first few are found sooner.
-    order = in_order(pairs, maskable, spec.predictions if sequences == 1 else length)
-    upto, slot = tf.cumsum(wanted, axis=1), tf.range(spec.predictions)[None, :]
+    order = in_order(pairs, maskable, spec.max_predictions if sequences == 1 else length)
+    upto, slot = tf.cumsum(wanted, axis=1), tf.range(spec.max_predictions)[None, :]
     first = before(tf.cumsum(pairs.sizes, axis=1)) - before(upto)
     used = slot < upto[:, -1:]
     best = tf.where(used, slot + at(first, owners(upto, slot)), 0)
@@ -122,7 +122,7 @@ def choose_words(spec: Spec, pairs: Pairs, wanted, maskable, starts):
     taken = sum_by(order, taken)
     chosen = maskable & (tf.gather(taken, words, batch_dims=1) > 0)
     from_end = tf.where(chosen, length - tf.range(length), 0)
-    return length - tf.math.top_k(from_end, spec.predictions).values
+    return length - tf.math.top_k(from_end, spec.max_predictions).values
 
 
 def sum_by(columns, flags):

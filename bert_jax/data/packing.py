@@ -33,7 +33,7 @@ def of_packed(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int
 def lengths(rows: sentence_pairs.Rows, rules: sentence_pairs.Rules) -> np.ndarray:
     """int64[...]: tokens of pairs, with [CLS] and [SEP]; 0 of zeros."""
     real = rows.a_length + rows.b_length
-    return np.where(real, real + sentence_pairs.special_pieces(rules.pairs), 0)
+    return np.where(real, real + sentence_pairs.special_pieces(rules.pair_task), 0)
 
 
 def build(

@@ -77,7 +77,7 @@ def prepare(
 
 def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
     """The store at `config.store`; BadInput, key by key, if `config` asks for another corpus or tokenizer."""
-    path = download.local(config.store, hashes=config.store_hashes)
+    path = download.local(config.store, hashes=config.verify_store)
     store = stores.open_store(path, hashes=hashes)
     there = store.manifest["made_from"]
     if refused := origin.differing(store.path, there, origin.made_from(config)):
@@ -90,7 +90,7 @@ def keep(config, log: Callable[[str], None]) -> dict:
 
     That text was altered and has kept its size is not seen.
     """
-    store = open_or_refuse(config, hashes=config.store_hashes)
+    store = open_or_refuse(config, hashes=config.verify_store)
     try:
         sources = corpus.open_sources(config)
     except BadInput:  # a store outlives its text files

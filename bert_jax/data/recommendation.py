@@ -23,7 +23,7 @@ LONG = 0.1  # share of the steps with rows of 512 tokens; those of the others ha
 TOKENS_A_ROW = 128 + LONG * (512 - 128)
 SMALL_RATE = 5e-4
 # Keys of a config that its store and rows follow from, and those of them that name places or cores of this machine.
-OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.pairs", "objective.masking")
+OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.pair_task", "objective.masking")
 OF_MACHINE = ("corpus.workers", "tokenizer.path")
 
 
@@ -61,7 +61,7 @@ def recommend(config, tokens: int, short_documents: bool) -> dict:
     chosen = run(tokens)
     keys = of_run(chosen) | of_text(config)
     if short_documents:
-        keys["objective.pairs"] = "none"
+        keys["objective.pair_task"] = "none"
     return chosen | {"overrides": [f"{key}={value}" for key, value in keys.items()]}
 
 

@@ -113,11 +113,11 @@ def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
 
 def traps(config, report: dict) -> Iterator[tuple[str, str, str]]:
     """(name, what is likely to hurt a run, the key that mends it)"""
-    share, pairs = report["single_sentence_share"], config.objective.pairs
+    share, pairs = report["single_sentence_share"], config.objective.pair_task
     if share > SHORT_DOCUMENTS and pairs != "none":
         what = f"{share:.0%} of the documents have a single sentence, too short for pairs ({pairs})"
         other = "or part documents by blank lines alone, or try config.corpus.sentences=rules"
-        yield "short_documents", what, f"set config.objective.pairs=none, {other}"
+        yield "short_documents", what, f"set config.objective.pair_task=none, {other}"
     if (share := report["longest_document_share"]) > LARGEST_DOCUMENT:
         what = f"one document has {share:.0%} of the training tokens"
         yield "large_document", what, "are documents parted as config.corpus.format says?"

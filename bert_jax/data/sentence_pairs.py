@@ -33,7 +33,7 @@ class Rules(NamedTuple):
     seed: int
     phase: int  # number of the phase in the run
     length: int  # tokens a row, with [CLS] and [SEP]
-    pairs: str  # nsp, sop or none
+    pair_task: str  # nsp, sop or none
     short_rate: float  # share of documents with a short random target length
 
 
@@ -77,17 +77,17 @@ def special_pieces(pairs: str) -> int:
 
 def room_for_tokens(rules: Rules) -> int:
     """Of A and B together."""
-    return rules.length - special_pieces(rules.pairs)
+    return rules.length - special_pieces(rules.pair_task)
 
 
 def check_rules(split: Split, rules: Rules) -> None:
     """Raises BadInput if no rows can be made."""
     if rules.length > LONGEST:
         raise BadInput(f"length {rules.length}: must be at most {LONGEST}")
-    documents, needed = len(split.document_ends), 1 if rules.pairs == "none" else 2
+    documents, needed = len(split.document_ends), 1 if rules.pair_task == "none" else 2
     if documents < needed:
         raise BadInput(
-            f"{split.path}: {documents} documents, pairs {rules.pairs!r} needs at least {needed}"
+            f"{split.path}: {documents} documents, pairs {rules.pair_task!r} needs at least {needed}"
         )
 
 
@@ -176,13 +176,13 @@ def every_chunk(block: Block) -> tuple[Chunks, np.ndarray]:
     goal = block.begins + target_lengths(block)[block.owner]
     last = np.minimum(np.searchsorted(block.ends, goal), block.lasts[block.owner])
     size = last - start + 1
-    if block.rules.pairs == "none":
+    if block.rules.pair_task == "none":
         a_size, random = size, np.zeros(len(start), bool)
     else:
         draw = drawer(block, start)
         a_size = 1 + prng.below(draw("sentences_in_a"), np.maximum(size - 1, 1))
         random = size == 1
-        if block.rules.pairs == "nsp":
+        if block.rules.pair_task == "nsp":
             random |= draw("random_pair") < HALF
     following = start + np.where(random, a_size, size)  # unused sentences are put back
     following[following > block.lasts[block.owner]] = -1
@@ -199,7 +199,7 @@ def target_lengths(block: Block) -> np.ndarray:
 
 
 def make_rows(block: Block, chunks: Chunks) -> Rows:
-    draw, pairs = drawer(block, chunks.start), block.rules.pairs
+    draw, pairs = drawer(block, chunks.start), block.rules.pair_task
     a_begin, a_end = block.begins[chunks.start], block.ends[chunks.start + chunks.a_size - 1]
     b_begin, b_end = a_end.copy(), block.ends[chunks.start + chunks.size - 1]
     label = chunks.random

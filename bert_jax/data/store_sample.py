@@ -1,4 +1,4 @@
-"""Measures the rows of a phase on a spread sample of a store: fill, pairs, predictions.
+"""Measures the rows of a phase on a spread sample of a store: share of real tokens, pairs, predictions.
 
 NumPy, pure; the cost of a sample does not grow with the store.
 """
@@ -21,7 +21,7 @@ class RowSurvey(NamedTuple):
 
     rows: int
     pairs: int  # or single segments; more than rows where these are packed
-    fill: float  # real tokens, with [CLS] and [SEP], by row length
+    real_token_share: float  # real tokens, with [CLS] and [SEP], by row length
     pair_ratio: float  # share of the pairs with label 1; 0 without pairs
     wanted: float  # masked positions a row that the rate asks for, on average
     given: float  # of those, the ones that fit into `predictions`
@@ -29,16 +29,16 @@ class RowSurvey(NamedTuple):
 
 def survey_rows(store: Store, spec: Spec) -> RowSurvey:
     pairs = sample(store.splits["train"], spec.rules, PARTS, SENTENCES)
-    real = pairs.a_length + pairs.b_length + special_pieces(spec.pairs)
-    packed = pack(real, spec.length, spec.sequences)
+    real = pairs.a_length + pairs.b_length + special_pieces(spec.pair_task)
+    packed = pack(real, spec.length, spec.max_packed)
     # As masking.py counts them, from the original: at least one, rounded half to even.
     wanted = np.maximum(1, np.rint(spec.mask_rate * real))
     wanted = np.where(packed < 0, 0, wanted[packed]).sum(axis=1)
     return RowSurvey(
         rows=len(packed),
         pairs=len(real),
-        fill=float(real.sum() / len(packed) / spec.length),
+        real_token_share=float(real.sum() / len(packed) / spec.length),
         pair_ratio=float((pairs.label != 0).mean()),
         wanted=float(wanted.mean()),
-        given=float(np.minimum(wanted, spec.predictions).mean()),
+        given=float(np.minimum(wanted, spec.max_predictions).mean()),
     )

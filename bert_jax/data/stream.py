@@ -46,7 +46,7 @@ def train_batches(
 
 def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
     source, spec = pipeline.source, pipeline.spec
-    size, pairs = steps_per_epoch(source, spec), len(pipeline.positions) * spec.sequences
+    size, pairs = steps_per_epoch(source, spec), len(pipeline.positions) * spec.max_packed
     background = ThreadPoolExecutor(1)
     try:
         for steps in windows(first, last, size, pairs):
@@ -101,13 +101,13 @@ class Pipeline:
 
     def __init__(self, store: Store, split: str, word_starts, spec: Spec, positions):
         self.spec, self.documents = spec, store.splits[split]
-        self.source = Epochs(store, split, spec.rules, spec.sequences)
+        self.source = Epochs(store, split, spec.rules, spec.max_packed)
         self.positions = np.arange(spec.batch) if positions is None else np.asarray(positions)
         self.special, self.word_starts = store.manifest["special"], np.asarray(word_starts, bool)
         self.tokens = assemble.mapped(self.documents.path / "tokens.npy")
         signature = (
-            tf.TensorSpec([None, None, spec.sequences, len(Rows._fields)], tf.int64),
-            tf.TensorSpec([None, None, spec.sequences, len(masking.PURPOSES)], tf.uint32),
+            tf.TensorSpec([None, None, spec.max_packed, len(Rows._fields)], tf.int64),
+            tf.TensorSpec([None, None, spec.max_packed, len(masking.PURPOSES)], tf.uint32),
         )
         traced = tf.function(self.make_dataset, signature, autograph=False)
         self.dataset = traced.get_concrete_function()

@@ -106,7 +106,7 @@ def resolve(config, phase, mesh) -> str:
     """
     model = config.model
     heads = model.heads // mesh.shape["tensor"]
-    shape = phase.length, heads, model.width // model.heads, config.dtype, phase.sequences
+    shape = phase.length, heads, model.width // model.heads, config.dtype, phase.max_packed
     case = Case(*devices_of(mesh), *shape, model.attention_dropout)
     return choose(model.attention, case, f"phases.{phase.name}.")
 

@@ -21,8 +21,8 @@ class Encoder(nn.Module):
     width: int
     heads: int
     feed_forward: int
-    positions: int
-    segments: int
+    max_length: int
+    type_vocabulary: int
     dropout: float
     attention: str
     attention_dropout: float
@@ -36,8 +36,8 @@ class Encoder(nn.Module):
     def setup(self):
         self.embedder = layers.Embedder(
             self.vocabulary,
-            self.positions,
-            self.segments,
+            self.max_length,
+            self.type_vocabulary,
             self.width,
             self.initializer,
             self.gradient_dtype,

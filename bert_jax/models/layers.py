@@ -296,8 +296,8 @@ class Embedder(nn.Module):
     """Sum of word, position and segment embeddings: int32[B, L] each -> float32[B, L, D]."""
 
     vocabulary: int
-    positions: int
-    segments: int
+    max_length: int
+    type_vocabulary: int
     width: int
     initializer: float
     gradient_dtype: jnp.dtype
@@ -306,8 +306,8 @@ class Embedder(nn.Module):
         init = truncated_normal(self.initializer)
         words = padded_size(self.vocabulary), self.width
         self.words = self.param("words", padded_rows_zero(init, self.vocabulary), words)
-        self.position_table = self.param("positions", init, (self.positions, self.width))
-        self.segment_table = self.param("segments", init, (self.segments, self.width))
+        self.position_table = self.param("positions", init, (self.max_length, self.width))
+        self.segment_table = self.param("segments", init, (self.type_vocabulary, self.width))
 
     def __call__(self, tokens, positions, segments):
         vectors = constraints.lookup(self.words, tokens, self.gradient_dtype)

@@ -38,7 +38,7 @@ class Pretrainer(nn.Module):
 
 def make(config, vocabulary: Vocabulary) -> base.Objective:
     """Terms `mlm` and `nsp` or `sop`, each a mean of its own; metrics `_loss` in nats and `_accuracy`."""
-    pairs = config.objective.pairs
+    pairs = config.objective.pair_task
     paired = pairs != "none"
 
     def weights(batch):

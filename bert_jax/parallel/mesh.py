@@ -177,11 +177,13 @@ def summed(mesh: Mesh, dtype):
 
 
 def micro_batches(mesh: Mesh, batch: int, train) -> int:
-    """Parts of a batch by `config.train`: as many as it says, or the fewest equal ones of at most `rows_per_chip`."""
-    if not train.rows_per_chip:
+    """Parts of a batch by `config.train`: as many as it says, or the fewest equal ones of at most `rows_per_device`."""
+    if not train.rows_per_device:
         return train.micro_batches
     rows = -(-batch // axis_size(mesh, ROWS))
-    return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= train.rows_per_chip)
+    return next(
+        n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= train.rows_per_device
+    )
 
 
 def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:

@@ -23,7 +23,7 @@ from bert_jax.errors import LOST, BadInput, Missing, Unfinished, one_line
 from bert_jax.parallel.chips import DEVICES, TPUS
 
 # What may differ between the processes of a run: where things are on each host.
-LOCAL = ("store", "batches", "compilation_cache", "store_hashes")
+LOCAL = ("store", "batches", "compilation_cache", "verify_store")
 LOCAL += ("corpus.workers",)
 
 FAILED, HEARD = "bert_jax/failed", "bert_jax/heard"

@@ -34,7 +34,7 @@ FOLDER = "plans"
 MODULES = hlo, timeline, custom_calls, chips, out_of_memory  # that read what the compiler says
 
 
-class Fill(NamedTuple):
+class RealTokens(NamedTuple):
     """Real tokens by places for them in the rows of a phase, and what says so."""
 
     share: float
@@ -47,7 +47,7 @@ class Job(NamedTuple):
     config: ConfigDict  # as a TPU would resolve it
     phases: list
     vocabulary: Vocabulary
-    fills: dict[str, Fill]  # by the name of a phase
+    real_tokens: dict[str, RealTokens]  # by the name of a phase
     tell: Callable[[str], None]
 
 

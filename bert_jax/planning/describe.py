@@ -56,8 +56,8 @@ def describe_phase(name: str, phase: dict, memory: float) -> list[str]:
         f" of which hidden {digits(phase['seconds_hidden'])} s",
         f"  {between(phase, 'seconds_per_step')} s a step,"
         f" {between(phase, 'rows_per_second')} rows/s",
-        f"  {between(phase, 'tokens_per_second')} tokens/s, rows {phase['fill']:.0%} full"
-        f" (by {phase['fill_from']})",
+        f"  {between(phase, 'tokens_per_second')} tokens/s, rows {phase['real_token_share']:.0%} full"
+        f" (by {phase['real_token_share_from']})",
         f"  utilization {between(phase, 'utilization')}; {between(phase, 'hours')} hours for"
         f" {phase['steps']:,} steps; planned in {phase['seconds_planning']:.1f} s",
     ]

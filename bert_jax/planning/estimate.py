@@ -53,8 +53,8 @@ def estimate(job: Job, one: topology.Slice, mesh, phase, step: Step) -> dict:
         "seconds_sending": sending,
         "seconds_hidden": hidden,
         "flops_per_step": step_flops(job.config, job.vocabulary.size, phase),
-        "fill": job.fills[phase.name].share,
-        "fill_from": job.fills[phase.name].source,
+        "real_token_share": job.real_tokens[phase.name].share,
+        "real_token_share_from": job.real_tokens[phase.name].source,
     }
     least, most = (computing + calls * (factor / LIKELY - 1) for factor in (LEAST, MOST))
     ends = {"": computing + sending - hidden, ALL_HIDDEN: max(least, sending)}
@@ -67,7 +67,7 @@ def times(one: topology.Slice, phase, values: dict, seconds: float) -> dict:
     return {
         "seconds_per_step": seconds,
         "rows_per_second": phase.batch / seconds,
-        "tokens_per_second": values["fill"] * phase.batch * phase.length / seconds,
+        "tokens_per_second": values["real_token_share"] * phase.batch * phase.length / seconds,
         "utilization": values["flops_per_step"] / seconds / one.chips / one.chip.flops,
         "hours": (phase.last - phase.first) * seconds / HOUR,
     }

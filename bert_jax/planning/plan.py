@@ -14,7 +14,7 @@ from bert_jax.errors import BadInput
 from bert_jax.models import attention, bert
 from bert_jax.parallel import chips
 from bert_jax.planning import compilation, search, slices, topology
-from bert_jax.planning.compilation import Fill, Job
+from bert_jax.planning.compilation import Job, RealTokens
 from bert_jax.planning.estimate import estimate, total
 from bert_jax.runs.out_of_memory import TooLarge
 from bert_jax.runs.run_info import versions
@@ -120,17 +120,17 @@ def prepare(config: ConfigDict, phase: str | None, tell) -> Job:
         config.dtype = "bfloat16"
     chosen = choose_phases(config, phase)
     vocabulary = likely_vocabulary(config, tell)
-    return Job(config, chosen, vocabulary, expected_fills(config, chosen), tell)
+    return Job(config, chosen, vocabulary, expected_real_tokens(config, chosen), tell)
 
 
-def expected_fills(config, phases: list) -> dict[str, Fill]:
+def expected_real_tokens(config, phases: list) -> dict[str, RealTokens]:
     """By the name of a phase; of a sample of the store, where one is on this disk. Raises BadInput where it is
     damaged."""
-    fills = {phase.name: Fill(1.0, "no store") for phase in phases}
+    shares = {phase.name: RealTokens(1.0, "no store") for phase in phases}
     if remote.is_address(config.store) or not download.is_there(config.store):
-        return fills
+        return shares
     opened = store.open_store(config.store)
-    for name in fills:
+    for name in shares:
         rows = store_sample.survey_rows(opened, batch_spec.spec(config, name))
-        fills[name] = Fill(rows.fill, config.store)
-    return fills
+        shares[name] = RealTokens(rows.real_token_share, config.store)
+    return shares

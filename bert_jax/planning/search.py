@@ -17,7 +17,7 @@ REMATS = "none", "attention", "full"
 def settings(config: ConfigDict, one: topology.Slice) -> list[dict]:
     """Changes to a config as {key: value}, cheap ones first: none, fewer rows at once, what the backward pass computes
     again, and the state over more chips."""
-    parted = [{"train.rows_per_chip": 0, "train.micro_batches": count} for count in MICRO_BATCHES]
+    parted = [{"train.rows_per_device": 0, "train.micro_batches": count} for count in MICRO_BATCHES]
     remats = [{"train.remat": remat} for remat in REMATS[REMATS.index(config.train.remat) + 1 :]]
     devices = one.chips * one.chip.devices
     sizes = [2**power for power in range(1, devices.bit_length()) if devices % 2**power == 0]

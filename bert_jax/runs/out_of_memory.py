@@ -15,7 +15,7 @@ TOO_LARGE = (
     re.compile(rf"Used {NUMBER} of {NUMBER} hbm"),
     re.compile(rf"\({NUMBER}\) exceeds available HBM \({NUMBER}\)"),
 )
-HELP = "a smaller config.train.rows_per_chip needs less, and so does config.train.remat"
+HELP = "a smaller config.train.rows_per_device needs less, and so does config.train.remat"
 
 
 class TooLarge(BadInput):

@@ -13,7 +13,7 @@ from bert_jax.errors import BadInput
 from bert_jax.runs.out_of_memory import gib
 from bert_jax.runs.workdir import CHECKPOINTS
 
-LEAST_FILL = 0.5
+LEAST_REAL = 0.5
 FEW = 100  # pairs
 MOST_RANDOM = 0.7  # the original's share of random pairs is a little over a half
 CUT = 0.05  # share of the wanted predictions that are cut off
@@ -33,8 +33,10 @@ def check_phases(config, store) -> list[str]:
     for phase in configs.phases(config):
         rows = store_sample.survey_rows(store, batch_spec.spec(config, phase.name))
         warnings += check_rows(config, phase, rows)
-        packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.sequences > 1 else ""
-        numbers.append(f"{phase.name} {rows.fill:.0%} full{packed}, {rows.pair_ratio:.0%} label 1")
+        packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.max_packed > 1 else ""
+        numbers.append(
+            f"{phase.name} {rows.real_token_share:.0%} full{packed}, {rows.pair_ratio:.0%} label 1"
+        )
     return [*warnings, f"rows {'; '.join(numbers)}"]
 
 
@@ -53,24 +55,25 @@ def check_disk(config, directory: Path, state_shapes) -> None:
 
 def check_rows(config, phase, rows) -> list[str]:
     warnings, key = [], f"phases.{phase.name}"
-    if rows.fill < LEAST_FILL:
+    if rows.real_token_share < LEAST_REAL:
         warnings.append(
-            f"rows are {rows.fill:.0%} full, the rest is padding: a smaller {key}.length wastes less, and so does a"
-            f" larger {key}.sequences"
+            f"rows are {rows.real_token_share:.0%} full, the rest is padding: a smaller {key}.length wastes less,"
+            f" and so does a larger {key}.max_packed"
         )
     if rows.given < (1 - CUT) * rows.wanted:
         warnings.append(
-            f"{key}.predictions={phase.predictions} cuts off {1 - rows.given / rows.wanted:.0%} of the masked positions"
+            f"{key}.max_predictions={phase.max_predictions} cuts off {1 - rows.given / rows.wanted:.0%} of the masked"
+            " positions"
         )
-    pairs = config.objective.pairs
+    pairs = config.objective.pair_task
     # Whether there is something to learn from pairs; of a few nothing can be said.
     if pairs != "none" and rows.pairs >= FEW and not 0.0 < rows.pair_ratio <= MOST_RANDOM:
         text = (
             f"{rows.pair_ratio:.0%} of {rows.pairs} pairs have label 1, expected a little over half: documents have few"
             f" sentences for {key}.length={phase.length}; check corpus.format and corpus.sentences, or set"
-            " objective.pairs=none"
+            " objective.pair_task=none"
         )
         if rows.pair_ratio in (0.0, 1.0):
-            raise BadInput(f"config.objective.pairs={pairs!r}: {text}")
+            raise BadInput(f"config.objective.pair_task={pairs!r}: {text}")
         warnings.append(text)
     return warnings

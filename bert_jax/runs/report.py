@@ -22,11 +22,11 @@ HEARTBEAT = 10  # seconds between two status.json of a run that does nothing els
 class Reporter:
     """Writes one run's reports. Used as a context, so that files are closed and the bar is ended."""
 
-    def __init__(self, run: Workdir, step: int, total: int, bands: tuple = ()):
-        """bands: what is normal, as in `config.bands`."""
+    def __init__(self, run: Workdir, step: int, total: int, expected_loss: tuple = ()):
+        """expected_loss: as `config.expected_loss` has it."""
         self.run, self.workdir = run, run.directory
         self.first, self.step, self.total = step, step, total
-        self.bands = bands
+        self.expected_loss = expected_loss
         self.started = time.monotonic()
         self.newest = {}  # {split: values} of its newest line
         self.lines = self.board = None
@@ -93,7 +93,7 @@ class Reporter:
             if split == "train":
                 left = timedelta(seconds=round(self.seconds_left()))
                 text += f"  {timing.describe(values)}  {left} left"
-            elif "mlm_loss" in values and (normal := band(self.bands, step)):
+            elif "mlm_loss" in values and (normal := expected(self.expected_loss, step)):
                 text += f"  {compare(values['mlm_loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
         self.status("running")
@@ -169,16 +169,16 @@ class Silent(contextlib.nullcontext):
     start = log = advance = report = status = last_word = failed = has = summarize = nothing
 
 
-def band(bands: tuple, step: int) -> tuple[float, float] | None:
+def expected(known: tuple, step: int) -> tuple[float, float] | None:
     """(least, largest) normal held-out masked-LM loss at a step, between known steps on a straight line."""
-    steps, least, largest = bands[::3], bands[1::3], bands[2::3]
+    steps, least, largest = known[::3], known[1::3], known[2::3]
     if not steps or not steps[0] <= step <= steps[-1]:
         return None
     return float(np.interp(step, steps, least)), float(np.interp(step, steps, largest))
 
 
 def compare(loss: float, least: float, largest: float) -> str:
-    """Whether a loss is what the config's band says."""
+    """Says whether a loss is within what the config expects."""
     where = "above" if loss > largest else "below" if loss < least else "within"
     return f"mlm_loss is {where} the normal {least:.2f} to {largest:.2f}"
 

@@ -48,12 +48,12 @@ def phase_facts(config, vocabulary: int, phase, mesh) -> dict:
         "attention": attention.resolve(config, phase, mesh),
         "micro_batches": parts,
         # That a device computes at once.
-        "rows_per_chip": phase.batch // (meshes.axis_size(mesh, meshes.ROWS) * parts),
+        "rows_per_device": phase.batch // (meshes.axis_size(mesh, meshes.ROWS) * parts),
     }
 
 
 def step_flops(config, vocabulary: int, phase) -> float:
-    shape = phase.length, phase.predictions, phase.sequences
+    shape = phase.length, phase.max_predictions, phase.max_packed
     return bert.row_flops(config.model, vocabulary, *shape) * phase.batch
 
 
@@ -81,7 +81,7 @@ def describe_phase(phase, facts: dict) -> str:
     parts = facts["micro_batches"]
     return (
         f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows of {phase.length} tokens in "
-        f"{parts} micro-batch{'es' if parts > 1 else ''}, {facts['rows_per_chip']} rows a device at once, attention"
+        f"{parts} micro-batch{'es' if parts > 1 else ''}, {facts['rows_per_device']} rows a device at once, attention"
         f" by {facts['attention']}"
     )
 

@@ -42,8 +42,8 @@ class Clock:
 
 def describe(values: dict) -> str:
     """A line's numbers of speed, for people; without those that nobody knows."""
-    fill = values["fill"]  # of no step, where none was applied
-    parts = [] if fill is None else [f"fill {fill:.3f}"]
+    share = values["real_token_share"]  # of no step, where none was applied
+    parts = [] if share is None else [f"real_token_share {share:.3f}"]
     parts += [
         f"step {values['step_seconds']:.4g} s",
         f"input {values['input_seconds']:.3g} s",

@@ -12,7 +12,7 @@ TINY = {
     "tokenizer.size": 500,
     "compilation_cache": "",
     "phases.short.length": 32,
-    "phases.short.predictions": 5,
+    "phases.short.max_predictions": 5,
 }
 KEYS = [f"--config.{key}={value}" for key, value in TINY.items()]
 UNDROPPED = [f"--config.model.{key}=0.0" for key in ("dropout", "attention_dropout")]
@@ -41,7 +41,7 @@ def test_the_gathered_side_does_the_work_of_the_formula():
         with FlopCounterMode(display=False) as counter:
             step.make(side, settings).step()
         work[side] = counter.get_total_flops()
-    shape = settings.phases.short.length, settings.phases.short.predictions
+    shape = settings.phases.short.length, settings.phases.short.max_predictions
     expected = 4 * bert.row_flops(settings.model, 500, *shape)
     assert work["gathered"] == pytest.approx(expected, rel=0.01)
     assert work["as it comes"] > 1.4 * work["gathered"]

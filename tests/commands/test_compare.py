@@ -88,9 +88,9 @@ def test_padding_is_not_compared(compared, model):
 
 def test_layers_and_settings_that_differ(compared, model):
     """Not one that is only spelled in another way: 0 stands for four times the width."""
-    changes = "model.layers=3", "objective.pairs=none", "model.feed_forward=128"
+    changes = "model.layers=3", "objective.pair_task=none", "model.feed_forward=128"
     values = compared(model, make_model(300, *changes))
-    assert values["settings"] == {"model.layers": (2, 3), "objective.pairs": ("nsp", "none")}
+    assert values["settings"] == {"model.layers": (2, 3), "objective.pair_task": ("nsp", "none")}
     assert {name.split("/")[1] for name in values["only_b"]} == {"blocks_2"}
     assert "pair/kernel" in values["only_a"] and set(values["outputs"]) == {"mlm_logits"}
 

@@ -91,7 +91,7 @@ def test_the_config_of_a_run_is_data(tmp_path):
             path.write_text(json.dumps(values))
             with pytest.raises(BadInput, match=f"config.{key}.name"):
                 config.load(str(path))
-    for key in ("seed", "bands", "optimizer.clip"):
+    for key in ("seed", "expected_loss", "optimizer.clip"):
         with pytest.raises(BadInput):
             config.load("demo", [f"{key}={code}"])
     assert not trap.exists()

@@ -77,7 +77,7 @@ def test_heads_may_be_absent(form, heads, tmp_path):
     tensors = outside.make_tensors(form, there)
     model = open_directory(write(form, tmp_path / "model", tensors))
     paired = bool(there & {"pooler", "pair"})
-    assert model.config.objective.pairs == ("nsp" if paired else "none")
+    assert model.config.objective.pair_task == ("nsp" if paired else "none")
     needed = {"encoder", "mlm"} | ({"pooler", "pair"} if paired else set())
     assert model.facts["fresh"] == sorted(needed - there)
     check_same(model.params, tensors, there, form)
@@ -97,7 +97,7 @@ def test_settings_come_from_config_json(tmp_path):
     changes |= {"added": [1], "num_attention_heads": 4}
     model = open_directory(outside.write_huggingface(tmp_path / "model", **changes)).config.model
     assert (model.activation, model.epsilon, model.dropout) == ("gelu_tanh", 1e-5, 0)
-    assert (model.heads, model.segments, model.positions) == (4, 2, 32)
+    assert (model.heads, model.type_vocabulary, model.max_length) == (4, 2, 32)
 
 
 # --- The tokenizer --------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_every_hidden_state_of_a_real_model(folder):
 STEPS = 200
 RATE = dict(peak=3e-3, warmup=20, total=STEPS)
 OVERRIDES = ("tokenizer.size=2000", f"phases.main.steps={STEPS}", "phases.main.batch=16")
-OVERRIDES += ("phases.main.length=64", "phases.main.predictions=10", "model.positions=64")
+OVERRIDES += ("phases.main.length=64", "phases.main.max_predictions=10", "model.max_length=64")
 OVERRIDES += ("optimizer.bias_correction=False", "dtype=float32")
 
 

@@ -66,12 +66,12 @@ def test_there_and_back_is_bitwise(place, tmp_path):
 
 
 def test_heads_that_a_run_lacks_are_not_written(made, tmp_path):
-    model = open_directory(made, "objective.pairs=none")
+    model = open_directory(made, "objective.pair_task=none")
     assert model.facts["imported"]["unused"] == ["pair", "pooler"]
     names = tensors(write(model, tmp_path / "again"))
     assert not [name for name in names if "pooler" in name or "seq_relationship" in name]
     again = open_directory(tmp_path / "again")
-    assert again.config.objective.pairs == "none" and again.facts["fresh"] == []
+    assert again.config.objective.pair_task == "none" and again.facts["fresh"] == []
 
 
 def test_what_the_original_cannot_compute_is_not_written(made, tmp_path):

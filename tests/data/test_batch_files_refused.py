@@ -103,7 +103,7 @@ def test_damaged_ones_are_named(world, copy, damage, named):
 
 
 def test_a_flipped_bit_that_nobody_hashes_is_found(world, copy):
-    settings = world.load(batches=copy, store_hashes=False)
+    settings = world.load(batches=copy, verify_store=False)
     opened, phase = feed.open_feed(settings, 0), config.phases(settings)[0]
     flip_bit(copy / TRAIN, 1000)
     with pytest.raises(BadInput, match=TRAIN):

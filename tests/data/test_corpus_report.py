@@ -61,7 +61,7 @@ def test_numbers_are_those_of_a_plain_count(tmp_path, monkeypatch):
     [
         ("", {}, "seed=0"),
         ("short_documents", {"single_sentence_share": 0.3}, "seed=0"),
-        ("", {"single_sentence_share": 0.3}, "objective.pairs=none"),
+        ("", {"single_sentence_share": 0.3}, "objective.pair_task=none"),
         ("long_sentences", {"mean_sentence": 101}, "seed=0"),
         ("unknown_pieces", {"unknown_share": 0.02}, "seed=0"),
         ("unused_pieces", {"unused_share": 0.6}, "tokenizer.path=vocab.txt"),

@@ -67,8 +67,8 @@ def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
 )
 def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
     """Tokens, segments, positions from 0, labels, and which tokens are masked by what."""
-    changes = {"pairs": pairs, "masking": masking, "predictions": 20}
-    packed, alone = epoch(store, **changes), epoch(store, sequences=1, **changes)
+    changes = {"pair_task": pairs, "masking": masking, "max_predictions": 20}
+    packed, alone = epoch(store, **changes), epoch(store, max_packed=1, **changes)
     assert len(alone["rows"]) > 1.3 * len(packed["rows"])
     assert_same([in_one_order(apart(packed))], [in_one_order(apart(alone))])
     assert_same([apart(alone)], [alone])
@@ -90,13 +90,13 @@ def test_any_step_on_any_hosts_is_the_same(store):
 
 
 def test_heldout_rows_are_those_of_a_run_that_packs_nothing(store):
-    alone = SPEC._replace(sequences=1)
+    alone = SPEC._replace(max_packed=1)
     packed, unpacked = (stream.Heldout(store, WORD_STARTS, spec, 20) for spec in (SPEC, alone))
     assert_same(list(packed), list(unpacked))
 
 
 def test_too_few_predictions_are_shared_out(store):
-    plenty, few = epoch(store, predictions=20), epoch(store, predictions=3)
+    plenty, few = epoch(store, max_predictions=20), epoch(store, max_predictions=3)
     fits = plenty["masked_weights"].sum(1) <= 3
     for name in ("tokens", "sequence_ids", "masked_positions", "masked_weights"):
         np.testing.assert_array_equal(few[name][fits][:, :3], plenty[name][fits][:, :3])

@@ -11,7 +11,7 @@ from kits.stores import make_store, random_documents
 from bert_jax.data import sentence_pairs
 from bert_jax.data.row_index import of_pairs
 
-RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pairs="nsp", short_rate=0.3)
+RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_file_that_another_process_has_written_meanwhile_stays(store):
 
 
 def test_names_tell_everything_an_index_depends_on(store):
-    changes = dict(seed=6, phase=0, length=41, pairs="sop", short_rate=0.2)
+    changes = dict(seed=6, phase=0, length=41, pair_task="sop", short_rate=0.2)
     rules = [RULES._replace(**{key: value}) for key, value in changes.items()]
     names = [of_pairs(store, "train", changed).name for changed in (RULES, *rules)]
     names.append(of_pairs(store, "heldout", RULES).name)

@@ -11,7 +11,7 @@ from bert_jax import prng
 from bert_jax.data import sentence_pairs
 from bert_jax.errors import BadInput
 
-RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pairs="nsp", short_rate=0.3)
+RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
 
 
 def numbered(documents):
@@ -38,7 +38,7 @@ def owners(split, starts):
 @pytest.mark.parametrize("length", [5, 12, 41, 64, 2000])
 def test_rows_are_the_originals_given_the_same_draws(tmp_path, pairs, length):
     documents, split = make_world(tmp_path / "store", 60)
-    rules = RULES._replace(pairs=pairs, length=length)
+    rules = RULES._replace(pair_task=pairs, length=length)
     made = build(split, rules, epoch=3)
     expected = original(documents, rules, HashDraws(split, rules, 3))
     assert len(made.label) == len(expected)
@@ -74,7 +74,7 @@ def test_rows_are_what_they_have_always_been(tmp_path):
     sha = hashlib.sha256()
     for epoch in (0, 3):
         for pairs in sentence_pairs.PAIRS:
-            for part in sentence_pairs.build(split, RULES._replace(pairs=pairs), epoch):
+            for part in sentence_pairs.build(split, RULES._replace(pair_task=pairs), epoch):
                 sha.update(part.tobytes())
     assert sha.hexdigest() == "71d1a073baf8f7df4465c6321aac0d736c696d574bf11ac05ce766dee7275432"
 
@@ -86,7 +86,7 @@ def test_random_b_is_of_the_same_source(tmp_path, pairs):
     split = make_store(tmp_path / "store", random_documents(8, 3), sources=numbers).splits["train"]
     seen = np.zeros((8, 8), int)
     for epoch in range(100):
-        made = build(split, RULES._replace(pairs=pairs), epoch)
+        made = build(split, RULES._replace(pair_task=pairs), epoch)
         a, b = owners(split, made.a_start), owners(split, made.b_start)
         np.add.at(seen, (a[a != b], b[a != b]), 1)
     source = np.repeat(np.arange(3), numbers["train"])
@@ -115,7 +115,9 @@ def test_coins_are_fair():
         assert heads.min() >= 0 and heads.max() <= tosses
 
 
-@pytest.mark.parametrize("documents, change", [(1, dict(pairs="nsp")), (4, dict(length=1 << 16))])
+@pytest.mark.parametrize(
+    "documents, change", [(1, dict(pair_task="nsp")), (4, dict(length=1 << 16))]
+)
 def test_bad_input(tmp_path, documents, change):
     split = make_store(tmp_path / "store", random_documents(documents)).splits["train"]
     with pytest.raises(BadInput, match=str(*change.values())):

@@ -51,7 +51,7 @@ def unmask(batch):
 @sizes
 def test_masks(store, size):
     """What is shown, which pieces are drawn at random, and which places in the row are chosen."""
-    room, predictions = LENGTH - 3, SPEC.predictions - 1  # of full rows: 0.15 * 128 is 19
+    room, predictions = LENGTH - 3, SPEC.max_predictions - 1  # of full rows: 0.15 * 128 is 19
     kinds, random_ids, places = np.zeros(3), np.zeros(V), np.zeros(room)
     for batch in stream.train_batches(store, WORD_STARTS, SPEC, 0, size // BATCH):
         tokens, chosen = unmask(batch)

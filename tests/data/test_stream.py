@@ -15,7 +15,7 @@ from bert_jax.errors import BadInput
 V = 1000
 WORD_STARTS = np.arange(V) % 3 > 0
 SPEC = batch_spec.Spec(
-    seed=11, phase=0, length=48, batch=8, predictions=7, pairs="nsp", masking="token",
+    seed=11, phase=0, length=48, batch=8, max_predictions=7, pair_task="nsp", masking="token",
     mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.1,
 )  # fmt: skip
 
@@ -46,7 +46,7 @@ def unmasked(batch):
 
 def steps_per_epoch(store, **changes):
     spec = SPEC._replace(**changes)
-    return stream.steps_per_epoch(Epochs(store, "train", spec.rules, spec.sequences), spec)
+    return stream.steps_per_epoch(Epochs(store, "train", spec.rules, spec.max_packed), spec)
 
 
 @pytest.mark.parametrize("masking", ["token", "whole_word"])
@@ -54,7 +54,7 @@ def steps_per_epoch(store, **changes):
 def test_the_batch_contract(store, pairs, masking):
     text = " ".join(map(str, store.splits["train"].tokens))
     expected = {n: (s.shape, s.dtype) for n, s in batch_contract.shapes(8, 48, 7).items()}
-    for batch in batches(store, 0, 4, pairs=pairs, masking=masking):
+    for batch in batches(store, 0, 4, pair_task=pairs, masking=masking):
         assert {name: (array.shape, array.dtype) for name, array in batch.items()} == expected
         assert (batch["pair_weights"] == (pairs != "none")).all()
         assert not batch["cls_positions"].any()
@@ -116,7 +116,7 @@ def test_masks_are_new_in_every_epoch(tmp_path):
     """The rows of two documents of one sentence are the same in every epoch, the masks are not."""
     documents = [[list(range(5, 45))], [list(range(50, 90))]]
     store = make_store(tmp_path / "store", documents)
-    made = batches(store, 0, 30, pairs="none", batch=2, length=64, short_rate=0.0)
+    made = batches(store, 0, 30, pair_task="none", batch=2, length=64, short_rate=0.0)
     rows = {tuple(map(tuple, np.sort(unmasked(batch), 0))) for batch in made}
     orders = [batch["tokens"][:, 1].argsort() for batch in made]
     masks = {tuple(b["masked_positions"][o].ravel()) for b, o in zip(made, orders, strict=True)}

@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.full, pytest.mark.slow]
 LIFE = 15.0  # seconds of a run, about: imports and compiling are most of it
 # Of the calls at a place one is drawn: of steps, saves and evaluations in the first half of a run.
 PLACES = {"step": (3, HALF), "save": (1, 8), "evaluate": (0, 2), "compile": (0, 1)}
-DEADLINES = {"deadlines.compile": 60, "deadlines.step": 8, "deadlines.save": 10}
-DEADLINES |= {"deadlines.evaluate": 15, "distributed.heartbeat": 10}
+DEADLINES = {"timeouts.compile": 60, "timeouts.step": 8, "timeouts.save": 10}
+DEADLINES |= {"timeouts.evaluate": 15, "distributed.heartbeat": 10}
 LATEST = 150.0  # seconds until all have ended, from their start, where one is stuck or gone
 
 KILLED, ALARMED, ABORTED = -signal.SIGKILL, -signal.SIGALRM, -signal.SIGABRT

@@ -14,7 +14,7 @@ interpreted = partial(attention.splash, interpret=True)
 DROPOUT = 0.1
 TPU = ("TPU v5 lite", ("fused", "splash"))
 GPU = ("NVIDIA H100 80GB HBM3", ("cudnn",))
-SETTINGS = ("model.positions=128", "model.attention_dropout=0.0", "model.dropout=0.0")
+SETTINGS = ("model.max_length=128", "model.attention_dropout=0.0", "model.dropout=0.0")
 
 
 @cache

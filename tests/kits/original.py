@@ -48,7 +48,7 @@ def flat(sentences):
 
 def original(documents, rules, draws):
     """(A, B, label, A before truncation, B before) for every row, one sentence at a time."""
-    room = rules.length - (2 if rules.pairs == "none" else 3)
+    room = rules.length - (2 if rules.pair_task == "none" else 3)
     made = []
     for number, document in enumerate(documents):
         target = draws.target(number, room, rules.short_rate)
@@ -66,12 +66,12 @@ def original(documents, rules, draws):
 
 def pair(documents, number, start, chunk, target, rules, draws):
     """(A, B, label, how many sentences of the chunk are put back)."""
-    if rules.pairs == "none":
+    if rules.pair_task == "none":
         return flat(chunk), [], 0, 0
     a_size = draws.a_size(number, start, len(chunk)) if len(chunk) > 1 else 1
     a, rest = flat(chunk[:a_size]), chunk[a_size:]
     alone = len(chunk) == 1
-    if alone or (rules.pairs == "nsp" and draws.coin("random_pair", number, start)):
+    if alone or (rules.pair_task == "nsp" and draws.coin("random_pair", number, start)):
         other, first = draws.place(number, start, documents)
         b = []
         for sentence in documents[other][first:]:
@@ -79,7 +79,7 @@ def pair(documents, number, start, chunk, target, rules, draws):
             if len(b) >= target - len(a):
                 break
         return a, b, 1, len(rest)
-    if rules.pairs == "sop" and draws.coin("swap", number, start):
+    if rules.pair_task == "sop" and draws.coin("swap", number, start):
         return flat(rest), a, 1, 0
     return a, flat(rest), 0, 0
 

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from bert_jax.convert import names
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
-SIZES = {"layers": 2, "width": 16, "feed_forward": 24, "positions": 32, "segments": 2}
+SIZES = {"layers": 2, "width": 16, "feed_forward": 24, "max_length": 32, "type_vocabulary": 2}
 HEADS = 2
 WORDS = ("the", "bank", "river", "un", "able", "##able", "##ion", "walk", "old", ",", ".")
 PIECES = [*SPECIAL.values(), *WORDS, *ascii_lowercase]
@@ -44,10 +44,10 @@ def huggingface_config() -> dict:
         "hidden_size": SIZES["width"],
         "intermediate_size": SIZES["feed_forward"],
         "layer_norm_eps": 1e-12,
-        "max_position_embeddings": SIZES["positions"],
+        "max_position_embeddings": SIZES["max_length"],
         "num_attention_heads": HEADS,
         "num_hidden_layers": SIZES["layers"],
-        "type_vocab_size": SIZES["segments"],
+        "type_vocab_size": SIZES["type_vocabulary"],
         "vocab_size": len(PIECES),
     }
 

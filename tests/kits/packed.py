@@ -10,10 +10,10 @@ from bert_jax.data.epoch_order import Epochs
 V = 200
 WORD_STARTS = np.arange(V) % 3 > 0
 SPEC = batch_spec.Spec(
-    seed=5, phase=0, length=32, batch=4, predictions=9, pairs="nsp", masking="token",
-    mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.2, sequences=4,
+    seed=5, phase=0, length=32, batch=4, max_predictions=9, pair_task="nsp", masking="token",
+    mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.2, max_packed=4,
 )  # fmt: skip
-ALONE = SPEC._replace(sequences=1)
+ALONE = SPEC._replace(max_packed=1)
 
 
 def packed_store(path):
@@ -31,7 +31,7 @@ def make(store, first, last, positions=None, **changes):
 def epoch(store, **changes):
     """All rows of the first epoch, as one batch."""
     spec = SPEC._replace(**changes)
-    number = Epochs(store, "train", spec.rules, spec.sequences).rows_per_epoch()
+    number = Epochs(store, "train", spec.rules, spec.max_packed).rows_per_epoch()
     (batch,) = make(store, 0, 1, **{**changes, "batch": number})
     return batch
 

@@ -26,7 +26,7 @@ SIZES = {"wordpiece": 150, "unigram": 200, "bpe": 200, "byte_bpe": 300}
 
 # Lines of metrics.jsonl with the least that each says.
 TRAIN = {"step": 5, "split": "train", "time": 9.0, "seconds": 1.0}
-TRAIN |= {"input_seconds": 0.5, "fill": None, "loss": 2.5}
+TRAIN |= {"input_seconds": 0.5, "real_token_share": None, "loss": 2.5}
 HELDOUT = {"step": 5, "split": "heldout", "time": 9.5, "seconds": 0.5}
 
 

@@ -19,8 +19,8 @@ def get_config():
     config = demo.get_config()
     config.phase_order = ("short", "long")
     config.phases = base.ConfigDict(dict(
-        short=base.phase(steps=6, length=16, batch=16, predictions=3),
-        long=base.phase(steps=4, length=32, batch=8, predictions=5, sequences=2)))
+        short=base.phase(steps=6, length=16, batch=16, max_predictions=3),
+        long=base.phase(steps=4, length=32, batch=8, max_predictions=5, max_packed=2)))
     return config
 """
 KEYS = {key: value for key, value in SMALL.items() if not key.startswith("phases")}

@@ -95,7 +95,7 @@ def test_a_kernel_on_a_mesh_is_that_of_one_device(one, many, shape, rows, heads)
     assert parts == {(8 // 4, 128, heads // 2, kit.SIZE)} or shape != (2, 2, 2)
 
 
-FUSED = ("model.positions=128", "model.width=128", "model.heads=8")
+FUSED = ("model.max_length=128", "model.width=128", "model.heads=8")
 full = partial(pytest.param, marks=pytest.mark.full)
 
 

@@ -32,7 +32,7 @@ REFUSALS = [
     ("splash", dict(dropout=0.1), "model.attention_dropout=0.1"),
     ("cudnn", dict(kernels=("splash",), device="TPU v4"), "TPU v4"),
     ("cudnn", dict(dtype="float32"), "dtype=float32"),
-    ("cudnn", dict(sequences=3), "phases.main.sequences=3"),
+    ("cudnn", dict(sequences=3), "phases.main.max_packed=3"),
     ("cudnn", dict(head_size=136), "model.width/model.heads=136"),
     ("cudnn", dict(dropout=0.1), "model.attention_dropout=0.1"),
 ]
@@ -82,8 +82,8 @@ def test_what_a_program_drops_decides_and_not_the_config(monkeypatch):
 @needs_libtpu
 @pytest.mark.parametrize(("name", "expected"), [("v5e:2x2", "splash"), ("v3:2x2", "xla")])
 def test_a_plan_chooses_for_the_slice_and_not_for_this_machine(name, expected):
-    keys = ("phases.main.length=512", "phases.main.sequences=4", "phases.main.predictions=80")
-    settings = small_config("model.positions=512", "model.attention_dropout=0.0", *keys)
+    keys = ("phases.main.length=512", "phases.main.max_packed=4", "phases.main.max_predictions=80")
+    settings = small_config("model.max_length=512", "model.attention_dropout=0.0", *keys)
     (phase,) = configs.phases(settings)
     elsewhere, here = (build.make_mesh(settings, [phase], d) for d in (devices(name), None))
     assert attention.resolve(settings, phase, elsewhere) == expected

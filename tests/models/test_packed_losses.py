@@ -25,7 +25,7 @@ def in_shape(batch, rows, sequences):
 
 @pytest.mark.slow
 def test_loss_and_gradients_are_those_of_the_pairs_alone(tmp_path):
-    packed = epoch(packed_store(tmp_path / "store"), predictions=20)
+    packed = epoch(packed_store(tmp_path / "store"), max_predictions=20)
     alone = apart(packed)
     number = len(alone["rows"])
     assert number > 1.3 * len(packed["rows"])

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow  # each compiles programs for eight devices
 
 ROWS, LENGTH, PREDICTIONS, WIDTH, HIDDEN, PIECES = 16, 24, 20, 32, 96, 1024
 SIZES = f"""
-    phases.main.batch={ROWS} phases.main.length={LENGTH} phases.main.predictions={PREDICTIONS}
-    model.positions={LENGTH} model.width={WIDTH} model.feed_forward={HIDDEN} model.heads=8
+    phases.main.batch={ROWS} phases.main.length={LENGTH} phases.main.max_predictions={PREDICTIONS}
+    model.max_length={LENGTH} model.width={WIDTH} model.feed_forward={HIDDEN} model.heads=8
 """.split()
 TABLE = 4 * PIECES * WIDTH  # bytes
 EVERYDAY = [(8, 1, 1), (2, 2, 2)]

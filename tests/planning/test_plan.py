@@ -50,7 +50,7 @@ def estimated(name, events, *keys):
     one, config = topology.find(name), small_config(*keys)
     phase = configs.phases(config)[0]
     job = compilation.Job(
-        config, [phase], VOCABULARY, {"main": compilation.Fill(1.0, "no store")}, print
+        config, [phase], VOCABULARY, {"main": compilation.RealTokens(1.0, "no store")}, print
     )
     mesh = compilation.make_mesh(job, one)
     return estimate.estimate(job, one, mesh, phase, compilation.Step(MEMORY, events))
@@ -94,12 +94,14 @@ def test_real_tokens_are_those_of_the_store(finished, tmp_path, capsys, monkeypa
     """As many as a batch of the run held, about; where there is no store, rows are full."""
     monkeypatch.setattr(compilation, "compile_step", compile_nothing)
     settings, workdir = finished
-    told = [line["fill"] for line in runs.lines(workdir) if line["split"] == "train"]
+    told = [line["real_token_share"] for line in runs.lines(workdir) if line["split"] == "train"]
     for store, fill in ((settings["store"], sum(told) / len(told)), (tmp_path / "none", 1)):
         assert main(arguments(tmp_path, "--json", "-", store=store)) == 0
         phase = json.loads(capsys.readouterr().out)["phases"]["main"]
-        assert phase["fill"] == pytest.approx(fill, abs=0.1) and (fill == 1) == (phase["fill"] == 1)
-        real = phase["fill"] * 32 * phase["rows_per_second"]
+        assert phase["real_token_share"] == pytest.approx(fill, abs=0.1) and (fill == 1) == (
+            phase["real_token_share"] == 1
+        )
+        real = phase["real_token_share"] * 32 * phase["rows_per_second"]
         assert phase["tokens_per_second"] == pytest.approx(real)
 
 

@@ -18,7 +18,7 @@ pytestmark = needs_libtpu
 
 @pytest.mark.full
 def test_the_advice_makes_a_step_fit_that_is_too_large(tmp_path, capsys):
-    rows = {"phases.main.batch": 2**17, "model.positions": 512, "phases.main.length": 512}
+    rows = {"phases.main.batch": 2**17, "model.max_length": 512, "phases.main.length": 512}
     rows |= {"model.layers": 1, "compilation_cache": tmp_path / "cache"}
     assert main(arguments(tmp_path, **rows)) == 2
     error = capsys.readouterr().err.splitlines()[-1]

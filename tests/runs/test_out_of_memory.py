@@ -28,7 +28,7 @@ def test_an_error_of_memory_has_the_numbers_and_the_keys_that_help(text, numbers
         raise jax.errors.JaxRuntimeError(text)
     line = str(caught.value)
     assert line.startswith("phase main, a step: ") and "\n" not in line
-    for word in (*numbers, "config.train.rows_per_chip", "config.train.remat"):
+    for word in (*numbers, "config.train.rows_per_device", "config.train.remat"):
         assert word in line
 
 
@@ -57,7 +57,7 @@ def test_a_program_that_cannot_be_compiled_is_refused_before_anything(
         raise jax.errors.JaxRuntimeError(TPU)
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", fail)
-    assert "config.train.rows_per_chip" in pretrain()
+    assert "config.train.rows_per_device" in pretrain()
     assert not list(tmp_path.rglob("*.json"))
 
 

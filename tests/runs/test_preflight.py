@@ -46,7 +46,7 @@ def test_numbers_are_those_of_all_rows(tmp_path):
     real = np.concatenate([batch["sequence_ids"].sum(1) for batch in batches])
     labels = np.concatenate([batch["pair_labels"][:, 0] for batch in batches])
     masked = np.concatenate([batch["masked_weights"].sum(1) for batch in batches])
-    assert numbers.fill == pytest.approx(real.mean() / 32, abs=0.005)
+    assert numbers.real_token_share == pytest.approx(real.mean() / 32, abs=0.005)
     assert numbers.pair_ratio == pytest.approx(labels.mean(), abs=0.005)
     assert numbers.given == pytest.approx(masked.mean(), abs=0.02)
 
@@ -61,9 +61,9 @@ SPLIT = TRAIN, HELDOUT
     ("documents", "change", "named"),
     [
         (LONG, "phases.main.length=32", "phases.main.length=32"),
-        (SINGLE, "phases.main.length=20", "objective.pairs=none"),
-        (SHORT, "objective.pairs=none", "phases.main.length"),
-        (SPLIT, "phases.main.predictions=2", "phases.main.predictions=2"),
+        (SINGLE, "phases.main.length=20", "objective.pair_task=none"),
+        (SHORT, "objective.pair_task=none", "phases.main.length"),
+        (SPLIT, "phases.main.max_predictions=2", "phases.main.max_predictions=2"),
     ],
 )
 def test_text_that_does_not_fit_the_config_is_a_warning(check, documents, change, named):
@@ -72,7 +72,7 @@ def test_text_that_does_not_fit_the_config_is_a_warning(check, documents, change
 
 
 def test_pairs_of_one_label_stop_the_run(check):
-    with pytest.raises(BadInput, match="objective.pairs=none"):
+    with pytest.raises(BadInput, match="objective.pair_task=none"):
         check([document[:1] for document in TRAIN], [[[7, 8, 9]], [[9, 8]]])
 
 

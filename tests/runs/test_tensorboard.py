@@ -16,12 +16,12 @@ def read(directory):
 
 def test_reports_are_read_back_as_they_come(tmp_path):
     told = Board(tmp_path, 5)
-    told.report(7, {"train/loss": 1.5, "train/fill": 0.25})
+    told.report(7, {"train/loss": 1.5, "train/real_token_share": 0.25})
     version, start, point = read(tmp_path)  # though it is not closed
     assert version.file_version == "brain.Event:2"
     assert (start.step, start.session_log.status) == (5, 1)
     found = {value.tag: value.simple_value for value in point.summary.value}
-    assert (point.step, found) == (7, {"train/loss": 1.5, "train/fill": 0.25})
+    assert (point.step, found) == (7, {"train/loss": 1.5, "train/real_token_share": 0.25})
     told.report(8, {"train/loss": 1.25})
     told.close()
     assert [event.step for event in read(tmp_path)] == [0, 5, 7, 8]

@@ -54,7 +54,9 @@ def test_late_input_is_seen_where_it_was_waited_for(delayed):
 def test_fill_is_that_of_the_batches(delayed):
     assert len(delayed.real) == 20
     for step, line in delayed.lines.items():
-        assert line["fill"] == pytest.approx(np.mean(delayed.real[step - 5 : step]), rel=1e-6)
+        assert line["real_token_share"] == pytest.approx(
+            np.mean(delayed.real[step - 5 : step]), rel=1e-6
+        )
 
 
 @pytest.mark.slow

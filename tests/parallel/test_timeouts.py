@@ -24,7 +24,7 @@ def workdir(tmp_path_factory):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_both_end_by_the_deadline(finished, workdir, tmp_path, fault):
     victim, before = int(fault[0]), reader.newest(workdir / "checkpoints")
-    changes = {f"deadlines.{name}": seconds for name, seconds in DEADLINES.items()}
+    changes = {f"timeouts.{name}": seconds for name, seconds in DEADLINES.items()}
     changes |= {"phases.main.steps": STEPS, "log.every": 1, "checkpoint.every": 2}
     command = pretraining(finished[0], workdir, **changes, **{"evaluate.every": 0})
     fault = {stuck.FAULT: fault}
