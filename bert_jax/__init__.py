@@ -1,3 +1,3 @@
 """BERT pretraining in JAX: raw text in, a downstream-ready BERT out."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -2,7 +2,9 @@
 
 import argparse
 import re
+import runpy
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from kits.places import ROOT
 
 from bert_jax import cli, config
 
-PAGES = sorted([ROOT / "README.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")])
 CONFIGS = sorted(path for path in ROOT.glob("configs/*.py") if path.stem != "__init__")
 COMMAND = re.compile(r"(?:^|\s)bert-jax +(.*)")
 
@@ -39,6 +41,26 @@ EVERY = [(path, text) for path in PAGES + CONFIGS for text in commands(path)]
 @pytest.mark.parametrize("path, text", EVERY, ids=[f"{path.stem}-{text}" for path, text in EVERY])
 def test_commands_are_understood(path, text):
     assert understood(text).command
+
+
+def test_pages_are_short():
+    lengths = {
+        path: path.read_text().count("\n") for path in PAGES if path.parent != ROOT / "benchmarks"
+    }
+    assert lengths.pop(ROOT / "README.md") <= 150 and max(lengths.values()) <= 200
+
+
+def test_the_page_of_keys_is_that_of_base():
+    made = runpy.run_path(str(ROOT / "docs/make_config.py"))["page"]()
+    assert (ROOT / "docs/config.md").read_text() == made, (
+        "python docs/make_config.py > docs/config.md"
+    )
+
+
+def test_every_page_is_in_the_site():
+    site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    named = set(re.findall(r"[\w/-]+\.md", str(site)))
+    assert named == {str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")}
 
 
 def test_commands_are_found():
