@@ -94,6 +94,7 @@ stop() {
 # Here again:
 
 check() { # WORD ...: what can be known to be wrong before anything is paid for
+  local word path
   case "$type" in
     v2-* | v3-* | v4-*) : "${version:=tpu-ubuntu2204-base}" ;;
     v5litepod-*) : "${version:=v2-alpha-tpuv5-lite}" ;;
@@ -107,11 +108,15 @@ check() { # WORD ...: what can be known to be wrong before anything is paid for
     *' --workdir gs://'* | *' --workdir=gs://'*) ;;
     ' pretrain '*) wrong "pretrain needs --workdir gs://...: all workers write there, and a slice's disks go with it" ;;
   esac
+  git rev-parse --is-inside-work-tree >/dev/null 2>&1 || wrong "$PWD: not a checkout of git, whose files are copied"
   for word; do
-    case "$word" in
-      *://*) ;;
-      *.py) [ -n "$(listed "$word" | tr '\0' '\n')" ] || wrong "$word: not among the files of $PWD that are copied" ;;
+    path=${word#--*=}
+    case "$path" in
+      *://*) continue ;;
+      *.py) ;;
+      *) [ -f "$path" ] || continue ;;
     esac
+    [ -n "$(listed "$path" | tr '\0' '\n')" ] || wrong "$word: not among the files of $PWD that are copied"
   done
 }
 

@@ -21,7 +21,7 @@ class Cloud:
         note = 'environment() { echo "${1:-}" >>"$CLOUD/extras"; }\n'
         (self.root / "launch/environment.sh").write_text(note)
         (self.root / "mine.py").write_text("")
-        (self.root / ".gitignore").write_text("hidden.py\n")
+        (self.root / ".gitignore").write_text("hidden.*\n")
         subprocess.run(["git", "init", "-q", self.root], check=True)
 
     def start(self, *command: str, **variables: str) -> subprocess.Popen:

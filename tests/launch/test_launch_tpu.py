@@ -95,13 +95,15 @@ WRONG = {
     "--zone": ("bash", "launch/tpu.sh", "delete", "--name", "slice"),
     "--spot": ("bash", "launch/tpu.sh", "delete", *SLICE, "--spot"),
     "--workdir": (*RUN, "--", "pretrain", "--config", "mine.py"),
-    "hidden.py": (*RUN, "--", "prepare", "--config", "hidden.py"),
+    "hidden.py": (*RUN, "--", "prepare", "--config=hidden.py"),
+    "hidden.txt": (*RUN, *PRETRAIN, "--config.tokenizer.path=hidden.txt"),
     "nothing to run": RUN,
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_is_said_in_a_line_before_anything_is_done(cloud, what):
-    (cloud.root / "hidden.py").write_text("")
+    for name in ("hidden.py", "hidden.txt"):
+        (cloud.root / name).write_text("")
     code, said = cloud.run(*WRONG[what])
     assert code == 2 and said.count("\n") == 1 and what in said and not cloud.words("gcloud"), said
