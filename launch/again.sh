@@ -4,7 +4,7 @@
 # Runs COMMAND, such as bert-jax pretrain --config CONFIG --workdir WORKDIR, and starts it again where it ends with
 #   75        preempted after saving
 #   76        another process of the run, or a device, was lost or has not come; another trains in the workdir
-#   over 128  killed, as by the system (137), at a deadline (142), terminated in its first seconds (143), or aborted (134)
+#   over 128  killed, as by the system (137), at a deadline (142), in its first seconds (143), or aborted (134)
 # but not with 129, 130 or 131: its user has ended it. With any other code this script ends, too: 0 is done, 1 failed,
 # 2 bad input. On every host of a run, each starts its own process again.
 #

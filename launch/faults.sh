@@ -2,8 +2,8 @@
 # usage: bash launch/faults.sh [--tries N] [--seed N] [-k NAMES]
 #
 # Makes .venv, installs bert_jax with the test extra where that has changed, and injects faults from outside into
-# small runs: kills, damaged checkpoints, a full disk, signals, stuck processes, numbers that are not finite, workdirs in
-# a bucket, malformed inputs. A table of what became of them is written to docs/faults.md, where there is more than one
+# small runs: kills, damaged checkpoints, a full disk, signals, stuck processes, numbers that are not finite, workdirs
+# in a bucket, malformed inputs. A table of what became of them is written to docs/faults.md, where there is more than one
 # try. The whole takes about an hour and a half on two cores. The exit code is 1 where a try has failed.
 #
 #   --tries N    of each fault; 10 by default

@@ -5,8 +5,8 @@
 # then runs bert-jax COMMAND ... on all of them, through launch/again.sh, for instance
 #   bash launch/gpu.sh pretrain --config bert_base --workdir runs/base
 #
-# CUDA_VISIBLE_DEVICES=0,1 names the GPUs, where not all are meant. Paths are relative to where you are. PYTHON names the
-# Python that .venv is made with. The exit code is that of bert-jax; 1 where there is no GPU.
+# CUDA_VISIBLE_DEVICES=0,1 names the GPUs, where not all are meant. Paths are relative to where you are. PYTHON names
+# the Python that .venv is made with. The exit code is that of bert-jax; 1 where there is no GPU.
 
 set -euo pipefail
 
@@ -23,7 +23,8 @@ no_gpu() { # REASON
 where=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader || no_gpu "nvidia-smi finds no GPU, or no driver"
+nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader ||
+  no_gpu "nvidia-smi finds no GPU, or no driver"
 source launch/environment.sh
 environment gpu
 # Kernels that sum in the same order every time: without them a run that was killed and goes on differs in the last bits

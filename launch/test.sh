@@ -5,7 +5,7 @@
 #   bash launch/test.sh -m "not slow"             leaves out the tests that take more than two seconds
 #   bash launch/test.sh tests/test_layout.py -x   one file, until the first failure
 #   bash launch/test.sh --numprocesses 0          one file at a time instead of two
-#   bash launch/test.sh --full                    the campaign too, hours: installs PyTorch (large), writes docs/tests.md
+#   bash launch/test.sh --full                    the campaign too, hours: installs PyTorch, writes docs/tests.md
 # Paths are relative to the root of the repository. PYTHON names the Python that .venv is made with.
 
 set -euo pipefail

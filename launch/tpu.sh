@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# usage: bash launch/tpu.sh --name NAME --type TYPE --zone ZONE [OPTION ...] -- pretrain --config CONFIG --workdir gs://B/RUN
+# usage: bash launch/tpu.sh --name NAME --type TYPE --zone ZONE [OPTION ...] -- pretrain --config C --workdir gs://B/RUN
 #        bash launch/tpu.sh status|log|stop|delete --name NAME --zone ZONE [--project PROJECT]
 #
-# Asks for a Cloud TPU slice, copies this checkout to all of its workers, installs it there, and starts bert-jax with the
-# words after -- on all of them, detached, through launch/again.sh. A slice of that name that is there already is used as
-# it is. Once the run goes, this script ends: a slice that is taken away is not asked for again. launch/skypilot.yaml is
-# for that.
+# Asks for a Cloud TPU slice, copies this checkout to all of its workers, installs it there, and starts bert-jax with
+# the words after -- on all of them, detached, through launch/again.sh. A slice of that name that is there already is
+# used as it is. Once the run goes, this script ends: a slice that is taken away is not asked for again.
+# launch/skypilot.yaml is for that.
 #
 #   --name NAME        of the slice
 #   --type TYPE        such as v5litepod-16, v6e-8, v5p-8, v4-32

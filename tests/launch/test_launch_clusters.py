@@ -114,13 +114,15 @@ def test_skypilot_sets_up_and_runs(cloud, gpus):
 
 
 def test_skypilot_reads_its_task(monkeypatch, tmp_path):
-    """Without an account; spot machines, and a workdir that has to be given."""
+    """Without an account; spot machines, and a store and a workdir that have to be given."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(ROOT)
     sky = pytest.importorskip("sky")
-    with pytest.raises(ValueError, match="WORKDIR"):
+    with pytest.raises(ValueError, match="STORE"):
         sky.Task.from_yaml("launch/skypilot.yaml")
-    task = sky.Task.from_yaml_config(SKY, env_overrides=[("WORKDIR", "gs://b/run")])
+    task = sky.Task.from_yaml_config(
+        SKY, env_overrides=[("STORE", "gs://b/s"), ("WORKDIR", "gs://b/run")]
+    )
     (resources,) = task.resources
     assert resources.use_spot and resources.accelerators == {"tpu-v5litepod-16": 1}
     assert resources.job_recovery == {"strategy": "FAILOVER", "max_restarts_on_errors": 1}
