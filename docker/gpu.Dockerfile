@@ -26,9 +26,11 @@ RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -
 COPY --from=dependencies /opt/bert_jax /opt/bert_jax
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     /opt/bert_jax/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
-COPY launch/flags.sh /opt/launch/flags.sh
-ENV PATH=/opt/bert_jax/bin:$PATH NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY launch/again.sh /opt/launch/again.sh
+# Kernels that sum in the same order every time, and memory for NCCL and cuDNN: as in launch/gpu.sh.
+ENV PATH=/opt/bert_jax/bin:$PATH NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    XLA_FLAGS=--xla_gpu_deterministic_ops=true XLA_PYTHON_CLIENT_MEM_FRACTION=0.9
 USER 1000
 WORKDIR /home/bert
-ENTRYPOINT ["tini", "--", "bash", "-c", "source /opt/launch/flags.sh && gpu_flags && exec bert-jax \"$@\"", "bert-jax"]
+ENTRYPOINT ["tini", "--", "bash", "/opt/launch/again.sh", "bert-jax"]
 CMD ["--help"]

@@ -26,9 +26,9 @@ RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -
 COPY --from=dependencies /opt/bert_jax /opt/bert_jax
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     /opt/bert_jax/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
-COPY launch/flags.sh /opt/launch/flags.sh
+COPY launch/again.sh /opt/launch/again.sh
 ENV PATH=/opt/bert_jax/bin:$PATH
 USER 1000
 WORKDIR /home/bert
-ENTRYPOINT ["tini", "--", "bash", "-c", "source /opt/launch/flags.sh && tpu_flags && exec bert-jax \"$@\"", "bert-jax"]
+ENTRYPOINT ["tini", "--", "bash", "/opt/launch/again.sh", "bert-jax"]
 CMD ["--help"]

@@ -51,6 +51,7 @@ SLOWEST = """
 MAY_SKIP = (
     "Skipped: no GPU",  # of the tests of cuDNN
     "Skipped: could not import 'torch': No module named 'torch'",  # a benchmark beside PyTorch, of the extra `parity`
+    "Skipped: could not import 'sky': No module named 'sky'",  # SkyPilot, which wants older libraries than ours
     "Skipped: no namespaces",  # who may not make one, as in a container
     "Skipped: no ../shared/data",  # text and tasks that are not part of the repository
 )

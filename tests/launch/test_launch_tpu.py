@@ -1,88 +1,109 @@
-"""launch/tpu.sh against stand-ins that keep slices, workers and their shells on this machine: what it starts again,
-what it deletes, and what it leaves alone."""
+"""launch/tpu.sh against a stand-in of gcloud: what it asks for, starts and shows, and what alone it deletes."""
 
 import pytest
-from kits.clouds import Cloud
+from kits.waiting import wait_until
 
 SLICE = ("--name", "slice", "--zone", "us-west4-a")
-RUN = (*SLICE, "--type", "v5litepod-16", "--bucket", "gs://b/runs")
-PRETRAIN = ("--", "pretrain", "--config", "demo")
-REMOVAL = "bash launch/tpu.sh delete --name slice --zone us-west4-a --project there\n"
+RUN = ("bash", "launch/tpu.sh", *SLICE, "--type", "v5litepod-16")
+PRETRAIN = ("--", "pretrain", "--config", "mine.py", "--workdir", "gs://b/run")
 
 
-@pytest.fixture
-def cloud(tmp_path, monkeypatch):
-    """Makes a Cloud of a scenario."""
-    for name in ("AGAIN_WAIT", "AGAIN_TIMES", "PYTHON"):
-        monkeypatch.delenv(name, raising=False)
-    return lambda **scenario: Cloud(tmp_path / "cloud", scenario)
+def do(cloud, action: str) -> tuple[int, str]:
+    return cloud.run("bash", "launch/tpu.sh", action, *SLICE)
 
 
-def slices(here: Cloud) -> list[str]:
+def slices(cloud) -> list[str]:
     """What is left in the cloud."""
-    return sorted(path.name for path in (here.place / "slices").glob("*"))
+    return sorted(str(path.relative_to(cloud.place)) for path in cloud.place.glob("slices/*/*"))
 
 
-def counts(here: Cloud) -> tuple[int, int, int]:
-    """How many slices were made and deleted, and how many times bert-jax was started."""
-    return len(here.calls("create")), len(here.calls("delete")), len(here.words())
+def calls(cloud, verb: str) -> list[list[str]]:
+    return [words for words in cloud.words("gcloud") if words[3] == verb]
 
 
-@pytest.mark.slow
-def test_a_run_from_nothing_to_its_end(cloud):
-    here = cloud(workers=2, slices=[{"states": ["ACCEPTED", "PROVISIONING", "CREATING", "ACTIVE"]}])
-    code, said = here.run("tpu.sh", *RUN, "--spot", "--delete", *PRETRAIN, ENDS="0")
+def test_a_run_on_all_workers(cloud):
+    words = ["two  words ", "it's", 'a "b"', "$HOME", "`id`", "a\\b\\\\", "*", "", "ü\n\nx", "~"]
+    command = (*RUN, "--spot", "--service-account=me", *PRETRAIN, *words)
+    code, said = cloud.run(*command, WORKERS="2")
     assert code == 0, said
-    words = ["pretrain", "--config", "demo", "--workdir", "gs://b/runs/slice"]
-    assert sorted(here.words()) == [["worker-0", *words], ["worker-1", *words]]
-    (created,) = here.calls("create")
-    assert "--spot" in created and "--runtime-version=v2-alpha-tpuv5-lite" in created
-    assert slices(here) == [] and REMOVAL not in said
-    for number in range(2):
-        log = here.place / f"bucket/b/runs/slice/logs/host-worker-{number}.log"
-        assert log.read_text() == "this run says 0\n"
+    wait_until(lambda: len(cloud.words()) == 2)
+    assert sorted(cloud.words()) == [
+        [host, *PRETRAIN[1:], *words] for host in ("worker-0", "worker-1")
+    ]
+    assert cloud.lines("extras") == ["tpu"] * 2
+    (created,) = calls(cloud, "create")
+    asked = {"--accelerator-type=v5litepod-16", "--version=v2-alpha-tpuv5-lite"}
+    assert asked | {"--spot", "--service-account=me", "--quiet"} <= set(created)
+    copied = [path.name for path in cloud.place.glob("slices/*/slice/worker-1/bert_jax/*")]
+    assert sorted(copied) == [".gitignore", "launch", "mine.py"]
 
 
-@pytest.mark.slow
-def test_without_being_asked_to_it_deletes_nothing_and_says_what_is_left(cloud):
-    here = cloud()
-    code, said = here.run("tpu.sh", *RUN, *PRETRAIN, ENDS="0")
-    assert code == 0 and slices(here) == ["slice"] and said.endswith(REMOVAL)
-    assert here.run("tpu.sh", *REMOVAL.split()[2:])[0] == 0 and slices(here) == []
+def test_nothing_is_deleted_that_is_not_named(cloud):
+    for place in ("us-west4-a/slice", "us-west4-a/other", "us-west4-b/slice"):
+        (cloud.place / "slices" / place).mkdir(parents=True)
+    left = ["slices/us-west4-a/other", "slices/us-west4-b/slice"]
+    assert do(cloud, "delete")[0] == 0 and slices(cloud) == left
+    code, _ = do(cloud, "delete")
+    assert code == 1 and slices(cloud) == left
 
 
-@pytest.mark.slow
-def test_words_arrive_as_given(cloud):
-    here = cloud()
-    words = ["two  words ", "it's", 'a "b"', "$HOME", "`id`", "a\\b\\\\", "*", "", "ü\n\nx"]
-    words += ["&;|<>(){}#!", "~", "-x"]
-    code, said = here.run("tpu.sh", *RUN, "--", "prepare", *words, ENDS="0")
-    assert code == 0, said
-    assert here.words() == [["worker-0", "prepare", *words]]
+def test_what_goes_on_is_shown_stopped_and_never_deleted(cloud):
+    code, said = cloud.run(*RUN, *PRETRAIN, ENDS="wait")
+    removal = said.splitlines()[-1].partition(": ")[2]
+    assert code == 0 and removal == "bash launch/tpu.sh delete --name slice --zone us-west4-a"
+    wait_until((cloud.place / "waiting").exists)
+    code, said = do(cloud, "status")
+    assert code == 0 and "READY" in said and ": running\nthis run says wait" in said
+    code, said = cloud.run(*RUN, *PRETRAIN)
+    assert code != 0 and "already" in said and len(calls(cloud, "create")) == 1
+    assert do(cloud, "stop")[0] == 0
+    wait_until(lambda: ": not running" in do(cloud, "status")[1])
+    assert cloud.lines("told") == ["told"] and do(cloud, "log")[0] == 0
+    code, said = cloud.run(*RUN, *PRETRAIN, ENDS="0")  # it goes on
+    assert code == 0 and slices(cloud) == ["slices/us-west4-a/slice"], said
+    assert cloud.run(*removal.split())[0] == 0 and slices(cloud) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ends, code, starts", [("2 0", 2, 1), ("75 137 76 0", 0, 4)])
-def test_what_was_preempted_starts_again_and_what_would_fail_again_does_not(
-    cloud, ends, code, starts
-):
-    """On its worker first (launch/run.sh), then from here, where the worker has given up."""
-    here = cloud()
-    ended, said = here.run("tpu.sh", *RUN, *PRETRAIN, ENDS=ends, AGAIN_TIMES="1")
-    assert ended == code and counts(here) == (1, 0, starts), said
+def test_a_worker_that_cannot_be_reached_yet_is_tried_again(cloud):
+    code, said = cloud.run(*RUN, *PRETRAIN, REACHED="3")
+    assert code == 0 and cloud.lines("slept") == ["15", "30"], said
 
 
-@pytest.mark.slow
-def test_a_slice_that_is_taken_is_made_again_a_bounded_number_of_times(cloud, tmp_path):
-    """Every start of the run takes its slice."""
-    here = cloud(slices=[{"taken_at": [f"{tmp_path}/cloud/take{number}" for number in range(4)]}])
-    ends = "take0 take1 take2 take3"
-    code, said = here.run("tpu.sh", *RUN, "--retries", "2", *PRETRAIN, ENDS=ends)
-    assert code == 1 and counts(here)[0] == counts(here)[2] == 3, said
-    assert slices(here) == []
+def test_where_workers_are_not_reached_at_all_it_says_what_costs_money(cloud):
+    code, said = cloud.run(*RUN, *PRETRAIN, REACHED="9")
+    assert code == 1 and "delete --name slice" in said and slices(cloud) and not cloud.words()
 
 
-def test_where_the_cloud_cannot_be_asked_nothing_is_deleted(cloud):
-    here = cloud(unknown=list(range(1, 100)))
-    code, said = here.run("tpu.sh", *RUN, "--delete", *PRETRAIN, ENDS="0")
-    assert code == 1 and counts(here) == (0, 0, 0) and said.endswith(REMOVAL)
+def test_a_slice_that_is_not_ready_is_left_alone(cloud):
+    place = cloud.place / "slices/us-west4-a/slice"
+    place.mkdir(parents=True)
+    (place / "state").write_text("PREEMPTED\n")
+    code, said = cloud.run(*RUN, *PRETRAIN)
+    assert code == 1 and "PREEMPTED" in said and len(cloud.words("gcloud")) == 1
+
+
+def test_a_dry_run_runs_nothing(cloud):
+    code, said = cloud.run(*RUN, "--spot", "--dry-run", *PRETRAIN, "it's")
+    assert code == 0 and not cloud.words("gcloud")
+    assert "tpu-vm create slice" in said and r"it\'s" in said
+
+
+WRONG = {
+    "--type": (*RUN[:-2], *PRETRAIN),
+    "--type v9-8": (*RUN[:-1], "v9-8", *PRETRAIN),
+    "--name": ("bash", "launch/tpu.sh", "delete", "--zone", "us-west4-a"),
+    "--zone": ("bash", "launch/tpu.sh", "delete", "--name", "slice"),
+    "--spot": ("bash", "launch/tpu.sh", "delete", *SLICE, "--spot"),
+    "--workdir": (*RUN, "--", "pretrain", "--config", "mine.py"),
+    "hidden.py": (*RUN, "--", "prepare", "--config=hidden.py"),
+    "hidden.txt": (*RUN, *PRETRAIN, "--config.tokenizer.path=hidden.txt"),
+    "nothing to run": RUN,
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_said_in_a_line_before_anything_is_done(cloud, what):
+    for name in ("hidden.py", "hidden.txt"):
+        (cloud.root / name).write_text("")
+    code, said = cloud.run(*WRONG[what])
+    assert code == 2 and said.count("\n") == 1 and what in said and not cloud.words("gcloud"), said
