@@ -11,18 +11,19 @@ from kits.places import ROOT
 HEADS = {
     "tests.md": """# The campaign
 
-What became of every test, those of the everyday suite included, when it ran last: by `bash launch/test.sh --full`,
-or by whole folders, as `bash launch/test.sh --full tests/data`. A plus behind a commit: files of it were changed.
-The campaign of faults has a table of its own, [faults.md](faults.md).
+The table shows the last result of every test, including the everyday ones. It is written by `bash launch/test.sh
+--full`, also for whole folders, for example `bash launch/test.sh --full tests/data`. A plus behind a commit marks
+uncommitted changes. Injected faults have their own table, [faults.md](faults.md).
 
 """,
-    "faults.md": """# What was done to runs, and what came of it
+    "faults.md": """# Injected faults
 
-Made by `bash launch/faults.sh`, not by hand: faults are injected from outside into runs of a small model (width 32,
-two layers) on simulated CPU devices, in one process of eight devices or two processes of one. Compared bitwise are all
-parameters and the optimizer's state at the end, and every line of metrics.jsonl but for its times. A try of a door is
-twenty malformed inputs; each ends in one line and code 2 with nothing touched, or in a success that is right. What has
-failed is told in full, with its `--seed`. A plus behind a commit: files of it were changed.
+Written by `bash launch/faults.sh`, not by hand. It injects faults from outside into runs of a small model (width 32,
+two layers) on simulated CPU devices, in one process of eight devices or two processes of one. At the end it compares
+bitwise all parameters, the optimizer's state, and every line of metrics.jsonl except its times. Rows named "door"
+test malformed inputs, twenty in each try: each must end in one line and exit code 2 and change nothing, or succeed
+with a correct result. A failed try is printed in full, with its `--seed`. A plus behind a commit marks uncommitted
+changes.
 
 """,
 }
