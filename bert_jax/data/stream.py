@@ -70,7 +70,7 @@ class Heldout:
     """
 
     def __init__(self, store: Store, word_starts, spec: Spec, rows: int, positions=None):
-        spec = spec._replace(sequences=1)
+        spec = spec._replace(max_packed=1)
         self.pipeline = Pipeline(store, "heldout", word_starts, spec, positions)
         self.rows = min(rows, self.pipeline.source.rows_per_epoch())
 
