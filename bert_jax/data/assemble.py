@@ -1,6 +1,6 @@
-"""Rows of token ids out of the pairs that they have (TensorFlow).
+"""Assembles rows of token ids from sentence pairs, as TensorFlow operations.
 
-B rows, L length, N places, S pairs a row at most, one behind the other.
+B rows, L length, N positions, S pairs per row at most, one after the other.
 """
 
 import mmap
@@ -13,16 +13,15 @@ import tensorflow as tf
 from bert_jax.data.batch_spec import Spec
 from bert_jax.data.sentence_pairs import Rows, special_pieces
 
-# Python names it from 3.13 on.
+# Python defines mmap.MAP_NORESERVE from version 3.13 on.
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 def mapped(path: Path) -> tf.Tensor:
-    """A .npy file as a tensor that shares its pages: what is read lies in the page cache of the kernel, which takes it
-    back, so the file may be larger than memory.
+    """Maps a .npy file as a tensor, without a copy. The file may be larger than memory: only the page cache holds it.
 
-    TensorFlow asks for memory that may be written to. Unlike `np.load(path, mmap_mode="c")` this sets none aside, which
-    a machine with less memory than the file has refuses.
+    TensorFlow requires writable memory. Unlike `np.load(path, mmap_mode="c")`, this reserves no swap space for it;
+    that would fail on a machine with less memory than the file has.
     """
     array = np.load(path, mmap_mode="r")
     flags, access = mmap.MAP_PRIVATE | NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
@@ -33,10 +32,12 @@ def mapped(path: Path) -> tf.Tensor:
 
 
 def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
-    """The rows before masking, [CLS] A [SEP] B [SEP] of one pair after the other; where each pair `ends`, the `sizes`
-    of A and B together, which tokens are `maskable` and which of them `begins` A or B.
+    """Returns the rows before masking: [CLS] A [SEP] B [SEP] for each pair, one pair after the other.
 
-    tokens: of the split.    index: int64[B, S, 5], of which each is a sentence_pairs.Rows.
+    Beside the batch contract it returns, for masking.mask: ends, int32[B, S], where each pair ends; sizes, int32[B, S],
+    the tokens of A and B together; maskable, bool[B, L], tokens of A or B; begins, bool[B, L], the first of A and of B.
+
+    tokens: all of the split.    index: int64[B, S, 5]; the last axis is a sentence_pairs.Rows.
     """
     pair = Rows(*tf.unstack(index, axis=2))
     used = pair.a_length > 0
@@ -73,14 +74,14 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
 
 
 def before(sums):
-    """Sums up to and with each column -> those up to it."""
+    """Converts inclusive cumulative sums along axis 1 to exclusive ones."""
     return tf.concat([tf.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
 
 
 def owners(ends, places):
-    """int[B, S], int[B or 1, N] -> int32[B or 1, N]: the pair at each place, counted from 0; the last one behind all.
+    """Returns int32[B or 1, N]: the number of the pair at each position, from 0; after the last pair, that of the last.
 
-    ends: where each pair ends in its row; one that is not there ends where it begins.
+    ends: int[B, S], where each pair ends in its row; an absent pair ends where it begins.    positions: int[B or 1, N].
     """
     sequences = ends.shape[1]
     if sequences == 1:
@@ -90,5 +91,5 @@ def owners(ends, places):
 
 
 def at(values, owner):
-    """[B, S, ...] -> [B, N, ...], or [B, 1, ...] where S is 1: of each place's pair."""
+    """Gathers the value of each position's pair: [B, S, ...] -> [B, N, ...], or [B, 1, ...] if S is 1."""
     return values if values.shape[1] == 1 else tf.gather(values, owner, batch_dims=1)

@@ -1,11 +1,11 @@
 """80/10/10 masking of whole batches, as TensorFlow graph operations: single tokens or whole words.
 
-A pair of n tokens, [CLS] and [SEP] among them, gets round(0.15 n) predictions, at least one; if those
-of a row are more than fit, each of its pairs gives up its share. Which tokens and what becomes of them
-are draws of (seed, phase, epoch, number of the pair in the epoch, position in the pair), so a pair's
-masks do not depend on the row, the batch or the host it is in, and are new in every epoch.
+A pair of n tokens, including [CLS] and [SEP], gets round(mask_rate * n) predictions, at least one. If a row has more
+than max_predictions, its pairs are reduced in proportion. The choice of tokens and replacements is drawn by (seed,
+phase, epoch, number of the pair in the epoch, position in the pair), so the masks of a pair do not depend on its row,
+batch or host, and change with every epoch.
 
-B rows, L length, P predictions, S pairs a row at most. Words are numbered along the row from 0.
+B rows, L length, P predictions, S pairs per row at most. Words are numbered along the row from 0.
 """
 
 from typing import NamedTuple
@@ -22,15 +22,15 @@ PURPOSES = ("choose", "replace", "random_token")  # the order of the keys
 
 
 class Pairs(NamedTuple):
-    """The pairs of the rows, and what their draws are keyed by."""
+    """The pairs of each row, and the keys of their draws."""
 
-    ends: tf.Tensor  # int32[B, S] where each ends in its row
-    starts: tf.Tensor  # int32[B, S] where each begins
-    sizes: tf.Tensor  # int32[B, S] how many there may be masked in each
-    keys: tf.Tensor  # uint32[B, S, 3], one a purpose of PURPOSES
+    ends: tf.Tensor  # int32[B, S] where each pair ends in its row
+    starts: tf.Tensor  # int32[B, S] where each pair begins
+    sizes: tf.Tensor  # int32[B, S] number of maskable tokens in each pair
+    keys: tf.Tensor  # uint32[B, S, 3], one for each of PURPOSES
 
     def draw(self, purpose: int, places):
-        """int32[B or 1, N] places in the row -> uint32[B, N]."""
+        """Draws uint32[B, N] for positions in the row, int32[B or 1, N]. purpose: index into PURPOSES."""
         values = tf.stack([self.keys[..., purpose], tf.bitcast(self.starts, tf.uint32)], axis=2)
         keys, starts = tf.unstack(at(values, owners(self.ends, places)), axis=2)
         return prng.fold(keys, tf.cast(places, tf.uint32) - starts, tf.bitwise.right_shift)
@@ -39,17 +39,17 @@ class Pairs(NamedTuple):
 def mask(
     spec: Spec, mask_id: int, word_starts: np.ndarray, keys, tokens, ends, sizes, maskable, begins
 ) -> dict[str, tf.Tensor]:
-    """Chooses positions and hides their tokens.
+    """Chooses positions and replaces their tokens; returns tokens and the masked_* arrays of the batch contract.
 
-    word_starts: bool[V].    keys: uint32[B, S, 3], one a purpose of PURPOSES.    tokens: int32[B, L].
-    ends: int32[B, S], where each pair ends in its row; one that is not there ends where it begins.
-    sizes: int32[B, S], how many tokens of each are maskable.    maskable: bool[B, L], tokens of A or B.
+    word_starts: bool[V], the pieces that start a word.    keys: uint32[B, S, 3], one for each of PURPOSES.
+    tokens: int32[B, L].    ends: int32[B, S], where each pair ends in its row; an absent pair ends where it begins.
+    sizes: int32[B, S], number of maskable tokens in each pair.    maskable: bool[B, L], tokens of A or B.
     begins: bool[B, L], the first token of A and of B.
     """
     pairs, length = Pairs(ends, before(ends), sizes, keys), tokens.shape[1]
     wanted = number_wanted(spec, pairs, length)
     if spec.masking == "whole_word":
-        known = tf.minimum(tokens, len(word_starts) - 1)  # stream.py refuses the others
+        known = tf.minimum(tokens, len(word_starts) - 1)  # stream.py rejects larger ids
         starts = maskable & (begins | tf.gather(tf.constant(word_starts), known))
         positions = choose_words(spec, pairs, wanted, maskable, starts)
     else:
@@ -58,7 +58,7 @@ def mask(
     positions = tf.where(used, positions, 0)
     targets = tf.gather(tokens, positions, batch_dims=1)
     shown = replacements(spec, mask_id, len(word_starts), pairs, positions, targets)
-    # Places that are not used write the [CLS] at position 0 over itself.
+    # Unused predictions write the [CLS] at position 0 over itself.
     shown = tf.where(used, shown, tokens[:, :1])
     rows = tf.broadcast_to(tf.range(tf.shape(tokens)[0])[:, None], tf.shape(shown))
     return {
@@ -70,10 +70,10 @@ def mask(
 
 
 def number_wanted(spec: Spec, pairs: Pairs, length: int):
-    """int32[B, S]: predictions each pair is to get, no more in a row than fit."""
+    """Returns int32[B, S]: the number of predictions of each pair, at most max_predictions per row."""
     table = np.maximum(np.rint(spec.mask_rate * np.arange(length + 1)), 1).astype(np.int32)
     wanted = tf.gather(tf.constant(table), pairs.ends - pairs.starts)
-    # A row's places are shared out by what each pair wants, rounded so that none is left over.
+    # If a row has too many, its predictions are divided in proportion; rounding cumulative sums leaves none over.
     upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
     total = upto[:, -1:]
     upto = upto * tf.minimum(total, spec.max_predictions) // tf.maximum(total, 1)
@@ -81,8 +81,10 @@ def number_wanted(spec: Spec, pairs: Pairs, length: int):
 
 
 def in_order(pairs: Pairs, there, number: int):
-    """int32[B, number]: places of the row pair by pair, those of each in random order; behind all those that are not
-    `there`, bool[B, L]."""
+    """Returns int32[B, number]: the eligible positions of a row, pair by pair, in random order within each pair.
+
+    Positions that are not eligible, bool[B, L], come last.
+    """
     place = tf.range(there.shape[1])[None, :]
     scores = tf.cast(tf.bitwise.right_shift(pairs.draw(0, place), np.uint32(1)), tf.int32)
     scores = tf.where(there, scores, -1)
@@ -93,9 +95,9 @@ def in_order(pairs: Pairs, there, number: int):
 
 
 def choose_tokens(spec: Spec, pairs: Pairs, wanted, maskable):
-    """int32[B, P]: `wanted` different places a pair, each set of them as likely; ascending, L behind them."""
+    """Returns int32[B, P]: `wanted` distinct positions of each pair, uniformly drawn; ascending, then L."""
     length, sequences = maskable.shape[1], wanted.shape[1]
-    # All of a row's places are put in order only where it has several pairs: the first few are found sooner.
+    # A full sort is needed only for packed rows; with one pair, the top P positions are cheaper.
     order = in_order(pairs, maskable, spec.max_predictions if sequences == 1 else length)
     upto, slot = tf.cumsum(wanted, axis=1), tf.range(spec.max_predictions)[None, :]
     first = before(tf.cumsum(pairs.sizes, axis=1)) - before(upto)
@@ -105,15 +107,15 @@ def choose_tokens(spec: Spec, pairs: Pairs, wanted, maskable):
 
 
 def choose_words(spec: Spec, pairs: Pairs, wanted, maskable, starts):
-    """int32[B, P]: words in random order; one that would exceed `wanted` tokens of its pair is passed over, as in
-    the original. Ascending, L behind them.
+    """Returns int32[B, P]: the positions of randomly drawn whole words; ascending, then L.
 
-    starts: bool[B, L], where words begin.
+    As in the original code, skips a word that would exceed `wanted` tokens of its pair. starts: bool[B, L], where words
+    begin.
     """
     length = maskable.shape[1]
     words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
     sizes = sum_by(words, maskable)
-    # Of words, what `pairs` are of places: their draws are by their number in the pair.
+    # Like `pairs`, but in units of words: a word is drawn by its number in the pair.
     ends = sums(starts, pairs.ends)[1]
     ends = tf.cumsum(ends, axis=1)
     of_words = Pairs(ends, before(ends), ends - before(ends), pairs.keys)
@@ -126,10 +128,10 @@ def choose_words(spec: Spec, pairs: Pairs, wanted, maskable, starts):
 
 
 def sum_by(columns, flags):
-    """int32[B, L], bool[B, L] -> int32[B, L]: how many of a row's flags name a column."""
+    """Counts flags by column: columns int32[B, L], flags bool[B, L] -> int32[B, L], the set flags of each column."""
     rows, length = tf.shape(columns)[0], columns.shape[1]
     flat = columns + tf.range(rows)[:, None] * length
-    # On the CPU six times as fast as a scatter.
+    # On CPU, this is six times as fast as a scatter.
     sums = tf.math.unsorted_segment_sum(
         tf.reshape(tf.cast(flags, tf.int32), [-1]), tf.reshape(flat, [-1]), rows * length
     )
@@ -137,7 +139,7 @@ def sum_by(columns, flags):
 
 
 def sums(values, ends):
-    """[B, L], int32[B, S] -> int32[B, L] along each pair, which end there, int32[B, S] of each pair."""
+    """Returns cumulative sums of values[B, L] within each pair, int32[B, L], and the sum of each pair, int32[B, S]."""
     upto = tf.cumsum(tf.cast(values, tf.int32), axis=1)
     if ends.shape[1] == 1:
         return upto, upto[:, -1:]
@@ -147,12 +149,13 @@ def sums(values, ends):
 
 
 def take_in_order(words: Pairs, sizes, room):
-    """bool[B, L]: which of the sizes are taken, going through the words of each pair from left to right
-    and passing over each that no longer fits into the pair's room, int32[B, S].
+    """Returns bool[B, L]: the words taken when each pair is filled from left to right, skipping words that do not fit.
 
-    All pairs at once: take those that fit together from the left; the first that does not is larger
-    than the room now left, so drop all such and go on. The largest size that fits falls every time:
-    there are as many rounds as sizes.
+    sizes: int32[B, L], tokens of each word.    room: int32[B, S], tokens to take from each pair.
+
+    All pairs are processed at once. Each round takes the longest prefix of fitting words that fits as a whole. The
+    first word after it is larger than the remaining room. So the largest size that still fits decreases with every
+    round, and there are at most as many rounds as distinct sizes.
     """
     owner = owners(words.ends, tf.range(sizes.shape[1])[None, :])
 
@@ -169,8 +172,7 @@ def take_in_order(words: Pairs, sizes, room):
 
 
 def replacements(spec: Spec, mask_id: int, vocabulary: int, pairs: Pairs, positions, targets):
-    """What is shown at the chosen positions: [MASK], a token of the whole vocabulary, or the token
-    that was there."""
+    """Returns the model's input at the chosen positions: [MASK], a random id of the vocabulary, or the token itself."""
     chance = tf.cast(pairs.draw(1, positions), tf.int64)
     bits = tf.cast(pairs.draw(2, positions), tf.int64)
     random = tf.cast(tf.bitwise.right_shift(bits * vocabulary, np.int64(32)), tf.int32)

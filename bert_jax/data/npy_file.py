@@ -1,16 +1,16 @@
-"""A .npy file that is written in parts, before it is known how many there are."""
+"""Writes a .npy file in parts whose number is not known in advance."""
 
 from typing import BinaryIO
 
 import numpy as np
 
-HEADER = 128  # bytes of NumPy's header of an array of one or two dimensions, of any length
+HEADER = 128  # bytes of NumPy's header for any array of one or two dimensions
 
 
 class Growing:
-    """The array in an open file: what is appended to it, rows of `columns`. `finish` writes the header.
+    """Writes an array [N, *columns] to an open file: `append` adds rows, `finish` writes the header.
 
-    The file is not mapped: on a full disk that would be a SIGBUS instead of an error.
+    The file is not memory-mapped: on a full disk, writing to a mapping raises SIGBUS instead of an error.
     """
 
     def __init__(self, file: BinaryIO, kind: np.dtype, *columns: int):

@@ -1,11 +1,10 @@
-"""Batches from step n on, this host's rows only: tf.data over the mapped token store.
+"""Streams batches from any step on, this host's rows only: tf.data over the memory-mapped token store.
 
-A step's row numbers are arithmetic; a permutation of the epoch's index says which rows they are;
-then whole batches are gathered from the mapped file, masked and prefetched inside one tf.data graph
-with no Python in it. There is no iterator state: step n is a function of (store, spec, n). The next
-epoch's index is built in the background.
+The row numbers of a step are computed by arithmetic, and a permutation of the epoch's index maps them to rows. One
+tf.data graph without Python code gathers whole batches from the mapped file, masks and prefetches them. There is no
+iterator state: step n is a pure function of (store, spec, n). The next epoch's index is built in the background.
 
-B rows of this host, L length, P predictions, S pairs a row at most.
+B rows of this host, L length, P predictions, S pairs per row at most.
 """
 
 from collections.abc import Iterator
@@ -24,22 +23,22 @@ from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 
 WINDOW = 1 << 19  # pairs whose index is read at a time
-# Steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one.
+# Epochs of fewer steps share a tf.data iterator, since starting one takes a tenth of a second.
 SHORT = 64
-THREADS = 2  # of tf.data, all together
+THREADS = 2  # of tf.data, in total
 
-# Accelerators are JAX's: TensorFlow would take all of their memory.
+# Otherwise TensorFlow would allocate the accelerators' memory, which JAX needs.
 tf.config.set_visible_devices([], "GPU")
 
 
 def train_batches(
     store: Store, word_starts: np.ndarray, spec: Spec, first: int, last: int, positions=None
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The batches (DESIGN, "The batch contract") of steps first..last-1 of the phase.
+    """Returns a generator of the batches (see batch.py) of steps first..last-1 of the phase.
 
-    word_starts: bool[V], the pieces that start a word. positions: the rows of the global batch to
-    make, in this order; all by default. Raises BadInput at once. Close the generator when it is not read to its end: a
-    thread that builds the next epoch's index ends with it.
+    word_starts: bool[V], the pieces that start a word. positions: the rows of the global batch to make, in this order;
+    all by default. Raises BadInput immediately, not at the first batch. A generator that is not read to its end must be
+    closed, which stops the thread that builds the next epoch's index.
     """
     return train(Pipeline(store, "train", word_starts, spec, positions), first, last)
 
@@ -51,7 +50,7 @@ def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.
     try:
         for steps in windows(first, last, size, pairs):
             begin, end = int(steps[0]) // size, int(steps[-1]) // size + 1
-            # Not the one just ended: another host may be some steps behind, and has it mapped.
+            # The previous epoch is kept: a host that is some steps behind still maps its index.
             source.forget(begin - 1)
             for epoch in range(end, min(2 * end - begin, -(-last // size))):
                 background.submit(source.open, epoch)
@@ -62,11 +61,11 @@ def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.
 
 
 class Heldout:
-    """Batches of the first `rows` held-out rows (all, if fewer) of epoch 0 in its random order,
-    each once; the same at every iteration, and traced only once. Never packed: runs that pack and runs that do not are
-    compared on the same rows, bit for bit.
+    """Batches of the first `rows` held-out rows (all, if there are fewer), in the random order of epoch 0.
 
-    Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput.
+    Every iteration yields the same batches; the graph is traced once. Rows are never packed, so runs with and without
+    packing are evaluated on the same rows. Rows that pad the last batch have masked_weights and pair_weights 0. Raises
+    BadInput.
     """
 
     def __init__(self, store: Store, word_starts, spec: Spec, rows: int, positions=None):
@@ -87,8 +86,11 @@ def steps_per_epoch(source: Epochs, spec: Spec) -> int:
 
 
 def windows(first: int, last: int, epoch: int, pairs: int) -> Iterator[np.ndarray]:
-    """Steps first..last-1, of so many pairs each, in arrays of about WINDOW pairs, so that no epoch's
-    index is in memory whole. They end with an epoch, of so many steps, or are SHORT if it is shorter."""
+    """Splits steps first..last-1 into arrays of about WINDOW pairs, which bounds the memory for the index.
+
+    epoch: steps per epoch. pairs: pairs per step. An array ends at the end of an epoch; if epochs are shorter than
+    SHORT steps, it spans SHORT steps instead.
+    """
     while first < last:
         after = first + SHORT if epoch < SHORT else (first // epoch + 1) * epoch
         after = min(after, first + max(1, WINDOW // max(1, pairs)), last)
@@ -97,7 +99,7 @@ def windows(first: int, last: int, epoch: int, pairs: int) -> Iterator[np.ndarra
 
 
 class Pipeline:
-    """Steps of one split -> batches, or the rows at `positions` of each; traced once for all epochs."""
+    """Maps steps of one split to batches, with only the rows at `positions`; traced once for all epochs."""
 
     def __init__(self, store: Store, split: str, word_starts, spec: Spec, positions):
         self.spec, self.documents = spec, store.splits[split]
@@ -113,7 +115,7 @@ class Pipeline:
         self.dataset = traced.get_concrete_function()
 
     def __call__(self, steps: np.ndarray, epoch: int) -> Iterator[dict[str, np.ndarray]]:
-        """The batches of these steps, in epochs of so many."""
+        """Yields the batches of these steps. epoch: steps per epoch."""
         parts = [
             self.rows(steps[steps // epoch == n] % epoch, n) for n in np.unique(steps // epoch)
         ]
@@ -123,11 +125,11 @@ class Pipeline:
             largest, size = made["tokens"].max(), len(self.word_starts)
             if largest >= size:
                 path = self.documents.path
-                raise BadInput(f"{path}: id {largest} is beyond the vocabulary of {size} pieces")
+                raise BadInput(f"{path}: id {largest} is outside the vocabulary of {size} pieces")
             yield made | {"rows": self.positions.astype(np.int32)}
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows int64[N, B, S, 5] and keys uint32[N, B, S, 3] of the batches of some steps of an epoch."""
+        """Returns the rows, int64[N, B, S, 5], and mask keys, uint32[N, B, S, 3], of N steps of an epoch."""
         source, numbers = self.source, steps[:, None] * self.spec.batch + self.positions
         rows, pairs = source.choose(int(epoch), numbers)
         key = partial(purpose_key, source.split, source.rules, int(epoch))
@@ -147,7 +149,7 @@ class Pipeline:
 
 
 def options() -> tf.data.Options:
-    """A small pool of its own, so that the batches do not take the cores from the training step."""
+    """Returns tf.data options with a small private thread pool, which leaves the cores to the training step."""
     options = tf.data.Options()
     options.threading.private_threadpool_size = THREADS
     options.threading.max_intra_op_parallelism = 1

@@ -1,4 +1,4 @@
-"""Text -> shards, in parallel and in order; what an earlier start has finished is not made again."""
+"""Text -> shards, in parallel and in order. Shards that an earlier, interrupted run finished are reused."""
 
 import functools
 import hashlib
@@ -20,7 +20,7 @@ LOG_EVERY = 10.0  # seconds
 
 
 class Task(NamedTuple):
-    """What a worker gets."""
+    """The input of a worker."""
 
     shard: Shard
     reading: corpus.Reading
@@ -34,15 +34,16 @@ def encode(
     run: Callable,
     log: Callable,
 ) -> list[Shard]:
-    """All documents in the order of the corpus, as shard files in the workspace; those that are there are kept.
+    """Encodes all documents into shard files in the workspace, in corpus order, and returns the shards.
 
-    `run` maps a function over tasks. What is no text in itself is counted in `problems`.
+    Reuses existing shard files. `run` maps a function over tasks. Input that cannot be split into texts is counted in
+    `problems`, {reason: number}.
     """
     place = directory / "shards"
     place.mkdir(exist_ok=True)
     atomic.remove_left(place)
     if kept := len(list(place.iterdir())):
-        log(f"continues after {kept} shards")
+        log(f"prepare: resumes, {kept} shards are already encoded")
     shards, size, start = [], 0, time.monotonic()
     reported = start
 
@@ -64,19 +65,22 @@ def encode(
 
 @functools.lru_cache(maxsize=1)
 def table(vocabulary: Path):
-    """One a process, kept between tasks. What lies at a place never changes: its name tells what decides its bits."""
+    """Loads the tokenizer's corpus encoder and the dtype of token ids; cached in each process.
+
+    The cache is safe: the workspace's name is a digest of everything that decides the vocabulary.
+    """
     tokenizer = tokenizers.load(vocabulary)
     return tokenizer.table(), stores.token_type(tokenizer.size)
 
 
 def encode_shard(vocabulary: Path, task: Task) -> int:
-    """Runs in a worker: writes a shard; returns the bytes of its text."""
+    """Runs in a worker: writes a shard, and returns the number of bytes of its text."""
     problems = Counter()
     parsed = corpus.documents(task.block, task.reading, problems)
     words, kind = table(vocabulary)
     tokens, ends = words.encode([sentence for document in parsed for sentence in document])
     lengths = np.diff(ends, prepend=0)
-    # A sentence of nothing but control characters has no pieces, and a document of such sentences no sentences.
+    # A sentence of control characters alone has no tokens. A document of such sentences counts as empty.
     owners = np.repeat(np.arange(len(parsed)), np.array([*map(len, parsed)], np.int64))
     sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
     hashes = [text_hash(parsed[number]) for number in np.flatnonzero(sentences)]
@@ -96,6 +100,6 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
 
 
 def text_hash(document: list[str]) -> bytes:
-    """BLAKE2b of a document's sentences, 16 bytes: copies are equal in it, whatever the vocabulary."""
+    """Returns the 16-byte BLAKE2b hash of a document's sentences; it does not depend on the vocabulary."""
     text = "\n".join(document).encode()
     return hashlib.blake2b(text, digest_size=16).digest()

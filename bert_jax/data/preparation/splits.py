@@ -1,6 +1,6 @@
-"""Shards -> the splits of a store: which documents go where, and their arrays, in the order of the corpus.
+"""Shards -> the splits of a store: assigns each document to a split, and writes the arrays in corpus order.
 
-Documents are told apart by 16-byte hashes of their text, which are sorted in memory: 64 bytes a document at most.
+Documents are identified by 16-byte hashes of their text. Sorting these takes at most 64 bytes of memory per document.
 """
 
 import contextlib
@@ -14,25 +14,25 @@ from bert_jax.data.npy_file import Growing
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.errors import BadInput
 
-TRAIN, HELDOUT, COPY = range(3)  # the first two are the splits, as numbers
+TRAIN, HELDOUT, COPY = range(3)  # the first two are indexes into stores.SPLITS
 
 
 def select(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) -> np.ndarray:
-    """uint8[D]: TRAIN, HELDOUT or COPY for each document, by hashes uint64[D, 2].
+    """Returns uint8[D]: TRAIN, HELDOUT or COPY for each document. hashes: uint64[D, 2].
 
-    About `share` of the different documents are held out, those with the smallest hashes: a function of their text, not
-    of their order. Copies fall into the same split; with `drop_copies`, all but the first one in the corpus are left
-    out. Raises BadInput where too few documents are left; it counts `problems`, {reason: number}.
+    Holds out about `share` of the distinct documents, those with the smallest hashes, so the choice depends on their
+    text and not on their order. Copies are in the same split; with `drop_copies`, all but the first in the corpus are
+    marked COPY. Raises BadInput if too few documents are left; the message lists `problems`, {reason: number}.
     """
-    order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # copies in the order of the corpus
+    order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal hashes stay in corpus order
     is_first = np.ones(len(order), bool)
     is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
     different = int(is_first.sum())
     if different < 4:
         reasons = "".join(f", {number} {reason}" for reason, number in sorted(problems.items()))
         raise BadInput(
-            f"corpus: {different} different documents with text{reasons}; two to train on and two held out are the"
-            " least; is config.corpus.format right?"
+            f"corpus: {different} distinct documents with text{reasons}; at least four are needed, two to train on"
+            " and two held out; check config.corpus.format"
         )
     wanted = min(max(2, round(share * different)), different - 2)
     state = np.full(len(order), TRAIN, np.uint8)
@@ -45,8 +45,10 @@ def select(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
 def write(
     shards: list[Shard], state: np.ndarray, sources: list[Source], directory: Path, vocabulary: int
 ) -> list[dict]:
-    """Writes both splits under `directory`, by the `state` of each document, and unigrams.npy; returns documents and
-    tokens of each source, as the manifest has them. A shard at a time is in memory."""
+    """Writes both splits and unigrams.npy under `directory`; returns the manifest's `sources`: counts for each source.
+
+    state: uint8[D], the result of `assign`. vocabulary: number of pieces. Memory holds one shard at a time.
+    """
     unigrams = np.zeros((len(sources), vocabulary), np.int64)
     table = [
         {"source": source.name, "format": source.reading.form}
@@ -75,7 +77,7 @@ def write(
 
 @contextlib.contextmanager
 def opened(directory: Path, kind: np.dtype):
-    """The arrays of one split, as they are written: tokens, sentence ends, document ends."""
+    """Opens the files of one split for writing: tokens, sentence ends, document ends."""
     directory.mkdir()
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open(directory / f"{n}.npy", "wb")) for n in stores.ARRAYS]
@@ -86,7 +88,7 @@ def opened(directory: Path, kind: np.dtype):
 
 
 def append(arrays: list[Growing], tokens, sentences, documents) -> None:
-    """Takes lengths of sentences and documents; writes ends."""
+    """Appends documents to a split; converts the lengths of sentences and documents to ends."""
     all_tokens, sentence_ends, document_ends = arrays
     document_ends.append(sentence_ends.length + np.cumsum(documents, dtype=np.int64))
     sentence_ends.append(all_tokens.length + np.cumsum(sentences, dtype=np.int64))

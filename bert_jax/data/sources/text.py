@@ -1,4 +1,4 @@
-"""From the bytes of a text to its documents as lists of lines, by format; what is not text is dropped and counted."""
+"""Parses bytes of each text format into documents, lists of lines. Lines that are not text are dropped and counted."""
 
 import codecs
 import html
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from bert_jax.data.sources.files import LONGEST_LINE, LONGEST_RECORD, too_long
 
-Lines = list[str]  # stripped; of a document none is empty
+Lines = list[str]  # stripped lines; a document has no empty ones
 
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lines]:
-    """The documents in a text of the format `form`: lines, files, wiki, jsonl, or text (one whole document)."""
+    """Yields the documents of a text in the format `form`: lines, files, wiki, jsonl, or text (one whole document)."""
     text = text.removeprefix(codecs.BOM_UTF8)
     if form == "jsonl":
         for record in records(text, field, problems):
@@ -27,7 +27,7 @@ def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lin
 
 
 def decode(text: bytes, longest: int, problems: Counter) -> Lines:
-    """Stripped lines of a text, empty ones too. Lines that are not text are dropped and counted."""
+    """Returns the stripped lines of a text, with empty ones. Drops and counts lines that are not text."""
     lines = []
     for line in text.split(b"\n"):
         if len(line) > longest:
@@ -43,12 +43,12 @@ def decode(text: bytes, longest: int, problems: Counter) -> Lines:
 
 
 def part_lines(lines: Lines) -> Iterator[Lines]:
-    """Documents parted by blank lines."""
+    """Yields documents that are separated by blank lines."""
     return (list(group) for is_text, group in itertools.groupby(lines, bool) if is_text)
 
 
 def part_file(lines: Lines) -> Iterator[Lines]:
-    """One document a file."""
+    """Yields all lines of a file as one document."""
     yield [line for line in lines if line]
 
 
@@ -56,7 +56,7 @@ TITLE = re.compile(r'<doc [^>]*?title="(.*?)"[^"]*>$')
 
 
 def part_wiki(lines: Lines) -> Iterator[Lines]:
-    """WikiExtractor blocks, `<doc ... title="T">`, T, text, `</doc>`; the title T is left out."""
+    """Yields the documents of WikiExtractor's output: `<doc ... title="T">`, T, text, `</doc>`. Skips the title T."""
     document, title, inside = [], None, False
     for line in lines:
         if line.startswith("<doc ") and line.endswith(">"):
@@ -76,7 +76,7 @@ def part_wiki(lines: Lines) -> Iterator[Lines]:
 
 
 def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
-    """The texts under `field` in lines of JSON. Lines without one are dropped and counted, blank ones passed over."""
+    """Yields the text under `field` of each line of JSON. Drops and counts records without it; skips blank lines."""
     for line in text.split(b"\n"):
         if len(line) > LONGEST_RECORD:
             problems[too_long(LONGEST_RECORD)] += 1
@@ -89,7 +89,7 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
             for name in field.split("."):
                 value = value.get(name) if isinstance(value, dict) else None
             if isinstance(value, str):
-                # JSON can spell half a surrogate pair, which no encoding has.
+                # An escape in JSON can be a lone surrogate, which UTF-8 cannot encode.
                 yield value.encode(errors="replace")
             else:
                 problems[f"records without {field!r}"] += 1
