@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_jax.data.batch_spec import Spec
-from bert_jax.data.sentence_pairs import Rows, special_pieces
+from bert_jax.data.sentence_pairs import Rows, count_special_tokens
 
 # Python defines mmap.MAP_NORESERVE from version 3.13 on.
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
-def mapped(path: Path) -> tf.Tensor:
+def map_file(path: Path) -> tf.Tensor:
     """Maps a .npy file as a tensor, without a copy. The file may be larger than memory: only the page cache holds it.
 
     TensorFlow requires writable memory. Unlike `np.load(path, mmap_mode="c")`, this reserves no swap space for it;
@@ -41,27 +41,27 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
     """
     pair = Rows(*tf.unstack(index, axis=2))
     used = pair.a_length > 0
-    lengths = pair.a_length + pair.b_length + special_pieces(spec.pair_task)
+    lengths = pair.a_length + pair.b_length + count_special_tokens(spec.pair_task)
     ends = tf.cumsum(tf.where(used, lengths, 0), axis=1)
-    starts = before(ends)
+    starts = exclusive(ends)
     first_seps = starts + 1 + pair.a_length
-    place = tf.range(spec.length, dtype=tf.int64)[None, :]
-    owner = owners(ends, place)
+    position = tf.range(spec.length, dtype=tf.int64)[None, :]
+    owner = owners(ends, position)
     before_a, before_b = pair.a_start - starts - 1, pair.b_start - first_seps - 1
     values = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
-    start, first_sep, last_sep, before_a, before_b = tf.unstack(at(values, owner), axis=2)
-    in_a = (place > start) & (place < first_sep)
-    in_b = (place > first_sep) & (place < last_sep)
-    source = tf.where(in_a, before_a, before_b) + place
+    start, first_sep, last_sep, before_a, before_b = tf.unstack(of_pair(values, owner), axis=2)
+    in_a = (position > start) & (position < first_sep)
+    in_b = (position > first_sep) & (position < last_sep)
+    source = tf.where(in_a, before_a, before_b) + position
     ids = tf.cast(tf.gather(tokens, tf.where(in_a | in_b, source, 0)), tf.int32)
-    separator = (place == first_sep) | (place == last_sep)
+    separator = (position == first_sep) | (position == last_sep)
     around = tf.where(separator, special["sep"], special["pad"])
-    around = tf.where(place == start, special["cls"], around)
-    real = place < ends[:, -1:]
+    around = tf.where(position == start, special["cls"], around)
+    real = position < ends[:, -1:]
     return {
         "tokens": tf.where(in_a | in_b, ids, tf.where(real, around, special["pad"])),
-        "segments": tf.cast((place > first_sep) & real, tf.int32),
-        "positions": tf.cast(tf.where(real, place - start, 0), tf.int32),
+        "segments": tf.cast((position > first_sep) & real, tf.int32),
+        "positions": tf.cast(tf.where(real, position - start, 0), tf.int32),
         "sequence_ids": tf.where(real, owner + 1, 0),
         "cls_positions": tf.cast(tf.where(used, starts, 0), tf.int32),
         "pair_labels": tf.cast(pair.label, tf.int32),
@@ -69,27 +69,27 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
         "ends": tf.cast(ends, tf.int32),
         "sizes": tf.cast(pair.a_length + pair.b_length, tf.int32),
         "maskable": in_a | in_b,
-        "begins": (place == start + 1) | ((place == first_sep + 1) & in_b),
+        "begins": (position == start + 1) | ((position == first_sep + 1) & in_b),
     }
 
 
-def before(sums):
+def exclusive(sums):
     """Converts inclusive cumulative sums along axis 1 to exclusive ones."""
     return tf.concat([tf.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
 
 
-def owners(ends, places):
+def owners(ends, positions):
     """Returns int32[B or 1, N]: the number of the pair at each position, from 0; after the last pair, that of the last.
 
     ends: int[B, S], where each pair ends in its row; an absent pair ends where it begins.    positions: int[B or 1, N].
     """
     sequences = ends.shape[1]
     if sequences == 1:
-        return tf.zeros_like(places, tf.int32)
-    places = tf.broadcast_to(places, [tf.shape(ends)[0], tf.shape(places)[1]])
-    return tf.minimum(tf.searchsorted(ends, places, side="right"), sequences - 1)
+        return tf.zeros_like(positions, tf.int32)
+    positions = tf.broadcast_to(positions, [tf.shape(ends)[0], tf.shape(positions)[1]])
+    return tf.minimum(tf.searchsorted(ends, positions, side="right"), sequences - 1)
 
 
-def at(values, owner):
+def of_pair(values, owner):
     """Gathers the value of each position's pair: [B, S, ...] -> [B, N, ...], or [B, 1, ...] if S is 1."""
     return values if values.shape[1] == 1 else tf.gather(values, owner, batch_dims=1)

@@ -67,13 +67,13 @@ def synthetic(
     return {name: np.asarray(array, expected[name].dtype) for name, array in arrays.items()}
 
 
-def fill(batch: dict, used: np.ndarray) -> dict:
+def zero_padding_rows(batch: dict, used: np.ndarray) -> dict:
     """Returns the batch with weights 0 in its padding rows, those that are not `used`, bool[B]."""
     weights = used[:, None].astype(np.float32)
     return batch | {name: batch[name] * weights for name in ("masked_weights", "pair_weights")}
 
 
-def of_texts(texts: list[list[int]], shapes: dict, vocabulary: Vocabulary) -> dict:
+def from_texts(texts: list[list[int]], shapes: dict, vocabulary: Vocabulary) -> dict:
     """Returns a batch of these shapes whose first rows are [CLS] text [SEP]; the [MASK] tokens are its predictions.
 
     texts: token ids of each text.

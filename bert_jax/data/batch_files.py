@@ -60,13 +60,13 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
 
     Returns a summary of what was written. Memory does not grow with the number of steps.
     """
-    with whole(directory, "--save") as place:
-        shutil.copytree(feed.path / "tokenizer", place / "tokenizer")
+    with whole(directory, "--save") as target:
+        shutil.copytree(feed.path / "tokenizer", target / "tokenizer")
         phases = {}
         for phase in configs.phases(feed.config):
             begin, end = max(first, phase.first), min(last, phase.last)
             if begin < end:
-                phases[phase.name] = save_phase(feed, phase, begin, end, place / phase.name, log)
+                phases[phase.name] = save_phase(feed, phase, begin, end, target / phase.name, log)
         manifest = {
             "config": feed.store.manifest["made_from"] | dependencies(feed.config),
             "fingerprint": feed.fingerprint,
@@ -76,7 +76,7 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
             "steps": [first, last],
             "phases": phases,
         }
-        manifest = manifests.write(place, manifest, FORMAT)
+        manifest = manifests.write(target, manifest, FORMAT)
     return {
         "saved": str(directory),
         "steps": [first, last],
@@ -86,27 +86,27 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
     }
 
 
-def save_phase(feed, phase, first: int, last: int, place: Path, log: Callable) -> dict:
+def save_phase(feed, phase, first: int, last: int, target: Path, log: Callable) -> dict:
     """Writes the batches of steps first..last-1 of a phase; returns the phase's entry in the manifest."""
-    place.mkdir()
+    target.mkdir()
     shapes = batch.shapes(phase.batch, phase.length, phase.max_predictions, phase.max_packed)
     size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())
     number, block = max(1, int(BLOCK // size)), []
     for step, arrays in enumerate(feed.train(phase, first, last), first):
         block.append(arrays)
         if len(block) == number or step == last - 1:
-            write(place / f"{step + 1 - len(block):012d}.npz", block, np.stack)
+            write(target / f"{step + 1 - len(block):012d}.npz", block, np.stack)
             log(f"inspect: phase {phase.name}, saved up to step {step} of {last - 1}")
             block = []
     heldout = feed.heldout(phase, phase.batch)
-    write(place / "heldout.npz", list(heldout), np.concatenate)
+    write(target / "heldout.npz", list(heldout), np.concatenate)
     is_all = heldout.rows < feed.config.evaluate.rows
     return {"first": first, "batches": number, "rows": heldout.rows, "all": is_all}
 
 
-def write(path: Path, batches: list[dict], join: Callable) -> None:
+def write(path: Path, parts: list[dict], join: Callable) -> None:
     """Writes an .npz file of batches, joined by np.stack or np.concatenate."""
-    np.savez_compressed(path, **{name: join([one[name] for one in batches]) for name in batches[0]})
+    np.savez_compressed(path, **{name: join([part[name] for part in parts]) for name in parts[0]})
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -126,15 +126,15 @@ class SavedFeed:
     def __init__(self, config: ConfigDict, directory: Path):
         """Raises BadInput if the size of a file differs from the manifest, or if the batches are of another config."""
         self.config, self.path, self.manifest = config, directory, read_manifest(directory)
-        manifests.refuse_altered(directory, self.manifest, hashes=False)
+        manifests.verify_files(directory, self.manifest, hashes=False)
         self.steps = range(*self.manifest["steps"])
         self.fingerprint = self.manifest["fingerprint"]
         self.unigram_entropy = self.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(self.manifest["vocabulary"], **self.manifest["special"])
         self.check_unchanged = manifests.watch(directory, self.manifest)
-        asked = origin.made_from(config) | dependencies(config)
-        if refused := origin.differing(directory, self.manifest["config"], asked):
-            raise BadInput(f"config.batches={self.path}: saved by another config: {refused}")
+        requested = origin.made_from(config) | dependencies(config)
+        if changed := origin.differences(directory, self.manifest["config"], requested):
+            raise BadInput(f"config.batches={self.path}: saved by another config: {changed}")
 
     def check(self, step: int) -> None:
         """Raises BadInput unless all batches that a run needs from `step` on are saved."""
@@ -153,7 +153,7 @@ class SavedFeed:
             )
 
     def check_hashes(self) -> None:
-        manifests.refuse_altered(self.path, self.manifest, hashes=True)
+        manifests.verify_files(self.path, self.manifest, hashes=True)
 
     def describe(self) -> str:
         return f"holds the steps {self.steps.start} to {self.steps.stop - 1}"
@@ -161,24 +161,24 @@ class SavedFeed:
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
         """Yields the batches of steps first..last-1 of the run, all in `phase`, with the rows at `positions`."""
         self.check_steps(first, last)
-        held, arrays = self.manifest["phases"][phase.name], None
+        saved, arrays = self.manifest["phases"][phase.name], None
         chosen = slice(None) if positions is None else np.asarray(positions, np.int64)
         for step in range(first, last):
-            place = (step - held["first"]) % held["batches"]
-            if arrays is None or not place:
-                arrays = self.read(f"{phase.name}/{step - place:012d}.npz")
-            yield {key: array[place][chosen] for key, array in arrays.items()}
+            offset = (step - saved["first"]) % saved["batches"]
+            if arrays is None or not offset:
+                arrays = self.read(f"{phase.name}/{step - offset:012d}.npz")
+            yield {key: array[offset][chosen] for key, array in arrays.items()}
 
     def heldout(self, phase, size: int, positions=None) -> "Heldout":
-        held = self.manifest["phases"].get(phase.name, {"rows": 0, "all": False})
+        saved = self.manifest["phases"].get(phase.name, {"rows": 0, "all": False})
         rows = self.config.evaluate.rows
-        if rows > held["rows"] and not held["all"]:
+        if rows > saved["rows"] and not saved["all"]:
             raise BadInput(
-                f"config.evaluate.rows={rows}: {self.path} has only {held['rows']} held-out rows of phase {phase.name}"
+                f"config.evaluate.rows={rows}: {self.path} has only {saved['rows']} held-out rows of phase {phase.name}"
             )
         positions = np.arange(size) if positions is None else np.asarray(positions, np.int64)
         arrays = self.read(f"{phase.name}/heldout.npz")
-        return Heldout(arrays, min(rows, held["rows"]), size, positions)
+        return Heldout(arrays, min(rows, saved["rows"]), size, positions)
 
     def read(self, name: str) -> dict[str, np.ndarray]:
         """Reads the arrays of a file. Raises BadInput if it is damaged; NumPy verifies the CRC-32 of each array."""
@@ -206,4 +206,4 @@ class Heldout(NamedTuple):
             numbers = begin + self.positions
             arrays = {name: array[numbers % self.rows] for name, array in self.arrays.items()}
             arrays["rows"] = self.positions.astype(np.int32)
-            yield batch.fill(arrays, numbers < self.rows)
+            yield batch.zero_padding_rows(arrays, numbers < self.rows)

@@ -77,8 +77,8 @@ def open_sources(config) -> list[Source]:
 
 def open_source(config, name: str, form: str) -> Source:
     """Returns one source; checks the format of its files, or that its data set exists. Raises BadInput or OSError."""
-    is_set, keys = name.startswith(tfds.PREFIX), config.corpus
-    form = "lines" if name == "pydocs" else "text" if is_set else form
+    is_tfds, keys = name.startswith(tfds.PREFIX), config.corpus
+    form = "lines" if name == "pydocs" else "text" if is_tfds else form
     sentences = keys.sentences
     if sentences == "auto":
         sentences = "lines" if form == "lines" and name != "pydocs" else "rules"
@@ -86,22 +86,22 @@ def open_source(config, name: str, form: str) -> Source:
     reading = Reading(form, sentences, keys.field, *filters)
     if name == "pydocs":
         return Source(name, reading, {})
-    if is_set:
-        return Source(name, reading, tfds.what_is_read(name, keys.field))
+    if is_tfds:
+        return Source(name, reading, tfds.identify(name, keys.field))
     paths = files.find_files(name)
     for path in paths:
-        check_form(path, reading)
-    return Source(name, reading, files.files_read(paths), tuple(paths))
+        check_format(path, reading)
+    return Source(name, reading, files.identify(paths), tuple(paths))
 
 
-def check_form(path: Path, reading: Reading) -> None:
+def check_format(path: Path, reading: Reading) -> None:
     """Raises BadInput if most of the beginning of a file would be dropped, or if it looks like another format."""
     problems = Counter()
     pieces = files.read_lines(path, problems, files.longest_line(reading.form), PROBE)
     # A second piece holds the text after the last line break.
     first = b"".join(itertools.islice(pieces, 2))
-    found = text.parse(first, reading.form, reading.field, problems)
-    if sum(map(len, found)) < problems.total():
+    parsed = text.parse(first, reading.form, reading.field, problems)
+    if sum(map(len, parsed)) < problems.total():
         reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
         raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}")
     begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
@@ -117,15 +117,15 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
     run: maps a function over items, in order. Raises BadInput if a data set is not available.
     """
     if source.name.startswith(tfds.PREFIX):
-        known = tfds.what_is_read(source.name, source.reading.field, prepare=True)
-        return source._replace(files_read=known)
+        identity = tfds.identify(source.name, source.reading.field, prepare=True)
+        return source._replace(files_read=identity)
     if source.name != "pydocs":
         return source
     path = Path(directory) / "pydocs.txt"
     with open(path, "wb") as file:
         file.writelines(run(pydocs.pydocs_text, pydocs.pydocs_files()))
-    known = {"files": 1, "bytes": path.stat().st_size, "sha256": digest(path)}
-    return source._replace(paths=(path,), files_read=known)
+    identity = {"files": 1, "bytes": path.stat().st_size, "sha256": digest(path)}
+    return source._replace(paths=(path,), files_read=identity)
 
 
 # --- From a block to sentences --------------------------------------------------------------------

@@ -27,7 +27,7 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "bert_jax"
 
 
-def directory(name: str = "stores") -> Path:
+def cache_directory(name: str = "stores") -> Path:
     """Returns a subdirectory of the cache; creates it if it is missing. Raises BadInput for a user without a home."""
     try:
         path = cache().expanduser() / name
@@ -43,7 +43,7 @@ def absolute(name: str) -> str:
     return str(Path(name).absolute()) if name and not remote.is_address(name) else name
 
 
-def is_there(name: str) -> bool:
+def exists(name: str) -> bool:
     """Returns whether a complete store is at a path or address. The manifest is written last."""
     return remote.exists(f"{name.rstrip('/')}/{MANIFEST}")
 
@@ -54,35 +54,35 @@ def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.rea
     Downloads files that are missing or have another size than in the manifest; with `hashes`, also those with another
     SHA-256. read: function (directory) -> its manifest. Raises BadInput if the address has no complete store.
     """
-    with copied(name) as (source, place):
-        for file, known in read(place)["files"].items() if source else ():
-            if checksums.check_file(place, file, known, hashes):
-                fetch(source, file, known, place)
-    return place
+    with open_copy(name) as (source, copy):
+        for file, expected in read(copy)["files"].items() if source else ():
+            if checksums.check_file(copy, file, expected, hashes):
+                fetch(source, file, expected, copy)
+    return copy
 
 
-def file(name: str) -> Path:
+def local_file(name: str) -> Path:
     """Returns a local file: a path unchanged; for an address, the path of a fresh copy, named by its content."""
     if not remote.is_address(name):
         return Path(name)
     with remote.reached(name):
-        place, last = remote.parted(name)
-        data = place.read(last)
-    path = directory("files") / digest(data) / last
+        source, last = remote.parted(name)
+        data = source.read(last)
+    path = cache_directory("files") / digest(data) / last
     path.parent.mkdir(exist_ok=True)
     with atomic.file(path) as opened:
         opened.write(data)
     return path
 
 
-def manifest(name: str) -> dict:
+def read_manifest(name: str) -> dict:
     """Reads the manifest of the store at a path or address, and downloads nothing else. Raises BadInput."""
-    with copied(name) as (_, place):
-        return stores.read_manifest(place)
+    with open_copy(name) as (_, copy):
+        return stores.read_manifest(copy)
 
 
 @contextlib.contextmanager
-def copied(name: Path | str) -> Iterator[tuple[remote.Place | None, Path]]:
+def open_copy(name: Path | str) -> Iterator[tuple[remote.Place | None, Path]]:
     """Yields (remote place, local copy) of an address, with the manifest downloaded; (None, path) of a path.
 
     No other process writes to the copy in the meantime.
@@ -93,15 +93,15 @@ def copied(name: Path | str) -> Iterator[tuple[remote.Place | None, Path]]:
     source = remote.Place(name)
     with remote.reached(f"{name}/{MANIFEST}"):
         text = source.read(MANIFEST)
-    place = directory() / digest(text)
-    place.mkdir(exist_ok=True)
-    with remote.naming(place, name), open(place.with_name(f".{place.name}.lock"), "a") as lock:
+    copy = cache_directory() / digest(text)
+    copy.mkdir(exist_ok=True)
+    with remote.naming(copy, name), open(copy.with_name(f".{copy.name}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        path = place / MANIFEST
+        path = copy / MANIFEST
         if not path.exists() or path.read_bytes() != text:
             with atomic.file(path) as opened:
                 opened.write(text)
-        yield source, place
+        yield source, copy
 
 
 def digest(text: bytes) -> str:
@@ -109,16 +109,16 @@ def digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
 
 
-def fetch(source: remote.Place, name: str, known: dict, place: Path) -> None:
+def fetch(source: remote.Place, name: str, expected: dict, copy: Path) -> None:
     """Downloads a file of the manifest and verifies its SHA-256. Raises BadInput if it differs."""
-    path = place / name
+    path = copy / name
     part = path.with_name(f".{path.name}.part")
-    if not checksums.inside(place, name):
+    if not checksums.inside(copy, name):
         raise BadInput(f"{path}: the manifest names a file outside of its directory")
-    print(f"downloads {source.address}/{name} to {place}", file=sys.stderr, flush=True)
+    print(f"downloads {source.address}/{name} to {copy}", file=sys.stderr, flush=True)
     with remote.reached(f"{source.address}/{name}"):
         source.download(name, part)
-    if checksums.digest(part) != known["sha256"]:
+    if checksums.digest(part) != expected["sha256"]:
         part.unlink()
         raise BadInput(f"{path}: altered since it was written (SHA-256 differs from the manifest)")
     part.replace(path)

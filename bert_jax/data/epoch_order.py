@@ -22,9 +22,9 @@ class Epochs:
     def __init__(self, store: Store, split: str, rules: sentence_pairs.Rules, sequences: int):
         self.split, self.rules = store.splits[split], rules
         sentence_pairs.check_rules(self.split, rules)
-        self.indexes = [row_index.of_pairs(store, split, rules)]
+        self.indexes = [row_index.pair_indexes(store, split, rules)]
         if sequences > 1:
-            self.indexes.append(packing.of_packed(*self.indexes, self.split, rules, sequences))
+            self.indexes.append(packing.packed_indexes(*self.indexes, self.split, rules, sequences))
         self.opened, self.opening = {}, threading.Lock()
 
     def open(self, epoch: int) -> list[np.ndarray]:
@@ -43,13 +43,13 @@ class Epochs:
         """Returns the number of rows of epoch 0, which is used for every epoch."""
         return len(self.open(0)[-1])
 
-    def forget(self, epoch: int) -> None:
+    def close_before(self, epoch: int) -> None:
         """Closes the epochs before `epoch` and deletes their indexes, except the files of epoch 0."""
         for number in list(self.opened):  # a copy, since another thread may add an epoch
             if number < epoch:
                 del self.opened[number]
         for index in self.indexes:
-            index.forget(epoch)
+            index.delete_before(epoch)
 
     def cancel(self) -> None:
         """Cancels the building of indexes in other threads."""
@@ -79,8 +79,8 @@ class Epochs:
         chosen = np.zeros((*members.shape, sentence_pairs.COLUMNS), np.int64)
         chosen[used] = pairs[prng.shuffle(members[used] % count, count, order)]
         rows = sentence_pairs.unpack(chosen)
-        is_sound = sentence_pairs.are_sound(rows, used, len(self.split.tokens))
-        if not is_sound or (packing.lengths(rows, self.rules).sum(-1) > self.rules.length).any():
+        is_valid = sentence_pairs.are_valid(rows, used, len(self.split.tokens))
+        if not is_valid or (packing.lengths(rows, self.rules).sum(-1) > self.rules.length).any():
             for index in self.indexes:
                 index.path(epoch).unlink(missing_ok=True)
             raise BadInput(f"{index.path(epoch)}: damaged, deleted; start again")

@@ -44,10 +44,10 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
         hashes, read = config.verify_store, batch_files.read_manifest
         feed = SavedFeed(config, download.local(config.batches, hashes=hashes, read=read))
     elif step is None:
-        place = download.local(config.store, hashes=config.verify_store)
-        feed = StoreFeed(config, stores.open_store(place))
+        path = download.local(config.store, hashes=config.verify_store)
+        feed = StoreFeed(config, stores.open_store(path))
     else:
-        feed = StoreFeed(config, prepared(config))
+        feed = StoreFeed(config, open_or_prepare(config))
     if step is not None:
         feed.check(step)
     elif config.verify_store:
@@ -55,16 +55,16 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     return feed
 
 
-def prepared(config: ConfigDict) -> stores.Store:
+def open_or_prepare(config: ConfigDict) -> stores.Store:
     """Opens the store of a config; prepares it first if it is missing. Raises BadInput if another config built it."""
     from bert_jax.data import prepare
 
     import_stream()  # a missing TensorFlow is reported before hours of work
-    if not download.is_there(config.store):
+    if not download.exists(config.store):
         if jax.process_count() > 1:
             raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
         prepare.prepare(config)
-    return prepare.open_or_refuse(config)
+    return prepare.open_matching(config)
 
 
 def import_stream():

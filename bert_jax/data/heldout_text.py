@@ -23,8 +23,8 @@ def documents(config, store: Store) -> Iterator[list[str]]:
     documents are yielded once. Raises BadInput if the corpus has none of them.
     """
     sources = corpus.open_sources(config)
-    known = hashes(store.path / HELDOUT_HASHES)
-    missing, chosen = set(known), functools.partial(parse, store.path / HELDOUT_HASHES)
+    heldout = hashes(store.path / HELDOUT_HASHES)
+    missing, chosen = set(heldout), functools.partial(parse, store.path / HELDOUT_HASHES)
     with tempfile.TemporaryDirectory() as directory, workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
         for digest, sentences in itertools.chain.from_iterable(run(chosen, blocks(sources))):
@@ -33,7 +33,7 @@ def documents(config, store: Store) -> Iterator[list[str]]:
                 yield sentences
             if not missing:
                 return
-    if missing == known:
+    if missing == heldout:
         raise BadInput(
             f"config.corpus.source={config.corpus.source!r}: contains no held-out document of {store.path};"
             " use the text that the store was built from"
@@ -42,11 +42,11 @@ def documents(config, store: Store) -> Iterator[list[str]]:
 
 def blocks(sources: list[corpus.Source]) -> Iterator[Task]:
     """Yields blocks, one from each source in turn."""
-    parts = (
+    streams = (
         zip(itertools.repeat(source.reading), source.blocks(Counter()), strict=False)
         for source in sources
     )
-    for group in itertools.zip_longest(*parts):
+    for group in itertools.zip_longest(*streams):
         yield from filter(None, group)
 
 
@@ -59,5 +59,5 @@ def hashes(path: Path) -> frozenset[bytes]:
 def parse(path: Path, task: Task) -> list[tuple[bytes, list[str]]]:
     """Runs in a worker: returns (hash, sentences) of each held-out document in a block."""
     reading, block = task
-    found = corpus.documents(block, reading, Counter())
-    return [(digest, lines) for lines in found if (digest := text_hash(lines)) in hashes(path)]
+    parsed = corpus.documents(block, reading, Counter())
+    return [(digest, lines) for lines in parsed if (digest := text_hash(lines)) in hashes(path)]

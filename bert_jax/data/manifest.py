@@ -28,15 +28,15 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
     path = Path(directory) / NAME
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        is_whole = manifest["digest"] == checksums.manifest_digest(manifest)
-        is_ours = manifest["format"] == version and key in manifest
+        is_intact = manifest["digest"] == checksums.manifest_digest(manifest)
+        is_supported = manifest["format"] == version and key in manifest
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{directory}: has no {NAME}; {hint}") from None
     except (KeyError, OSError, TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: unreadable manifest ({error})") from None
-    if not is_ours:
+    if not is_supported:
         raise BadInput(f"{path}: not of format {version}, which this version requires; {hint}")
-    if not is_whole:
+    if not is_intact:
         raise BadInput(f"{path}: altered since it was written (SHA-256 differs from its digest)")
     return manifest
 
@@ -44,15 +44,15 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
 def check_files(directory: Path, manifest: dict, hashes: bool) -> Iterator[tuple[str, str]]:
     """Compares files with the manifest, sizes always and SHA-256 if `hashes`; yields (name, message) of each error."""
     for name, expected in manifest["files"].items():
-        text = checksums.check_file(Path(directory), name, expected, hashes)
-        if text:
-            yield name, text
+        message = checksums.check_file(Path(directory), name, expected, hashes)
+        if message:
+            yield name, message
 
 
-def refuse_altered(directory: Path, manifest: dict, hashes: bool) -> None:
+def verify_files(directory: Path, manifest: dict, hashes: bool) -> None:
     """Raises BadInput for the first file that differs from the manifest."""
-    for name, text in check_files(directory, manifest, hashes):
-        raise BadInput(f"{directory / name}: {text}")
+    for name, message in check_files(directory, manifest, hashes):
+        raise BadInput(f"{directory / name}: {message}")
 
 
 def watch(directory: Path, manifest: dict) -> Callable[[], None]:
@@ -60,10 +60,10 @@ def watch(directory: Path, manifest: dict) -> Callable[[], None]:
 
     The check raises BadInput if a file is missing, or if its size or time has changed. It costs one stat per file.
     """
-    seen = {name: checksums.stamp(directory / name) for name in (*manifest["files"], NAME)}
+    stamps = {name: checksums.stamp(directory / name) for name in (*manifest["files"], NAME)}
 
     def check() -> None:
-        for name, before in seen.items():
+        for name, before in stamps.items():
             if checksums.stamp(directory / name) != before:
                 raise BadInput(f"{directory / name}: changed during the run (another size or time)")
 

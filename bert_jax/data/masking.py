@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_jax import prng
-from bert_jax.data.assemble import at, before, owners
+from bert_jax.data.assemble import exclusive, of_pair, owners
 from bert_jax.data.batch_spec import Spec
 
 KINDS = ("token", "whole_word")
@@ -29,11 +29,11 @@ class Pairs(NamedTuple):
     sizes: tf.Tensor  # int32[B, S] number of maskable tokens in each pair
     keys: tf.Tensor  # uint32[B, S, 3], one for each of PURPOSES
 
-    def draw(self, purpose: int, places):
+    def draw(self, purpose: int, positions):
         """Draws uint32[B, N] for positions in the row, int32[B or 1, N]. purpose: index into PURPOSES."""
         values = tf.stack([self.keys[..., purpose], tf.bitcast(self.starts, tf.uint32)], axis=2)
-        keys, starts = tf.unstack(at(values, owners(self.ends, places)), axis=2)
-        return prng.fold(keys, tf.cast(places, tf.uint32) - starts, tf.bitwise.right_shift)
+        keys, starts = tf.unstack(of_pair(values, owners(self.ends, positions)), axis=2)
+        return prng.fold(keys, tf.cast(positions, tf.uint32) - starts, tf.bitwise.right_shift)
 
 
 def mask(
@@ -46,11 +46,11 @@ def mask(
     sizes: int32[B, S], number of maskable tokens in each pair.    maskable: bool[B, L], tokens of A or B.
     begins: bool[B, L], the first token of A and of B.
     """
-    pairs, length = Pairs(ends, before(ends), sizes, keys), tokens.shape[1]
+    pairs, length = Pairs(ends, exclusive(ends), sizes, keys), tokens.shape[1]
     wanted = number_wanted(spec, pairs, length)
     if spec.masking == "whole_word":
-        known = tf.minimum(tokens, len(word_starts) - 1)  # stream.py rejects larger ids
-        starts = maskable & (begins | tf.gather(tf.constant(word_starts), known))
+        clipped = tf.minimum(tokens, len(word_starts) - 1)  # stream.py rejects larger ids
+        starts = maskable & (begins | tf.gather(tf.constant(word_starts), clipped))
         positions = choose_words(spec, pairs, wanted, maskable, starts)
     else:
         positions = choose_tokens(spec, pairs, wanted, maskable)
@@ -77,20 +77,20 @@ def number_wanted(spec: Spec, pairs: Pairs, length: int):
     upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
     total = upto[:, -1:]
     upto = upto * tf.minimum(total, spec.max_predictions) // tf.maximum(total, 1)
-    return tf.cast(upto - before(upto), tf.int32)
+    return tf.cast(upto - exclusive(upto), tf.int32)
 
 
-def in_order(pairs: Pairs, there, number: int):
+def random_order(pairs: Pairs, eligible, number: int):
     """Returns int32[B, number]: the eligible positions of a row, pair by pair, in random order within each pair.
 
     Positions that are not eligible, bool[B, L], come last.
     """
-    place = tf.range(there.shape[1])[None, :]
-    scores = tf.cast(tf.bitwise.right_shift(pairs.draw(0, place), np.uint32(1)), tf.int32)
-    scores = tf.where(there, scores, -1)
+    position = tf.range(eligible.shape[1])[None, :]
+    scores = tf.cast(tf.bitwise.right_shift(pairs.draw(0, position), np.uint32(1)), tf.int32)
+    scores = tf.where(eligible, scores, -1)
     if pairs.ends.shape[1] > 1:
-        owner = tf.cast(owners(pairs.ends, place), tf.int64)
-        scores = tf.where(there, tf.cast(scores, tf.int64) - owner * 2**31, tf.int64.min)
+        owner = tf.cast(owners(pairs.ends, position), tf.int64)
+        scores = tf.where(eligible, tf.cast(scores, tf.int64) - owner * 2**31, tf.int64.min)
     return tf.math.top_k(scores, number).indices
 
 
@@ -98,11 +98,11 @@ def choose_tokens(spec: Spec, pairs: Pairs, wanted, maskable):
     """Returns int32[B, P]: `wanted` distinct positions of each pair, uniformly drawn; ascending, then L."""
     length, sequences = maskable.shape[1], wanted.shape[1]
     # A full sort is needed only for packed rows; with one pair, the top P positions are cheaper.
-    order = in_order(pairs, maskable, spec.max_predictions if sequences == 1 else length)
+    order = random_order(pairs, maskable, spec.max_predictions if sequences == 1 else length)
     upto, slot = tf.cumsum(wanted, axis=1), tf.range(spec.max_predictions)[None, :]
-    first = before(tf.cumsum(pairs.sizes, axis=1)) - before(upto)
+    first = exclusive(tf.cumsum(pairs.sizes, axis=1)) - exclusive(upto)
     used = slot < upto[:, -1:]
-    best = tf.where(used, slot + at(first, owners(upto, slot)), 0)
+    best = tf.where(used, slot + of_pair(first, owners(upto, slot)), 0)
     return tf.sort(tf.where(used, tf.gather(order, best, batch_dims=1), length), axis=1)
 
 
@@ -114,38 +114,38 @@ def choose_words(spec: Spec, pairs: Pairs, wanted, maskable, starts):
     """
     length = maskable.shape[1]
     words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
-    sizes = sum_by(words, maskable)
+    sizes = count_by_column(words, maskable)
     # Like `pairs`, but in units of words: a word is drawn by its number in the pair.
-    ends = sums(starts, pairs.ends)[1]
+    ends = sums_by_pair(starts, pairs.ends)[1]
     ends = tf.cumsum(ends, axis=1)
-    of_words = Pairs(ends, before(ends), ends - before(ends), pairs.keys)
-    order = in_order(of_words, sizes > 0, length)
+    of_words = Pairs(ends, exclusive(ends), ends - exclusive(ends), pairs.keys)
+    order = random_order(of_words, sizes > 0, length)
     taken = take_in_order(of_words, tf.gather(sizes, order, batch_dims=1), wanted)
-    taken = sum_by(order, taken)
+    taken = count_by_column(order, taken)
     chosen = maskable & (tf.gather(taken, words, batch_dims=1) > 0)
     from_end = tf.where(chosen, length - tf.range(length), 0)
     return length - tf.math.top_k(from_end, spec.max_predictions).values
 
 
-def sum_by(columns, flags):
+def count_by_column(columns, flags):
     """Counts flags by column: columns int32[B, L], flags bool[B, L] -> int32[B, L], the set flags of each column."""
     rows, length = tf.shape(columns)[0], columns.shape[1]
     flat = columns + tf.range(rows)[:, None] * length
     # On CPU, this is six times as fast as a scatter.
-    sums = tf.math.unsorted_segment_sum(
+    counts = tf.math.unsorted_segment_sum(
         tf.reshape(tf.cast(flags, tf.int32), [-1]), tf.reshape(flat, [-1]), rows * length
     )
-    return tf.reshape(sums, tf.shape(columns))
+    return tf.reshape(counts, tf.shape(columns))
 
 
-def sums(values, ends):
+def sums_by_pair(values, ends):
     """Returns cumulative sums of values[B, L] within each pair, int32[B, L], and the sum of each pair, int32[B, S]."""
     upto = tf.cumsum(tf.cast(values, tf.int32), axis=1)
     if ends.shape[1] == 1:
         return upto, upto[:, -1:]
     of_ends = tf.gather(tf.pad(upto, [[0, 0], [1, 0]]), ends, batch_dims=1)
     owner = owners(ends, tf.range(values.shape[1])[None, :])
-    return upto - at(before(of_ends), owner), of_ends - before(of_ends)
+    return upto - of_pair(exclusive(of_ends), owner), of_ends - exclusive(of_ends)
 
 
 def take_in_order(words: Pairs, sizes, room):
@@ -160,12 +160,12 @@ def take_in_order(words: Pairs, sizes, room):
     owner = owners(words.ends, tf.range(sizes.shape[1])[None, :])
 
     def fitting(taken, room):
-        return ~taken & (sizes > 0) & (sizes <= at(room, owner))
+        return ~taken & (sizes > 0) & (sizes <= of_pair(room, owner))
 
     def body(taken, room):
         fits = fitting(taken, room)
-        fits &= sums(tf.where(fits, sizes, 0), words.ends)[0] <= at(room, owner)
-        return taken | fits, room - sums(tf.where(fits, sizes, 0), words.ends)[1]
+        fits &= sums_by_pair(tf.where(fits, sizes, 0), words.ends)[0] <= of_pair(room, owner)
+        return taken | fits, room - sums_by_pair(tf.where(fits, sizes, 0), words.ends)[1]
 
     start = (tf.zeros_like(sizes, tf.bool), room)
     return tf.while_loop(lambda *state: tf.reduce_any(fitting(*state)), body, start)[0]

@@ -24,16 +24,16 @@ WINDOW = 1 << 18
 NONE = np.uint32(2**32 - 1)  # where a row has no pair
 
 
-def of_packed(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int) -> Indexes:
+def packed_indexes(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int) -> Indexes:
     """Returns the indexes of packed rows over the indexes of pairs."""
     name, parts = f"{pairs.name}-packed{sequences}", partial(build, pairs, split, rules, sequences)
-    return Indexes(pairs.place, name, np.uint32, sequences, parts)
+    return Indexes(pairs.directory, name, np.uint32, sequences, parts)
 
 
 def lengths(rows: sentence_pairs.Rows, rules: sentence_pairs.Rules) -> np.ndarray:
     """Returns int64[...]: the tokens of each pair with [CLS] and [SEP]; 0 for an absent pair."""
     real = rows.a_length + rows.b_length
-    return np.where(real, real + sentence_pairs.special_pieces(rules.pair_task), 0)
+    return np.where(real, real + sentence_pairs.count_special_tokens(rules.pair_task), 0)
 
 
 def build(
@@ -54,8 +54,8 @@ def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:
     A row holds at most `room` tokens and `sequences` items. Items of equal length are placed together, so the loop runs
     a few hundred times, whatever the number of items.
     """
-    made = np.full((len(lengths), sequences), -1)
-    held, number = np.zeros(len(lengths), np.int64), 0
+    packed = np.full((len(lengths), sequences), -1)
+    filled, number = np.zeros(len(lengths), np.int64), 0
     shelves = defaultdict(list)  # {free tokens: arrays of the rows with that much room}
     sizes, counts = np.unique(lengths, return_counts=True)
     longest_first = np.argsort(-lengths, kind="stable")
@@ -69,13 +69,13 @@ def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:
                 number += new
             shelf = shelves[left].pop()
             rows = shelf[: items.size]
-            made[rows, held[rows]] = items[: rows.size]
-            held[rows] += 1
-            not_full = rows[held[rows] < sequences]
-            for space, some in ((left, shelf[items.size :]), (left - size, not_full)):
-                if some.size:
-                    shelves[space].append(some)
+            packed[rows, filled[rows]] = items[: rows.size]
+            filled[rows] += 1
+            not_full = rows[filled[rows] < sequences]
+            for space, leftover in ((left, shelf[items.size :]), (left - size, not_full)):
+                if leftover.size:
+                    shelves[space].append(leftover)
             if not shelves[left]:
                 del shelves[left]
             items = items[rows.size :]
-    return made[:number]
+    return packed[:number]

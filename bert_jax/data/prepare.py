@@ -26,8 +26,8 @@ from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
 from bert_jax.data.preparation.encode import encode
 from bert_jax.data.preparation.pool import workers
-from bert_jax.data.preparation.workspace import hidden, locate, workspace
-from bert_jax.data.vocabulary import saved_vocabulary
+from bert_jax.data.preparation.workspace import resolve_path, workspace, workspace_root
+from bert_jax.data.vocabulary import load_or_train
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import checksums, remote
 from bert_jax.storage.atomic import rename, terminable
@@ -51,37 +51,37 @@ def prepare(
     existing store is of another corpus or tokenizer. Raises Unfinished if the system fails, for example with a full
     disk. SIGTERM raises SystemExit after the workers have ended.
     """
-    if download.is_there(config.store):
+    if download.exists(config.store):
         return keep(config, log)
     if remote.is_address(config.store):
         hint = "prepare a local store and copy it to this address"
         raise BadInput(f"config.store={config.store}: no store found; {hint}")
-    path = locate(config.store)
+    path = resolve_path(config.store)
     sources = corpus.open_sources(config)
     origin.made_from(config)  # refuses an unusable vocabulary file before any work
     try:
         with (
             terminable(),
             tempfile.TemporaryDirectory() as scratch,
-            workers(config.corpus.workers) as here,
+            workers(config.corpus.workers) as run_locally,
         ):
-            sources = [corpus.materialize(source, Path(scratch), here) for source in sources]
+            sources = [corpus.materialize(source, Path(scratch), run_locally) for source in sources]
             with workspace(path, key(config, sources), log) as directory:
-                run = runner(directory / "tasks") if runner else here
+                run = runner(directory / "tasks") if runner else run_locally
                 return build(config, path, sources, directory, run, log)
     except (OSError, BrokenProcessPool, Unfinished) as error:
         raise Unfinished(
-            f"config.store={config.store!r}: not finished ({error}); run prepare again to resume from {hidden(path)}"
+            f"config.store={config.store!r}: not finished ({error}); run again to resume from {workspace_root(path)}"
         ) from error
 
 
-def open_or_refuse(config, *, hashes: bool = False) -> stores.Store:
+def open_matching(config, *, hashes: bool = False) -> stores.Store:
     """Opens the store at `config.store`. Raises BadInput with the differing keys if another config built it."""
     path = download.local(config.store, hashes=config.verify_store)
     store = stores.open_store(path, hashes=hashes)
-    there = store.manifest["made_from"]
-    if refused := origin.differing(store.path, there, origin.made_from(config)):
-        raise BadInput(f"{config.store}: the store is of another config: {refused}")
+    recorded = store.manifest["made_from"]
+    if changed := origin.differences(store.path, recorded, origin.made_from(config)):
+        raise BadInput(f"{config.store}: the store is of another config: {changed}")
     return store
 
 
@@ -90,15 +90,15 @@ def keep(config, log: Callable[[str], None]) -> dict:
 
     Text files are compared by name and size; a change that keeps the size is not detected.
     """
-    store = open_or_refuse(config, hashes=config.verify_store)
+    store = open_matching(config, hashes=config.verify_store)
     try:
         sources = corpus.open_sources(config)
     except BadInput:  # a store remains usable without its text files
         sources = []
-    for source, there in zip(sources, store.manifest["files_read"], strict=False):
-        if source.files_read not in ({}, there):  # {} for pydocs, until its text is written
+    for source, recorded in zip(sources, store.manifest["files_read"], strict=False):
+        if source.files_read not in ({}, recorded):  # {} for pydocs, until its text is written
             raise BadInput(
-                f"{config.store}: built from {there}, but config.corpus.source {source.name!r} is now"
+                f"{config.store}: built from {recorded}, but config.corpus.source {source.name!r} is now"
                 f" {source.files_read}; prepare into a new directory"
             )
     log(f"prepare: {config.store} is already prepared; file names and sizes of its text match")
@@ -111,10 +111,10 @@ def key(config, sources: list[corpus.Source]) -> str:
     Text files count by name, size and time of modification; their contents are not read.
     """
     code = (path.read_bytes() for path in sorted(Path(__file__).parents[1].rglob("*.py")))
-    known = [source.files_read for source in sources]
+    files_read = [source.files_read for source in sources]
     paths = (path for source in sources if source.name != "pydocs" for path in source.paths)
     times, versions = [path.stat().st_mtime_ns for path in paths], [*map(version, DECIDING)]
-    text = json.dumps([origin.made_from(config), known, times, versions])
+    text = json.dumps([origin.made_from(config), files_read, times, versions])
     return hashlib.sha256(b"".join([text.encode(), *code])).hexdigest()[:16]
 
 
@@ -124,7 +124,7 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
     run: maps a function over tasks.
     """
     start = time.monotonic()
-    tokenizer = saved_vocabulary(config, sources, directory / "vocabulary", run, log)
+    tokenizer = load_or_train(config, sources, directory / "vocabulary", run, log)
     log("prepare: reads and encodes the text")
     problems, counts = Counter(), Counter()
     shards = encode(sources, directory, problems, run, log)
@@ -139,7 +139,7 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
     store = directory / "store"
     shutil.rmtree(store, ignore_errors=True)  # left by an interrupted run
     store.mkdir()
-    state = splits.select(hashes, config.corpus.heldout, config.filter.duplicates, problems)
+    state = splits.assign(hashes, config.corpus.heldout, config.filter.duplicates, problems)
     table = splits.write(shards, state, sources, store, tokenizer.size)
     np.save(store / stores.HELDOUT_HASHES, hashes[state == splits.HELDOUT])
     counts["copies"] = int((state == splits.COPY).sum())
@@ -159,11 +159,11 @@ def finish(config, sources: list, directory: Path, tokenizer: Tokenizer, result:
     (directory / "report.txt").write_text(text, encoding="utf-8")
     paths = [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
     content = {path: checksums.digest(directory / path) for path in paths}
-    made, table = origin.made_from(config), result["sources"]
-    identity = json.dumps([made, tokenizer.fingerprint, content, table], sort_keys=True)
+    made_from, table = origin.made_from(config), result["sources"]
+    identity = json.dumps([made_from, tokenizer.fingerprint, content, table], sort_keys=True)
     manifest = {
         "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
-        "made_from": made,
+        "made_from": made_from,
         "files_read": [source.files_read for source in sources],
         "vocabulary": tokenizer.size,
         "special": tokenizer.special,

@@ -27,7 +27,7 @@ OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.pair_task", "objective
 OF_MACHINE = ("corpus.workers", "tokenizer.path")
 
 
-def run(tokens: int) -> dict:
+def choose_run(tokens: int) -> dict:
     """Recommends a run for a number of distinct training tokens: {tokens, size, steps, rows, passes}.
 
     rows: per step. passes: over the training tokens.
@@ -61,14 +61,14 @@ def parameters(size: str) -> int:
 
 def recommend(config, tokens: int, short_documents: bool) -> dict:
     """Returns `choose_run` and its `overrides`: the config overrides, as KEY=VALUE, for this run on this store."""
-    chosen = run(tokens)
-    keys = of_run(chosen) | of_text(config)
+    chosen = choose_run(tokens)
+    keys = run_overrides(chosen) | text_overrides(config)
     if short_documents:
         keys["objective.pair_task"] = "none"
     return chosen | {"overrides": [f"{key}={value}" for key, value in keys.items()]}
 
 
-def of_run(chosen: dict) -> dict:
+def run_overrides(chosen: dict) -> dict:
     """Returns the overrides of a run. Sizes below base get the learning rate of ELECTRA-Small (arXiv:2003.10555)."""
     size, steps, rows = (chosen[name] for name in ("size", "steps", "rows"))
     long, cadence = max(1, round(LONG * steps)), min(5000, max(100, steps // 2000 * 100))
@@ -84,7 +84,7 @@ def of_run(chosen: dict) -> dict:
     return keys if size in ("base", "large") else keys | {"optimizer.learning_rate": SMALL_RATE}
 
 
-def of_text(config) -> dict:
+def text_overrides(config) -> dict:
     """Returns the keys that decide the store and its rows, if they differ from configs/base.py."""
     changed = configs.differences(configs.base(), config)
     return {

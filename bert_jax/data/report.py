@@ -39,7 +39,7 @@ REMEDIES = {
 # --- Numbers --------------------------------------------------------------------------------------
 
 
-def make(
+def build(
     config, directory: Path, tokenizer, counts: Counter, problems: Counter, sources: list[dict]
 ) -> dict:
     """Returns the report of a store as plain data, the content of report.json.
@@ -58,8 +58,8 @@ def make(
         "empty": counts["empty"],
         "copies": counts["copies"],
         "problems": dict(sorted(problems.items())),
-        "train": count(train),
-        "heldout": count(heldout),
+        "train": count_split(train),
+        "heldout": count_split(heldout),
         "sources": sources,
         "unigram_entropy": stores.entropy(unigrams),
         "pieces_per_word": float(1 / max(shares[tokenizer.word_starts].sum(), 1e-9)),
@@ -72,15 +72,15 @@ def make(
         "mean_sentence": len(train.tokens) / len(train.sentence_ends),
         "first_documents": list(first_documents(train, tokenizer)),
     }
-    found = [*traps(config, report), *dropped_text(report)]
+    warnings = [*find_warnings(config, report), *dropped_text_warnings(report)]
     names = "name", "what", "remedy"
-    report["warnings"] = [dict(zip(names, trap, strict=True)) for trap in found]
-    short = "short_documents" in {name for name, *_ in found}
+    report["warnings"] = [dict(zip(names, warning, strict=True)) for warning in warnings]
+    short = "short_documents" in {name for name, *_ in warnings}
     report["recommendation"] = recommendation.recommend(config, report["train"]["tokens"], short)
     return report
 
 
-def count(split: stores.Split) -> dict[str, int]:
+def count_split(split: stores.Split) -> dict[str, int]:
     """Returns the number of documents, sentences and tokens of a split."""
     ends = split.document_ends, split.sentence_ends, split.tokens
     return dict(zip(("documents", "sentences", "tokens"), map(len, ends), strict=True))
@@ -112,7 +112,7 @@ def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
 # --- Warnings -------------------------------------------------------------------------------------
 
 
-def traps(config, report: dict) -> Iterator[tuple[str, str, str]]:
+def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     """Yields (name, what is likely to harm a run, what to do about it)."""
     share, pairs = report["single_sentence_share"], config.objective.pair_task
     if share > SHORT_DOCUMENTS and pairs != "none":
@@ -142,7 +142,7 @@ def traps(config, report: dict) -> Iterator[tuple[str, str, str]]:
         yield "few_heldout", what, f"raise config.corpus.heldout={config.corpus.heldout:g}"
 
 
-def dropped_text(report: dict) -> Iterator[tuple[str, str, str]]:
+def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
     """Yields the same for text that was dropped for other reasons than a filter.
 
     The share of dropped lines is relative to sentences, since the number of lines is not recorded.

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.data import download, sentence_pairs
-from bert_jax.data.npy_file import Growing
+from bert_jax.data.npy_file import NpyWriter
 from bert_jax.data.store import Store
 from bert_jax.storage import atomic
 
@@ -30,20 +30,20 @@ VERSION = 3  # of the algorithm that makes rows; part of the digest
 STALE = 24 * 3600  # seconds after which a temporary file is taken to be left by a killed process
 
 
-def of_pairs(store: Store, split: str, rules: sentence_pairs.Rules) -> "Indexes":
+def pair_indexes(store: Store, split: str, rules: sentence_pairs.Rules) -> "Indexes":
     """Returns the indexes of the sentence pairs of one split under one set of rules."""
-    made_of = hashlib.sha256(repr((VERSION, store.fingerprint, rules)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr((VERSION, store.fingerprint, rules)).encode()).hexdigest()[:16]
     build = functools.partial(sentence_pairs.build, store.splits[split], rules)
-    name = f"{split}-{rules.length}-{made_of}"
-    return Indexes(place(store.path), name, np.int64, sentence_pairs.COLUMNS, build)
+    name = f"{split}-{rules.length}-{digest}"
+    return Indexes(index_directory(store.path), name, np.int64, sentence_pairs.COLUMNS, build)
 
 
-def place(store: Path) -> Path:
+def index_directory(store: Path) -> Path:
     """Returns the directory of a store's indexes: `index` in the store or, if that is read-only, in the cache."""
     own = store / "index"
     with contextlib.suppress(OSError):
         own.mkdir(exist_ok=True)
-    return own if own.is_dir() and os.access(own, os.W_OK) else download.directory("index")
+    return own if own.is_dir() and os.access(own, os.W_OK) else download.cache_directory("index")
 
 
 class Indexes:
@@ -52,12 +52,12 @@ class Indexes:
     build: function (epoch) -> the rows of the epoch, in parts.
     """
 
-    def __init__(self, place: Path, name: str, kind, columns: int, build: Callable):
-        self.place, self.name, self.build = place, name, build
-        self.kind, self.columns, self.cancelled = kind, columns, threading.Event()
+    def __init__(self, directory: Path, name: str, dtype, columns: int, build: Callable):
+        self.directory, self.name, self.build = directory, name, build
+        self.dtype, self.columns, self.cancelled = dtype, columns, threading.Event()
 
     def path(self, epoch: int) -> Path:
-        return self.place / f"{self.name}-epoch{epoch}.npy"
+        return self.directory / f"{self.name}-epoch{epoch}.npy"
 
     def open(self, epoch: int) -> np.ndarray:
         """Memory-maps an epoch's rows; builds the file first if it is missing or damaged.
@@ -79,18 +79,18 @@ class Indexes:
     def read(self, path: Path) -> np.ndarray:
         """Maps an index file; raises ValueError if its dtype or number of columns is wrong."""
         rows = np.load(path, mmap_mode="r")
-        if rows.dtype != self.kind or rows.shape[1:] != (self.columns,):
+        if rows.dtype != self.dtype or rows.shape[1:] != (self.columns,):
             raise ValueError(f"{path}: {rows.dtype}{rows.shape}")
         return rows
 
     def write(self, path: Path, parts: Iterable[np.ndarray]) -> None:
         """Writes an index file; raises CancelledError once `cancelled` is set."""
-        for left in path.parent.glob(".*"):  # temporary files of killed processes
+        for leftover in path.parent.glob(".*"):  # temporary files of killed processes
             with contextlib.suppress(OSError):  # another process may have deleted it
-                if time.time() - left.stat().st_mtime > STALE:
-                    left.unlink()
+                if time.time() - leftover.stat().st_mtime > STALE:
+                    leftover.unlink()
         with contextlib.suppress(FileExistsError), atomic.file(path) as file:
-            array = Growing(file, self.kind, self.columns)
+            array = NpyWriter(file, self.dtype, self.columns)
             for part in parts:
                 array.append(part)
                 if self.cancelled.is_set():
@@ -100,8 +100,8 @@ class Indexes:
             if path.exists():
                 raise FileExistsError
 
-    def forget(self, epoch: int) -> None:
+    def delete_before(self, epoch: int) -> None:
         """Deletes the indexes of the epochs before `epoch`, except epoch 0."""
-        for path in self.place.glob(f"{self.name}-epoch*.npy"):
+        for path in self.directory.glob(f"{self.name}-epoch*.npy"):
             if 0 < int(path.stem.rpartition("epoch")[2]) < epoch:
                 path.unlink(missing_ok=True)

@@ -70,14 +70,14 @@ class Chunks(NamedTuple):
     random: np.ndarray  # bool: B is from another document
 
 
-def special_pieces(pairs: str) -> int:
+def count_special_tokens(pairs: str) -> int:
     """Returns the number of special tokens of a pair: [CLS], and [SEP] after A and after B."""
     return 2 if pairs == "none" else 3
 
 
 def room_for_tokens(rules: Rules) -> int:
     """Returns the maximum number of tokens of A and B together."""
-    return rules.length - special_pieces(rules.pair_task)
+    return rules.length - count_special_tokens(rules.pair_task)
 
 
 def check_rules(split: Split, rules: Rules) -> None:
@@ -103,7 +103,7 @@ def unpack(index: np.ndarray) -> Rows:
     return Rows(a_start, sizes & LONGEST, b_start, sizes >> 16 & LONGEST, sizes >> 32)
 
 
-def are_sound(rows: Rows, used: np.ndarray, tokens: int) -> bool:
+def are_valid(rows: Rows, used: np.ndarray, tokens: int) -> bool:
     """Returns whether every used row is valid. used: bool, shaped like the fields of rows. tokens: of the split."""
     bad = used & (rows.a_length < 1) | (rows.label < 0) | (rows.label > 1)
     for start, length in ((rows.a_start, rows.a_length), (rows.b_start, rows.b_length)):
@@ -161,11 +161,11 @@ def find_chunks(block: Block) -> Chunks:
     """Returns the chunks of a block, in order: those reached from the first sentence of each document."""
     possible, following = every_chunk(block)
     reached = np.zeros(len(following), bool)
-    here = block.firsts
-    while here.size:  # one chunk of every document at a time
-        reached[here] = True
-        here = following[here]
-        here = here[here >= 0]
+    current = block.firsts
+    while current.size:  # one chunk of every document at a time
+        reached[current] = True
+        current = following[current]
+        current = current[current >= 0]
     return Chunks(*(field[reached] for field in possible))
 
 
@@ -206,7 +206,7 @@ def make_rows(block: Block, chunks: Chunks) -> Rows:
     b_begin, b_end = a_end.copy(), block.ends[chunks.start + chunks.size - 1]
     label = chunks.random
     if pairs != "none":
-        fill_random(block, chunks, a_end - a_begin, b_begin, b_end)
+        draw_random_b(block, chunks, a_end - a_begin, b_begin, b_end)
     if pairs == "sop":
         swap = ~chunks.random & (draw("swap") < HALF)
         a_begin, b_begin = np.where(swap, b_begin, a_begin), np.where(swap, a_begin, b_begin)
@@ -220,7 +220,7 @@ def make_rows(block: Block, chunks: Chunks) -> Rows:
     return Rows(a_start, a_length, b_start, b_length, label.astype(np.int64))
 
 
-def fill_random(block: Block, chunks: Chunks, a_length, b_begin, b_end) -> None:
+def draw_random_b(block: Block, chunks: Chunks, a_length, b_begin, b_end) -> None:
     """Draws B for the chunks with a random B, and writes its token range into `b_begin` and `b_end`."""
     where = np.flatnonzero(chunks.random)
     start, split = chunks.start[where], block.split
@@ -252,12 +252,12 @@ def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarr
     It has at least one sentence, and ends at the sentence `after` at the latest.
     """
     begin, end = spans(split.sentence_ends, sentence)
-    going, last = np.arange(len(sentence)), sentence.copy()
-    while going.size:  # reads fewer pages of the file than a binary search would
-        is_short = (end[going] - begin[going] < wanted[going]) & (last[going] + 1 < after[going])
-        going = going[is_short]
-        last[going] += 1
-        end[going] = split.sentence_ends[last[going]]
+    todo, last = np.arange(len(sentence)), sentence.copy()
+    while todo.size:  # reads fewer pages of the file than a binary search would
+        is_short = (end[todo] - begin[todo] < wanted[todo]) & (last[todo] + 1 < after[todo])
+        todo = todo[is_short]
+        last[todo] += 1
+        end[todo] = split.sentence_ends[last[todo]]
     return begin, end
 
 

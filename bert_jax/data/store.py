@@ -68,10 +68,10 @@ def read_manifest(directory: str | Path) -> dict:
 def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
     """Maps a store. Raises BadInput if a file's size or, with `hashes`, its SHA-256 differs from the manifest."""
     directory = Path(directory)
-    known = read_manifest(directory)
-    manifest.refuse_altered(directory, known, hashes)
-    splits = {name: open_split(directory / name, known["sources"]) for name in SPLITS}
-    return Store(directory, known, splits)
+    content = read_manifest(directory)
+    manifest.verify_files(directory, content, hashes)
+    splits = {name: open_split(directory / name, content["sources"]) for name in SPLITS}
+    return Store(directory, content, splits)
 
 
 def entropy(counts: np.ndarray) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax.data.batch_spec import Spec
 from bert_jax.data.packing import pack
-from bert_jax.data.sentence_pairs import sample, special_pieces
+from bert_jax.data.sentence_pairs import count_special_tokens, sample
 from bert_jax.data.store import Store
 
 PARTS = 64  # ranges of documents in a sample, spread evenly over the store
@@ -30,7 +30,7 @@ class RowSurvey(NamedTuple):
 def survey_rows(store: Store, spec: Spec) -> RowSurvey:
     """Samples rows of epoch 0 of the training split, and returns their statistics."""
     pairs = sample(store.splits["train"], spec.rules, PARTS, SENTENCES)
-    real = pairs.a_length + pairs.b_length + special_pieces(spec.pair_task)
+    real = pairs.a_length + pairs.b_length + count_special_tokens(spec.pair_task)
     packed = pack(real, spec.length, spec.max_packed)
     # As in masking.py, after the original code: at least one, rounded half to even.
     wanted = np.maximum(1, np.rint(spec.mask_rate * real))

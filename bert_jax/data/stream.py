@@ -44,19 +44,19 @@ def train_batches(
 
 
 def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
-    source, spec = pipeline.source, pipeline.spec
-    size, pairs = steps_per_epoch(source, spec), len(pipeline.positions) * spec.max_packed
+    epochs, spec = pipeline.epochs, pipeline.spec
+    size, pairs = steps_per_epoch(epochs, spec), len(pipeline.positions) * spec.max_packed
     background = ThreadPoolExecutor(1)
     try:
         for steps in windows(first, last, size, pairs):
             begin, end = int(steps[0]) // size, int(steps[-1]) // size + 1
             # The previous epoch is kept: a host that is some steps behind still maps its index.
-            source.forget(begin - 1)
+            epochs.close_before(begin - 1)
             for epoch in range(end, min(2 * end - begin, -(-last // size))):
-                background.submit(source.open, epoch)
+                background.submit(epochs.open, epoch)
             yield from pipeline(steps, size)
     finally:
-        source.cancel()
+        epochs.cancel()
         background.shutdown(cancel_futures=True)
 
 
@@ -71,18 +71,18 @@ class Heldout:
     def __init__(self, store: Store, word_starts, spec: Spec, rows: int, positions=None):
         spec = spec._replace(max_packed=1)
         self.pipeline = Pipeline(store, "heldout", word_starts, spec, positions)
-        self.rows = min(rows, self.pipeline.source.rows_per_epoch())
+        self.rows = min(rows, self.pipeline.epochs.rows_per_epoch())
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         positions, size = self.pipeline.positions, self.pipeline.spec.batch
         last = -(-self.rows // size)
         for steps in windows(0, last, last, len(positions)):
             for step, made in zip(steps, self.pipeline(steps, last), strict=True):
-                yield batch.fill(made, step * size + positions < self.rows)
+                yield batch.zero_padding_rows(made, step * size + positions < self.rows)
 
 
-def steps_per_epoch(source: Epochs, spec: Spec) -> int:
-    return max(1, source.rows_per_epoch() // spec.batch)
+def steps_per_epoch(epochs: Epochs, spec: Spec) -> int:
+    return max(1, epochs.rows_per_epoch() // spec.batch)
 
 
 def windows(first: int, last: int, epoch: int, pairs: int) -> Iterator[np.ndarray]:
@@ -103,10 +103,10 @@ class Pipeline:
 
     def __init__(self, store: Store, split: str, word_starts, spec: Spec, positions):
         self.spec, self.documents = spec, store.splits[split]
-        self.source = Epochs(store, split, spec.rules, spec.max_packed)
+        self.epochs = Epochs(store, split, spec.rules, spec.max_packed)
         self.positions = np.arange(spec.batch) if positions is None else np.asarray(positions)
         self.special, self.word_starts = store.manifest["special"], np.asarray(word_starts, bool)
-        self.tokens = assemble.mapped(self.documents.path / "tokens.npy")
+        self.tokens = assemble.map_file(self.documents.path / "tokens.npy")
         signature = (
             tf.TensorSpec([None, None, spec.max_packed, len(Rows._fields)], tf.int64),
             tf.TensorSpec([None, None, spec.max_packed, len(masking.PURPOSES)], tf.uint32),
@@ -130,9 +130,9 @@ class Pipeline:
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows, int64[N, B, S, 5], and mask keys, uint32[N, B, S, 3], of N steps of an epoch."""
-        source, numbers = self.source, steps[:, None] * self.spec.batch + self.positions
-        rows, pairs = source.choose(int(epoch), numbers)
-        key = partial(purpose_key, source.split, source.rules, int(epoch))
+        epochs, numbers = self.epochs, steps[:, None] * self.spec.batch + self.positions
+        rows, pairs = epochs.choose(int(epoch), numbers)
+        key = partial(purpose_key, epochs.split, epochs.rules, int(epoch))
         keys = [prng.fold(key(purpose), pairs) for purpose in masking.PURPOSES]
         return rows, np.stack(keys, axis=-1)
 

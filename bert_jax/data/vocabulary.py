@@ -13,38 +13,38 @@ from bert_jax.tokenizers.special_tokens import SPECIAL, Vocabulary
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 
-def given_vocabulary(config) -> Tokenizer:
+def tokenizer_from_file(config) -> Tokenizer:
     """Loads the tokenizer file at config.tokenizer.path, a path or a remote address. Raises BadInput that names it."""
-    path = download.file(config.tokenizer.path)
+    path = download.local_file(config.tokenizer.path)
     with remote.naming(path, config.tokenizer.path):
-        return tokenizers.given(path, config.tokenizer.lowercase)
+        return tokenizers.from_file(path, config.tokenizer.lowercase)
 
 
-def likely_vocabulary(config, log: Callable[[str], None]) -> Vocabulary:
+def expected_vocabulary(config, log: Callable[[str], None]) -> Vocabulary:
     """Returns the vocabulary of the store or, if there is none, of the file at config.tokenizer.path.
 
     If there is neither, assumes one of config.tokenizer.size pieces.
     """
-    if download.is_there(config.store):
-        manifest = download.manifest(config.store)
+    if download.exists(config.store):
+        manifest = download.read_manifest(config.store)
         return Vocabulary(manifest["vocabulary"], **manifest["special"])
     if config.tokenizer.path and remote.exists(config.tokenizer.path):
-        given = given_vocabulary(config)
-        return Vocabulary(given.size, **given.special)
+        tokenizer = tokenizer_from_file(config)
+        return Vocabulary(tokenizer.size, **tokenizer.special)
     if config.tokenizer.path:
         size = f"config.tokenizer.size={config.tokenizer.size}"
         log(f"config.tokenizer.path={config.tokenizer.path}: not found, assumes {size} instead")
     return Vocabulary(config.tokenizer.size, **{name: id for id, name in enumerate(SPECIAL)})
 
 
-def saved_vocabulary(
+def load_or_train(
     config, sources: list[corpus.Source], path: Path, run: Callable, log: Callable
 ) -> Tokenizer:
     """Loads the tokenizer from the directory `path`; if it is missing, first reads or trains it and saves it there."""
     if not path.exists():
         temporary = path.with_suffix(".writing")
-        made = given_vocabulary(config) if config.tokenizer.path else None
-        (made or train(config.tokenizer, sources, run, log)).save(temporary)
+        tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
+        (tokenizer or train(config.tokenizer, sources, run, log)).save(temporary)
         rename(temporary, path)
     return tokenizers.load(path)
 
@@ -53,7 +53,7 @@ def train(settings, sources: list[corpus.Source], run: Callable, log: Callable) 
     """Trains a tokenizer on a sample of the sources. settings: config.tokenizer."""
     log("prepare: reads a sample of the text to train the vocabulary")
     blocks = ((source.reading, block) for source in sources for block in source.blocks(Counter()))
-    texts = itertools.chain.from_iterable(run(take, sample(blocks, settings.sample * 1_000_000)))
+    texts = itertools.chain.from_iterable(run(parse, sample(blocks, settings.sample * 1_000_000)))
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
 
 
@@ -77,7 +77,7 @@ def size(parts: list[Part]) -> int:
     return sum(len(text) for _, block in parts for text in block)
 
 
-def take(part: Part) -> list[str]:
+def parse(part: Part) -> list[str]:
     """Runs in a worker: returns the documents of a block, with one sentence per line."""
     reading, block = part
     return ["\n".join(document) for document in corpus.documents(block, reading, Counter())]

@@ -5,12 +5,12 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from bert_jax.tokenizers.encode_cache import Table
-from bert_jax.tokenizers.special_tokens import SPECIAL, literal
+from bert_jax.tokenizers.encode_cache import CachedEncoder
+from bert_jax.tokenizers.special_tokens import SPECIAL, mask_pattern
 
 # By word mark: a character that never joins the text after it in one piece. A private-use character is in no training
 # text. Byte-level rules treat it as punctuation and may join it, but never join a line break to the text after it.
-APART = {"▁": "\ue000", "Ġ": "\n"}
+BARRIER = {"▁": "\ue000", "Ġ": "\n"}
 
 
 class Tokenizer:
@@ -45,36 +45,36 @@ class Tokenizer:
         """SHA-256, in hex, of everything that decides the ids."""
         return hashlib.sha256(json.dumps([self.kind, *self.identity]).encode()).hexdigest()
 
-    def table(self) -> Table:
+    def cached_encoder(self) -> CachedEncoder:
         """Returns an encoder for whole corpora: `.encode(texts) -> (int32[T] ids, int64[len(texts)] ends)`."""
-        return Table(self.encode)
+        return CachedEncoder(self.encode)
 
     def encode_with_masks(self, text: str) -> list[int]:
         """Returns the ids of a text in which [MASK], [SEP] and [CLS] are special tokens.
 
         Their spellings in the vocabulary, such as <mask>, </s> and <s>, are recognized, too.
         """
-        pattern, special = literal(self.pieces, self.special)
-        ids, glued = [], False
+        pattern, special = mask_pattern(self.pieces, self.special)
+        ids, attached = [], False
         for part in pattern.split(text):
             if part in special:
                 ids.append(special[part])
             elif part.strip():
-                ids += self.encode_part(part.strip(), glued and not part[0].isspace())
-            glued = part in special
+                ids += self.encode_part(part.strip(), attached and not part[0].isspace())
+            attached = part in special
         return ids
 
-    def encode_part(self, text: str, glued: bool) -> list[int]:
-        """Returns the ids of a part of a text. glued: whether no space separates it from the text before."""
+    def encode_part(self, text: str, attached: bool) -> list[int]:
+        """Returns the ids of a part of a text. attached: whether no space separates it from the text before."""
         ids = self.encode([text])[0]
         if not self.mark or not ids:
             return ids
         first = self.pieces[ids[0]]
-        if not glued:
+        if not attached:
             return ids if first.startswith(self.mark) else self.encode([f" {text}"])[0]
         if self.mark == "▁" and first == self.mark:
             return ids[1:]
-        ids, before = self.encode([APART[self.mark] + text, APART[self.mark]])
+        ids, before = self.encode([BARRIER[self.mark] + text, BARRIER[self.mark]])
         return ids[len(before) :]
 
     def decode(self, ids: Iterable[int]) -> str:

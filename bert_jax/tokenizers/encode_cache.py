@@ -10,7 +10,7 @@ import numpy as np
 LIMIT = 1 << 19
 
 
-class Table:
+class CachedEncoder:
     """Encodes corpora with a cache of the ids of units (words), several times as fast as the library.
 
     encode: the library's function (texts) -> ids of each text. pattern: matches the units of a text, and each "\\n"
@@ -21,7 +21,7 @@ class Table:
     def __init__(
         self, encode: Callable[[list[str]], list[list[int]]], pattern: re.Pattern | None = None
     ):
-        self.by_library, self.pattern = encode, pattern
+        self.encode_uncached, self.pattern = encode, pattern
         self.clear()
 
     def clear(self) -> None:
@@ -35,23 +35,23 @@ class Table:
         """Returns int32[T], the concatenated ids of the texts, and int64[len(texts)], where each text ends."""
         joined = "\n".join([*texts, ""])
         if self.pattern is None or joined.count("\n") != len(texts):
-            return flatten(self.by_library(texts))
+            return flatten(self.encode_uncached(texts))
         units = self.pattern.findall(joined)
         self.learn(set(units))
         numbers = np.fromiter(map(self.numbers.__getitem__, units), np.int32, len(units))
         starts = self.bounds[numbers]
         lengths = self.bounds[numbers + 1] - starts
         ends = np.cumsum(lengths)
-        places = np.repeat(starts - (ends - lengths), lengths)
-        places += np.arange(len(places))
-        return self.pieces[places], ends[numbers == 0]
+        indexes = np.repeat(starts - (ends - lengths), lengths)
+        indexes += np.arange(len(indexes))
+        return self.pieces[indexes], ends[numbers == 0]
 
     def learn(self, units: set[str]) -> None:
         """Encodes new units and adds them to the cache; clears it first if it is full."""
         if max(len(self.numbers), len(self.pieces) / 8, self.characters / 32) > LIMIT:
             self.clear()
         new = list(units.difference(self.numbers))
-        pieces, ends = flatten(self.by_library(new))
+        pieces, ends = flatten(self.encode_uncached(new))
         self.characters += sum(map(len, new))
         self.numbers.update(zip(new, count(len(self.numbers)), strict=False))
         self.bounds = np.concatenate([self.bounds, len(self.pieces) + ends])

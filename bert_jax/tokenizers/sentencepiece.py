@@ -15,7 +15,7 @@ from bert_jax.errors import BadInput
 from bert_jax.tokenizers import sentencepiece_proto
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.sample import COVERAGE, lines
-from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check, find
+from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check_ids, find_ids
 
 KIND = "sentencepiece"
 FILE = "sentencepiece.model"
@@ -79,20 +79,21 @@ def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 def read(directory: Path, settings: dict) -> SentencePiece:
     """Reads a tokenizer that `save` wrote."""
-    made = SentencePiece((directory / FILE).read_bytes(), settings["special"], settings["appended"])
-    check(made.special, made.size, directory / FILE)
-    return made
+    model = (directory / FILE).read_bytes()
+    tokenizer = SentencePiece(model, settings["special"], settings["appended"])
+    check_ids(tokenizer.special, tokenizer.size, directory / FILE)
+    return tokenizer
 
 
-def given(path: Path) -> SentencePiece:
+def from_file(path: Path) -> SentencePiece:
     """Reads an external .model file; special tokens that it lacks get the ids after its last."""
     model = path.read_bytes()
     processor = open_processor(model)
     known = {name: getattr(processor, f"{role}_id")() for role, name in ROLES.items()}
     known = {name: number for name, number in known.items() if number >= 0}  # -1 if undefined
-    made = SentencePiece(model, *find(model_pieces(processor), known))
-    check(made.special, made.size, path)
-    return made
+    tokenizer = SentencePiece(model, *find_ids(model_pieces(processor), known))
+    check_ids(tokenizer.special, tokenizer.size, path)
+    return tokenizer
 
 
 def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> SentencePiece:
@@ -121,12 +122,12 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
         # The library's message names the failed condition and a remedy.
         reason = str(error).rpartition("] ")[2] or str(error)
         raise BadInput(f"config.tokenizer.size={size}: {reason.strip()}") from None
-    model = rounded(file.getvalue()) if kind == "unigram" else file.getvalue()
+    model = round_scores(file.getvalue()) if kind == "unigram" else file.getvalue()
     special = {name: number for number, name in enumerate(SPECIAL)}
     return SentencePiece(model, special, [])
 
 
-def rounded(model: bytes) -> bytes:
+def round_scores(model: bytes) -> bytes:
     """Rounds the scores of a serialized model to multiples of 1 / GRID."""
     proto = sentencepiece_proto.Pieces.FromString(model)
     for piece in proto.pieces:

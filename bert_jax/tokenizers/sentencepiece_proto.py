@@ -31,23 +31,23 @@ FIELDS = [
 ]
 
 
-def describe() -> FileDescriptorProto:
+def build_descriptor() -> FileDescriptorProto:
     """Builds the descriptor of the messages in FIELDS."""
     file = FileDescriptorProto(name="bert_jax/model.proto", package="bert_jax", syntax="proto2")
     names = dict.fromkeys(message for message, *_ in FIELDS)
     messages = {name: file.message_type.add(name=name) for name in names}
-    for message, name, number, kind, default in FIELDS:
+    for message, name, number, field_type, default in FIELDS:
         label = Field.LABEL_REPEATED if name == "pieces" else Field.LABEL_OPTIONAL
         field = messages[message].field.add(name=name, number=number, label=label)
-        if isinstance(kind, str):
-            field.type, field.type_name = Field.TYPE_MESSAGE, f".bert_jax.{kind}"
+        if isinstance(field_type, str):
+            field.type, field.type_name = Field.TYPE_MESSAGE, f".bert_jax.{field_type}"
         else:
-            field.type, field.default_value = kind, default
+            field.type, field.default_value = field_type, default
     return file
 
 
 POOL = descriptor_pool.DescriptorPool()
-POOL.Add(describe())
+POOL.Add(build_descriptor())
 Model, Pieces = (
     message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"bert_jax.{name}"))
     for name in ("Model", "Pieces")

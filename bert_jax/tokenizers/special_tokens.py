@@ -22,7 +22,7 @@ class Vocabulary(NamedTuple):
     mask: int
 
 
-def find(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], list[str]]:
+def find_ids(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], list[str]]:
     """Returns {name: id} of all five special tokens, and the pieces to append for those that `pieces` lacks.
 
     known: {name: id} from the vocabulary file. Its unknown token takes precedence over the usual name, since the
@@ -32,8 +32,8 @@ def find(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], list
     special, appended = {}, []
     for name, usual in SPECIAL.items():
         named = ids.get(usual, ids.get(OTHER_NAMES[name]))
-        told = known.get(name)
-        number = told if named is None or (name == "unk" and told is not None) else named
+        known_id = known.get(name)
+        number = known_id if named is None or (name == "unk" and known_id is not None) else named
         if number is None:
             number = len(pieces) + len(appended)
             appended.append(usual)
@@ -41,12 +41,12 @@ def find(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], list
     return special, appended
 
 
-def check(special: dict[str, int], size: int, place: object) -> None:
+def check_ids(special: dict[str, int], size: int, path: object) -> None:
     """Raises BadInput unless `special` has valid, distinct ids for all five special tokens."""
     ids = [number for number in special.values() if type(number) is int and 0 <= number < size]
     if list(special) != list(SPECIAL) or len(set(ids)) < len(SPECIAL):
         raise BadInput(
-            f"{place}: special tokens {special}: expected distinct ids below {size} for {list(SPECIAL)}"
+            f"{path}: special tokens {special}: expected distinct ids below {size} for {list(SPECIAL)}"
         )
 
 
@@ -65,7 +65,7 @@ def ban(texts: Iterable[list[int]], special: dict[str, int]) -> list[list[int]]:
     ]
 
 
-def literal(pieces: list[str], special: dict[str, int]) -> tuple[re.Pattern, dict[str, int]]:
+def mask_pattern(pieces: list[str], special: dict[str, int]) -> tuple[re.Pattern, dict[str, int]]:
     """Returns a pattern for [CLS], [SEP] and [MASK] in a text, and {spelling: id}.
 
     It matches the usual spellings and those of the vocabulary.

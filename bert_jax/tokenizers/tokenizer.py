@@ -13,11 +13,11 @@ from bert_jax.errors import BadInput, one_line
 from bert_jax.tokenizers import huggingface, sentencepiece, wordpiece
 from bert_jax.tokenizers.base import Tokenizer
 
-SAVED = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
+MODULES = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
+def as_bad_input(path: Path) -> Iterator[None]:
     """Converts errors of the libraries and the file system to BadInput that names `path`."""
     try:
         yield
@@ -28,24 +28,24 @@ def naming(path: Path) -> Iterator[None]:
 def load(directory: str | Path) -> Tokenizer:
     """Loads a tokenizer that `save` wrote. Raises BadInput."""
     path = Path(directory) / "settings.json"
-    with naming(path):
+    with as_bad_input(path):
         settings = json.loads(path.read_text(encoding="utf-8"))
-        return SAVED[settings["kind"]].read(Path(directory), settings)
+        return MODULES[settings["kind"]].read(Path(directory), settings)
 
 
-def given(path: str | Path, lowercase: bool) -> Tokenizer:
+def from_file(path: str | Path, lowercase: bool) -> Tokenizer:
     """Reads an external tokenizer file: vocab.txt (any .txt), a .model or tokenizer.json (any .json). Raises BadInput.
 
     lowercase: for vocab.txt; the other files have their own rules.
     """
     path = Path(path)
-    with naming(path):
+    with as_bad_input(path):
         if path.suffix == ".txt":
-            return wordpiece.given(path, lowercase)
+            return wordpiece.from_file(path, lowercase)
         if path.suffix == ".model":
-            return sentencepiece.given(path)
+            return sentencepiece.from_file(path)
         if path.suffix == ".json":
-            return huggingface.given(path)
+            return huggingface.from_file(path)
     raise BadInput(f"{path}: expected a vocab.txt, a .model or a tokenizer.json")
 
 

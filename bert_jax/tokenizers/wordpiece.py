@@ -18,7 +18,7 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers.base import Tokenizer
-from bert_jax.tokenizers.encode_cache import Table
+from bert_jax.tokenizers.encode_cache import CachedEncoder
 from bert_jax.tokenizers.sample import COVERAGE
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
@@ -68,8 +68,8 @@ class WordPiece(Tokenizer):
     def join(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
 
-    def table(self) -> Table:
-        return Table(self.encode, UNITS)
+    def cached_encoder(self) -> CachedEncoder:
+        return CachedEncoder(self.encode, UNITS)
 
     def write(self, directory: Path) -> dict:
         text = "".join(piece + "\n" for piece in self.pieces)
@@ -79,7 +79,7 @@ class WordPiece(Tokenizer):
 
 def read(directory: Path, settings: dict) -> WordPiece:
     """Reads a tokenizer that `save` wrote."""
-    return given(directory / FILE, settings["lowercase"])
+    return from_file(directory / FILE, settings["lowercase"])
 
 
 def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
@@ -92,13 +92,13 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
     return library
 
 
-def given(path: Path, lowercase: bool) -> WordPiece:
+def from_file(path: Path, lowercase: bool) -> WordPiece:
     """Reads a vocab.txt: one piece per line; its id is the line number, from 0. Raises BadInput."""
     # Not splitlines(): a piece may be a Unicode line separator.
     pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    twice = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
-    if twice is not None:
-        raise BadInput(f"{path}: several lines have the piece {twice!r}")
+    duplicate = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
+    if duplicate is not None:
+        raise BadInput(f"{path}: several lines have the piece {duplicate!r}")
     for piece in SPECIAL.values():
         if piece not in pieces:
             raise BadInput(f"{path}: lacks {piece} among its {len(pieces)} pieces")
@@ -111,21 +111,21 @@ def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
     # The library numbers single characters in the order of a hash map, and breaks ties between
     # merges by number. Passing them as special tokens, whose order it keeps, makes training
     # deterministic.
-    first = [
+    initial = [
         *SPECIAL.values(),
         *letters,
         *(f"##{letter}" for letter in letters if not ALONE.match(letter)),
     ]
-    if len(first) > size:
+    if len(initial) > size:
         raise BadInput(
-            f"config.tokenizer.size={size}: too small, single characters need {len(first)}"
+            f"config.tokenizer.size={size}: too small, single characters need {len(initial)}"
         )
     library = make_library({"[UNK]": 0}, lowercase)
     trainer = WordPieceTrainer(
         vocab_size=size,
         initial_alphabet=letters,
         limit_alphabet=len(letters),
-        special_tokens=first,
+        special_tokens=initial,
         show_progress=False,
     )
     library.train_from_iterator(texts, trainer)

@@ -13,5 +13,5 @@ def test_a_store_larger_than_the_memory_of_the_machine(tmp_path):
         np.lib.format.write_array_header_1_0(file, header)
         file.seek(2 * size - 2, 1)
         file.write(np.uint16(77).tobytes())
-    tokens = assemble.mapped(path)
+    tokens = assemble.map_file(path)
     assert tokens.shape == (size,) and tokens.dtype == "uint16" and tokens[size - 1] == 77

@@ -31,7 +31,7 @@ def make(directory) -> tuple[list, dict]:
     pieces = [("##" if n % 3 == 0 else "") + f"word{n}" for n in range(995)]
     tokenizer = wordpiece.WordPiece([*SPECIAL.values(), *pieces], True)
     sources = [{"source": "made", "documents": {"train": 60, "heldout": 60}}]
-    made = report.make(small_config(), directory, tokenizer, CLEAN, Counter(), sources)
+    made = report.build(small_config(), directory, tokenizer, CLEAN, Counter(), sources)
     return documents, made
 
 
@@ -76,7 +76,7 @@ def test_a_trap_names_the_key_that_mends_it(tmp_path, name, changes, override):
     assert [each["name"] for each in made["warnings"]] == ["few_tokens"]
     many = {"documents": 20_000, "sentences": 100_000, "tokens": 10**7}
     made |= {"train": many, "heldout": many} | changes
-    found = [*report.traps(small_config(override), made), *report.dropped_text(made)]
+    found = [*report.find_warnings(small_config(override), made), *report.dropped_text_warnings(made)]
     assert [name for name, *_ in found] == ([name] if name else [])
     for _, _, remedy in found:
         keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
@@ -96,4 +96,4 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
     assert rest[:4] == ["bert-jax", "pretrain", "--config", "bert_tiny"]
     config = configs.load(rest[3], overrides)
     assert config.objective.masking == "whole_word"
-    assert prepare.open_or_refuse(config).path == tmp_path / "store"
+    assert prepare.open_matching(config).path == tmp_path / "store"

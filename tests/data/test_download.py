@@ -16,7 +16,7 @@ from kits.stores import make_store, random_documents
 from bert_jax import cli, config
 from bert_jax.data import download
 from bert_jax.data import prepare as preparing
-from bert_jax.data.vocabulary import given_vocabulary
+from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums
 
@@ -43,25 +43,25 @@ def read(there) -> list[str]:
 
 
 def test_a_store_is_copied_once(there, store):
-    place = download.local(STORE)
-    assert files(place) == files(store.path)
-    assert read(there) == sorted(name for name in files(place) if name.endswith(".npy"))
-    assert download.local(f"{STORE}/") == download.local(STORE, hashes=True) == place
+    copy = download.local(STORE)
+    assert files(copy) == files(store.path)
+    assert read(there) == sorted(name for name in files(copy) if name.endswith(".npy"))
+    assert download.local(f"{STORE}/") == download.local(STORE, hashes=True) == copy
     assert read(there) == []
 
 
 def test_what_was_altered_is_fetched_again(there, store):
-    place, name = download.local(STORE), "train/tokens.npy"
+    copy, name = download.local(STORE), "train/tokens.npy"
     read(there)
-    flip_bit(place / name, 200)
-    assert download.local(STORE) == place and read(there) == []  # sizes alone
-    assert download.local(STORE, hashes=True) == place and read(there) == [name]
-    os.truncate(place / name, 200)
-    (place / "unigrams.npy").unlink()
-    (place / "train/.tokens.npy.part").write_text("of a process that was killed")
+    flip_bit(copy / name, 200)
+    assert download.local(STORE) == copy and read(there) == []  # sizes alone
+    assert download.local(STORE, hashes=True) == copy and read(there) == [name]
+    os.truncate(copy / name, 200)
+    (copy / "unigrams.npy").unlink()
+    (copy / "train/.tokens.npy.part").write_text("of a process that was killed")
     download.local(STORE)
     assert read(there) == [name, "unigrams.npy"]
-    assert files(place) == files(store.path)
+    assert files(copy) == files(store.path)
 
 
 def test_what_is_altered_in_the_bucket_is_refused(there, store):
@@ -87,9 +87,9 @@ def test_processes_of_a_host_copy_once(there, store):
     code = f"from bert_jax.data import download; print(download.local({STORE!r}))"
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     running = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(2)]
-    said = [process.communicate(timeout=60) for process in running]
-    assert [process.returncode for process in running] == [0, 0], said
-    assert len({output for output, _ in said}) == 1
+    printed = [process.communicate(timeout=60) for process in running]
+    assert [process.returncode for process in running] == [0, 0], printed
+    assert len({output for output, _ in printed}) == 1
     assert there.asked.count(("READ", TOKENS)) == 1
 
 
@@ -127,6 +127,6 @@ def test_a_vocabulary_in_a_bucket_is_that_of_the_file(there, tmp_path):
         config.load("demo", [f"tokenizer.path={name}"])
         for name in (path, "gs://bucket/vocab.txt", "gs://bucket/none.txt")
     )
-    assert given_vocabulary(one).fingerprint == given_vocabulary(other).fingerprint
+    assert tokenizer_from_file(one).fingerprint == tokenizer_from_file(other).fingerprint
     with pytest.raises(BadInput, match="gs://bucket/none.txt"):
-        given_vocabulary(none)
+        tokenizer_from_file(none)

@@ -29,11 +29,11 @@ def make(tmp_path):
 def finish(config, directory: Path, *options: str) -> str:
     """Runs to the end; returns what was logged."""
     process = start(config, directory, options=options)
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == 0, told
+    _, logged = process.communicate(timeout=120)
+    assert process.returncode == 0, logged
     stores.open_store(config.store, hashes=True)
     assert not list(Path(config.store).parent.glob(".*"))
-    return told
+    return logged
 
 
 @pytest.mark.slow
@@ -57,14 +57,14 @@ def test_stopped_it_goes_on_from_whole_shards(make, tmp_path, monkeypatch, numbe
     wait_until(lambda: len(shard_files(config)) > 1)
     # A terminal interrupts the workers too.
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-    _, told = process.communicate(timeout=60)
+    _, logged = process.communicate(timeout=60)
     wait_until(lambda: not processes(process.pid))
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    assert "Traceback" not in told and ("leaked" not in told or number == signal.SIGKILL)
+    assert "Traceback" not in logged and ("leaked" not in logged or number == signal.SIGKILL)
     assert not Path(config.store).exists()
     kept = shard_files(config)
-    told = finish(config, tmp_path, *options)
-    assert f"{len(kept)} shards" in told
+    logged = finish(config, tmp_path, *options)
+    assert f"{len(kept)} shards" in logged
     assert files(config.store) == files(undisturbed.path)
 
 
@@ -74,9 +74,9 @@ def test_a_full_disk_is_one_line_and_the_shards_stay(make, tmp_path):
     config = make()
     before = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))"
     process = start(config, tmp_path, before)
-    _, told = process.communicate(timeout=60)
-    *_, last = told.strip().split("\n")
-    assert process.returncode == 1 and "Traceback" not in told
+    _, logged = process.communicate(timeout=60)
+    *_, last = logged.strip().split("\n")
+    assert process.returncode == 1 and "Traceback" not in logged
     assert config.store in last and "File too large" in last
     number = len(shard_files(config))
     assert number and f"{number} shards" in finish(config, tmp_path)

@@ -41,7 +41,7 @@ def test_a_finished_store_is_kept(make):
 )
 def test_a_store_of_something_else_is_refused(make, change):
     prepare(make(TEXTS))
-    for function in (prepare, preparing.open_or_refuse):
+    for function in (prepare, preparing.open_matching):
         with pytest.raises(BadInput, match=change.partition("=")[0]):
             function(make(TEXTS, change))
 
@@ -55,12 +55,12 @@ def test_a_vocabulary_counts_by_its_content_and_its_case(make, tmp_path, monkeyp
     store = prepare(make(TEXTS, path, "store=~/store"))
     assert store.path == tmp_path / "store"
     own = f"tokenizer.path={store.path}/tokenizer/vocab.txt"
-    preparing.open_or_refuse(make(TEXTS, own, "tokenizer.size=9"))
+    preparing.open_matching(make(TEXTS, own, "tokenizer.size=9"))
     with pytest.raises(BadInput, match="tokenizer.path"):
-        preparing.open_or_refuse(make(TEXTS, path, "tokenizer.lowercase=False"))
+        preparing.open_matching(make(TEXTS, path, "tokenizer.lowercase=False"))
     (tmp_path / "words/vocab.txt").write_text("\n".join([*tokenizer.pieces[:-1], "another"]))
     with pytest.raises(BadInput, match="tokenizer.path"):
-        preparing.open_or_refuse(make(TEXTS, path))
+        preparing.open_matching(make(TEXTS, path))
 
 
 @pytest.mark.parametrize("there", [True, False])

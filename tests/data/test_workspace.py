@@ -36,7 +36,7 @@ def test_paths_that_cannot_be_renamed_to_are_refused(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").write_text("")
     monkeypatch.setattr(os.path, "ismount", lambda path: path.name == "mounted")
-    assert workspace.locate("new/store") == tmp_path / "new/store"
+    assert workspace.resolve_path("new/store") == tmp_path / "new/store"
     for store in (".", "mounted", "file", "mine", "x" * 300):
         with pytest.raises(BadInput, match=f"config.store.*{store}"):
-            workspace.locate(store)
+            workspace.resolve_path(store)

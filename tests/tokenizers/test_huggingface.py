@@ -67,7 +67,7 @@ EVERY = pytest.mark.parametrize("maker", MAKERS)
 def given(tmp_path, theirs) -> tokenizers.Tokenizer:
     path = tmp_path / "tokenizer.json"
     theirs.save(str(path))
-    return tokenizers.given(path, True)
+    return tokenizers.from_file(path, True)
 
 
 def check_transformers(ours, path, texts: list[str]) -> None:
@@ -76,9 +76,9 @@ def check_transformers(ours, path, texts: list[str]) -> None:
     texts = [text for text in texts if not any(name in text for name in [*NAMES, *ROBERTAS])]
     expected = theirs(texts, add_special_tokens=False)["input_ids"]
     assert ours.encode(texts) == expected
-    table = ours.table()
+    encoder = ours.cached_encoder()
     for part in range(0, len(texts), 50):  # a line break in a text sends its whole call another way
-        ids, ends = table.encode(texts[part : part + 50])
+        ids, ends = encoder.encode(texts[part : part + 50])
         assert ids.tolist() == [number for ids in expected[part : part + 50] for number in ids]
         assert len(ends) == len(expected[part : part + 50])
 
@@ -86,7 +86,7 @@ def check_transformers(ours, path, texts: list[str]) -> None:
 @EVERY
 def test_ids_equal_transformers(tmp_path, maker):
     ours = given(tmp_path, maker())
-    assert bool(ours.table().pattern) == MAKERS[maker]
+    assert bool(ours.cached_encoder().pattern) == MAKERS[maker]
     check_transformers(ours, tmp_path / "tokenizer.json", PROSE + NASTY + manual_lines(600))
 
 
@@ -118,7 +118,7 @@ def test_no_special_piece_is_read_from_text(tmp_path, maker):
     ours = given(tmp_path, maker())
     texts = ["the [MASK] fox <mask>", "[CLS]a[SEP]", "<s>a</s> <pad>[PAD]", "<mask>", "[MASK]"]
     special = set(ours.special.values()) - {ours.unk}
-    for ids in [*ours.encode(texts), ours.table().encode(texts)[0].tolist()]:
+    for ids in [*ours.encode(texts), ours.cached_encoder().encode(texts)[0].tolist()]:
         assert ids and not special & set(ids)
     ids = ours.encode_with_masks("the [MASK] fox")
     assert ids.count(ours.mask) == 1
@@ -137,6 +137,6 @@ def test_pieces_across_words_are_not_encoded_by_units(tmp_path):
     theirs = roberta_like()
     theirs.add_tokens(["brown fox", "[MASK]"])
     ours = given(tmp_path, theirs)
-    assert ours.table().pattern is None and ours.pieces[ours.mask] == "[MASK]"
+    assert ours.cached_encoder().pattern is None and ours.pieces[ours.mask] == "[MASK]"
     ids = ours.encode(["a brown fox [MASK]"])[0]
     assert ours.pieces.index("brown fox") in ids and not {ours.unk, ours.mask} & set(ids)

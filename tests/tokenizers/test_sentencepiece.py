@@ -17,7 +17,7 @@ def check_library(ours: tokenizers.Tokenizer, model: bytes, texts: list[str]) ->
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
     expected = theirs.encode(texts)
     assert ours.encode(texts) == expected
-    ids, ends = ours.table().encode(texts)
+    ids, ends = ours.cached_encoder().encode(texts)
     assert ids.tolist() == [number for text in expected for number in text]
     assert ends.tolist() == list(accumulate(map(len, expected)))
 
@@ -27,13 +27,13 @@ def test_ids_of_a_trained_model_equal_the_library(tmp_path, kind):
     texts = manual_lines(2000)
     tokenizers.train(kind, texts, 3000, True).save(tmp_path)
     path = tmp_path / "sentencepiece.model"
-    check_library(tokenizers.given(path, True), path.read_bytes(), texts + NASTY)
+    check_library(tokenizers.from_file(path, True), path.read_bytes(), texts + NASTY)
 
 
 @pytest.mark.parametrize("number", [1000, pytest.param(20_000, marks=pytest.mark.full)])
 def test_ids_of_albert(number):
     path = published("albert_spiece_30k.model")
-    tokenizer = tokenizers.given(path, True)
+    tokenizer = tokenizers.from_file(path, True)
     assert tokenizer.special == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
     check_library(tokenizer, path.read_bytes(), odd_lines(number) + NASTY)
 
@@ -65,7 +65,7 @@ def test_user_defined_special_pieces_are_not_read_from_text(tmp_path):
     assert theirs.piece_to_id("<mask>") in theirs.encode(text)
     tokenizer = given(tmp_path, model)
     special = set(tokenizer.special.values()) - {tokenizer.unk}
-    ids, table_ids = tokenizer.encode([text])[0], tokenizer.table().encode([text])[0].tolist()
+    ids, table_ids = tokenizer.encode([text])[0], tokenizer.cached_encoder().encode([text])[0].tolist()
     assert not special & set(ids) and ids == table_ids and ids.count(tokenizer.unk) == 2
     assert theirs.piece_to_id("<other>") in ids
 

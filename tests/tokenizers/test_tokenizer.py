@@ -55,21 +55,21 @@ def test_saved_loaded_and_given_back(tmp_path, kind, lowercase):
     assert loaded.fingerprint == tokenizer.fingerprint != trained(kind, not lowercase).fingerprint
     assert loaded.encode(texts) == tokenizer.encode(texts)
     assert (loaded.word_starts == tokenizer.word_starts).all()
-    again = tokenizers.given(tmp_path / tokenizer.file, lowercase)
+    again = tokenizers.from_file(tmp_path / tokenizer.file, lowercase)
     again.save(tmp_path / "again")
     assert again.special == tokenizer.special
-    saved, given = (place / tokenizer.file for place in (tmp_path, tmp_path / "again"))
-    assert saved.read_bytes() == given.read_bytes()
+    saved, again_saved = (place / tokenizer.file for place in (tmp_path, tmp_path / "again"))
+    assert saved.read_bytes() == again_saved.read_bytes()
 
 
 @KINDS
 @CASES
 def test_table_equals_encode(kind, lowercase):
     tokenizer, draw = trained(kind, lowercase), random.Random(1)
-    table = tokenizer.table()
+    encoder = tokenizer.cached_encoder()
     texts = [nasty(draw) for _ in range(3000)]
     for part in (NASTY, texts, [text.replace("\n", " ") for text in texts], []):
-        ids, ends = table.encode(part)
+        ids, ends = encoder.encode(part)
         assert ids.dtype == np.int32 and ends.dtype == np.int64 and len(ends) == len(part)
         parts = np.split(ids, ends[:-1]) if part else []
         assert [ids.tolist() for ids in parts] == tokenizer.encode(part)
@@ -152,4 +152,4 @@ def test_bad_files(tmp_path, name, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(BadInput, match=str(tmp_path)):
-        tokenizers.load(tmp_path) if name == "settings.json" else tokenizers.given(path, True)
+        tokenizers.load(tmp_path) if name == "settings.json" else tokenizers.from_file(path, True)

@@ -15,9 +15,9 @@ def check_python(path, lowercase: bool, texts: list[str]) -> None:
     theirs = legacy.BertTokenizerLegacy(str(path), do_lower_case=lowercase)
     words, pieces = theirs.basic_tokenizer.tokenize, theirs.wordpiece_tokenizer.tokenize
     expected = [[theirs.vocab[p] for word in words(text) for p in pieces(word)] for text in texts]
-    ours = tokenizers.given(path, lowercase)
+    ours = tokenizers.from_file(path, lowercase)
     assert ours.encode(texts) == expected
-    ids, ends = ours.table().encode(texts)
+    ids, ends = ours.cached_encoder().encode(texts)
     assert ids.tolist() == [number for text in expected for number in text]
     assert ends[-1] == len(ids) and len(ends) == len(texts)
     names = ("pad", "unk", "cls", "sep", "mask")

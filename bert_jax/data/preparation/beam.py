@@ -36,14 +36,14 @@ def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable]
         raise BadInput(
             f"--runner={runner}: needs apache-beam, the extra `beam` ({one_line(error)})"
         ) from None
-    told = io.StringIO()
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(told):
+        with contextlib.redirect_stderr(stderr):
             options = PipelineOptions([*arguments, f"--runner={runner}"])
-            known = options.get_all_options()
+            valid = options.get_all_options()
     except SystemExit:  # raised by argparse
-        raise BadInput(f"--runner={runner}: {told.getvalue().strip().splitlines()[-1]}") from None
-    if unknown := options.get_all_options(retain_unknown_options=True).keys() - known.keys():
+        raise BadInput(f"--runner={runner}: {stderr.getvalue().strip().splitlines()[-1]}") from None
+    if unknown := options.get_all_options(retain_unknown_options=True).keys() - valid.keys():
         raise BadInput(f"--runner={runner}: --{min(unknown)}: not an option of Apache Beam")
     # Without this option, DirectRunner downloads another program, Prism, and runs pipelines there. The option
     # is safe here: the pipelines have no triggers.
@@ -65,21 +65,21 @@ def run(options, directory: Path, function: Callable, tasks: Iterable) -> Iterat
 
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
-    places = []
+    offsets = []
     with open(directory / "tasks", "wb") as file:
         pickle.dump(function, file)
         for task in tasks:
-            places.append(file.tell())
+            offsets.append(file.tell())
             pickle.dump(task, file)
     try:
         with apache_beam.Pipeline(options=options) as pipeline:
-            created = pipeline | apache_beam.Create(places)
+            created = pipeline | apache_beam.Create(offsets)
             # Without a reshuffle, Beam may fuse the steps and run all tasks in one worker.
             created | apache_beam.Reshuffle() | apache_beam.Map(work, directory)
     except Exception as error:
         raise Unfinished(f"Apache Beam: {one_line(error)}") from error
-    for place in places:
-        with open(directory / f"{place}", "rb") as file:
+    for offset in offsets:
+        with open(directory / f"{offset}", "rb") as file:
             result = pickle.load(file)
         if isinstance(result, Exception):
             raise result
@@ -87,15 +87,15 @@ def run(options, directory: Path, function: Callable, tasks: Iterable) -> Iterat
     shutil.rmtree(directory)
 
 
-def work(place: int, directory: Path) -> None:
+def work(offset: int, directory: Path) -> None:
     """Runs in a worker: executes the task at this byte offset of the file `tasks`, and writes its result."""
     with open(directory / "tasks", "rb") as file:
         function = pickle.load(file)
-        file.seek(place)
+        file.seek(offset)
         task = pickle.load(file)
     try:
         result = function(task)
     except (BadInput, OSError) as error:
         result = error
-    with atomic.file(directory / f"{place}", sync=False) as file:
+    with atomic.file(directory / f"{offset}", sync=False) as file:
         pickle.dump(result, file)

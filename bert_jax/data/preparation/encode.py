@@ -39,24 +39,24 @@ def encode(
     Reuses existing shard files. `run` maps a function over tasks. Input that cannot be split into texts is counted in
     `problems`, {reason: number}.
     """
-    place = directory / "shards"
-    place.mkdir(exist_ok=True)
-    atomic.remove_left(place)
-    if kept := len(list(place.iterdir())):
-        log(f"prepare: resumes, {kept} shards are already encoded")
+    shards_directory = directory / "shards"
+    shards_directory.mkdir(exist_ok=True)
+    atomic.remove_left(shards_directory)
+    if existing := len(list(shards_directory.iterdir())):
+        log(f"prepare: resumes, {existing} shards are already encoded")
     shards, size, start = [], 0, time.monotonic()
     reported = start
 
     def missing() -> Iterator[Task]:
         for number, source in enumerate(sources):
             for count, block in enumerate(source.blocks(problems)):
-                shard = Shard(place / f"{number:03d}-{count:08d}.npz", number)
+                shard = Shard(shards_directory / f"{number:03d}-{count:08d}.npz", number)
                 shards.append(shard)
                 if not shard.path.exists():
                     yield Task(shard, source.reading, block)
 
-    for made in run(functools.partial(encode_shard, directory / "vocabulary"), missing()):
-        size, now = size + made, time.monotonic()
+    for encoded_bytes in run(functools.partial(encode_shard, directory / "vocabulary"), missing()):
+        size, now = size + encoded_bytes, time.monotonic()
         if now - reported > LOG_EVERY:
             reported, megabytes = now, size / 1e6
             log(f"prepare: {megabytes:,.0f} MB of text, {megabytes / (now - start):.1f} MB/s")
@@ -64,21 +64,21 @@ def encode(
 
 
 @functools.lru_cache(maxsize=1)
-def table(vocabulary: Path):
+def load_encoder(vocabulary: Path):
     """Loads the tokenizer's corpus encoder and the dtype of token ids; cached in each process.
 
     The cache is safe: the workspace's name is a digest of everything that decides the vocabulary.
     """
     tokenizer = tokenizers.load(vocabulary)
-    return tokenizer.table(), stores.token_type(tokenizer.size)
+    return tokenizer.cached_encoder(), stores.token_type(tokenizer.size)
 
 
 def encode_shard(vocabulary: Path, task: Task) -> int:
     """Runs in a worker: writes a shard, and returns the number of bytes of its text."""
     problems = Counter()
     parsed = corpus.documents(task.block, task.reading, problems)
-    words, kind = table(vocabulary)
-    tokens, ends = words.encode([sentence for document in parsed for sentence in document])
+    encoder, dtype = load_encoder(vocabulary)
+    tokens, ends = encoder.encode([sentence for document in parsed for sentence in document])
     lengths = np.diff(ends, prepend=0)
     # A sentence of control characters alone has no tokens. A document of such sentences counts as empty.
     owners = np.repeat(np.arange(len(parsed)), np.array([*map(len, parsed)], np.int64))
@@ -90,7 +90,7 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
         "empty": int((sentences == 0).sum()),
     }
     arrays = {
-        "tokens": tokens.astype(kind),
+        "tokens": tokens.astype(dtype),
         "sentences": lengths[lengths > 0].astype(np.uint32),
         "documents": sentences[sentences > 0].astype(np.uint32),
         "text_hashes": np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2),

@@ -35,16 +35,16 @@ def workers(number: int) -> Iterator[Callable]:
 
 
 def run_in_order(
-    pool: ProcessPoolExecutor, most: int, function: Callable, items: Iterable
+    pool: ProcessPoolExecutor, limit: int, function: Callable, items: Iterable
 ) -> Iterator:
     """Works like map, but holds at most `limit` pending items and results at any time."""
-    waiting = deque()
+    pending = deque()
     for item in items:
-        waiting.append(pool.submit(function, item))
-        if len(waiting) >= most:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+        pending.append(pool.submit(function, item))
+        if len(pending) >= limit:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
 
 
 def start_worker() -> None:

@@ -10,14 +10,14 @@ import numpy as np
 
 from bert_jax.data import store as stores
 from bert_jax.data.corpus import Source
-from bert_jax.data.npy_file import Growing
+from bert_jax.data.npy_file import NpyWriter
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.errors import BadInput
 
 TRAIN, HELDOUT, COPY = range(3)  # the first two are indexes into stores.SPLITS
 
 
-def select(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) -> np.ndarray:
+def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) -> np.ndarray:
     """Returns uint8[D]: TRAIN, HELDOUT or COPY for each document. hashes: uint64[D, 2].
 
     Holds out about `share` of the distinct documents, those with the smallest hashes, so the choice depends on their
@@ -34,9 +34,9 @@ def select(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
             f"corpus: {different} distinct documents with text{reasons}; at least four are needed, two to train on"
             " and two held out; check config.corpus.format"
         )
-    wanted = min(max(2, round(share * different)), different - 2)
+    heldout_count = min(max(2, round(share * different)), different - 2)
     state = np.full(len(order), TRAIN, np.uint8)
-    state[order[np.cumsum(is_first) <= wanted]] = HELDOUT
+    state[order[np.cumsum(is_first) <= heldout_count]] = HELDOUT
     if drop_copies:
         state[order[~is_first]] = COPY
     return state
@@ -55,9 +55,9 @@ def write(
         | {counted: dict.fromkeys(stores.SPLITS, 0) for counted in ("documents", "tokens")}
         for source in sources
     ]
-    first, kind = 0, stores.token_type(vocabulary)
+    first, dtype = 0, stores.token_type(vocabulary)
     with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(opened(directory / name, kind)) for name in stores.SPLITS]
+        writers = [stack.enter_context(create(directory / name, dtype)) for name in stores.SPLITS]
         for shard in shards:
             tokens, sentences, documents = shard.read("tokens", "sentences", "documents")
             of_shard = state[first : first + len(documents)]
@@ -66,7 +66,7 @@ def write(
                 chosen = of_shard == number
                 of_sentences = np.repeat(chosen, documents)
                 part = tokens[np.repeat(of_sentences, sentences)]
-                append(writer, part, sentences[of_sentences], documents[chosen])
+                append_documents(writer, part, sentences[of_sentences], documents[chosen])
                 table[shard.source]["documents"][name] += int(chosen.sum())
                 table[shard.source]["tokens"][name] += len(part)
                 if number == TRAIN:
@@ -76,18 +76,18 @@ def write(
 
 
 @contextlib.contextmanager
-def opened(directory: Path, kind: np.dtype):
+def create(directory: Path, dtype: np.dtype):
     """Opens the files of one split for writing: tokens, sentence ends, document ends."""
     directory.mkdir()
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open(directory / f"{n}.npy", "wb")) for n in stores.ARRAYS]
-        arrays = list(map(Growing, files, (kind, np.int64, np.int64)))
+        arrays = list(map(NpyWriter, files, (dtype, np.int64, np.int64)))
         yield arrays
         for array in arrays:
             array.finish()
 
 
-def append(arrays: list[Growing], tokens, sentences, documents) -> None:
+def append_documents(arrays: list[NpyWriter], tokens, sentences, documents) -> None:
     """Appends documents to a split; converts the lengths of sentences and documents to ends."""
     all_tokens, sentence_ends, document_ends = arrays
     document_ends.append(sentence_ends.length + np.cumsum(documents, dtype=np.int64))

@@ -21,7 +21,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import atomic
 
 
-def locate(store: str) -> Path:
+def resolve_path(store: str) -> Path:
     """Resolves the path of the store, following links. Raises BadInput if a directory could not be renamed to it."""
     path = Path(os.path.realpath(store))
     try:
@@ -33,7 +33,7 @@ def locate(store: str) -> Path:
     return path
 
 
-def hidden(path: Path) -> Path:
+def workspace_root(path: Path) -> Path:
     """Returns the directory that holds the lock and workspaces of the store at `path`."""
     return path.parent / f".{path.name}.preparing"
 
@@ -45,7 +45,7 @@ def workspace(path: Path, key: str, log: Callable) -> Iterator[Path]:
     Deletes it if BadInput is raised; after success, deletes those of all keys. Raises BadInput if another process holds
     the lock.
     """
-    directory = hidden(path)
+    directory = workspace_root(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = open(directory / "lock", "w")

@@ -39,7 +39,7 @@ def find_files(source: str) -> list[Path]:
     return found
 
 
-def files_read(paths: list[Path]) -> dict:
+def identify(paths: list[Path]) -> dict:
     """Identifies text files by their number, total bytes, and a digest of names and sizes, without reading them."""
     table = [[path.name, path.stat().st_size] for path in paths]
     digest = hashlib.sha256(json.dumps(table).encode()).hexdigest()

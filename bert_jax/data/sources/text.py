@@ -18,11 +18,11 @@ def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lin
     text = text.removeprefix(codecs.BOM_UTF8)
     if form == "jsonl":
         for record in records(text, field, problems):
-            yield from part_file(decode(record, LONGEST_RECORD, problems))
+            yield from single_document(decode(record, LONGEST_RECORD, problems))
     elif form == "text":
-        yield from part_file(decode(text, len(text), problems))
+        yield from single_document(decode(text, len(text), problems))
     else:
-        split = {"lines": part_lines, "files": part_file, "wiki": part_wiki}[form]
+        split = {"lines": split_documents, "files": single_document, "wiki": split_wiki}[form]
         yield from split(decode(text, LONGEST_LINE, problems))
 
 
@@ -42,12 +42,12 @@ def decode(text: bytes, longest: int, problems: Counter) -> Lines:
     return lines
 
 
-def part_lines(lines: Lines) -> Iterator[Lines]:
+def split_documents(lines: Lines) -> Iterator[Lines]:
     """Yields documents that are separated by blank lines."""
     return (list(group) for is_text, group in itertools.groupby(lines, bool) if is_text)
 
 
-def part_file(lines: Lines) -> Iterator[Lines]:
+def single_document(lines: Lines) -> Iterator[Lines]:
     """Yields all lines of a file as one document."""
     yield [line for line in lines if line]
 
@@ -55,7 +55,7 @@ def part_file(lines: Lines) -> Iterator[Lines]:
 TITLE = re.compile(r'<doc [^>]*?title="(.*?)"[^"]*>$')
 
 
-def part_wiki(lines: Lines) -> Iterator[Lines]:
+def split_wiki(lines: Lines) -> Iterator[Lines]:
     """Yields the documents of WikiExtractor's output: `<doc ... title="T">`, T, text, `</doc>`. Skips the title T."""
     document, title, inside = [], None, False
     for line in lines:

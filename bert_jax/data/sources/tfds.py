@@ -18,7 +18,7 @@ SOURCE = re.compile(r"tfds:([^\[\]\s]+)(?:\[(.+)\])?")
 
 
 @contextlib.contextmanager
-def opened(source: str, field: str) -> Iterator[tuple]:
+def open_builder(source: str, field: str) -> Iterator[tuple]:
     """Yields the library, the builder of the data set, and the name of the split.
 
     Converts every error raised within to BadInput; an OSError of the disk or network stays an OSError. Imports the
@@ -35,8 +35,8 @@ def opened(source: str, field: str) -> Iterator[tuple]:
             builder = tensorflow_datasets.builder(match[1])
             yield tensorflow_datasets, builder, match[2] or "train"
     except Exception as error:
-        kind = OSError if isinstance(error, OSError) else BadInput
-        raise kind(describe(source, field, error)) from None
+        error_type = OSError if isinstance(error, OSError) else BadInput
+        raise error_type(describe(source, field, error)) from None
 
 
 def describe(source: str, field: str, error: Exception) -> str:
@@ -45,19 +45,19 @@ def describe(source: str, field: str, error: Exception) -> str:
     return f"config.corpus.source: {source}, config.corpus.field={field!r}: {reason}"
 
 
-def field_of(example, field: str):
+def get_field(example, field: str):
     """Returns a field of an example, or of its features; dots address nested ones."""
     return functools.reduce(operator.getitem, field.split("."), example)
 
 
-def what_is_read(source: str, field: str, prepare: bool = False) -> dict:
+def identify(source: str, field: str, prepare: bool = False) -> dict:
     """Identifies a data set by its full name, version, split and number of examples, without reading them.
 
     Returns {} if it is not downloaded yet; with `prepare`, downloads and builds it first. Raises BadInput if there is
     no such data set or the field is not text, and OSError if the disk or network fails.
     """
-    with opened(source, field) as (_, builder, split):
-        feature = field_of(builder.info.features, field)
+    with open_builder(source, field) as (_, builder, split):
+        feature = get_field(builder.info.features, field)
         if getattr(feature, "tf_dtype", None) != "string":
             raise TypeError(f"not text, but {feature}")
         if prepare and not builder.is_prepared():
@@ -74,10 +74,10 @@ def what_is_read(source: str, field: str, prepare: bool = False) -> dict:
 
 def texts(source: str, field: str) -> Iterator[bytes]:
     """Yields the text of each example in the order of the files. Raises OSError if reading fails."""
-    with opened(source, field) as (library, builder, split):
+    with open_builder(source, field) as (library, builder, split):
         in_order = library.ReadConfig(interleave_cycle_length=1, try_autocache=False)
         examples = builder.as_dataset(split=split, read_config=in_order)
-        read = examples.map(lambda example: field_of(example, field)).batch(BATCH)
+        read = examples.map(lambda example: get_field(example, field)).batch(BATCH)
     try:
         for batch in read.as_numpy_iterator():
             yield from batch
