@@ -21,7 +21,7 @@ from bert_jax.data.row_index import Indexes
 
 # Pairs packed together. Each window reads the whole index of pairs, and takes 50 ms.
 WINDOW = 1 << 18
-NONE = np.uint32(2**32 - 1)  # where a row has no pair
+NONE = np.uint32(2**32 - 1)  # marks an absent pair
 
 
 def packed_indexes(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int) -> Indexes:

@@ -144,7 +144,7 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
     np.save(store / stores.HELDOUT_HASHES, hashes[state == splits.HELDOUT])
     counts["copies"] = int((state == splits.COPY).sum())
     tokenizer.save(store / "tokenizer")
-    result = report.make(config, store, tokenizer, counts, problems, table)
+    result = report.build(config, store, tokenizer, counts, problems, table)
     finish(config, sources, store, tokenizer, result)
     rename(store, path)
     seconds = time.monotonic() - start

@@ -14,13 +14,13 @@ SIZES = {
     "base": (12, 768),
     "large": (24, 1024),
 }
-TOKENS_A_PARAMETER = 10
+TOKENS_PER_PARAMETER = 10
 PASSES = 40
 STEPS = 1_000_000
-ROWS = (256, 128, 64, 32)  # of a step
+ROWS = (256, 128, 64, 32)  # rows per step
 UPDATES = 10_000  # a run with fewer steps gets a smaller batch
 LONG = 0.1  # share of the steps with rows of 512 tokens; the others have rows of 128
-TOKENS_A_ROW = 128 + LONG * (512 - 128)
+TOKENS_PER_ROW = 128 + LONG * (512 - 128)
 SMALL_RATE = 5e-4
 # Prefixes of the config keys that decide the store and its rows; those that hold only for this machine.
 OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.pair_task", "objective.masking")
@@ -45,8 +45,8 @@ def choose_run(tokens: int) -> dict:
     Batch: the published 256 rows, halved down to 32 while the run has fewer than 10,000 steps, the published warm-up.
     This is a rule of thumb: with few tokens, the number of updates is the limit.
     """
-    fitting = [size for size in SIZES if TOKENS_A_PARAMETER * parameters(size) <= tokens]
-    all_rows = PASSES * tokens / TOKENS_A_ROW
+    fitting = [size for size in SIZES if TOKENS_PER_PARAMETER * parameters(size) <= tokens]
+    all_rows = PASSES * tokens / TOKENS_PER_ROW
     rows = next((rows for rows in ROWS if all_rows >= UPDATES * rows), ROWS[-1])
     steps = int(float(f"{min(STEPS, max(10, all_rows / rows)):.2g}"))
     size, passes = fitting[-1] if fitting else "tiny", steps * rows / all_rows * PASSES
@@ -103,7 +103,7 @@ def describe(recommendation: dict, store: str, vocabulary: str) -> Iterator[str]
     )
     yield (
         f"  why: its encoder of {parameters(size) / 1e6:,.1f} M parameters is the largest published one with at least"
-        f" {TOKENS_A_PARAMETER} tokens per parameter, or the smallest one; more than {PASSES} passes are not advised"
+        f" {TOKENS_PER_PARAMETER} tokens per parameter, or the smallest one; more than {PASSES} passes are not advised"
     )
     keys = [f"store={store}", *recommendation["overrides"]]
     keys += [f"tokenizer.path={vocabulary}"] if vocabulary else []

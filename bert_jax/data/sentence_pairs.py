@@ -71,7 +71,7 @@ class Chunks(NamedTuple):
 
 
 def count_special_tokens(pairs: str) -> int:
-    """Returns the number of special tokens of a pair: [CLS], and [SEP] after A and after B."""
+    """Returns the number of special tokens of a pair: [CLS], and [SEP] after each of its segments."""
     return 2 if pairs == "none" else 3
 
 
@@ -127,7 +127,7 @@ def blocks(split: Split, rules: Rules, epoch: int) -> Iterator[Block]:
 
 
 def documents_end(split: Split, first: int, sentences: int) -> int:
-    """Returns the end of the longest range of documents from `first` with at most so many sentences; at least one."""
+    """Returns the end of the longest range of documents from `first` that has at most `sentences`; at least one."""
     begin, _ = spans(split.document_ends, first)
     return max(first + 1, int(np.searchsorted(split.document_ends, begin + sentences, "right")))
 
@@ -249,7 +249,7 @@ def other_documents(split: Split, own: np.ndarray, bits: np.ndarray) -> np.ndarr
 def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarray]:
     """Returns the token range, int64[N] each, of whole sentences from `sentence` on with at least `wanted` tokens.
 
-    It has at least one sentence, and ends at the sentence `after` at the latest.
+    It has at least one sentence. It ends before sentence `after`, even if it has fewer tokens.
     """
     begin, end = spans(split.sentence_ends, sentence)
     todo, last = np.arange(len(sentence)), sentence.copy()

@@ -77,8 +77,8 @@ class Heldout:
         positions, size = self.pipeline.positions, self.pipeline.spec.batch
         last = -(-self.rows // size)
         for steps in windows(0, last, last, len(positions)):
-            for step, made in zip(steps, self.pipeline(steps, last), strict=True):
-                yield batch.zero_padding_rows(made, step * size + positions < self.rows)
+            for step, arrays in zip(steps, self.pipeline(steps, last), strict=True):
+                yield batch.zero_padding_rows(arrays, step * size + positions < self.rows)
 
 
 def steps_per_epoch(epochs: Epochs, spec: Spec) -> int:
@@ -121,12 +121,12 @@ class Pipeline:
         ]
         batches = self.dataset(*map(np.concatenate, zip(*parts, strict=True)))
         batches = batches.with_options(options())
-        for made in batches.as_numpy_iterator():
-            largest, size = made["tokens"].max(), len(self.word_starts)
+        for arrays in batches.as_numpy_iterator():
+            largest, size = arrays["tokens"].max(), len(self.word_starts)
             if largest >= size:
                 path = self.documents.path
                 raise BadInput(f"{path}: id {largest} is outside the vocabulary of {size} pieces")
-            yield made | {"rows": self.positions.astype(np.int32)}
+            yield arrays | {"rows": self.positions.astype(np.int32)}
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows, int64[N, B, S, 5], and mask keys, uint32[N, B, S, 3], of N steps of an epoch."""
@@ -142,10 +142,10 @@ class Pipeline:
         return batches.prefetch(2)
 
     def make_batch(self, rows, keys) -> dict[str, tf.Tensor]:
-        made = assemble.gather(self.tokens, rows, self.spec, self.special)
-        which = [made.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
-        mask_id, tokens = self.special["mask"], made["tokens"]
-        return made | masking.mask(self.spec, mask_id, self.word_starts, keys, tokens, *which)
+        arrays = assemble.gather(self.tokens, rows, self.spec, self.special)
+        pairs = [arrays.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
+        mask_id, tokens = self.special["mask"], arrays["tokens"]
+        return arrays | masking.mask(self.spec, mask_id, self.word_starts, keys, tokens, *pairs)
 
 
 def options() -> tf.data.Options:

@@ -1,7 +1,7 @@
 """The interface of this package: loads saved tokenizers, reads external ones, and trains new ones.
 
 wordpiece.py (vocab.txt), sentencepiece.py (.model) and huggingface.py (tokenizer.json) each define a subclass of
-base.Tokenizer, and the functions `given` (reads an external file), `read` (reads what `write` wrote) and `train`.
+base.Tokenizer, and the functions `from_file` (reads an external file), `read` (reads what `write` wrote) and `train`.
 """
 
 import contextlib

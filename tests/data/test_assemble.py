@@ -1,4 +1,4 @@
-"""Mapped files: none is too large."""
+"""Memory-mapped files of any size."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from bert_jax.data import assemble
 
 
 def test_a_store_larger_than_the_memory_of_the_machine(tmp_path):
-    """The file has 8 TB, all of it a hole but the ends."""
+    """A sparse file of 8 TB, with data only at both ends."""
     path, size = tmp_path / "tokens.npy", 1 << 42
     with open(path, "wb") as file:
         header = {"descr": "<u2", "fortran_order": False, "shape": (size,)}

@@ -1,4 +1,4 @@
-"""What is recommended: published sizes and limits, and configs that exist."""
+"""Recommended runs: published sizes and limits, and existing configs."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def test_the_published_corpus_gets_the_published_run():
     assert (run["size"], run["steps"], run["rows"]) == ("large", 1_000_000, 256)
 
 
-def test_more_text_is_never_a_smaller_model_or_a_shorter_run():
+def test_more_text_never_gives_a_smaller_model_or_a_shorter_run():
     runs = [recommendation.choose_run(int(tokens)) for tokens in np.geomspace(1000, 1e11, 200)]
     sizes = [list(recommendation.SIZES).index(run["size"]) for run in runs]
     rows = [run["rows"] for run in runs]
@@ -27,7 +27,7 @@ def test_more_text_is_never_a_smaller_model_or_a_shorter_run():
 
 @pytest.mark.parametrize("size", recommendation.SIZES)
 def test_recommended_configs(size):
-    """They have this shape, the two phases, and base's corpus, filter and tokenizer."""
+    """They have the size's shape, two phases, and the corpus, filter and tokenizer of base."""
     config = configs.find(f"bert_{size}")
     assert (config.model.layers, config.model.width) == recommendation.SIZES[size]
     assert recommendation.text_overrides(config) == {}

@@ -1,4 +1,4 @@
-"""Files of row indexes beside the store: used again, checked, made anew, deleted."""
+"""Row index files: reused, checked, rebuilt, deleted."""
 
 import errno
 import os
@@ -38,14 +38,14 @@ def test_index_files_are_reused_and_rebuilt_when_damaged(store, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(OSError, match="open files"):
         patch.setattr(np, "load", full)
         indexes.open(0)
-    assert path.read_bytes() == damaged  # it may be sound
+    assert path.read_bytes() == damaged  # kept: the error does not show that it is damaged
     indexes.open(0)
     again = pair_indexes(store, "train", RULES)
-    again.build = None  # a second start builds nothing
+    again.build = None  # a second run must not build it
     np.testing.assert_array_equal(again.open(0), expected)
 
 
-def test_a_file_that_another_process_has_written_meanwhile_stays(store):
+def test_a_file_that_another_process_writes_in_the_meantime_is_kept(store):
     """Another host may have mapped it."""
     indexes = pair_indexes(store, "train", RULES)
     there, expected = indexes.path(3), np.array(indexes.open(3))
@@ -61,7 +61,7 @@ def test_a_file_that_another_process_has_written_meanwhile_stays(store):
     assert [path.name for path in there.parent.iterdir()] == [there.name]
 
 
-def test_names_tell_everything_an_index_depends_on(store):
+def test_names_cover_everything_an_index_depends_on(store):
     changes = dict(seed=6, phase=0, length=41, pair_task="sop", short_rate=0.2)
     rules = [RULES._replace(**{key: value}) for key, value in changes.items()]
     names = [pair_indexes(store, "train", changed).name for changed in (RULES, *rules)]
@@ -82,7 +82,7 @@ def test_old_epochs_are_deleted(store):
     assert set((store.path / "index").iterdir()) == kept
 
 
-def test_leftovers_of_killed_processes_are_deleted_once_they_are_old(store):
+def test_old_temporary_files_of_killed_processes_are_deleted(store):
     indexes = pair_indexes(store, "train", RULES)
     fresh, old = (indexes.directory / f".{name}.npy.{'0' * 32}" for name in ("fresh", "old"))
     for kept in (fresh, old):
@@ -93,8 +93,7 @@ def test_leftovers_of_killed_processes_are_deleted_once_they_are_old(store):
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_store_that_cannot_be_written_to(store, tmp_path, monkeypatch, is_there):
-    """Its indexes lie in the cache."""
+def test_indexes_of_a_read_only_store_are_in_the_cache(store, tmp_path, monkeypatch, is_there):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     if is_there:
         (store.path / "index").mkdir()

@@ -1,4 +1,4 @@
-"""Which documents are left out and held out: a function of their text."""
+"""The split of a document is a function of its text."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def hashes_of(texts) -> np.ndarray:
 
 
 @pytest.mark.parametrize("share, held_out", [(0.0, 2), (0.1, 10), (0.995, 98)])
-def test_copies_follow_the_first_and_the_share_is_of_different_documents(share, held_out):
+def test_copies_share_a_split_and_the_share_is_of_distinct_documents(share, held_out):
     texts = [f"text {number}" for number in range(100)]
     states = {
         drop: assign(hashes_of(texts + texts[::2]), share, drop, {}) for drop in (True, False)

@@ -32,11 +32,11 @@ def find_files(source: str) -> list[Path]:
     if os.path.isdir(path):
         path = os.path.join(glob.escape(path), "**")
     names = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
-    found = sorted({Path(name) for name in names if os.path.isfile(name)})
-    if not found:
+    paths = sorted({Path(name) for name in names if os.path.isfile(name)})
+    if not paths:
         hint = "sources must be local files; a comma separates sources, write ? for one in a path"
         raise BadInput(f"config.corpus.source: {source}: no such file ({hint})")
-    return found
+    return paths
 
 
 def identify(paths: list[Path]) -> dict:
@@ -107,7 +107,7 @@ def longest_line(form: str) -> int:
 
 def last_boundary(text: bytes, form: str) -> int:
     """Returns where the last, possibly incomplete document begins in `text`; 0 if it is the only one."""
-    if form == "jsonl":  # a document is a line
+    if form == "jsonl":  # every line is a document
         return len(text)
     if form == "wiki":
         return text.rfind(b"\n<doc ") + 1

@@ -44,10 +44,10 @@ def pydocs_text(paths: list[Path]) -> bytes:
     documents = []
     for path in paths:
         try:
-            found = docstrings(path.read_bytes(), is_topics=path.match("pydoc_data/topics.py"))
+            texts = docstrings(path.read_bytes(), is_topics=path.match("pydoc_data/topics.py"))
         except (OSError, SyntaxError, ValueError, RecursionError):
             continue  # not valid for this version of Python
-        documents += ["\n".join(paragraphs(text)) for text in found]
+        documents += ["\n".join(paragraphs(text)) for text in texts]
     documents = (document for document in documents if len(document) >= LEAST)
     # An escape in a docstring can be a lone surrogate, which UTF-8 cannot encode.
     return "".join(f"{document}\n\n" for document in documents).encode(errors="ignore")
@@ -66,8 +66,8 @@ def docstrings(source: bytes, is_topics: bool) -> list[str]:
     if is_topics:
         assignment = next(node for node in tree.body if isinstance(node, ast.Assign))
         return list(ast.literal_eval(assignment.value).values())
-    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    nodes = (node for node in ast.walk(tree) if isinstance(node, kinds))
+    types = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = (node for node in ast.walk(tree) if isinstance(node, types))
     return [text for node in nodes if (text := ast.get_docstring(node))]
 
 
