@@ -85,7 +85,7 @@ def fullness(opened, settings) -> dict:
     """Of all rows of the first epoch."""
     spec = batch_spec.spec(settings, "main")
     source = Epochs(opened, "train", spec.rules, spec.max_packed)
-    source.forget(1)
+    source.close_before(1)
     source.indexes[0].open(0)
     start = time.perf_counter()
     pairs, *_ = source.open(0)

@@ -86,10 +86,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def make_sides(path: Path, lowercase: bool) -> dict[str, Side]:
     """{name: what makes ids of lines, special pieces aside}; ours first."""
-    given = tokenizer.given(path, lowercase)
+    given = tokenizer.from_file(path, lowercase)
 
     def ours(lines):
-        ids, ends = given.table().encode(lines)  # a new table, which knows no word yet
+        ids, ends = given.cached_encoder().encode(lines)  # a new table, which knows no word yet
         starts = [0, *ends[:-1]]
         return [ids[start:end] for start, end in zip(starts, ends, strict=True)]
 

@@ -73,7 +73,7 @@ def pretrain_together(
         print(f"{run.name}: done already, {total} steps")
         return 0
     name = config.batches or config.store
-    if remote.is_address(name) or not (config.batches or download.is_there(name)):
+    if remote.is_address(name) or not (config.batches or download.exists(name)):
         watchdog.arm("")  # to prepare or to copy a store takes as long as it takes
     data = open_data(config, run.directory, newest)
     watchdog.arm("compile")

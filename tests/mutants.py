@@ -129,20 +129,20 @@ rows that forget the seed | data/sentence_pairs.py | data/test_sentence_pairs.py
 - numbers = (rules.seed, prng.PURPOSE[purpose]
 + numbers = (0, prng.PURPOSE[purpose]
 masks that forget the epoch | data/stream.py | data/test_stream.py
-- key = partial(purpose_key, source.split, source.rules, int(epoch))
-+ key = partial(purpose_key, source.split, source.rules, 0)
+- key = partial(purpose_key, epochs.split, epochs.rules, int(epoch))
++ key = partial(purpose_key, epochs.split, epochs.rules, 0)
 a padded row that is counted | data/stream.py | data/test_stream.py
 - step * size + positions < self.rows
 + step * size + positions <= self.rows
 segments off by one | data/assemble.py | data/test_stream.py
-- "segments": tf.cast((place > first_sep) & real
-+ "segments": tf.cast((place >= first_sep) & real
+- "segments": tf.cast((position > first_sep) & real
++ "segments": tf.cast((position >= first_sep) & real
 [CLS] may be masked | data/assemble.py | data/test_stream.py
 - "maskable": in_a | in_b,
-+ "maskable": in_a | in_b | (place == start),
++ "maskable": in_a | in_b | (position == start),
 a mask off by one | data/masking.py | data/test_masking.py
-- return prng.fold(keys, tf.cast(places, tf.uint32) - starts, tf.bitwise.right_shift)
-+ return prng.fold(keys, tf.cast(places, tf.uint32) - starts + 1, tf.bitwise.right_shift)
+- return prng.fold(keys, tf.cast(positions, tf.uint32) - starts, tf.bitwise.right_shift)
++ return prng.fold(keys, tf.cast(positions, tf.uint32) - starts + 1, tf.bitwise.right_shift)
 82 % for 80 % | data/masking.py | data/test_statistics.py
 - masked_below = round(spec.mask_share * 2**32)
 + masked_below = round((spec.mask_share + 0.02) * 2**32)

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from bert_jax import build, cli
 from bert_jax import config as configs
 from bert_jax.data import batch
-from bert_jax.data.vocabulary import likely_vocabulary
+from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.models import attention, bert
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
@@ -61,7 +61,7 @@ def benchmark(
     processes = processes or Cluster()
     config = jax_setup.start(config)
     processes.agree(config)
-    vocabulary = likely_vocabulary(config, tell)  # of the store on each host, if there is one
+    vocabulary = expected_vocabulary(config, tell)  # of the store on each host, if there is one
     processes.compare({"--phase": phase, "--steps": steps, "vocabulary": vocabulary._asdict()})
     chosen = configs.choose_phases(config, phase)
     design = build.design(config, build.make_mesh(config, chosen), vocabulary)

@@ -101,7 +101,7 @@ def outputs(one, two) -> dict:
     for ids in texts:
         ids[::8] = vocabulary.mask
     predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
-    batch = batches.of_texts(texts, batches.shapes(2 * PAIRS, length, predictions), vocabulary)
+    batch = batches.from_texts(texts, batches.shapes(2 * PAIRS, length, predictions), vocabulary)
     ours, theirs = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
     found, made_up = {}, {*load_model.fresh(one), *load_model.fresh(two)}
     for name in sorted(ours.keys() & theirs.keys()):

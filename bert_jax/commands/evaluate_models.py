@@ -59,7 +59,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     positions = [model.config.model.max_length for model in models]
     length = min(configs.phases(config)[-1].length, *positions)
     prepare.prepare(config, log)
-    store = prepare.open_or_refuse(config)
+    store = prepare.open_matching(config)
     windows, unknown = read(config, store, [model.tokenizer for model in models], length)
     words = [window.parts[place] for window in windows for place in window.chosen]
     if not words:
@@ -160,7 +160,7 @@ def score(model, windows: list[Window], number: int, length: int) -> tuple[np.nd
     nats, right = [], []
     for start in range(0, len(windows), ROWS):
         shapes = batches.shapes(ROWS, length, predictions)
-        batch = batches.of_texts(rows[start : start + ROWS], shapes, vocabulary)
+        batch = batches.from_texts(rows[start : start + ROWS], shapes, vocabulary)
         used = batch["masked_weights"] > 0
         words = chain(*(masked(window, number) for window in windows[start : start + ROWS]))
         batch["masked_targets"][used] = [*chain(*words)]

@@ -82,7 +82,7 @@ def prepared(config: ConfigDict, log: Callable) -> StoreFeed:
 
     import_stream()
     prepare.prepare(config, log)
-    return StoreFeed(config, prepare.open_or_refuse(config))
+    return StoreFeed(config, prepare.open_matching(config))
 
 
 def show(arrays: dict, row: int, words) -> list[str]:

@@ -60,7 +60,7 @@ def encode(run, text: str) -> dict:
         )
     # A few lengths instead of one a text, so that texts share compiled programs.
     length = min(longest, -(-(len(ids) + 2) // 32) * 32)
-    return batches.of_texts([ids], batches.shapes(1, length, masks), run.vocabulary)
+    return batches.from_texts([ids], batches.shapes(1, length, masks), run.vocabulary)
 
 
 def describe(result: dict) -> str:

@@ -175,13 +175,13 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
                 raise BadInput(
                     f"{path}: {key} is {values[key]!r}; save the tokenizer with its {huggingface.FILE}"
                 )
-        return tokenizers.given(vocab, lowercase)
-    found = tokenizers.given(whole, lowercase=False)
+        return tokenizers.from_file(vocab, lowercase)
+    found = tokenizers.from_file(whole, lowercase=False)
     lowercase = plain_bert(found.document)
     if lowercase is not None:
         found = wordpiece.WordPiece(found.pieces, lowercase)
         check_case(directory, lowercase)
-    if vocab.is_file() and tokenizers.given(vocab, lowercase=False).pieces != found.pieces:
+    if vocab.is_file() and tokenizers.from_file(vocab, lowercase=False).pieces != found.pieces:
         raise BadInput(f"{vocab}: not the vocabulary of {whole}")
     return found
 

@@ -151,7 +151,7 @@ def data(run, facts: Facts) -> Iterator[str]:
         return
     yield f"- sources: `{public(config.corpus.source)}`, {config.corpus.heldout:.1%} of its documents held out"
     try:
-        manifest = download.manifest(config.store)
+        manifest = download.read_manifest(config.store)
     except (BadInput, Unfinished, OSError):
         return
     if manifest["fingerprint"] == run.facts.get("store_fingerprint", ""):

@@ -119,7 +119,7 @@ def errors(path: Path) -> tuple[type[Exception], ...]:
 
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
-    cased = tokenizers.given(directory / wordpiece.FILE, lowercase=False)
+    cased = tokenizers.from_file(directory / wordpiece.FILE, lowercase=False)
     path = directory / TOKENIZER
     told = workdir.read_json(path).get("do_lower_case") if path.is_file() else None
     lowercase = told if isinstance(told, bool) else not has_capitals(cased.pieces)

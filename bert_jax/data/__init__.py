@@ -1,1 +1,1 @@
-"""Raw text to batches. The only package that imports TensorFlow."""
+"""From raw text to batches. Beside convert's checkpoint reader, the only package that imports TensorFlow."""

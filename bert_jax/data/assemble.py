@@ -1,6 +1,6 @@
-"""Rows of token ids out of the pairs that they have (TensorFlow).
+"""Assembles rows of token ids from sentence pairs, as TensorFlow operations.
 
-B rows, L length, N places, S pairs a row at most, one behind the other.
+B rows, L length, N positions, S pairs per row at most, one after the other.
 """
 
 import mmap
@@ -11,18 +11,17 @@ import numpy as np
 import tensorflow as tf
 
 from bert_jax.data.batch_spec import Spec
-from bert_jax.data.sentence_pairs import Rows, special_pieces
+from bert_jax.data.sentence_pairs import Rows, count_special_tokens
 
-# Python names it from 3.13 on.
+# Python defines mmap.MAP_NORESERVE from version 3.13 on.
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
-def mapped(path: Path) -> tf.Tensor:
-    """A .npy file as a tensor that shares its pages: what is read lies in the page cache of the kernel, which takes it
-    back, so the file may be larger than memory.
+def map_file(path: Path) -> tf.Tensor:
+    """Maps a .npy file as a tensor, without a copy. The file may be larger than memory: only the page cache holds it.
 
-    TensorFlow asks for memory that may be written to. Unlike `np.load(path, mmap_mode="c")` this sets none aside, which
-    a machine with less memory than the file has refuses.
+    TensorFlow requires writable memory. Unlike `np.load(path, mmap_mode="c")`, this reserves no swap space for it;
+    that would fail on a machine with less memory than the file has.
     """
     array = np.load(path, mmap_mode="r")
     flags, access = mmap.MAP_PRIVATE | NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
@@ -33,34 +32,36 @@ def mapped(path: Path) -> tf.Tensor:
 
 
 def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
-    """The rows before masking, [CLS] A [SEP] B [SEP] of one pair after the other; where each pair `ends`, the `sizes`
-    of A and B together, which tokens are `maskable` and which of them `begins` A or B.
+    """Returns the rows before masking: [CLS] A [SEP] B [SEP] for each pair, one pair after the other.
 
-    tokens: of the split.    index: int64[B, S, 5], of which each is a sentence_pairs.Rows.
+    Beside the batch contract it returns, for masking.mask: ends, int32[B, S], where each pair ends; sizes, int32[B, S],
+    the tokens of A and B together; maskable, bool[B, L], tokens of A or B; begins, bool[B, L], the first of A and of B.
+
+    tokens: all of the split.    index: int64[B, S, 5]; the last axis is a sentence_pairs.Rows.
     """
     pair = Rows(*tf.unstack(index, axis=2))
     used = pair.a_length > 0
-    lengths = pair.a_length + pair.b_length + special_pieces(spec.pair_task)
+    lengths = pair.a_length + pair.b_length + count_special_tokens(spec.pair_task)
     ends = tf.cumsum(tf.where(used, lengths, 0), axis=1)
-    starts = before(ends)
+    starts = exclusive(ends)
     first_seps = starts + 1 + pair.a_length
-    place = tf.range(spec.length, dtype=tf.int64)[None, :]
-    owner = owners(ends, place)
+    position = tf.range(spec.length, dtype=tf.int64)[None, :]
+    owner = owners(ends, position)
     before_a, before_b = pair.a_start - starts - 1, pair.b_start - first_seps - 1
     values = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
-    start, first_sep, last_sep, before_a, before_b = tf.unstack(at(values, owner), axis=2)
-    in_a = (place > start) & (place < first_sep)
-    in_b = (place > first_sep) & (place < last_sep)
-    source = tf.where(in_a, before_a, before_b) + place
+    start, first_sep, last_sep, before_a, before_b = tf.unstack(of_pair(values, owner), axis=2)
+    in_a = (position > start) & (position < first_sep)
+    in_b = (position > first_sep) & (position < last_sep)
+    source = tf.where(in_a, before_a, before_b) + position
     ids = tf.cast(tf.gather(tokens, tf.where(in_a | in_b, source, 0)), tf.int32)
-    separator = (place == first_sep) | (place == last_sep)
+    separator = (position == first_sep) | (position == last_sep)
     around = tf.where(separator, special["sep"], special["pad"])
-    around = tf.where(place == start, special["cls"], around)
-    real = place < ends[:, -1:]
+    around = tf.where(position == start, special["cls"], around)
+    real = position < ends[:, -1:]
     return {
         "tokens": tf.where(in_a | in_b, ids, tf.where(real, around, special["pad"])),
-        "segments": tf.cast((place > first_sep) & real, tf.int32),
-        "positions": tf.cast(tf.where(real, place - start, 0), tf.int32),
+        "segments": tf.cast((position > first_sep) & real, tf.int32),
+        "positions": tf.cast(tf.where(real, position - start, 0), tf.int32),
         "sequence_ids": tf.where(real, owner + 1, 0),
         "cls_positions": tf.cast(tf.where(used, starts, 0), tf.int32),
         "pair_labels": tf.cast(pair.label, tf.int32),
@@ -68,27 +69,27 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
         "ends": tf.cast(ends, tf.int32),
         "sizes": tf.cast(pair.a_length + pair.b_length, tf.int32),
         "maskable": in_a | in_b,
-        "begins": (place == start + 1) | ((place == first_sep + 1) & in_b),
+        "begins": (position == start + 1) | ((position == first_sep + 1) & in_b),
     }
 
 
-def before(sums):
-    """Sums up to and with each column -> those up to it."""
+def exclusive(sums):
+    """Converts inclusive cumulative sums along axis 1 to exclusive ones."""
     return tf.concat([tf.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
 
 
-def owners(ends, places):
-    """int[B, S], int[B or 1, N] -> int32[B or 1, N]: the pair at each place, counted from 0; the last one behind all.
+def owners(ends, positions):
+    """Returns int32[B or 1, N]: the number of the pair at each position, from 0; after the last pair, that of the last.
 
-    ends: where each pair ends in its row; one that is not there ends where it begins.
+    ends: int[B, S], where each pair ends in its row; an absent pair ends where it begins.    positions: int[B or 1, N].
     """
     sequences = ends.shape[1]
     if sequences == 1:
-        return tf.zeros_like(places, tf.int32)
-    places = tf.broadcast_to(places, [tf.shape(ends)[0], tf.shape(places)[1]])
-    return tf.minimum(tf.searchsorted(ends, places, side="right"), sequences - 1)
+        return tf.zeros_like(positions, tf.int32)
+    positions = tf.broadcast_to(positions, [tf.shape(ends)[0], tf.shape(positions)[1]])
+    return tf.minimum(tf.searchsorted(ends, positions, side="right"), sequences - 1)
 
 
-def at(values, owner):
-    """[B, S, ...] -> [B, N, ...], or [B, 1, ...] where S is 1: of each place's pair."""
+def of_pair(values, owner):
+    """Gathers the value of each position's pair: [B, S, ...] -> [B, N, ...], or [B, 1, ...] if S is 1."""
     return values if values.shape[1] == 1 else tf.gather(values, owner, batch_dims=1)

@@ -1,12 +1,12 @@
-"""The batch contract: what every encoder objective reads. No TensorFlow.
+"""The batch contract: the arrays that every encoder objective reads. Imports no TensorFlow.
 
-B rows over all hosts, L length, P predictions a row, S sequences packed in a row (1 unless packing).
+B rows over all hosts, L length, P predictions per row, S sequences packed in a row (1 without packing).
 
     tokens            int32[B, L]    after masking
     segments          int32[B, L]    0 sentence A, 1 sentence B
-    positions         int32[B, L]    restart with every packed sequence
-    sequence_ids      int32[B, L]    0 padding, 1.. the packed sequence: attention stays inside one
-    masked_positions  int32[B, P]    where in the row; 0 where weight is 0
+    positions         int32[B, L]    restart at 0 in every packed sequence
+    sequence_ids      int32[B, L]    0 padding, 1.. the packed sequence; attention stays within a sequence
+    masked_positions  int32[B, P]    position in the row; 0 where the weight is 0
     masked_targets    int32[B, P]
     masked_weights    float32[B, P]
     cls_positions     int32[B, S]
@@ -24,7 +24,7 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
 def shapes(batch: int, length: int, predictions: int, sequences: int = 1) -> dict:
-    """{name: jax.ShapeDtypeStruct} of a batch."""
+    """Returns {name: jax.ShapeDtypeStruct} of a batch. predictions, sequences: per row."""
     by_axes = (
         ((batch, length), "tokens segments positions sequence_ids"),
         ((batch, predictions), "masked_positions masked_targets masked_weights"),
@@ -41,8 +41,10 @@ def shapes(batch: int, length: int, predictions: int, sequences: int = 1) -> dic
 def synthetic(
     batch: int, length: int, predictions: int, vocabulary: int, seed: int = 0, sequences: int = 1
 ) -> dict:
-    """Full rows of random tokens, in `sequences` pairs of about the same length, every prediction used: for timing and
-    tests."""
+    """Returns a batch of random tokens for benchmarks and tests, without padding and with all predictions used.
+
+    Each row holds `sequences` pairs of about equal length.
+    """
     draw = np.random.default_rng(seed)
     starts = -(-np.arange(sequences + 1) * length // sequences)
     owner = np.broadcast_to(np.arange(length) * sequences // length, (batch, length))
@@ -65,14 +67,17 @@ def synthetic(
     return {name: np.asarray(array, expected[name].dtype) for name, array in arrays.items()}
 
 
-def fill(batch: dict, used: np.ndarray) -> dict:
-    """The batch with rows that only fill it, those not `used`, bool[B]: they weigh nothing."""
+def zero_padding_rows(batch: dict, used: np.ndarray) -> dict:
+    """Returns the batch with weights 0 in its padding rows, those that are not `used`, bool[B]."""
     weights = used[:, None].astype(np.float32)
     return batch | {name: batch[name] * weights for name in ("masked_weights", "pair_weights")}
 
 
-def of_texts(texts: list[list[int]], shapes: dict, vocabulary: Vocabulary) -> dict:
-    """A batch whose first rows are [CLS] text [SEP], whose masked positions are those of [MASK]."""
+def from_texts(texts: list[list[int]], shapes: dict, vocabulary: Vocabulary) -> dict:
+    """Returns a batch of these shapes whose first rows are [CLS] text [SEP]; the [MASK] tokens are its predictions.
+
+    texts: token ids of each text.
+    """
     arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
     arrays["tokens"][:] = vocabulary.pad
     arrays["rows"][:] = np.arange(len(arrays["rows"]))
@@ -88,7 +93,7 @@ def of_texts(texts: list[list[int]], shapes: dict, vocabulary: Vocabulary) -> di
 
 
 def digest(batch: dict) -> str:
-    """SHA-256 over the names and bytes of a batch's arrays, in hex."""
+    """Returns the SHA-256 of the names and bytes of a batch's arrays, in hex."""
     sha = hashlib.sha256()
     for name in sorted(batch):
         sha.update(name.encode())

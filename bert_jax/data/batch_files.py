@@ -1,16 +1,16 @@
-"""Saved batches: the exact batches of some steps, and all that a run needs of the store they come from.
+"""Saved batches: the exact batches of a range of steps, with everything a run needs from their store.
 
     manifest.json             format, SHA-256 of every file and of itself; the sections below
-    tokenizer/                the store's, as bert_jax.tokenizers.tokenizer reads it
-    PHASE/000000000000.npz    N batches, from the step on that the file is called by: arrays [N, B, ...]
-    PHASE/heldout.npz         the held-out rows, filled up to whole batches: arrays [R, ...]
+    tokenizer/                that of the store, as bert_jax.tokenizers.tokenizer reads it
+    PHASE/000000000000.npz    N batches, the first of the step in the file's name: arrays [N, B, ...]
+    PHASE/heldout.npz         the held-out rows, padded to whole batches: arrays [R, ...]
 
-Arrays are those of the batch contract. Reading needs no TensorFlow. The manifest keeps
+The arrays are those of the batch contract. Reading them needs no TensorFlow. The manifest holds
 
-    config       {key: value} that these batches depend on: what the store was made from, and `dependencies`
-    fingerprint, vocabulary, special, unigram_entropy    the store's
-    steps        [A, B]: the steps A to B - 1 of the run, whatever their phases
-    phases       {name: {first: step, batches: N of a file, rows: R, all: whether the store has no more held-out rows}}
+    config       {key: value} that decide these batches: those of the store, and `dependencies`
+    fingerprint, vocabulary, special, unigram_entropy    those of the store
+    steps        [A, B]: the steps A to B - 1 of the run, in any phases
+    phases       {name: {first: step, batches: N per file, rows: R, all: whether the store has no more held-out rows}}
     files        {name: {bytes, sha256}}
 """
 
@@ -31,12 +31,13 @@ from bert_jax.storage.atomic import free, whole
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FORMAT = 5
-BLOCK = 1 << 26  # bytes of the batches of a file, as they are in memory
+BLOCK = 1 << 26  # bytes of the batches in a file, before compression
 
 
 def dependencies(config: ConfigDict) -> dict:
-    """{key: value} of all in a config that decides the batches beside the store."""
-    last = f"phases.{config.phase_order[-1]}.steps"  # there may be more of them than are read
+    """Returns {key: value} of the config keys that, together with the store, decide the batches."""
+    # The last phase may be shorter or longer: a run need not read all saved steps.
+    last = f"phases.{config.phase_order[-1]}.steps"
     decide, values = r"seed|phase_order|objective\.(?!name$).+|phases\..+", configs.flatten(config)
     return {key: values[key] for key in values if re.fullmatch(decide, key) and key != last}
 
@@ -45,25 +46,27 @@ def dependencies(config: ConfigDict) -> dict:
 
 
 def check(config, first: int, last: int, directory: Path) -> None:
-    """Refuses what cannot be saved, before anything is computed or written."""
+    """Raises BadInput for invalid steps or an unusable directory, before anything is computed or written."""
     total = configs.total_steps(config)
     if not 0 <= first < last <= total:
         raise BadInput(
-            f"--steps {first}:{last}: expected A:B for the steps A to B - 1 of 0 to {total - 1}"
+            f"--steps {first}:{last}: expected A:B for the steps A to B - 1, from 0 to {total - 1}"
         )
     free(directory, "--save")
 
 
-def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
-    """Writes the batches of steps first..last-1 of a StoreFeed, of whatever phases, and the held-out rows of those
-    phases; says what it wrote. Memory does not grow with the number of steps."""
-    with whole(directory, "--save") as place:
-        shutil.copytree(feed.path / "tokenizer", place / "tokenizer")
+def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
+    """Writes the batches of steps first..last-1 of a StoreFeed, and the held-out rows of their phases.
+
+    Returns a summary of what was written. Memory does not grow with the number of steps.
+    """
+    with whole(directory, "--save") as target:
+        shutil.copytree(feed.path / "tokenizer", target / "tokenizer")
         phases = {}
         for phase in configs.phases(feed.config):
             begin, end = max(first, phase.first), min(last, phase.last)
             if begin < end:
-                phases[phase.name] = save_phase(feed, phase, begin, end, place / phase.name, tell)
+                phases[phase.name] = save_phase(feed, phase, begin, end, target / phase.name, log)
         manifest = {
             "config": feed.store.manifest["made_from"] | dependencies(feed.config),
             "fingerprint": feed.fingerprint,
@@ -73,7 +76,7 @@ def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
             "steps": [first, last],
             "phases": phases,
         }
-        manifest = manifests.write(place, manifest, FORMAT)
+        manifest = manifests.write(target, manifest, FORMAT)
     return {
         "saved": str(directory),
         "steps": [first, last],
@@ -83,57 +86,58 @@ def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
     }
 
 
-def save_phase(feed, phase, first: int, last: int, place: Path, tell: Callable) -> dict:
-    """Writes the batches of steps first..last-1 of a phase; returns the entry of the phase in the manifest."""
-    place.mkdir()
+def save_phase(feed, phase, first: int, last: int, target: Path, log: Callable) -> dict:
+    """Writes the batches of steps first..last-1 of a phase; returns the phase's entry in the manifest."""
+    target.mkdir()
     shapes = batch.shapes(phase.batch, phase.length, phase.max_predictions, phase.max_packed)
     size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())
     number, block = max(1, int(BLOCK // size)), []
     for step, arrays in enumerate(feed.train(phase, first, last), first):
         block.append(arrays)
         if len(block) == number or step == last - 1:
-            write(place / f"{step + 1 - len(block):012d}.npz", block, np.stack)
-            tell(f"inspect: phase {phase.name}, saved up to step {step} of {last - 1}")
+            write(target / f"{step + 1 - len(block):012d}.npz", block, np.stack)
+            log(f"inspect: phase {phase.name}, saved up to step {step} of {last - 1}")
             block = []
     heldout = feed.heldout(phase, phase.batch)
-    write(place / "heldout.npz", list(heldout), np.concatenate)
+    write(target / "heldout.npz", list(heldout), np.concatenate)
     is_all = heldout.rows < feed.config.evaluate.rows
     return {"first": first, "batches": number, "rows": heldout.rows, "all": is_all}
 
 
-def write(path: Path, batches: list[dict], join: Callable) -> None:
-    np.savez_compressed(path, **{name: join([one[name] for one in batches]) for name in batches[0]})
+def write(path: Path, parts: list[dict], join: Callable) -> None:
+    """Writes an .npz file of batches, joined by np.stack or np.concatenate."""
+    np.savez_compressed(path, **{name: join([part[name] for part in parts]) for name in parts[0]})
 
 
 # --- Reading --------------------------------------------------------------------------------------
 
 
 def read_manifest(directory: Path) -> dict:
-    hint = "not saved batches; bert-jax inspect --steps A:B --save DIR writes them"
+    """Reads the manifest of saved batches. Raises BadInput if it is missing, damaged or of another format."""
+    hint = "save batches with bert-jax inspect --steps A:B --save DIR"
     return manifests.read(directory, FORMAT, "steps", hint)
 
 
 class SavedFeed:
-    """Batches that `save` has written; see feed.py."""
+    """A feed of the batches that `save` wrote; feed.py describes the interface."""
 
     key = "batches"
 
     def __init__(self, config: ConfigDict, directory: Path):
-        """Raises BadInput where a file has another size than the manifest says, or these are not the batches of the
-        config."""
+        """Raises BadInput if the size of a file differs from the manifest, or if the batches are of another config."""
         self.config, self.path, self.manifest = config, directory, read_manifest(directory)
-        manifests.refuse_altered(directory, self.manifest, hashes=False)
+        manifests.verify_files(directory, self.manifest, hashes=False)
         self.steps = range(*self.manifest["steps"])
         self.fingerprint = self.manifest["fingerprint"]
         self.unigram_entropy = self.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(self.manifest["vocabulary"], **self.manifest["special"])
         self.check_unchanged = manifests.watch(directory, self.manifest)
-        asked = origin.made_from(config) | dependencies(config)
-        if refused := origin.differing(directory, self.manifest["config"], asked):
-            raise BadInput(f"config.batches={self.path}: batches of another config: {refused}")
+        requested = origin.made_from(config) | dependencies(config)
+        if changed := origin.differences(directory, self.manifest["config"], requested):
+            raise BadInput(f"config.batches={self.path}: saved by another config: {changed}")
 
     def check(self, step: int) -> None:
-        """Raises BadInput where not all is there that a run needs from `step` on."""
+        """Raises BadInput unless all batches that a run needs from `step` on are saved."""
         total = configs.total_steps(self.config)
         first = min(step, total - 1)
         self.check_steps(first, total)
@@ -142,52 +146,55 @@ class SavedFeed:
                 self.heldout(phase, phase.batch)
 
     def check_steps(self, first: int, last: int) -> None:
+        """Raises BadInput unless steps first..last-1 are saved."""
         if not (first in self.steps and last - 1 in self.steps):
             raise BadInput(
                 f"config.batches={self.path}: {self.describe()}, not {first} to {last - 1}"
             )
 
     def check_hashes(self) -> None:
-        manifests.refuse_altered(self.path, self.manifest, hashes=True)
+        manifests.verify_files(self.path, self.manifest, hashes=True)
 
     def describe(self) -> str:
         return f"holds the steps {self.steps.start} to {self.steps.stop - 1}"
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
-        """The batches of steps first..last-1 of the run, all of `phase`: the rows at `positions` of each."""
+        """Yields the batches of steps first..last-1 of the run, all in `phase`, with the rows at `positions`."""
         self.check_steps(first, last)
-        held, arrays = self.manifest["phases"][phase.name], None
+        saved, arrays = self.manifest["phases"][phase.name], None
         chosen = slice(None) if positions is None else np.asarray(positions, np.int64)
         for step in range(first, last):
-            place = (step - held["first"]) % held["batches"]
-            if arrays is None or not place:
-                arrays = self.read(f"{phase.name}/{step - place:012d}.npz")
-            yield {key: array[place][chosen] for key, array in arrays.items()}
+            offset = (step - saved["first"]) % saved["batches"]
+            if arrays is None or not offset:
+                arrays = self.read(f"{phase.name}/{step - offset:012d}.npz")
+            yield {key: array[offset][chosen] for key, array in arrays.items()}
 
     def heldout(self, phase, size: int, positions=None) -> "Heldout":
-        held = self.manifest["phases"].get(phase.name, {"rows": 0, "all": False})
+        saved = self.manifest["phases"].get(phase.name, {"rows": 0, "all": False})
         rows = self.config.evaluate.rows
-        if rows > held["rows"] and not held["all"]:
+        if rows > saved["rows"] and not saved["all"]:
             raise BadInput(
-                f"config.evaluate.rows={rows}: {self.path} holds {held['rows']} held-out rows of phase {phase.name}"
+                f"config.evaluate.rows={rows}: {self.path} has only {saved['rows']} held-out rows of phase {phase.name}"
             )
         positions = np.arange(size) if positions is None else np.asarray(positions, np.int64)
         arrays = self.read(f"{phase.name}/heldout.npz")
-        return Heldout(arrays, min(rows, held["rows"]), size, positions)
+        return Heldout(arrays, min(rows, saved["rows"]), size, positions)
 
     def read(self, name: str) -> dict[str, np.ndarray]:
-        """The arrays of a file, which NumPy checks by CRC-32. Raises BadInput where they are not what was written."""
+        """Reads the arrays of a file. Raises BadInput if it is damaged; NumPy verifies the CRC-32 of each array."""
         path = self.path / name
         try:
             with open(path, "rb") as opened, np.load(opened) as file:
                 return {key: file[key] for key in batch.shapes(1, 1, 1)}
-        except Exception as error:  # of NumPy and zipfile, which raise what they like
+        except Exception as error:  # NumPy and zipfile raise many types
             raise BadInput(f"{path}: cannot be read ({error})") from None
 
 
 class Heldout(NamedTuple):
-    """Batches of `size` rows of the first `rows` ones of held-out arrays, those at `positions` of each; the same at
-    every iteration. Rows that only fill the last batch have masked_weights and pair_weights 0."""
+    """Batches of `size` rows from the first `rows` held-out rows, with the rows at `positions` of each.
+
+    Every iteration yields the same batches. Rows that pad the last batch have masked_weights and pair_weights 0.
+    """
 
     arrays: dict
     rows: int
@@ -199,4 +206,4 @@ class Heldout(NamedTuple):
             numbers = begin + self.positions
             arrays = {name: array[numbers % self.rows] for name, array in self.arrays.items()}
             arrays["rows"] = self.positions.astype(np.int32)
-            yield batch.fill(arrays, numbers < self.rows)
+            yield batch.zero_padding_rows(arrays, numbers < self.rows)

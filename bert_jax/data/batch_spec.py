@@ -1,4 +1,4 @@
-"""The settings that decide the batches of a phase, beside the store."""
+"""The settings of a phase that, together with the store, decide its batches."""
 
 from typing import NamedTuple
 
@@ -6,13 +6,13 @@ from bert_jax.data.sentence_pairs import Rules
 
 
 class Spec(NamedTuple):
-    """The settings that decide the batches of a phase, beside the store."""
+    """The settings of a phase that, together with the store, decide its batches."""
 
     seed: int
-    phase: int  # number of the phase in the run
-    length: int  # tokens a row, with [CLS] and [SEP]
-    batch: int  # rows a step, over all hosts
-    max_predictions: int  # masked positions a row, at most
+    phase: int  # index in config.phase_order
+    length: int  # tokens per row, with [CLS] and [SEP]
+    batch: int  # rows per step, over all hosts
+    max_predictions: int  # masked positions per row, at most
     pair_task: str  # nsp, sop or none
     masking: str  # token or whole_word
     mask_rate: float
@@ -27,7 +27,7 @@ class Spec(NamedTuple):
 
 
 def spec(config, phase_name: str) -> Spec:
-    """The Spec of a phase of a config, whose keys have the names of the Spec's fields."""
+    """Returns the Spec of a phase. The config keys have the names of its fields."""
     keys = {**config.phases[phase_name], **config.objective}
     return Spec(
         seed=config.seed,

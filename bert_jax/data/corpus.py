@@ -1,8 +1,7 @@
-"""Where documents come from: the parts of `config.corpus.source`, each read in its own format.
+"""The corpus: the sources in `config.corpus.source`, each read in its own format.
 
-A source is read as blocks: lists of texts (bytes) that together are about a megabyte and hold whole
-documents. Cutting blocks is cheap and done by one process; `documents` turns a block into sentences
-and is done by many.
+A source is read in blocks: lists of texts (bytes) of about a megabyte in total that hold whole documents. One process
+cuts the blocks, which is cheap; many processes turn them into sentences, by `documents`.
 """
 
 import itertools
@@ -17,41 +16,42 @@ from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.errors import BadInput
 from bert_jax.storage.checksums import digest
 
-BLOCK = 1 << 20  # bytes of text that are worked on together, about
-PROBE = 1 << 16  # bytes of a file that are looked at before any work
+BLOCK = 1 << 20  # bytes of text per task, about
+PROBE = 1 << 16  # bytes of a file whose format is checked before any work
 SIGNS = {"wiki": b"<doc ", "jsonl": b'{"'}  # how a file of a format begins
 
 Block = list[bytes]
 
 
 class Reading(NamedTuple):
-    """How text of one source becomes sentences; small and picklable: it travels to the workers with every block."""
+    """How the text of a source is parsed into sentences. Small and picklable: workers get it with every block."""
 
-    form: str  # lines, files, wiki, jsonl; text: each text is a document
+    form: str  # format: lines, files, wiki or jsonl; text if each text is one document
     sentences: str  # lines or rules
-    field: str = "text"  # of jsonl
-    document_characters: int = 0  # documents with fewer are left out
-    line_stops: bool = False  # lines that end with no sentence's stop are left out
+    field: str = "text"  # key of the text, for jsonl
+    document_characters: int = 0  # shorter documents are left out
+    line_stops: bool = False  # whether lines that do not end with a sentence stop are left out
 
 
 class Source(NamedTuple):
-    """One part of `config.corpus.source`."""
+    """One entry of `config.corpus.source`."""
 
-    name: str  # as spelt in the config
+    name: str  # as in the config
     reading: Reading
-    # {"files", "bytes", "sha256"}, of a data set {"name", "version", "split", "examples"}; {} until
-    # `materialize` where it is not known before
+    # {"files", "bytes", "sha256"}, or {"name", "version", "split", "examples"} of a TFDS data set; {} if it is not
+    # known before `materialize`
     files_read: dict
     paths: tuple[Path, ...] = ()
 
     def texts(self, problems: Counter) -> Iterator[bytes]:
+        """Yields texts of whole documents; counts dropped lines in `problems`."""
         if self.name.startswith(tfds.PREFIX):
             yield from tfds.texts(self.name, self.reading.field)
         for path in self.paths:
             yield from files.texts(path, self.reading.form, problems, BLOCK)
 
     def blocks(self, problems: Counter) -> Iterator[Block]:
-        """The source's text, the same blocks at every call; what is no text in itself is counted in `problems`."""
+        """Yields the source's text in blocks, the same at every call; counts dropped lines in `problems`."""
         block, size = [], 0
         for piece in self.texts(problems):
             block.append(piece)
@@ -67,17 +67,18 @@ class Source(NamedTuple):
 
 
 def open_sources(config) -> list[Source]:
-    """The sources in the order of the config. BadInput for all that can be known to be wrong before any work."""
+    """Returns the sources in the order of the config. Raises BadInput for every error that a quick check can find."""
     named = zip(configs.sources(config), configs.formats(config), strict=True)
     try:
         return [open_source(config, name, form) for name, form in named]
-    except OSError as error:  # no work is lost yet
+    except OSError as error:  # BadInput is right here: no work can be lost yet
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
 
 
 def open_source(config, name: str, form: str) -> Source:
-    is_set, keys = name.startswith(tfds.PREFIX), config.corpus
-    form = "lines" if name == "pydocs" else "text" if is_set else form
+    """Returns one source; checks the format of its files, or that its data set exists. Raises BadInput or OSError."""
+    is_tfds, keys = name.startswith(tfds.PREFIX), config.corpus
+    form = "lines" if name == "pydocs" else "text" if is_tfds else form
     sentences = keys.sentences
     if sentences == "auto":
         sentences = "lines" if form == "lines" and name != "pydocs" else "rules"
@@ -85,24 +86,25 @@ def open_source(config, name: str, form: str) -> Source:
     reading = Reading(form, sentences, keys.field, *filters)
     if name == "pydocs":
         return Source(name, reading, {})
-    if is_set:
-        return Source(name, reading, tfds.what_is_read(name, keys.field))
+    if is_tfds:
+        return Source(name, reading, tfds.identify(name, keys.field))
     paths = files.find_files(name)
     for path in paths:
-        check_form(path, reading)
-    return Source(name, reading, files.files_read(paths), tuple(paths))
+        check_format(path, reading)
+    return Source(name, reading, files.identify(paths), tuple(paths))
 
 
-def check_form(path: Path, reading: Reading) -> None:
-    """Refuses a file of whose beginning more is dropped than is read, or that begins as one of another format."""
+def check_format(path: Path, reading: Reading) -> None:
+    """Raises BadInput if most of the beginning of a file would be dropped, or if it looks like another format."""
     problems = Counter()
     pieces = files.read_lines(path, problems, files.longest_line(reading.form), PROBE)
-    first = b"".join(itertools.islice(pieces, 2))  # what follows the last line break comes apart
-    found = text.parse(first, reading.form, reading.field, problems)
-    if sum(map(len, found)) < problems.total():
+    # A second piece holds the text after the last line break.
+    first = b"".join(itertools.islice(pieces, 2))
+    parsed = text.parse(first, reading.form, reading.field, problems)
+    if sum(map(len, parsed)) < problems.total():
         reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
         raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}")
-    begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # behind a BOM, too
+    begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
     likely = next((form for form in SIGNS if begin.startswith(SIGNS[form])), reading.form)
     no_wiki = reading.form == "wiki" and begin and SIGNS["wiki"] not in first
     if reading.form != "files" and (likely != reading.form or no_wiki):
@@ -110,27 +112,27 @@ def check_form(path: Path, reading: Reading) -> None:
 
 
 def materialize(source: Source, directory: Path, run: Callable) -> Source:
-    """The source, ready to be read: pydocs as a text file in `directory`, a data set downloaded; others as they are.
+    """Makes a source readable: writes pydocs to a text file in `directory`, downloads a data set; returns the source.
 
-    `run` maps a function over items, in order. Raises BadInput for a data set that cannot be had.
+    run: maps a function over items, in order. Raises BadInput if a data set is not available.
     """
     if source.name.startswith(tfds.PREFIX):
-        known = tfds.what_is_read(source.name, source.reading.field, prepare=True)
-        return source._replace(files_read=known)
+        identity = tfds.identify(source.name, source.reading.field, prepare=True)
+        return source._replace(files_read=identity)
     if source.name != "pydocs":
         return source
     path = Path(directory) / "pydocs.txt"
     with open(path, "wb") as file:
         file.writelines(run(pydocs.pydocs_text, pydocs.pydocs_files()))
-    known = {"files": 1, "bytes": path.stat().st_size, "sha256": digest(path)}
-    return source._replace(paths=(path,), files_read=known)
+    identity = {"files": 1, "bytes": path.stat().st_size, "sha256": digest(path)}
+    return source._replace(paths=(path,), files_read=identity)
 
 
 # --- From a block to sentences --------------------------------------------------------------------
 
 
 def documents(block: Block, reading: Reading, problems: Counter) -> list[list[str]]:
-    """The documents of a block as lists of sentences; a document may turn out empty."""
+    """Returns the documents of a block as lists of sentences, after the filters; a document may be empty."""
     split = cap if reading.sentences == "lines" else split_sentences
     result = []
     for piece in block:

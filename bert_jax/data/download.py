@@ -1,11 +1,10 @@
-"""Stores, saved batches and vocabularies at an address, as gs://bucket/store: downloaded once a host, and read from its
-disk.
+"""Downloads stores, saved batches and vocabularies from an address such as gs://bucket/store, once per host.
 
-    $XDG_CACHE_HOME/bert_jax/stores/DIGEST/     a copy, by the SHA-256 of its manifest: never that of an older store
-    .../stores/.DIGEST.lock                     held by the process that downloads; others of this host wait for it
-    .../files/DIGEST/NAME                       a vocabulary, by its own SHA-256
+    $XDG_CACHE_HOME/bert_jax/stores/DIGEST/     a copy; DIGEST is that of the manifest, so a new store gets a new copy
+    .../stores/.DIGEST.lock                     held by the process that downloads; others on this host wait for it
+    .../files/DIGEST/NAME                       a vocabulary; DIGEST is that of the file
 
-A file gets its name once its bytes are those that the manifest says. All of it may be deleted when no run reads it.
+A file is renamed into place after its SHA-256 is verified. The cache may be deleted while no run reads it.
 """
 
 import contextlib
@@ -24,15 +23,15 @@ MANIFEST = "manifest.json"
 
 
 def cache() -> Path:
-    """Where what can be had again is kept on this host; it begins with ~ where the home is not known either."""
+    """Returns the cache directory of this host. It begins with ~ if XDG_CACHE_HOME is not set."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "bert_jax"
 
 
-def directory(name: str = "stores") -> Path:
-    """Of the copies; made where it is not there."""
+def cache_directory(name: str = "stores") -> Path:
+    """Returns a subdirectory of the cache; creates it if it is missing. Raises BadInput for a user without a home."""
     try:
         path = cache().expanduser() / name
-    except RuntimeError as error:  # a user without a home
+    except RuntimeError as error:  # the home directory is not known
         raise BadInput(f"{cache()}: {error}; set XDG_CACHE_HOME") from None
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
@@ -40,83 +39,86 @@ def directory(name: str = "stores") -> Path:
 
 
 def absolute(name: str) -> str:
-    """A name that means the same in any directory; an address does, and so does no name."""
+    """Returns an absolute path; an address and the empty name stay as they are."""
     return str(Path(name).absolute()) if name and not remote.is_address(name) else name
 
 
-def is_there(name: str) -> bool:
-    """Whether a whole store lies at a path or an address: the manifest is the last that is written."""
+def exists(name: str) -> bool:
+    """Returns whether a complete store is at a path or address. The manifest is written last."""
     return remote.exists(f"{name.rstrip('/')}/{MANIFEST}")
 
 
 def local(name: str | Path, *, hashes: bool = False, read: Callable = stores.read_manifest) -> Path:
-    """The directory of what is named: a path as it is; the copy of what lies at an address, of which is downloaded what
-    is missing, has another size or, with `hashes`, was altered.
+    """Returns a local directory: a path unchanged; for an address its copy, after downloading what differs.
 
-    read: (directory) -> its manifest; raises BadInput. So does this, where nothing whole is at the address.
+    Downloads files that are missing or have another size than in the manifest; with `hashes`, also those with another
+    SHA-256. read: function (directory) -> its manifest. Raises BadInput if the address has no complete store.
     """
-    with copied(name) as (source, place):
-        for file, known in read(place)["files"].items() if source else ():
-            if checksums.check_file(place, file, known, hashes):
-                fetch(source, file, known, place)
-    return place
+    with open_copy(name) as (source, copy):
+        for file, expected in read(copy)["files"].items() if source else ():
+            if checksums.check_file(copy, file, expected, hashes):
+                fetch(source, file, expected, copy)
+    return copy
 
 
-def file(name: str) -> Path:
-    """A file as it is; the copy of one at an address, of which another content is another copy."""
+def local_file(name: str) -> Path:
+    """Returns a local file: a path unchanged; for an address, the path of a fresh copy, named by its content."""
     if not remote.is_address(name):
         return Path(name)
     with remote.reached(name):
-        place, last = remote.parted(name)
-        data = place.read(last)
-    path = directory("files") / digest(data) / last
+        source, last = remote.parted(name)
+        data = source.read(last)
+    path = cache_directory("files") / digest(data) / last
     path.parent.mkdir(exist_ok=True)
     with atomic.file(path) as opened:
         opened.write(data)
     return path
 
 
-def manifest(name: str) -> dict:
-    """Of the store at a path or an address, of which nothing else is downloaded. Raises BadInput."""
-    with copied(name) as (_, place):
-        return stores.read_manifest(place)
+def read_manifest(name: str) -> dict:
+    """Reads the manifest of the store at a path or address, and downloads nothing else. Raises BadInput."""
+    with open_copy(name) as (_, copy):
+        return stores.read_manifest(copy)
 
 
 @contextlib.contextmanager
-def copied(name: Path | str) -> Iterator[tuple[remote.Place | None, Path]]:
-    """What lies at an address, and the directory of its copy, in which the manifest is and no other process writes; of
-    a path nothing, and itself."""
+def open_copy(name: Path | str) -> Iterator[tuple[remote.Place | None, Path]]:
+    """Yields (remote place, local copy) of an address, with the manifest downloaded; (None, path) of a path.
+
+    No other process writes to the copy in the meantime.
+    """
     if not remote.is_address(name):
         yield None, Path(name)
         return
     source = remote.Place(name)
     with remote.reached(f"{name}/{MANIFEST}"):
         text = source.read(MANIFEST)
-    place = directory() / digest(text)
-    place.mkdir(exist_ok=True)
-    with remote.naming(place, name), open(place.with_name(f".{place.name}.lock"), "a") as lock:
+    copy = cache_directory() / digest(text)
+    copy.mkdir(exist_ok=True)
+    with remote.naming(copy, name), open(copy.with_name(f".{copy.name}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        path = place / MANIFEST
+        path = copy / MANIFEST
         if not path.exists() or path.read_bytes() != text:
             with atomic.file(path) as opened:
                 opened.write(text)
-        yield source, place
+        yield source, copy
 
 
 def digest(text: bytes) -> str:
+    """Returns the first 128 bits of the SHA-256, in hex."""
     return hashlib.sha256(text).hexdigest()[:32]
 
 
-def fetch(source: remote.Place, name: str, known: dict, place: Path) -> None:
-    """Downloads a file, if its bytes are those that the manifest says."""
-    path = place / name
+def fetch(source: remote.Place, name: str, expected: dict, copy: Path) -> None:
+    """Downloads a file of the manifest and verifies its SHA-256. Raises BadInput if it differs."""
+    path = copy / name
     part = path.with_name(f".{path.name}.part")
-    if not checksums.inside(place, name):
-        raise BadInput(f"{path}: lies outside of the directory")
-    print(f"downloads {source.address}/{name} to {place}", file=sys.stderr, flush=True)
+    if not checksums.inside(copy, name):
+        raise BadInput(f"{path}: the manifest names a file outside of its directory")
+    print(f"downloads {source.address}/{name} to {copy}", file=sys.stderr, flush=True)
     with remote.reached(f"{source.address}/{name}"):
         source.download(name, part)
-    if checksums.digest(part) != known["sha256"]:
+    if checksums.digest(part) != expected["sha256"]:
         part.unlink()
         raise BadInput(f"{path}: altered since it was written (SHA-256 differs from the manifest)")
     part.replace(path)

@@ -1,6 +1,6 @@
-"""The rows of every epoch in their random order: which pairs are in the row of a number.
+"""The random order of rows in every epoch: maps row numbers to sentence pairs.
 
-Of an epoch the rows are counted, packed ones where runs pack: a short epoch wraps, a surplus is dropped.
+Every epoch has as many rows as epoch 0, counted after packing. A shorter epoch wraps around; surplus rows are dropped.
 """
 
 import threading
@@ -14,19 +14,25 @@ from bert_jax.errors import BadInput
 
 
 class Epochs:
-    """Every epoch of one split under one set of rules, `sequences` pairs a row at most. Raises BadInput."""
+    """The epochs of one split under one set of rules, with at most `sequences` pairs per row.
+
+    Raises BadInput if the split has too few documents for the rules.
+    """
 
     def __init__(self, store: Store, split: str, rules: sentence_pairs.Rules, sequences: int):
         self.split, self.rules = store.splits[split], rules
         sentence_pairs.check_rules(self.split, rules)
-        self.indexes = [row_index.of_pairs(store, split, rules)]
+        self.indexes = [row_index.pair_indexes(store, split, rules)]
         if sequences > 1:
-            self.indexes.append(packing.of_packed(*self.indexes, self.split, rules, sequences))
+            self.indexes.append(packing.packed_indexes(*self.indexes, self.split, rules, sequences))
         self.opened, self.opening = {}, threading.Lock()
 
     def open(self, epoch: int) -> list[np.ndarray]:
-        """The mapped files of an epoch, which are built where they are missing: its pairs int64[N, 3] and, where runs
-        pack, which of them share a row, uint32[R, S]. Where another thread builds an epoch, this waits for it."""
+        """Maps the index files of an epoch, and builds them if they are missing.
+
+        Returns the pairs, int64[N, 3], and, if rows are packed, the pair numbers of each row, uint32[R, S]. Waits if
+        another thread builds an epoch.
+        """
         if epoch not in self.opened:
             with self.opening:
                 if epoch not in self.opened:
@@ -34,28 +40,29 @@ class Epochs:
         return self.opened[epoch]
 
     def rows_per_epoch(self) -> int:
-        """The rows of epoch 0, which every epoch is taken to have."""
+        """Returns the number of rows of epoch 0, which is used for every epoch."""
         return len(self.open(0)[-1])
 
-    def forget(self, epoch: int) -> None:
-        """Closes earlier epochs, and deletes their indexes but for the first."""
-        for number in list(self.opened):  # another thread may add one
+    def close_before(self, epoch: int) -> None:
+        """Closes the epochs before `epoch` and deletes their indexes, except the files of epoch 0."""
+        for number in list(self.opened):  # a copy, since another thread may add an epoch
             if number < epoch:
                 del self.opened[number]
         for index in self.indexes:
-            index.forget(epoch)
+            index.delete_before(epoch)
 
     def cancel(self) -> None:
-        """Ends what another thread builds."""
+        """Cancels the building of indexes in other threads."""
         for index in self.indexes:
             index.cancelled.set()
 
     def choose(self, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows by their numbers int64[...], of any size -> (their pairs int64[..., S, 5], each a sentence_pairs.Rows,
-        zeros where there is none, and the pairs' numbers in the epoch uint32[..., S]).
+        """Maps row numbers, int64[...] of any size, to (pairs, pair numbers).
 
-        An epoch with fewer rows than epoch 0 begins again; of one with more, the last are left out. Raises BadInput
-        where a file is damaged.
+        pairs: int64[..., S, 5]; the last axis is a sentence_pairs.Rows, zeros for an absent pair.
+        pair numbers: uint32[..., S], the pairs' numbers in the epoch, by which masks are drawn.
+
+        Row numbers beyond the end of the epoch wrap around. Raises BadInput if an index file is damaged.
         """
         pairs, *others = self.open(epoch)
         count = len(pairs)
@@ -67,14 +74,14 @@ class Epochs:
             key = sentence_pairs.purpose_key(self.split, self.rules, epoch, "packed_order")
             members = packed[prng.shuffle(numbers % len(packed), len(packed), key)]
             used = members != packing.NONE
-            # Masks are drawn by these numbers: those of a row that is used again are others.
+            # Masks are drawn by these numbers, so a row that is used twice gets different masks.
             members = members + (numbers // len(packed) * count)[..., None]
         chosen = np.zeros((*members.shape, sentence_pairs.COLUMNS), np.int64)
         chosen[used] = pairs[prng.shuffle(members[used] % count, count, order)]
         rows = sentence_pairs.unpack(chosen)
-        is_sound = sentence_pairs.are_sound(rows, used, len(self.split.tokens))
-        if not is_sound or (packing.lengths(rows, self.rules).sum(-1) > self.rules.length).any():
+        is_valid = sentence_pairs.are_valid(rows, used, len(self.split.tokens))
+        if not is_valid or (packing.lengths(rows, self.rules).sum(-1) > self.rules.length).any():
             for index in self.indexes:
                 index.path(epoch).unlink(missing_ok=True)
-            raise BadInput(f"{index.path(epoch)}: damaged, and deleted now; start again")
+            raise BadInput(f"{index.path(epoch)}: damaged, deleted; start again")
         return np.stack(rows, axis=-1), members.astype(np.uint32)

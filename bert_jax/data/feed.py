@@ -1,20 +1,20 @@
-"""Where a run's batches come from: the token store, by TensorFlow, or saved batches, without it.
+"""The source of a run's batches: the token store, read by TensorFlow, or saved batches, read without it.
 
-A machine that only reads saved batches needs no TensorFlow: `pip install --no-deps .`, and beside it jax flax optax
+A machine that reads only saved batches needs no TensorFlow: run `pip install --no-deps .`, and install jax flax optax
 orbax-checkpoint ml-collections tokenizers sentencepiece protobuf safetensors tensorboardX tqdm.
 
-Both kinds of feed have
+Both types of feed have
 
-    key, path           the key of the config that names it, and the directory, which has a copy of the `tokenizer`
-    fingerprint         the store's, whose content decides every batch
-    unigram_entropy     nats, of the training split
+    key, path           the config key that names the directory, and its path; it has a copy of the `tokenizer`
+    fingerprint         that of the store, whose content decides every batch
+    unigram_entropy     of the training split, in nats
     vocabulary          Vocabulary
-    train(phase, first, last, positions)    the batches of steps first..last-1 of the run, all of `phase`
-    heldout(phase, batch, positions)        held-out batches, the same at every iteration, and how many `rows`
-    check_hashes()      raises BadInput where a file is not what was written
-    check_unchanged()   raises BadInput where a file has changed since the feed was opened; a stat a file where none has
+    train(phase, first, last, positions)    the batches of steps first..last-1 of the run, all in `phase`
+    heldout(phase, batch, positions)        held-out batches, the same at every iteration; `rows`: their number of rows
+    check_hashes()      raises BadInput if the SHA-256 of a file differs from the manifest
+    check_unchanged()   raises BadInput if a file has changed since the feed was opened; costs one stat per file
 
-where batches are NumPy arrays (the batch contract), and positions are the rows to make of each, by default all.
+Batches are NumPy arrays (the batch contract in batch.py). positions: the rows of each batch to make; all by default.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,16 +34,20 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
 def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | SavedFeed":
-    """What a config reads, as it is there, its hashes checked if the config says so; with a step, all that a run needs
-    from this step on, or BadInput: a store is prepared if it is missing, and hashes are left to the run."""
+    """Opens the store or the saved batches of a config.
+
+    Without `step`, opens existing files and verifies their hashes if config.verify_store is set. With `step`, prepares
+    a missing store, and raises BadInput unless a run can continue from this step to its end; the run itself verifies
+    the hashes.
+    """
     if config.batches:
         hashes, read = config.verify_store, batch_files.read_manifest
         feed = SavedFeed(config, download.local(config.batches, hashes=hashes, read=read))
     elif step is None:
-        place = download.local(config.store, hashes=config.verify_store)
-        feed = StoreFeed(config, stores.open_store(place))
+        path = download.local(config.store, hashes=config.verify_store)
+        feed = StoreFeed(config, stores.open_store(path))
     else:
-        feed = StoreFeed(config, prepared(config))
+        feed = StoreFeed(config, open_or_prepare(config))
     if step is not None:
         feed.check(step)
     elif config.verify_store:
@@ -51,34 +55,34 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     return feed
 
 
-def prepared(config: ConfigDict) -> stores.Store:
-    """The store of a config, prepared first if it is missing; it has to be of this config."""
+def open_or_prepare(config: ConfigDict) -> stores.Store:
+    """Opens the store of a config; prepares it first if it is missing. Raises BadInput if another config built it."""
     from bert_jax.data import prepare
 
-    import_stream()  # before hours of work, not after them
-    if not download.is_there(config.store):
+    import_stream()  # a missing TensorFlow is reported before hours of work
+    if not download.exists(config.store):
         if jax.process_count() > 1:
             raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
         prepare.prepare(config)
-    return prepare.open_or_refuse(config)
+    return prepare.open_matching(config)
 
 
 def import_stream():
-    """bert_jax.data.stream, with TensorFlow."""
+    """Imports bert_jax.data.stream, and with it TensorFlow. Raises BadInput if TensorFlow is not installed."""
     try:
         from bert_jax.data import stream
     except ModuleNotFoundError as error:
         if error.name != "tensorflow":
             raise
         raise BadInput(
-            "config.batches='': TensorFlow, which reads the token store, is not installed; on a machine that has it,"
-            " bert-jax inspect --steps A:B --save DIR makes batches for this one"
+            "config.batches='': TensorFlow, which reads the token store, is not installed; install it, or save batches"
+            " with bert-jax inspect --steps A:B --save DIR on a machine that has it"
         ) from None
     return stream
 
 
 class StoreFeed:
-    """Batches made from the token store as they are needed."""
+    """A feed that makes batches from the token store on demand."""
 
     key = "store"
 
@@ -92,7 +96,7 @@ class StoreFeed:
         self.check_unchanged = manifests.watch(store.path, store.manifest)
 
     def check(self, step: int) -> None:
-        """Raises BadInput where rows of a phase cannot be made."""
+        """Raises BadInput if the rows of a phase cannot be made from the store."""
         for phase in configs.phases(self.config):
             for split in self.store.splits.values():
                 check_rules(split, batch_spec.spec(self.config, phase.name).rules)

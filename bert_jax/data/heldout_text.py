@@ -1,4 +1,4 @@
-"""The held-out documents of a store, as the text that they were before any tokenizer saw them."""
+"""Reads the original text of a store's held-out documents, before tokenization."""
 
 import functools
 import itertools
@@ -17,14 +17,14 @@ Task = tuple[corpus.Reading, corpus.Block]
 
 
 def documents(config, store: Store) -> Iterator[list[str]]:
-    """The sentences of each held-out document, case and accents kept; read for as long as they are asked for.
+    """Yields the sentences of each held-out document, with case and accents; stops reading when the caller does.
 
-    The corpus is read again, its sources in turns, and a document is known by the hash of its text. Equal ones come
-    once. Raises BadInput if there are none.
+    Reads the corpus again, taking its sources in turn, and identifies documents by the hash of their text. Equal
+    documents are yielded once. Raises BadInput if the corpus has none of them.
     """
     sources = corpus.open_sources(config)
-    known = hashes(store.path / HELDOUT_HASHES)
-    missing, chosen = set(known), functools.partial(parse, store.path / HELDOUT_HASHES)
+    heldout = hashes(store.path / HELDOUT_HASHES)
+    missing, chosen = set(heldout), functools.partial(parse, store.path / HELDOUT_HASHES)
     with tempfile.TemporaryDirectory() as directory, workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
         for digest, sentences in itertools.chain.from_iterable(run(chosen, blocks(sources))):
@@ -33,31 +33,31 @@ def documents(config, store: Store) -> Iterator[list[str]]:
                 yield sentences
             if not missing:
                 return
-    if missing == known:
+    if missing == heldout:
         raise BadInput(
-            f"config.corpus.source={config.corpus.source!r}: no held-out document of {store.path} is there;"
-            " the text is not the one that it was made from"
+            f"config.corpus.source={config.corpus.source!r}: contains no held-out document of {store.path};"
+            " use the text that the store was built from"
         )
 
 
 def blocks(sources: list[corpus.Source]) -> Iterator[Task]:
-    """A block of each source in turn."""
-    parts = (
+    """Yields blocks, one from each source in turn."""
+    streams = (
         zip(itertools.repeat(source.reading), source.blocks(Counter()), strict=False)
         for source in sources
     )
-    for group in itertools.zip_longest(*parts):
+    for group in itertools.zip_longest(*streams):
         yield from filter(None, group)
 
 
 @functools.lru_cache(maxsize=1)
 def hashes(path: Path) -> frozenset[bytes]:
-    """Of the held-out documents; read once a process."""
+    """Reads the hashes of the held-out documents; cached in each process."""
     return frozenset(map(bytes, open_array(path)))
 
 
 def parse(path: Path, task: Task) -> list[tuple[bytes, list[str]]]:
-    """Runs in a worker: (hash, sentences) of the documents of a block that are held out."""
+    """Runs in a worker: returns (hash, sentences) of each held-out document in a block."""
     reading, block = task
-    found = corpus.documents(block, reading, Counter())
-    return [(digest, lines) for lines in found if (digest := text_hash(lines)) in hashes(path)]
+    parsed = corpus.documents(block, reading, Counter())
+    return [(digest, lines) for lines in parsed if (digest := text_hash(lines)) in hashes(path)]

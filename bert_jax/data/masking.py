@@ -1,11 +1,11 @@
 """80/10/10 masking of whole batches, as TensorFlow graph operations: single tokens or whole words.
 
-A pair of n tokens, [CLS] and [SEP] among them, gets round(0.15 n) predictions, at least one; if those
-of a row are more than fit, each of its pairs gives up its share. Which tokens and what becomes of them
-are draws of (seed, phase, epoch, number of the pair in the epoch, position in the pair), so a pair's
-masks do not depend on the row, the batch or the host it is in, and are new in every epoch.
+A pair of n tokens, including [CLS] and [SEP], gets round(mask_rate * n) predictions, at least one. If a row has more
+than max_predictions, its pairs are reduced in proportion. The choice of tokens and replacements is drawn by (seed,
+phase, epoch, number of the pair in the epoch, position in the pair), so the masks of a pair do not depend on its row,
+batch or host, and change with every epoch.
 
-B rows, L length, P predictions, S pairs a row at most. Words are numbered along the row from 0.
+B rows, L length, P predictions, S pairs per row at most. Words are numbered along the row from 0.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_jax import prng
-from bert_jax.data.assemble import at, before, owners
+from bert_jax.data.assemble import exclusive, of_pair, owners
 from bert_jax.data.batch_spec import Spec
 
 KINDS = ("token", "whole_word")
@@ -22,35 +22,35 @@ PURPOSES = ("choose", "replace", "random_token")  # the order of the keys
 
 
 class Pairs(NamedTuple):
-    """The pairs of the rows, and what their draws are keyed by."""
+    """The pairs of each row, and the keys of their draws."""
 
-    ends: tf.Tensor  # int32[B, S] where each ends in its row
-    starts: tf.Tensor  # int32[B, S] where each begins
-    sizes: tf.Tensor  # int32[B, S] how many there may be masked in each
-    keys: tf.Tensor  # uint32[B, S, 3], one a purpose of PURPOSES
+    ends: tf.Tensor  # int32[B, S] where each pair ends in its row
+    starts: tf.Tensor  # int32[B, S] where each pair begins
+    sizes: tf.Tensor  # int32[B, S] number of maskable tokens in each pair
+    keys: tf.Tensor  # uint32[B, S, 3], one for each of PURPOSES
 
-    def draw(self, purpose: int, places):
-        """int32[B or 1, N] places in the row -> uint32[B, N]."""
+    def draw(self, purpose: int, positions):
+        """Draws uint32[B, N] for positions in the row, int32[B or 1, N]. purpose: index into PURPOSES."""
         values = tf.stack([self.keys[..., purpose], tf.bitcast(self.starts, tf.uint32)], axis=2)
-        keys, starts = tf.unstack(at(values, owners(self.ends, places)), axis=2)
-        return prng.fold(keys, tf.cast(places, tf.uint32) - starts, tf.bitwise.right_shift)
+        keys, starts = tf.unstack(of_pair(values, owners(self.ends, positions)), axis=2)
+        return prng.fold(keys, tf.cast(positions, tf.uint32) - starts, tf.bitwise.right_shift)
 
 
 def mask(
     spec: Spec, mask_id: int, word_starts: np.ndarray, keys, tokens, ends, sizes, maskable, begins
 ) -> dict[str, tf.Tensor]:
-    """Chooses positions and hides their tokens.
+    """Chooses positions and replaces their tokens; returns tokens and the masked_* arrays of the batch contract.
 
-    word_starts: bool[V].    keys: uint32[B, S, 3], one a purpose of PURPOSES.    tokens: int32[B, L].
-    ends: int32[B, S], where each pair ends in its row; one that is not there ends where it begins.
-    sizes: int32[B, S], how many tokens of each are maskable.    maskable: bool[B, L], tokens of A or B.
+    word_starts: bool[V], the pieces that start a word.    keys: uint32[B, S, 3], one for each of PURPOSES.
+    tokens: int32[B, L].    ends: int32[B, S], where each pair ends in its row; an absent pair ends where it begins.
+    sizes: int32[B, S], number of maskable tokens in each pair.    maskable: bool[B, L], tokens of A or B.
     begins: bool[B, L], the first token of A and of B.
     """
-    pairs, length = Pairs(ends, before(ends), sizes, keys), tokens.shape[1]
+    pairs, length = Pairs(ends, exclusive(ends), sizes, keys), tokens.shape[1]
     wanted = number_wanted(spec, pairs, length)
     if spec.masking == "whole_word":
-        known = tf.minimum(tokens, len(word_starts) - 1)  # stream.py refuses the others
-        starts = maskable & (begins | tf.gather(tf.constant(word_starts), known))
+        clipped = tf.minimum(tokens, len(word_starts) - 1)  # stream.py rejects larger ids
+        starts = maskable & (begins | tf.gather(tf.constant(word_starts), clipped))
         positions = choose_words(spec, pairs, wanted, maskable, starts)
     else:
         positions = choose_tokens(spec, pairs, wanted, maskable)
@@ -58,7 +58,7 @@ def mask(
     positions = tf.where(used, positions, 0)
     targets = tf.gather(tokens, positions, batch_dims=1)
     shown = replacements(spec, mask_id, len(word_starts), pairs, positions, targets)
-    # Places that are not used write the [CLS] at position 0 over itself.
+    # Unused predictions write the [CLS] at position 0 over itself.
     shown = tf.where(used, shown, tokens[:, :1])
     rows = tf.broadcast_to(tf.range(tf.shape(tokens)[0])[:, None], tf.shape(shown))
     return {
@@ -70,107 +70,109 @@ def mask(
 
 
 def number_wanted(spec: Spec, pairs: Pairs, length: int):
-    """int32[B, S]: predictions each pair is to get, no more in a row than fit."""
+    """Returns int32[B, S]: the number of predictions of each pair, at most max_predictions per row."""
     table = np.maximum(np.rint(spec.mask_rate * np.arange(length + 1)), 1).astype(np.int32)
     wanted = tf.gather(tf.constant(table), pairs.ends - pairs.starts)
-    # A row's places are shared out by what each pair wants, rounded so that none is left over.
+    # If a row has too many, its predictions are divided in proportion; rounding cumulative sums leaves none over.
     upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
     total = upto[:, -1:]
     upto = upto * tf.minimum(total, spec.max_predictions) // tf.maximum(total, 1)
-    return tf.cast(upto - before(upto), tf.int32)
+    return tf.cast(upto - exclusive(upto), tf.int32)
 
 
-def in_order(pairs: Pairs, there, number: int):
-    """int32[B, number]: places of the row pair by pair, those of each in random order; behind all those that are not
-    `there`, bool[B, L]."""
-    place = tf.range(there.shape[1])[None, :]
-    scores = tf.cast(tf.bitwise.right_shift(pairs.draw(0, place), np.uint32(1)), tf.int32)
-    scores = tf.where(there, scores, -1)
+def random_order(pairs: Pairs, eligible, number: int):
+    """Returns int32[B, number]: the eligible positions of a row, pair by pair, in random order within each pair.
+
+    Positions that are not eligible, bool[B, L], come last.
+    """
+    position = tf.range(eligible.shape[1])[None, :]
+    scores = tf.cast(tf.bitwise.right_shift(pairs.draw(0, position), np.uint32(1)), tf.int32)
+    scores = tf.where(eligible, scores, -1)
     if pairs.ends.shape[1] > 1:
-        owner = tf.cast(owners(pairs.ends, place), tf.int64)
-        scores = tf.where(there, tf.cast(scores, tf.int64) - owner * 2**31, tf.int64.min)
+        owner = tf.cast(owners(pairs.ends, position), tf.int64)
+        scores = tf.where(eligible, tf.cast(scores, tf.int64) - owner * 2**31, tf.int64.min)
     return tf.math.top_k(scores, number).indices
 
 
 def choose_tokens(spec: Spec, pairs: Pairs, wanted, maskable):
-    """int32[B, P]: `wanted` different places a pair, each set of them as likely; ascending, L behind them."""
+    """Returns int32[B, P]: `wanted` distinct positions of each pair, uniformly drawn; ascending, then L."""
     length, sequences = maskable.shape[1], wanted.shape[1]
-    # All of a row's places are put in order only where it has several pairs: the first few are found sooner.
-    order = in_order(pairs, maskable, spec.max_predictions if sequences == 1 else length)
+    # A full sort is needed only for packed rows; with one pair, the top P positions are cheaper.
+    order = random_order(pairs, maskable, spec.max_predictions if sequences == 1 else length)
     upto, slot = tf.cumsum(wanted, axis=1), tf.range(spec.max_predictions)[None, :]
-    first = before(tf.cumsum(pairs.sizes, axis=1)) - before(upto)
+    first = exclusive(tf.cumsum(pairs.sizes, axis=1)) - exclusive(upto)
     used = slot < upto[:, -1:]
-    best = tf.where(used, slot + at(first, owners(upto, slot)), 0)
+    best = tf.where(used, slot + of_pair(first, owners(upto, slot)), 0)
     return tf.sort(tf.where(used, tf.gather(order, best, batch_dims=1), length), axis=1)
 
 
 def choose_words(spec: Spec, pairs: Pairs, wanted, maskable, starts):
-    """int32[B, P]: words in random order; one that would exceed `wanted` tokens of its pair is passed over, as in
-    the original. Ascending, L behind them.
+    """Returns int32[B, P]: the positions of randomly drawn whole words; ascending, then L.
 
-    starts: bool[B, L], where words begin.
+    As in the original code, skips a word that would exceed `wanted` tokens of its pair. starts: bool[B, L], where words
+    begin.
     """
     length = maskable.shape[1]
     words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
-    sizes = sum_by(words, maskable)
-    # Of words, what `pairs` are of places: their draws are by their number in the pair.
-    ends = sums(starts, pairs.ends)[1]
+    sizes = count_by_column(words, maskable)
+    # Like `pairs`, but in units of words: a word is drawn by its number in the pair.
+    ends = sums_by_pair(starts, pairs.ends)[1]
     ends = tf.cumsum(ends, axis=1)
-    of_words = Pairs(ends, before(ends), ends - before(ends), pairs.keys)
-    order = in_order(of_words, sizes > 0, length)
+    of_words = Pairs(ends, exclusive(ends), ends - exclusive(ends), pairs.keys)
+    order = random_order(of_words, sizes > 0, length)
     taken = take_in_order(of_words, tf.gather(sizes, order, batch_dims=1), wanted)
-    taken = sum_by(order, taken)
+    taken = count_by_column(order, taken)
     chosen = maskable & (tf.gather(taken, words, batch_dims=1) > 0)
     from_end = tf.where(chosen, length - tf.range(length), 0)
     return length - tf.math.top_k(from_end, spec.max_predictions).values
 
 
-def sum_by(columns, flags):
-    """int32[B, L], bool[B, L] -> int32[B, L]: how many of a row's flags name a column."""
+def count_by_column(columns, flags):
+    """Counts flags by column: columns int32[B, L], flags bool[B, L] -> int32[B, L], the set flags of each column."""
     rows, length = tf.shape(columns)[0], columns.shape[1]
     flat = columns + tf.range(rows)[:, None] * length
-    # On the CPU six times as fast as a scatter.
-    sums = tf.math.unsorted_segment_sum(
+    # On CPU, this is six times as fast as a scatter.
+    counts = tf.math.unsorted_segment_sum(
         tf.reshape(tf.cast(flags, tf.int32), [-1]), tf.reshape(flat, [-1]), rows * length
     )
-    return tf.reshape(sums, tf.shape(columns))
+    return tf.reshape(counts, tf.shape(columns))
 
 
-def sums(values, ends):
-    """[B, L], int32[B, S] -> int32[B, L] along each pair, which end there, int32[B, S] of each pair."""
+def sums_by_pair(values, ends):
+    """Returns cumulative sums of values[B, L] within each pair, int32[B, L], and the sum of each pair, int32[B, S]."""
     upto = tf.cumsum(tf.cast(values, tf.int32), axis=1)
     if ends.shape[1] == 1:
         return upto, upto[:, -1:]
     of_ends = tf.gather(tf.pad(upto, [[0, 0], [1, 0]]), ends, batch_dims=1)
     owner = owners(ends, tf.range(values.shape[1])[None, :])
-    return upto - at(before(of_ends), owner), of_ends - before(of_ends)
+    return upto - of_pair(exclusive(of_ends), owner), of_ends - exclusive(of_ends)
 
 
 def take_in_order(words: Pairs, sizes, room):
-    """bool[B, L]: which of the sizes are taken, going through the words of each pair from left to right
-    and passing over each that no longer fits into the pair's room, int32[B, S].
+    """Returns bool[B, L]: the words taken when each pair is filled from left to right, skipping words that do not fit.
 
-    All pairs at once: take those that fit together from the left; the first that does not is larger
-    than the room now left, so drop all such and go on. The largest size that fits falls every time:
-    there are as many rounds as sizes.
+    sizes: int32[B, L], tokens of each word.    room: int32[B, S], tokens to take from each pair.
+
+    All pairs are processed at once. Each round takes the longest prefix of fitting words that fits as a whole. The
+    first word after it is larger than the remaining room. So the largest size that still fits decreases with every
+    round, and there are at most as many rounds as distinct sizes.
     """
     owner = owners(words.ends, tf.range(sizes.shape[1])[None, :])
 
     def fitting(taken, room):
-        return ~taken & (sizes > 0) & (sizes <= at(room, owner))
+        return ~taken & (sizes > 0) & (sizes <= of_pair(room, owner))
 
     def body(taken, room):
         fits = fitting(taken, room)
-        fits &= sums(tf.where(fits, sizes, 0), words.ends)[0] <= at(room, owner)
-        return taken | fits, room - sums(tf.where(fits, sizes, 0), words.ends)[1]
+        fits &= sums_by_pair(tf.where(fits, sizes, 0), words.ends)[0] <= of_pair(room, owner)
+        return taken | fits, room - sums_by_pair(tf.where(fits, sizes, 0), words.ends)[1]
 
     start = (tf.zeros_like(sizes, tf.bool), room)
     return tf.while_loop(lambda *state: tf.reduce_any(fitting(*state)), body, start)[0]
 
 
 def replacements(spec: Spec, mask_id: int, vocabulary: int, pairs: Pairs, positions, targets):
-    """What is shown at the chosen positions: [MASK], a token of the whole vocabulary, or the token
-    that was there."""
+    """Returns the model's input at the chosen positions: [MASK], a random id of the vocabulary, or the token itself."""
     chance = tf.cast(pairs.draw(1, positions), tf.int64)
     bits = tf.cast(pairs.draw(2, positions), tf.int64)
     random = tf.cast(tf.bitwise.right_shift(bits * vocabulary, np.int64(32)), tf.int32)

@@ -1,13 +1,12 @@
-"""Several pairs in one row: which pairs of an epoch go together.
+"""Packing: assigns the pairs of an epoch to rows, several pairs per row. Pure NumPy.
 
-Pairs are known by their numbers in the epoch's random order, as in a run that packs nothing. WINDOW of
-them at a time, the longest first, each goes into the row with the least room that is enough for it
-(best fit). Only lengths and that order decide, so what goes together is new in every epoch, and every
-pair is used once. NumPy, pure.
+A pair's number is its place in the epoch's random order, as without packing. For WINDOW consecutive pairs at a time,
+longest first, each pair goes into the row with the least sufficient room (best-fit decreasing). The result depends only
+on the lengths and that order, so every epoch packs differently, and uses every pair once.
 
-    index/train-512-...-packed8-epoch3.npy    uint32[R, S], the numbers of each row's pairs, NONE behind them
+    index/train-512-...-packed8-epoch3.npy    uint32[R, S], the numbers of each row's pairs, then NONE
 
-S pairs a row, at most.
+R rows, S pairs per row at most.
 """
 
 from collections import defaultdict
@@ -20,26 +19,27 @@ from bert_jax import prng
 from bert_jax.data import sentence_pairs
 from bert_jax.data.row_index import Indexes
 
-WINDOW = 1 << 18  # pairs; a pass through the index of pairs each, and 50 ms
-NONE = np.uint32(2**32 - 1)  # where a row has no pair
+# Pairs packed together. Each window reads the whole index of pairs, and takes 50 ms.
+WINDOW = 1 << 18
+NONE = np.uint32(2**32 - 1)  # marks an absent pair
 
 
-def of_packed(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int) -> Indexes:
-    """The files that say which pairs of these go together."""
+def packed_indexes(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int) -> Indexes:
+    """Returns the indexes of packed rows over the indexes of pairs."""
     name, parts = f"{pairs.name}-packed{sequences}", partial(build, pairs, split, rules, sequences)
-    return Indexes(pairs.place, name, np.uint32, sequences, parts)
+    return Indexes(pairs.directory, name, np.uint32, sequences, parts)
 
 
 def lengths(rows: sentence_pairs.Rows, rules: sentence_pairs.Rules) -> np.ndarray:
-    """int64[...]: tokens of pairs, with [CLS] and [SEP]; 0 of zeros."""
+    """Returns int64[...]: the tokens of each pair with [CLS] and [SEP]; 0 for an absent pair."""
     real = rows.a_length + rows.b_length
-    return np.where(real, real + sentence_pairs.special_pieces(rules.pair_task), 0)
+    return np.where(real, real + sentence_pairs.count_special_tokens(rules.pair_task), 0)
 
 
 def build(
     indexes: Indexes, split, rules: sentence_pairs.Rules, sequences: int, epoch: int
 ) -> Iterator[np.ndarray]:
-    """The packed rows of an epoch, in parts uint32[r, S]."""
+    """Yields the packed rows of an epoch, in parts uint32[r, S]."""
     pairs, order = indexes.open(epoch), sentence_pairs.purpose_key(split, rules, epoch, "order")
     for first in range(0, len(pairs), WINDOW):
         numbers = np.arange(first, min(first + WINDOW, len(pairs)))
@@ -49,13 +49,14 @@ def build(
 
 
 def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:
-    """int64[N] tokens -> int64[R, S]: which of them go into each row of `room` tokens, -1 behind them.
+    """Packs items into rows: int64[N] lengths -> int64[R, S], the item numbers of each row, then -1.
 
-    All pairs of one length at a time: a few hundred steps, however many pairs there are.
+    A row holds at most `room` tokens and `sequences` items. Items of equal length are placed together, so the loop runs
+    a few hundred times, whatever the number of items.
     """
-    made = np.full((len(lengths), sequences), -1)
-    held, number = np.zeros(len(lengths), np.int64), 0
-    shelves = defaultdict(list)  # {tokens left: arrays of the rows that have so much room}
+    packed = np.full((len(lengths), sequences), -1)
+    filled, number = np.zeros(len(lengths), np.int64), 0
+    shelves = defaultdict(list)  # {free tokens: arrays of the rows with that much room}
     sizes, counts = np.unique(lengths, return_counts=True)
     longest_first = np.argsort(-lengths, kind="stable")
     groups = np.split(longest_first, np.cumsum(counts[::-1])[:-1])
@@ -68,13 +69,13 @@ def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:
                 number += new
             shelf = shelves[left].pop()
             rows = shelf[: items.size]
-            made[rows, held[rows]] = items[: rows.size]
-            held[rows] += 1
-            not_full = rows[held[rows] < sequences]
-            for space, some in ((left, shelf[items.size :]), (left - size, not_full)):
-                if some.size:
-                    shelves[space].append(some)
+            packed[rows, filled[rows]] = items[: rows.size]
+            filled[rows] += 1
+            not_full = rows[filled[rows] < sequences]
+            for space, leftover in ((left, shelf[items.size :]), (left - size, not_full)):
+                if leftover.size:
+                    shelves[space].append(leftover)
             if not shelves[left]:
                 del shelves[left]
             items = items[rows.size :]
-    return made[:number]
+    return packed[:number]

@@ -1,4 +1,4 @@
-"""What a corpus calls for: a model and a run to begin with, as a command."""
+"""Recommends a model size and a run for a corpus, and prints them as a command."""
 
 import shlex
 from collections.abc import Iterator
@@ -14,36 +14,39 @@ SIZES = {
     "base": (12, 768),
     "large": (24, 1024),
 }
-TOKENS_A_PARAMETER = 10
+TOKENS_PER_PARAMETER = 10
 PASSES = 40
 STEPS = 1_000_000
-ROWS = (256, 128, 64, 32)  # of a step
-UPDATES = 10_000  # steps below which smaller batches are worth more than larger ones
-LONG = 0.1  # share of the steps with rows of 512 tokens; those of the others have 128
-TOKENS_A_ROW = 128 + LONG * (512 - 128)
+ROWS = (256, 128, 64, 32)  # rows per step
+UPDATES = 10_000  # a run with fewer steps gets a smaller batch
+LONG = 0.1  # share of the steps with rows of 512 tokens; the others have rows of 128
+TOKENS_PER_ROW = 128 + LONG * (512 - 128)
 SMALL_RATE = 5e-4
-# Keys of a config that its store and rows follow from, and those of them that name places or cores of this machine.
+# Prefixes of the config keys that decide the store and its rows; those that hold only for this machine.
 OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.pair_task", "objective.masking")
 OF_MACHINE = ("corpus.workers", "tokenizer.path")
 
 
-def run(tokens: int) -> dict:
-    """{tokens, size, steps, rows a step, passes}: a run to begin with for a number of different training tokens.
+def choose_run(tokens: int) -> dict:
+    """Recommends a run for a number of distinct training tokens: {tokens, size, steps, rows, passes}.
 
-    Size: the largest published one whose encoder, of 12 * layers * width**2 parameters, has at most one
-    for every ten tokens. BERT-large, with 302M on 3.3 billion words (arXiv:1810.04805), is the published
-    size with the fewest words a parameter, eleven; and base models have been found as good with 4 GB of
-    text as with over 130 (CamemBERT, arXiv:1911.03894).
+    rows: per step. passes: over the training tokens.
 
-    Steps: at most 40 passes, but for rounding to two digits, and at most the published million. arXiv:1810.04805 calls
-    its own million "approximately 40 epochs", taking every row for one of 512 tokens; here tokens are counted at both
-    lengths. T5, an encoder-decoder, lost little by 64 passes, more by 256, much by 1,024 (arXiv:1910.10683, table 9).
+    Size: the largest published size with at least ten training tokens for each parameter of the encoder's blocks
+    (12 * layers * width**2). BERT-large, with 302M parameters and 3.3 billion words (arXiv:1810.04805), has the fewest
+    words per parameter of the published sizes: eleven. Base models trained on 4 GB of text were as good as those
+    trained on over 130 GB (CamemBERT, arXiv:1911.03894).
 
-    Batch: 256 rows as published, halved, down to 32, while the run would have fewer than 10,000 steps, the
-    published warm-up. That one is a rule of thumb: with few tokens the number of updates is what is short.
+    Steps: at most 40 passes, up to rounding to two digits, and at most the published million. arXiv:1810.04805 calls
+    its million steps "approximately 40 epochs", counting 512 tokens for every row; here rows of 128 tokens count as
+    such. T5, an encoder-decoder, lost little with 64 passes, more with 256 and much with 1,024 (arXiv:1910.10683,
+    table 9).
+
+    Batch: the published 256 rows, halved down to 32 while the run has fewer than 10,000 steps, the published warm-up.
+    This is a rule of thumb: with few tokens, the number of updates is the limit.
     """
-    fitting = [size for size in SIZES if TOKENS_A_PARAMETER * parameters(size) <= tokens]
-    all_rows = PASSES * tokens / TOKENS_A_ROW
+    fitting = [size for size in SIZES if TOKENS_PER_PARAMETER * parameters(size) <= tokens]
+    all_rows = PASSES * tokens / TOKENS_PER_ROW
     rows = next((rows for rows in ROWS if all_rows >= UPDATES * rows), ROWS[-1])
     steps = int(float(f"{min(STEPS, max(10, all_rows / rows)):.2g}"))
     size, passes = fitting[-1] if fitting else "tiny", steps * rows / all_rows * PASSES
@@ -51,22 +54,22 @@ def run(tokens: int) -> dict:
 
 
 def parameters(size: str) -> int:
-    """Of the matrices of the blocks: 4 width**2 in attention, 8 width**2 in the feed-forward layers."""
+    """Returns the number of weights in the blocks: per layer 4 width**2 in attention, 8 width**2 in feed-forward."""
     layers, width = SIZES[size]
     return 12 * layers * width**2
 
 
 def recommend(config, tokens: int, short_documents: bool) -> dict:
-    """`run`, and the `overrides` of the config of its size that make it one of this store."""
-    chosen = run(tokens)
-    keys = of_run(chosen) | of_text(config)
+    """Returns `choose_run` and its `overrides`: the config overrides, as KEY=VALUE, for this run on this store."""
+    chosen = choose_run(tokens)
+    keys = run_overrides(chosen) | text_overrides(config)
     if short_documents:
         keys["objective.pair_task"] = "none"
     return chosen | {"overrides": [f"{key}={value}" for key, value in keys.items()]}
 
 
-def of_run(chosen: dict) -> dict:
-    """The keys of a run. Rate: below base that of ELECTRA-Small (arXiv:2003.10555), else the published."""
+def run_overrides(chosen: dict) -> dict:
+    """Returns the overrides of a run. Sizes below base get the learning rate of ELECTRA-Small (arXiv:2003.10555)."""
     size, steps, rows = (chosen[name] for name in ("size", "steps", "rows"))
     long, cadence = max(1, round(LONG * steps)), min(5000, max(100, steps // 2000 * 100))
     keys = {
@@ -81,8 +84,8 @@ def of_run(chosen: dict) -> dict:
     return keys if size in ("base", "large") else keys | {"optimizer.learning_rate": SMALL_RATE}
 
 
-def of_text(config) -> dict:
-    """The keys that the store and its rows were asked for by, where they are not base's."""
+def text_overrides(config) -> dict:
+    """Returns the keys that decide the store and its rows, if they differ from configs/base.py."""
     changed = configs.differences(configs.base(), config)
     return {
         key: now
@@ -92,15 +95,15 @@ def of_text(config) -> dict:
 
 
 def describe(recommendation: dict, store: str, vocabulary: str) -> Iterator[str]:
-    """Lines for people: the advice, why, and the command to paste, with the places of these two."""
+    """Yields the recommendation as text: the run, the reason, and a command with the given store and vocabulary."""
     size, steps, rows = (recommendation[name] for name in ("size", "steps", "rows"))
     yield (
-        f"to begin with (a starting point: try a size smaller and one larger): bert_{size}, {steps:,} steps of {rows}"
+        f"recommended start (try one size smaller and one larger, too): bert_{size}, {steps:,} steps of {rows}"
         f" rows, {recommendation['passes']:.3g} passes over {recommendation['tokens']:,} training tokens"
     )
     yield (
-        f"  because: its encoder of {parameters(size) / 1e6:,.1f} M parameters is the largest published one with"
-        f" {TOKENS_A_PARAMETER} tokens a parameter, or the smallest of all; more than {PASSES} passes are not advised"
+        f"  why: its encoder of {parameters(size) / 1e6:,.1f} M parameters is the largest published one with at least"
+        f" {TOKENS_PER_PARAMETER} tokens per parameter, or the smallest one; more than {PASSES} passes are not advised"
     )
     keys = [f"store={store}", *recommendation["overrides"]]
     keys += [f"tokenizer.path={vocabulary}"] if vocabulary else []

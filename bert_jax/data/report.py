@@ -1,6 +1,6 @@
-"""The report at the end of prepare, a page: what the corpus is, what may hurt a run, and a run to begin with.
+"""The report at the end of `prepare`: statistics of the corpus, warnings, and a recommended run.
 
-Arrays are mapped and read in parts; memory holds 24 bytes a document. Of the tokens only a few are read.
+Arrays are memory-mapped and read in parts. Memory holds 24 bytes per document; few of the tokens are read.
 """
 
 from collections import Counter
@@ -12,40 +12,40 @@ import numpy as np
 from bert_jax.data import recommendation
 from bert_jax.data import store as stores
 
-PART = 1 << 20  # lengths at a time
+PART = 1 << 20  # lengths read at a time
 BAR = 40  # characters of the longest bar of a histogram
 SHOWN_DOCUMENTS, SHOWN_SENTENCES, SHOWN_PIECES = 3, 3, 30
-# A trap is told of beyond these.
+# A warning is reported beyond these limits.
 SHORT_DOCUMENTS = 0.2  # share of documents with a single sentence
 LARGEST_DOCUMENT = 0.1  # share of the training tokens
 UNKNOWN = 0.01  # share of the training tokens
 COPIES = 0.2  # share of the documents read
-DROPPED = 0.01  # share of lines, or of documents, that nobody asked to leave out
-LONG_SENTENCES = 100  # tokens, mean
+DROPPED = 0.01  # share of lines or documents dropped for other reasons than a filter
+LONG_SENTENCES = 100  # mean tokens
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
-UNUSED = 0.5  # share of a given vocabulary
-# A word of a reason for which lines, records or documents are dropped, though no filter asked for it -> what to do.
+UNUSED = 0.5  # share of the vocabulary
+# What to do about dropped lines, records or documents, by a word in the reason. Reasons of filters are not listed.
 REMEDIES = {
     "UTF-8": "convert the files to UTF-8, or name others in config.corpus.source",
-    "NUL": "are all files of config.corpus.source text?",
-    "MB": "are all files of config.corpus.source text, with line breaks?",
-    "JSON": "is config.corpus.format right?",
-    "without": "is config.corpus.field the key of the text?",
-    "parted": "are documents parted by blank lines? see config.corpus.format",
+    "NUL": "check that all files of config.corpus.source are text",
+    "MB": "check that all files of config.corpus.source are text with line breaks",
+    "JSON": "check config.corpus.format",
+    "without": "set config.corpus.field to the key of the text",
+    "parted": "separate documents by blank lines, or set another config.corpus.format",
 }
 
 
 # --- Numbers --------------------------------------------------------------------------------------
 
 
-def make(
+def build(
     config, directory: Path, tokenizer, counts: Counter, problems: Counter, sources: list[dict]
 ) -> dict:
-    """The report of a store, as plain data: what report.json holds.
+    """Returns the report of a store as plain data, the content of report.json.
 
-    `directory` holds unigrams.npy (int64[sources, V]) and both splits; counts: bytes, documents, empty, copies;
-    problems: lines, records and documents dropped, by reason in words; `sources` is as in the manifest.
+    directory: with unigrams.npy (int64[sources, V]) and both splits. counts: bytes, documents, empty, copies.
+    problems: number of dropped lines, records and documents, by reason. sources: as in the manifest.
     """
     train, heldout = (stores.open_split(directory / name, sources) for name in stores.SPLITS)
     unigrams = np.load(directory / "unigrams.npy").sum(axis=0)
@@ -58,8 +58,8 @@ def make(
         "empty": counts["empty"],
         "copies": counts["copies"],
         "problems": dict(sorted(problems.items())),
-        "train": count(train),
-        "heldout": count(heldout),
+        "train": count_split(train),
+        "heldout": count_split(heldout),
         "sources": sources,
         "unigram_entropy": stores.entropy(unigrams),
         "pieces_per_word": float(1 / max(shares[tokenizer.word_starts].sum(), 1e-9)),
@@ -72,21 +72,22 @@ def make(
         "mean_sentence": len(train.tokens) / len(train.sentence_ends),
         "first_documents": list(first_documents(train, tokenizer)),
     }
-    found = [*traps(config, report), *dropped_text(report)]
+    warnings = [*find_warnings(config, report), *dropped_text_warnings(report)]
     names = "name", "what", "remedy"
-    report["warnings"] = [dict(zip(names, trap, strict=True)) for trap in found]
-    short = "short_documents" in {name for name, *_ in found}
+    report["warnings"] = [dict(zip(names, warning, strict=True)) for warning in warnings]
+    short = "short_documents" in {name for name, *_ in warnings}
     report["recommendation"] = recommendation.recommend(config, report["train"]["tokens"], short)
     return report
 
 
-def count(split: stores.Split) -> dict[str, int]:
+def count_split(split: stores.Split) -> dict[str, int]:
+    """Returns the number of documents, sentences and tokens of a split."""
     ends = split.document_ends, split.sentence_ends, split.tokens
     return dict(zip(("documents", "sentences", "tokens"), map(len, ends), strict=True))
 
 
 def histogram(ends: np.ndarray) -> list[list[int]]:
-    """[2**k, how many lengths are in [2**k, 2**(k + 1))] from the first k that has any to the last one."""
+    """Returns [2**k, number of lengths in [2**k, 2**(k + 1))] for each k from the first to the last non-empty bin."""
     counts, before = np.zeros(64, np.int64), 0
     for first in range(0, len(ends), PART):
         part = ends[first : first + PART]
@@ -97,7 +98,7 @@ def histogram(ends: np.ndarray) -> list[list[int]]:
 
 
 def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
-    """Lines: the first documents as they will be seen, cut short, pieces parted by spaces."""
+    """Yields lines that show the beginnings of the first documents, as pieces separated by spaces."""
     sentences = np.concatenate([[0], train.document_ends[:SHOWN_DOCUMENTS]])
     ends = np.concatenate([[0], train.sentence_ends[: sentences[-1]]])
     for first, last in zip(sentences, sentences[1:], strict=False):
@@ -108,42 +109,44 @@ def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
             yield "    " + " ".join(map(tokenizer.readable, ids[:SHOWN_PIECES])) + more
 
 
-# --- Traps ----------------------------------------------------------------------------------------
+# --- Warnings -------------------------------------------------------------------------------------
 
 
-def traps(config, report: dict) -> Iterator[tuple[str, str, str]]:
-    """(name, what is likely to hurt a run, the key that mends it)"""
+def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
+    """Yields (name, what is likely to harm a run, what to do about it)."""
     share, pairs = report["single_sentence_share"], config.objective.pair_task
     if share > SHORT_DOCUMENTS and pairs != "none":
         what = f"{share:.0%} of the documents have a single sentence, too short for pairs ({pairs})"
-        other = "or part documents by blank lines alone, or try config.corpus.sentences=rules"
+        other = "put blank lines only between documents, or try config.corpus.sentences=rules"
         yield "short_documents", what, f"set config.objective.pair_task=none, {other}"
     if (share := report["longest_document_share"]) > LARGEST_DOCUMENT:
         what = f"one document has {share:.0%} of the training tokens"
-        yield "large_document", what, "are documents parted as config.corpus.format says?"
+        yield "large_document", what, "check that config.corpus.format is that of the files"
     if (mean := report["mean_sentence"]) > LONG_SENTENCES:
         remedy = f"try another config.corpus.sentences than {config.corpus.sentences}"
-        yield "long_sentences", f"sentences have {mean:.0f} tokens in the mean", remedy
+        yield "long_sentences", f"sentences have {mean:.0f} tokens on average", remedy
     if (share := report["copies"] / max(report["documents_read"], 1)) > COPIES:
-        what = f"{share:.0%} of the documents read are copies, and left out"
-        yield "copies", what, "does config.corpus.source name a text twice?"
+        what = f"{share:.0%} of the documents read are copies, which are left out"
+        yield "copies", what, "check whether config.corpus.source names a text twice"
     if (share := report["unknown_share"]) > UNKNOWN:
         what = f"{share:.1%} of the training tokens are unknown to the vocabulary"
-        yield "unknown_pieces", what, "config.tokenizer.kind=byte_bpe knows every character"
+        yield "unknown_pieces", what, "try config.tokenizer.kind=byte_bpe, which has no unknowns"
     if (share := report["unused_share"]) > UNUSED:
-        remedy = "train a smaller one: config.tokenizer.path='' and config.tokenizer.size"
+        remedy = "train a smaller one: set config.tokenizer.path='' and config.tokenizer.size"
         yield "unused_pieces", f"{share:.0%} of the vocabulary is never used", remedy
     if (tokens := report["train"]["tokens"]) < FEW_TOKENS:
-        what = f"{tokens:,} training tokens, under {FEW_TOKENS:,}"
+        what = f"only {tokens:,} training tokens, fewer than {FEW_TOKENS:,}"
         yield "few_tokens", what, "add text to config.corpus.source"
     if (documents := report["heldout"]["documents"]) < FEW_HELDOUT:
-        what = f"{documents} documents are held out, so held-out numbers will be noisy"
+        what = f"only {documents} documents are held out, so held-out metrics will be noisy"
         yield "few_heldout", what, f"raise config.corpus.heldout={config.corpus.heldout:g}"
 
 
-def dropped_text(report: dict) -> Iterator[tuple[str, str, str]]:
-    """The same for what was dropped and no filter asked for. Lines are compared with the sentences that were kept:
-    lines are not counted."""
+def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
+    """Yields the same for text that was dropped for other reasons than a filter.
+
+    The share of dropped lines is relative to sentences, since the number of lines is not recorded.
+    """
     kept = {name: report["train"][name] + report["heldout"][name] for name in report["train"]}
     for reason, number in report["problems"].items():
         what, *words = reason.split()
@@ -157,14 +160,14 @@ def dropped_text(report: dict) -> Iterator[tuple[str, str, str]]:
 
 
 def describe(report: dict, store: str = "STORE", vocabulary: str = "") -> list[str]:
-    """The report as lines to read; `store` and a given `vocabulary` are what the command to paste names."""
+    """Returns the report as lines of text. `store` and `vocabulary` are the paths in the recommended command."""
     return [
         *describe_counts(report),
-        f"{report['pieces_per_word']:.2f} pieces a word, {report['unknown_share']:.2%} unknown,"
+        f"{report['pieces_per_word']:.2f} pieces per word, {report['unknown_share']:.2%} unknown,"
         f" {report['unused_share']:.1%} of the vocabulary unused, unigram entropy"
         f" {report['unigram_entropy']:.2f} nats",
-        *bars("tokens a document", report["document_lengths"]),
-        *bars("tokens a sentence", report["sentence_lengths"]),
+        *bars("tokens per document", report["document_lengths"]),
+        *bars("tokens per sentence", report["sentence_lengths"]),
         "",
         "the first documents, as the model will see them:",
         *report["first_documents"],

@@ -1,12 +1,12 @@
-"""The indexes of rows as files beside the store, which the next start reuses.
+"""Row indexes as .npy files in the store, reused by later runs.
 
     index/train-128-0123456789abcdef-epoch3.npy             int64[R, 3], see sentence_pairs.py
     index/train-128-0123456789abcdef-packed8-epoch3.npy     uint32[R, 8], see packing.py
 
-The digest in a name is of everything that a file depends on. Several processes may build the same file, which appears
-when it is whole. Everything here may be deleted at any time; the manifest does not know it, so `verify` does not look
-at it, and rows are checked as they are read. The file of epoch 0 stays: its rows are those that every epoch is taken to
-have. Where the store cannot be written to, the files lie in the cache of download.py.
+The digest in a name covers everything that the file depends on. Several processes may build the same file at once; it
+is renamed into place when complete. Index files may be deleted at any time. They are not in the manifest, so `verify`
+skips them; rows are validated when they are read. The index of epoch 0 is kept, since its number of rows is used for
+every epoch. If the store is read-only, the files are in the cache directory of download.py.
 """
 
 import contextlib
@@ -22,46 +22,48 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.data import download, sentence_pairs
-from bert_jax.data.npy_file import Growing
+from bert_jax.data.npy_file import NpyWriter
 from bert_jax.data.store import Store
 from bert_jax.storage import atomic
 
-VERSION = 3  # of the rows that the same store and rules give; part of the names
-STALE = 24 * 3600  # seconds after which a file being written is one that a killed process left
+VERSION = 3  # of the algorithm that makes rows; part of the digest
+STALE = 24 * 3600  # seconds after which a temporary file is taken to be left by a killed process
 
 
-def of_pairs(store: Store, split: str, rules: sentence_pairs.Rules) -> "Indexes":
-    """The rows of one split under one set of rules, as sentence_pairs.py makes them."""
-    made_of = hashlib.sha256(repr((VERSION, store.fingerprint, rules)).encode()).hexdigest()[:16]
+def pair_indexes(store: Store, split: str, rules: sentence_pairs.Rules) -> "Indexes":
+    """Returns the indexes of the sentence pairs of one split under one set of rules."""
+    digest = hashlib.sha256(repr((VERSION, store.fingerprint, rules)).encode()).hexdigest()[:16]
     build = functools.partial(sentence_pairs.build, store.splits[split], rules)
-    name = f"{split}-{rules.length}-{made_of}"
-    return Indexes(place(store.path), name, np.int64, sentence_pairs.COLUMNS, build)
+    name = f"{split}-{rules.length}-{digest}"
+    return Indexes(index_directory(store.path), name, np.int64, sentence_pairs.COLUMNS, build)
 
 
-def place(store: Path) -> Path:
-    """The directory of a store's indexes: one within it or, where that cannot be written, one in the cache."""
+def index_directory(store: Path) -> Path:
+    """Returns the directory of a store's indexes: `index` in the store or, if that is read-only, in the cache."""
     own = store / "index"
     with contextlib.suppress(OSError):
         own.mkdir(exist_ok=True)
-    return own if own.is_dir() and os.access(own, os.W_OK) else download.directory("index")
+    return own if own.is_dir() and os.access(own, os.W_OK) else download.cache_directory("index")
 
 
 class Indexes:
-    """The files of one index, one an epoch: arrays [R, columns].
+    """The index files of one split, one file per epoch: arrays [R, columns].
 
-    build: epoch -> its rows, in parts.
+    build: function (epoch) -> the rows of the epoch, in parts.
     """
 
-    def __init__(self, place: Path, name: str, kind, columns: int, build: Callable):
-        self.place, self.name, self.build = place, name, build
-        self.kind, self.columns, self.cancelled = kind, columns, threading.Event()
+    def __init__(self, directory: Path, name: str, dtype, columns: int, build: Callable):
+        self.directory, self.name, self.build = directory, name, build
+        self.dtype, self.columns, self.cancelled = dtype, columns, threading.Event()
 
     def path(self, epoch: int) -> Path:
-        return self.place / f"{self.name}-epoch{epoch}.npy"
+        return self.directory / f"{self.name}-epoch{epoch}.npy"
 
     def open(self, epoch: int) -> np.ndarray:
-        """An epoch's rows, mapped from their file, which is built if it is missing or damaged. Raises OSError where the
-        machine fails, as with too many open files."""
+        """Memory-maps an epoch's rows; builds the file first if it is missing or damaged.
+
+        Raises OSError if the system fails, for example with too many open files.
+        """
         path = self.path(epoch)
         try:
             return self.read(path)
@@ -69,36 +71,37 @@ class Indexes:
             pass
         except OSError:
             raise
-        except Exception:  # a damaged header is evaluated, and can raise anything
+        except Exception:  # NumPy evaluates the header; a damaged one can raise any type
             path.unlink(missing_ok=True)
         self.write(path, self.build(epoch))
         return self.read(path)
 
     def read(self, path: Path) -> np.ndarray:
+        """Maps an index file; raises ValueError if its dtype or number of columns is wrong."""
         rows = np.load(path, mmap_mode="r")
-        if rows.dtype != self.kind or rows.shape[1:] != (self.columns,):
+        if rows.dtype != self.dtype or rows.shape[1:] != (self.columns,):
             raise ValueError(f"{path}: {rows.dtype}{rows.shape}")
         return rows
 
     def write(self, path: Path, parts: Iterable[np.ndarray]) -> None:
-        """Raises CancelledError once that is set."""
-        for left in path.parent.glob(".*"):  # by a process that was killed
-            with contextlib.suppress(OSError):  # deleted by another process
-                if time.time() - left.stat().st_mtime > STALE:
-                    left.unlink()
+        """Writes an index file; raises CancelledError once `cancelled` is set."""
+        for leftover in path.parent.glob(".*"):  # temporary files of killed processes
+            with contextlib.suppress(OSError):  # another process may have deleted it
+                if time.time() - leftover.stat().st_mtime > STALE:
+                    leftover.unlink()
         with contextlib.suppress(FileExistsError), atomic.file(path) as file:
-            array = Growing(file, self.kind, self.columns)
+            array = NpyWriter(file, self.dtype, self.columns)
             for part in parts:
                 array.append(part)
                 if self.cancelled.is_set():
                     raise CancelledError
             array.finish()
-            # On a network file system another host may have mapped a file that is there, and would lose its pages.
+            # On a network file system, replacing a file that another host has mapped would invalidate its pages.
             if path.exists():
                 raise FileExistsError
 
-    def forget(self, epoch: int) -> None:
-        """Deletes the indexes of earlier epochs but for the first."""
-        for path in self.place.glob(f"{self.name}-epoch*.npy"):
+    def delete_before(self, epoch: int) -> None:
+        """Deletes the indexes of the epochs before `epoch`, except epoch 0."""
+        for path in self.directory.glob(f"{self.name}-epoch*.npy"):
             if 0 < int(path.stem.rpartition("epoch")[2]) < epoch:
                 path.unlink(missing_ok=True)

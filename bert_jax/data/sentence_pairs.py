@@ -1,14 +1,14 @@
-"""The rows of an epoch, (split, rules, epoch) -> index: sentence pairs or full sentences.
+"""Sentence pairs: computes the rows of an epoch, (split, rules, epoch) -> index. Pure NumPy.
 
-Rows are made the way the original create_pretraining_data does it (FACTS, "Data"): whole sentences
-gather into a chunk up to the document's target length, A is the chunk up to a random sentence, B
-the rest of the chunk or a piece of another document, and sentences that a random B leaves unused go
-into the next chunk. Here B comes from all documents of A's source and never from A's own.
+Rows are made as in BERT's create_pretraining_data.py. Whole sentences are collected into a chunk up to the document's
+target length. A is the chunk up to a random sentence; B is the rest of the chunk, or a part of another document.
+Sentences that a random B leaves unused go into the next chunk. Unlike there, a random B comes from all documents of A's
+source, and never from A's own document. Without a pair task, A is the whole chunk and B is empty.
 
-Every draw is a hash of (seed, phase, epoch, document, first sentence of the chunk), so where
-the next chunk starts is a function of where this one does. It is computed for all sentences at once;
-what the first sentence of a document leads to are the chunks. NumPy, pure. An index is int64[R, 3]: where A
-starts in tokens, where B starts, and lengths and label in one number.
+Every draw is a hash of (seed, phase, epoch, document, first sentence of the chunk), so the start of a chunk determines
+the start of the next one. The next start is computed for all sentences at once; the chunks are those reached from the
+first sentence of each document. An index is int64[R, 3]: the start of A in tokens, the start of B, and both lengths and
+the label packed into one number (see `pack`).
 """
 
 from collections.abc import Callable, Iterator
@@ -22,23 +22,23 @@ from bert_jax.errors import BadInput
 
 PAIRS = ("nsp", "sop", "none")
 COLUMNS = 3
-BLOCK = 1 << 19  # sentences at a time; one document is never parted, however long it is
+BLOCK = 1 << 19  # sentences processed at a time; a document is never split, however long it is
 HALF = np.uint32(1 << 31)
-LONGEST = (1 << 16) - 1  # tokens of A or B that fit into their 16 bits
+LONGEST = (1 << 16) - 1  # tokens of A or B: a length has 16 bits in the index
 
 
 class Rules(NamedTuple):
-    """How rows are made, of any split and in any epoch."""
+    """The settings that decide the rows of any split and epoch."""
 
     seed: int
-    phase: int  # number of the phase in the run
-    length: int  # tokens a row, with [CLS] and [SEP]
+    phase: int  # index in config.phase_order
+    length: int  # tokens per row, with [CLS] and [SEP]
     pair_task: str  # nsp, sop or none
     short_rate: float  # share of documents with a short random target length
 
 
 class Rows(NamedTuple):
-    """Token ranges of the two sentences, and the label; int64[R] each."""
+    """Token ranges of A and B in the split, and the label; int64[R] each."""
 
     a_start: np.ndarray
     a_length: np.ndarray
@@ -48,63 +48,63 @@ class Rows(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some whole documents in an epoch; sentences and documents counted from the block's first."""
+    """Some whole documents in an epoch. Sentences and documents are numbered from 0 in the block."""
 
     split: Split
     rules: Rules
     epoch: int
-    documents: np.ndarray  # uint32[D] their numbers in the split
+    documents: np.ndarray  # uint32[D] document numbers in the split
     begins: np.ndarray  # int64[S] where each sentence begins in the split's tokens
-    ends: np.ndarray  # int64[S] where it ends
-    owner: np.ndarray  # int64[S] its document
+    ends: np.ndarray  # int64[S] where each sentence ends
+    owner: np.ndarray  # int64[S] the document of each sentence
     firsts: np.ndarray  # int64[D] the first sentence of each document
-    lasts: np.ndarray  # int64[D] the last one
+    lasts: np.ndarray  # int64[D] the last sentence of each document
 
 
 class Chunks(NamedTuple):
-    """Where the chunk goes that starts at each sentence; arrays of one length."""
+    """Chunks of sentences; arrays of equal length."""
 
     start: np.ndarray  # first sentence, in the block
-    size: np.ndarray  # sentences
-    a_size: np.ndarray  # of these in A
+    size: np.ndarray  # number of sentences
+    a_size: np.ndarray  # number of sentences in A
     random: np.ndarray  # bool: B is from another document
 
 
-def special_pieces(pairs: str) -> int:
-    """[CLS] and the [SEP] after every sentence."""
+def count_special_tokens(pairs: str) -> int:
+    """Returns the number of special tokens of a pair: [CLS], and [SEP] after each of its segments."""
     return 2 if pairs == "none" else 3
 
 
 def room_for_tokens(rules: Rules) -> int:
-    """Of A and B together."""
-    return rules.length - special_pieces(rules.pair_task)
+    """Returns the maximum number of tokens of A and B together."""
+    return rules.length - count_special_tokens(rules.pair_task)
 
 
 def check_rules(split: Split, rules: Rules) -> None:
-    """Raises BadInput if no rows can be made."""
+    """Raises BadInput if no rows can be made from the split."""
     if rules.length > LONGEST:
         raise BadInput(f"length {rules.length}: must be at most {LONGEST}")
     documents, needed = len(split.document_ends), 1 if rules.pair_task == "none" else 2
     if documents < needed:
         raise BadInput(
-            f"{split.path}: {documents} documents, pairs {rules.pair_task!r} needs at least {needed}"
+            f"{split.path}: {documents} documents, pair_task={rules.pair_task} needs {needed} or more"
         )
 
 
 def pack(rows: Rows) -> np.ndarray:
-    """Rows -> int64[R, 3]."""
+    """Packs rows into an index, int64[R, 3]: starts of A and B, and both lengths and the label in one number."""
     sizes = rows.a_length | rows.b_length << 16 | rows.label << 32
     return np.stack([rows.a_start, rows.b_start, sizes], axis=1)
 
 
 def unpack(index: np.ndarray) -> Rows:
-    """The inverse of `pack`: int64[..., 3] -> rows of int64[...]."""
+    """Inverts `pack`: int64[..., 3] -> Rows of int64[...]."""
     a_start, b_start, sizes = np.moveaxis(index, -1, 0)
     return Rows(a_start, sizes & LONGEST, b_start, sizes >> 16 & LONGEST, sizes >> 32)
 
 
-def are_sound(rows: Rows, used: np.ndarray, tokens: int) -> bool:
-    """Whether every row that is used, bool like one of their arrays, lies within so many tokens."""
+def are_valid(rows: Rows, used: np.ndarray, tokens: int) -> bool:
+    """Returns whether every used row is valid. used: bool, shaped like the fields of rows. tokens: of the split."""
     bad = used & (rows.a_length < 1) | (rows.label < 0) | (rows.label > 1)
     for start, length in ((rows.a_start, rows.a_length), (rows.b_start, rows.b_length)):
         bad |= (start < 0) | (start + length > tokens)
@@ -112,13 +112,13 @@ def are_sound(rows: Rows, used: np.ndarray, tokens: int) -> bool:
 
 
 def build(split: Split, rules: Rules, epoch: int) -> Iterator[np.ndarray]:
-    """The index of an epoch in document order, in parts int64[r, 3]."""
+    """Yields the index of an epoch in document order, in parts int64[r, 3]."""
     for block in blocks(split, rules, epoch):
         yield pack(make_rows(block, find_chunks(block)))
 
 
 def blocks(split: Split, rules: Rules, epoch: int) -> Iterator[Block]:
-    """All documents."""
+    """Yields blocks of about BLOCK sentences that cover all documents."""
     first = 0
     while first < len(split.document_ends):
         after = documents_end(split, first, BLOCK)
@@ -127,19 +127,19 @@ def blocks(split: Split, rules: Rules, epoch: int) -> Iterator[Block]:
 
 
 def documents_end(split: Split, first: int, sentences: int) -> int:
-    """Where the documents end, at least one, that begin with `first` and have at most so many sentences."""
+    """Returns the end of the longest range of documents from `first` that has at most `sentences`; at least one."""
     begin, _ = spans(split.document_ends, first)
     return max(first + 1, int(np.searchsorted(split.document_ends, begin + sentences, "right")))
 
 
 def spans(ends: np.ndarray, numbers) -> tuple[np.ndarray, np.ndarray]:
-    """Where sources, documents or sentences of these numbers begin and end, of which `ends` has all ends."""
+    """Returns where the items of these numbers begin and end. ends: where each source, document or sentence ends."""
     ends = np.asarray(ends)
     return np.where(numbers > 0, ends[numbers - 1], 0), ends[numbers]
 
 
 def sample(split: Split, rules: Rules, parts: int, sentences: int) -> Rows:
-    """Rows of epoch 0 from `parts` places spread evenly over the documents, of about as many sentences each."""
+    """Returns rows of epoch 0 from `parts` evenly spread ranges of documents, of about `sentences` sentences each."""
     firsts = np.linspace(0, len(split.document_ends), parts, endpoint=False, dtype=np.int64)
     documents = [np.arange(first, documents_end(split, first, sentences)) for first in firsts]
     block = open_block(split, rules, 0, np.unique(np.concatenate(documents)))
@@ -147,7 +147,7 @@ def sample(split: Split, rules: Rules, parts: int, sentences: int) -> Rows:
 
 
 def open_block(split: Split, rules: Rules, epoch: int, documents: np.ndarray) -> Block:
-    """The sentences of these documents, int64[D], ascending."""
+    """Returns the block of these documents, int64[D], ascending."""
     begin, end = spans(split.document_ends, documents)
     after = np.cumsum(end - begin)
     firsts = after - (end - begin)
@@ -158,20 +158,19 @@ def open_block(split: Split, rules: Rules, epoch: int, documents: np.ndarray) ->
 
 
 def find_chunks(block: Block) -> Chunks:
-    """The chunks of a block, in order: those that its documents' first sentences lead to."""
+    """Returns the chunks of a block, in order: those reached from the first sentence of each document."""
     possible, following = every_chunk(block)
     reached = np.zeros(len(following), bool)
-    here = block.firsts
-    while here.size:  # all documents in lock step
-        reached[here] = True
-        here = following[here]
-        here = here[here >= 0]
+    current = block.firsts
+    while current.size:  # one chunk of every document at a time
+        reached[current] = True
+        current = following[current]
+        current = current[current >= 0]
     return Chunks(*(field[reached] for field in possible))
 
 
 def every_chunk(block: Block) -> tuple[Chunks, np.ndarray]:
-    """For every sentence the chunk that would start there, and where the next would; -1 after a
-    document."""
+    """Returns the chunk that would start at every sentence, and the start of the next chunk; -1 at a document's end."""
     start = np.arange(len(block.ends))
     goal = block.begins + target_lengths(block)[block.owner]
     last = np.minimum(np.searchsorted(block.ends, goal), block.lasts[block.owner])
@@ -190,8 +189,10 @@ def every_chunk(block: Block) -> tuple[Chunks, np.ndarray]:
 
 
 def target_lengths(block: Block) -> np.ndarray:
-    """int64[D]: what a document's chunks grow to: a full row or, with `short_rate`, anything from 2
-    tokens."""
+    """Returns int64[D]: the target length of each document's chunks, in tokens.
+
+    It is a full row or, with probability `short_rate`, a random length from 2 to a full row.
+    """
     room = room_for_tokens(block.rules)
     key = prng.fold(block_key(block, "target_length"), block.documents)
     short = prng.uniform(prng.fold(key, np.uint32(0))) < block.rules.short_rate
@@ -199,12 +200,13 @@ def target_lengths(block: Block) -> np.ndarray:
 
 
 def make_rows(block: Block, chunks: Chunks) -> Rows:
+    """Returns the rows of chunks: draws random and swapped pairs, and truncates A and B to fit."""
     draw, pairs = drawer(block, chunks.start), block.rules.pair_task
     a_begin, a_end = block.begins[chunks.start], block.ends[chunks.start + chunks.a_size - 1]
     b_begin, b_end = a_end.copy(), block.ends[chunks.start + chunks.size - 1]
     label = chunks.random
     if pairs != "none":
-        fill_random(block, chunks, a_end - a_begin, b_begin, b_end)
+        draw_random_b(block, chunks, a_end - a_begin, b_begin, b_end)
     if pairs == "sop":
         swap = ~chunks.random & (draw("swap") < HALF)
         a_begin, b_begin = np.where(swap, b_begin, a_begin), np.where(swap, a_begin, b_begin)
@@ -218,8 +220,8 @@ def make_rows(block: Block, chunks: Chunks) -> Rows:
     return Rows(a_start, a_length, b_start, b_length, label.astype(np.int64))
 
 
-def fill_random(block: Block, chunks: Chunks, a_length, b_begin, b_end) -> None:
-    """Writes where the random B of the random chunks lies into `b_begin` and `b_end`."""
+def draw_random_b(block: Block, chunks: Chunks, a_length, b_begin, b_end) -> None:
+    """Draws B for the chunks with a random B, and writes its token range into `b_begin` and `b_end`."""
     where = np.flatnonzero(chunks.random)
     start, split = chunks.start[where], block.split
     draw, owner = drawer(block, start), block.owner[start]
@@ -231,8 +233,11 @@ def fill_random(block: Block, chunks: Chunks, a_length, b_begin, b_end) -> None:
 
 
 def other_documents(split: Split, own: np.ndarray, bits: np.ndarray) -> np.ndarray:
-    """int64[N]: for each document another one of its source, or of the split where the source has
-    only this one; each as likely. In several languages a B of another one would tell the label."""
+    """Returns int64[N]: for each document another document of its source, uniformly drawn.
+
+    If the source has only one document, draws from the whole split. Drawing from the same source matters for corpora in
+    several languages: there, a B in another language than A would give away the label.
+    """
     source = np.searchsorted(split.source_ends, own, side="right")
     first, after = spans(split.source_ends, source)
     alone = after - first == 1
@@ -242,30 +247,31 @@ def other_documents(split: Split, own: np.ndarray, bits: np.ndarray) -> np.ndarr
 
 
 def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarray]:
-    """Where in tokens `sentence` begins, and where the sentences end that make up `wanted` tokens
-    from there, or the last one before `after`; at least one. int64[N] each."""
+    """Returns the token range, int64[N] each, of whole sentences from `sentence` on with at least `wanted` tokens.
+
+    It has at least one sentence. It ends before sentence `after`, even if it has fewer tokens.
+    """
     begin, end = spans(split.sentence_ends, sentence)
-    going, last = np.arange(len(sentence)), sentence.copy()
-    while going.size:  # sentence by sentence: far fewer than a search in the whole file would read
-        is_short = (end[going] - begin[going] < wanted[going]) & (last[going] + 1 < after[going])
-        going = going[is_short]
-        last[going] += 1
-        end[going] = split.sentence_ends[last[going]]
+    todo, last = np.arange(len(sentence)), sentence.copy()
+    while todo.size:  # reads fewer pages of the file than a binary search would
+        is_short = (end[todo] - begin[todo] < wanted[todo]) & (last[todo] + 1 < after[todo])
+        todo = todo[is_short]
+        last[todo] += 1
+        end[todo] = split.sentence_ends[last[todo]]
     return begin, end
 
 
 def truncated_lengths(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths after popping from the longer of the two, from B where they are equal, until both
-    fit."""
+    """Returns the lengths after removing tokens from the longer of the two, or from B if equal, until both fit."""
     most_a, most_b = np.maximum(room - b, (room + 1) // 2), np.maximum(room - a, room // 2)
     return np.minimum(a, most_a), np.minimum(b, most_b)
 
 
 def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
-    """int64[R]: how many of `tosses` fair coins show heads: the tokens popped from the front.
+    """Returns int64[R]: the number of heads in `tosses` fair coin tosses, which is how many tokens the front loses.
 
-    Up to 1024 tosses are tossed one by one. For more, the heads among 1024 are stretched to the
-    mean and variance of as many, so that a sentence of a million tokens costs no more.
+    Up to 1024 tosses are drawn one by one. For more, the heads of 1024 tosses are scaled to the right mean and
+    variance, so that a sentence of a million tokens costs no more.
     """
     few = np.minimum(tosses, 1024)
     heads = np.zeros(len(tosses), np.int64)
@@ -278,8 +284,7 @@ def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
 
 
 def drawer(block: Block, start: np.ndarray) -> Callable[[str], np.ndarray]:
-    """purpose -> uint32 bits for each chunk, from its document and its first sentence's number in
-    the document."""
+    """Returns a function (purpose) -> uint32 bits for each chunk, keyed by its document and first sentence."""
     owner = block.owner[start]
     sentence = (start - block.firsts[owner]).astype(np.uint32)
 
@@ -290,11 +295,12 @@ def drawer(block: Block, start: np.ndarray) -> Callable[[str], np.ndarray]:
 
 
 def block_key(block: Block, purpose: str) -> np.ndarray:
+    """Returns the key, uint32[1], of a purpose in the block's epoch."""
     return purpose_key(block.split, block.rules, block.epoch, purpose)
 
 
 def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str) -> np.ndarray:
-    """uint32[1]; an array because NumPy warns where scalars overflow."""
+    """Returns the key of a purpose in an epoch of a split: uint32[1], since NumPy warns when scalars overflow."""
     number = SPLITS.index(split.path.name)
     numbers = (rules.seed, prng.PURPOSE[purpose], number, rules.phase, epoch)
     return np.full(1, prng.key(*numbers))

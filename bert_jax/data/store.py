@@ -1,21 +1,21 @@
-"""The token store: a directory of mapped arrays that `prepare` writes once and every run reads.
+"""The token store: a directory of memory-mapped arrays that `prepare` writes once and every run reads.
 
-    manifest.json             format, what made it and its fingerprint, counts, SHA-256 of every file and of itself
-    tokenizer/                the vocabulary, as bert_jax.tokenizers.tokenizer reads it
-    report.json               the report of prepare, for programs
-    report.txt                the same for people
-    unigrams.npy              int64[K, V] how often each piece stands in the training split, by source
-    train/tokens.npy          uint16 or uint32[T], all sentences one after the other, no special pieces
+    manifest.json             format, config keys and fingerprint, counts, SHA-256 of every file and of itself
+    tokenizer/                the tokenizer, as bert_jax.tokenizers.tokenizer reads it
+    report.json               the report of `prepare`, as JSON
+    report.txt                the same as text
+    unigrams.npy              int64[K, V] the count of each piece in the training split, by source
+    train/tokens.npy          uint16 or uint32[T], all sentences one after the other, without special tokens
     train/sentence_ends.npy   int64[S]    where each sentence ends in tokens, increasing
     train/document_ends.npy   int64[D]    where each document ends in sentences, increasing
     heldout/...               the same for the documents that are never trained on
-    heldout/text_hashes.npy   uint64[D, 2] of their text, by which they are found in it again
+    heldout/text_hashes.npy   uint64[D, 2] of the text of each document, by which heldout_text.py finds it in the corpus
 
-Sentences and documents are never empty. The documents of a source follow one another, in the order of the config; the
-manifest's `sources` counts documents and tokens of each, by split. No document stands in both splits.
+Sentences and documents are never empty. The sources follow in the order of the config, each with its documents in
+order; the manifest's `sources` counts the documents and tokens of each, by split. No document is in both splits.
 
-A store is written under a temporary name and renamed when it is whole, so a
-directory with a manifest is a finished one.
+A store is written under a temporary name and renamed when it is complete. The manifest is written last, so a directory
+with a manifest is a finished store.
 """
 
 from pathlib import Path
@@ -35,7 +35,7 @@ HELDOUT_HASHES = "heldout/text_hashes.npy"
 class Split(NamedTuple):
     """Documents of token ids, as arrays mapped from files."""
 
-    path: Path  # the directory the arrays lie in
+    path: Path  # the directory of the arrays
     tokens: np.ndarray
     sentence_ends: np.ndarray
     document_ends: np.ndarray
@@ -43,6 +43,8 @@ class Split(NamedTuple):
 
 
 class Store(NamedTuple):
+    """An open token store."""
+
     path: Path
     manifest: dict
     splits: dict[str, Split]
@@ -58,34 +60,36 @@ def token_type(vocabulary: int) -> np.dtype:
 
 
 def read_manifest(directory: str | Path) -> dict:
+    """Reads the manifest of a store. Raises BadInput if there is none, or if it is damaged or of another format."""
     hint = "run bert-jax prepare into a new directory"
     return manifest.read(directory, FORMAT, "sources", hint)
 
 
 def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
-    """Maps a store after checking its files against the manifest: sizes always, contents if `hashes`."""
+    """Maps a store. Raises BadInput if a file's size or, with `hashes`, its SHA-256 differs from the manifest."""
     directory = Path(directory)
-    known = read_manifest(directory)
-    manifest.refuse_altered(directory, known, hashes)
-    splits = {name: open_split(directory / name, known["sources"]) for name in SPLITS}
-    return Store(directory, known, splits)
+    content = read_manifest(directory)
+    manifest.verify_files(directory, content, hashes)
+    splits = {name: open_split(directory / name, content["sources"]) for name in SPLITS}
+    return Store(directory, content, splits)
 
 
 def entropy(counts: np.ndarray) -> float:
-    """Entropy in nats of the distribution that counts give."""
+    """Returns the entropy, in nats, of the distribution of counts."""
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 
 
 def open_split(directory: Path, sources: list[dict]) -> Split:
-    """Maps a split; `sources` is as in the manifest: documents of each source by split."""
+    """Maps a split. sources: as in the manifest, with the number of documents of each source by split."""
     arrays = (open_array(directory / f"{name}.npy") for name in ARRAYS)
     documents = [source["documents"][directory.name] for source in sources]
     return Split(directory, *arrays, np.cumsum(documents, dtype=np.int64))
 
 
 def open_array(path: Path) -> np.ndarray:
+    """Maps a .npy file; raises BadInput that names it."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # what reads its header raises what it likes
+    except Exception as error:  # NumPy evaluates the header; a damaged one can raise any type
         raise BadInput(f"{path}: cannot be read ({one_line(error)})") from None

@@ -1,6 +1,6 @@
-"""Measures the rows of a phase on a spread sample of a store: share of real tokens, pairs, predictions.
+"""Measures the rows of a phase on a sample of a store: share of real tokens, pairs, predictions.
 
-NumPy, pure; the cost of a sample does not grow with the store.
+Pure NumPy. The cost does not grow with the size of the store.
 """
 
 from typing import NamedTuple
@@ -9,29 +9,30 @@ import numpy as np
 
 from bert_jax.data.batch_spec import Spec
 from bert_jax.data.packing import pack
-from bert_jax.data.sentence_pairs import sample, special_pieces
+from bert_jax.data.sentence_pairs import count_special_tokens, sample
 from bert_jax.data.store import Store
 
-PARTS = 64  # a sample is this many stretches, spread evenly
-SENTENCES = 1 << 13  # of a stretch whose rows are made, about
+PARTS = 64  # ranges of documents in a sample, spread evenly over the store
+SENTENCES = 1 << 13  # sentences in each range, about
 
 
 class RowSurvey(NamedTuple):
-    """Numbers of a sample of a phase's rows."""
+    """Statistics of a sample of a phase's rows."""
 
     rows: int
-    pairs: int  # or single segments; more than rows where these are packed
-    real_token_share: float  # real tokens, with [CLS] and [SEP], by row length
+    pairs: int  # or single segments; more than rows if these are packed
+    real_token_share: float  # mean share of a row that is not padding; [CLS] and [SEP] are real
     pair_ratio: float  # share of the pairs with label 1; 0 without pairs
-    wanted: float  # masked positions a row that the rate asks for, on average
-    given: float  # of those, the ones that fit into `predictions`
+    wanted: float  # mean number of masked positions per row by mask_rate
+    given: float  # the same, limited to max_predictions
 
 
 def survey_rows(store: Store, spec: Spec) -> RowSurvey:
+    """Samples rows of epoch 0 of the training split, and returns their statistics."""
     pairs = sample(store.splits["train"], spec.rules, PARTS, SENTENCES)
-    real = pairs.a_length + pairs.b_length + special_pieces(spec.pair_task)
+    real = pairs.a_length + pairs.b_length + count_special_tokens(spec.pair_task)
     packed = pack(real, spec.length, spec.max_packed)
-    # As masking.py counts them, from the original: at least one, rounded half to even.
+    # As in masking.py, after the original code: at least one, rounded half to even.
     wanted = np.maximum(1, np.rint(spec.mask_rate * real))
     wanted = np.where(packed < 0, 0, wanted[packed]).sum(axis=1)
     return RowSurvey(

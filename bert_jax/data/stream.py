@@ -1,11 +1,10 @@
-"""Batches from step n on, this host's rows only: tf.data over the mapped token store.
+"""Streams batches from any step on, this host's rows only: tf.data over the memory-mapped token store.
 
-A step's row numbers are arithmetic; a permutation of the epoch's index says which rows they are;
-then whole batches are gathered from the mapped file, masked and prefetched inside one tf.data graph
-with no Python in it. There is no iterator state: step n is a function of (store, spec, n). The next
-epoch's index is built in the background.
+The row numbers of a step are computed by arithmetic, and a permutation of the epoch's index maps them to rows. One
+tf.data graph without Python code gathers whole batches from the mapped file, masks and prefetches them. There is no
+iterator state: step n is a pure function of (store, spec, n). The next epoch's index is built in the background.
 
-B rows of this host, L length, P predictions, S pairs a row at most.
+B rows of this host, L length, P predictions, S pairs per row at most.
 """
 
 from collections.abc import Iterator
@@ -24,71 +23,74 @@ from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
 
 WINDOW = 1 << 19  # pairs whose index is read at a time
-# Steps; a tf.data iterator takes a tenth of a second to start, so shorter epochs share one.
+# Epochs of fewer steps share a tf.data iterator, since starting one takes a tenth of a second.
 SHORT = 64
-THREADS = 2  # of tf.data, all together
+THREADS = 2  # of tf.data, in total
 
-# Accelerators are JAX's: TensorFlow would take all of their memory.
+# Otherwise TensorFlow would allocate the accelerators' memory, which JAX needs.
 tf.config.set_visible_devices([], "GPU")
 
 
 def train_batches(
     store: Store, word_starts: np.ndarray, spec: Spec, first: int, last: int, positions=None
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The batches (DESIGN, "The batch contract") of steps first..last-1 of the phase.
+    """Returns a generator of the batches (see batch.py) of steps first..last-1 of the phase.
 
-    word_starts: bool[V], the pieces that start a word. positions: the rows of the global batch to
-    make, in this order; all by default. Raises BadInput at once. Close the generator when it is not read to its end: a
-    thread that builds the next epoch's index ends with it.
+    word_starts: bool[V], the pieces that start a word. positions: the rows of the global batch to make, in this order;
+    all by default. Raises BadInput immediately, not at the first batch. A generator that is not read to its end must be
+    closed, which stops the thread that builds the next epoch's index.
     """
     return train(Pipeline(store, "train", word_starts, spec, positions), first, last)
 
 
 def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
-    source, spec = pipeline.source, pipeline.spec
-    size, pairs = steps_per_epoch(source, spec), len(pipeline.positions) * spec.max_packed
+    epochs, spec = pipeline.epochs, pipeline.spec
+    size, pairs = steps_per_epoch(epochs, spec), len(pipeline.positions) * spec.max_packed
     background = ThreadPoolExecutor(1)
     try:
         for steps in windows(first, last, size, pairs):
             begin, end = int(steps[0]) // size, int(steps[-1]) // size + 1
-            # Not the one just ended: another host may be some steps behind, and has it mapped.
-            source.forget(begin - 1)
+            # The previous epoch is kept: a host that is some steps behind still maps its index.
+            epochs.close_before(begin - 1)
             for epoch in range(end, min(2 * end - begin, -(-last // size))):
-                background.submit(source.open, epoch)
+                background.submit(epochs.open, epoch)
             yield from pipeline(steps, size)
     finally:
-        source.cancel()
+        epochs.cancel()
         background.shutdown(cancel_futures=True)
 
 
 class Heldout:
-    """Batches of the first `rows` held-out rows (all, if fewer) of epoch 0 in its random order,
-    each once; the same at every iteration, and traced only once. Never packed: runs that pack and runs that do not are
-    compared on the same rows, bit for bit.
+    """Batches of the first `rows` held-out rows (all, if there are fewer), in the random order of epoch 0.
 
-    Rows that only fill the last batch have masked_weights and pair_weights 0. Raises BadInput.
+    Every iteration yields the same batches; the graph is traced once. Rows are never packed, so runs with and without
+    packing are evaluated on the same rows. Rows that pad the last batch have masked_weights and pair_weights 0. Raises
+    BadInput.
     """
 
     def __init__(self, store: Store, word_starts, spec: Spec, rows: int, positions=None):
-        spec = spec._replace(sequences=1)
+        spec = spec._replace(max_packed=1)
         self.pipeline = Pipeline(store, "heldout", word_starts, spec, positions)
-        self.rows = min(rows, self.pipeline.source.rows_per_epoch())
+        self.rows = min(rows, self.pipeline.epochs.rows_per_epoch())
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         positions, size = self.pipeline.positions, self.pipeline.spec.batch
         last = -(-self.rows // size)
         for steps in windows(0, last, last, len(positions)):
-            for step, made in zip(steps, self.pipeline(steps, last), strict=True):
-                yield batch.fill(made, step * size + positions < self.rows)
+            for step, arrays in zip(steps, self.pipeline(steps, last), strict=True):
+                yield batch.zero_padding_rows(arrays, step * size + positions < self.rows)
 
 
-def steps_per_epoch(source: Epochs, spec: Spec) -> int:
-    return max(1, source.rows_per_epoch() // spec.batch)
+def steps_per_epoch(epochs: Epochs, spec: Spec) -> int:
+    return max(1, epochs.rows_per_epoch() // spec.batch)
 
 
 def windows(first: int, last: int, epoch: int, pairs: int) -> Iterator[np.ndarray]:
-    """Steps first..last-1, of so many pairs each, in arrays of about WINDOW pairs, so that no epoch's
-    index is in memory whole. They end with an epoch, of so many steps, or are SHORT if it is shorter."""
+    """Splits steps first..last-1 into arrays of about WINDOW pairs, which bounds the memory for the index.
+
+    epoch: steps per epoch. pairs: pairs per step. An array ends at the end of an epoch; if epochs are shorter than
+    SHORT steps, it spans SHORT steps instead.
+    """
     while first < last:
         after = first + SHORT if epoch < SHORT else (first // epoch + 1) * epoch
         after = min(after, first + max(1, WINDOW // max(1, pairs)), last)
@@ -97,14 +99,14 @@ def windows(first: int, last: int, epoch: int, pairs: int) -> Iterator[np.ndarra
 
 
 class Pipeline:
-    """Steps of one split -> batches, or the rows at `positions` of each; traced once for all epochs."""
+    """Maps steps of one split to batches, with only the rows at `positions`; traced once for all epochs."""
 
     def __init__(self, store: Store, split: str, word_starts, spec: Spec, positions):
         self.spec, self.documents = spec, store.splits[split]
-        self.source = Epochs(store, split, spec.rules, spec.max_packed)
+        self.epochs = Epochs(store, split, spec.rules, spec.max_packed)
         self.positions = np.arange(spec.batch) if positions is None else np.asarray(positions)
         self.special, self.word_starts = store.manifest["special"], np.asarray(word_starts, bool)
-        self.tokens = assemble.mapped(self.documents.path / "tokens.npy")
+        self.tokens = assemble.map_file(self.documents.path / "tokens.npy")
         signature = (
             tf.TensorSpec([None, None, spec.max_packed, len(Rows._fields)], tf.int64),
             tf.TensorSpec([None, None, spec.max_packed, len(masking.PURPOSES)], tf.uint32),
@@ -113,24 +115,24 @@ class Pipeline:
         self.dataset = traced.get_concrete_function()
 
     def __call__(self, steps: np.ndarray, epoch: int) -> Iterator[dict[str, np.ndarray]]:
-        """The batches of these steps, in epochs of so many."""
+        """Yields the batches of these steps. epoch: steps per epoch."""
         parts = [
             self.rows(steps[steps // epoch == n] % epoch, n) for n in np.unique(steps // epoch)
         ]
         batches = self.dataset(*map(np.concatenate, zip(*parts, strict=True)))
         batches = batches.with_options(options())
-        for made in batches.as_numpy_iterator():
-            largest, size = made["tokens"].max(), len(self.word_starts)
+        for arrays in batches.as_numpy_iterator():
+            largest, size = arrays["tokens"].max(), len(self.word_starts)
             if largest >= size:
                 path = self.documents.path
-                raise BadInput(f"{path}: id {largest} is beyond the vocabulary of {size} pieces")
-            yield made | {"rows": self.positions.astype(np.int32)}
+                raise BadInput(f"{path}: id {largest} is outside the vocabulary of {size} pieces")
+            yield arrays | {"rows": self.positions.astype(np.int32)}
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows int64[N, B, S, 5] and keys uint32[N, B, S, 3] of the batches of some steps of an epoch."""
-        source, numbers = self.source, steps[:, None] * self.spec.batch + self.positions
-        rows, pairs = source.choose(int(epoch), numbers)
-        key = partial(purpose_key, source.split, source.rules, int(epoch))
+        """Returns the rows, int64[N, B, S, 5], and mask keys, uint32[N, B, S, 3], of N steps of an epoch."""
+        epochs, numbers = self.epochs, steps[:, None] * self.spec.batch + self.positions
+        rows, pairs = epochs.choose(int(epoch), numbers)
+        key = partial(purpose_key, epochs.split, epochs.rules, int(epoch))
         keys = [prng.fold(key(purpose), pairs) for purpose in masking.PURPOSES]
         return rows, np.stack(keys, axis=-1)
 
@@ -140,14 +142,14 @@ class Pipeline:
         return batches.prefetch(2)
 
     def make_batch(self, rows, keys) -> dict[str, tf.Tensor]:
-        made = assemble.gather(self.tokens, rows, self.spec, self.special)
-        which = [made.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
-        mask_id, tokens = self.special["mask"], made["tokens"]
-        return made | masking.mask(self.spec, mask_id, self.word_starts, keys, tokens, *which)
+        arrays = assemble.gather(self.tokens, rows, self.spec, self.special)
+        pairs = [arrays.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
+        mask_id, tokens = self.special["mask"], arrays["tokens"]
+        return arrays | masking.mask(self.spec, mask_id, self.word_starts, keys, tokens, *pairs)
 
 
 def options() -> tf.data.Options:
-    """A small pool of its own, so that the batches do not take the cores from the training step."""
+    """Returns tf.data options with a small private thread pool, which leaves the cores to the training step."""
     options = tf.data.Options()
     options.threading.private_threadpool_size = THREADS
     options.threading.max_intra_op_parallelism = 1

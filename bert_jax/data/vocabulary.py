@@ -1,4 +1,4 @@
-"""The vocabulary of a store: given, trained on a sample of its text, or likely, where no store is there."""
+"""The vocabulary of a config: read from a file, trained on a sample of the corpus, or assumed if there is no store."""
 
 import itertools
 from collections import Counter
@@ -13,44 +13,47 @@ from bert_jax.tokenizers.special_tokens import SPECIAL, Vocabulary
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 
-def given_vocabulary(config) -> Tokenizer:
-    """Of the file at config.tokenizer.path, which may be an address. Raises BadInput, naming it so."""
-    path = download.file(config.tokenizer.path)
+def tokenizer_from_file(config) -> Tokenizer:
+    """Loads the tokenizer file at config.tokenizer.path, a path or a remote address. Raises BadInput that names it."""
+    path = download.local_file(config.tokenizer.path)
     with remote.naming(path, config.tokenizer.path):
-        return tokenizers.given(path, config.tokenizer.lowercase)
+        return tokenizers.from_file(path, config.tokenizer.lowercase)
 
 
-def likely_vocabulary(config, tell: Callable[[str], None]) -> Vocabulary:
-    """That of the store, or of the given tokenizer, where there is one; otherwise one of the size that is asked for."""
-    if download.is_there(config.store):
-        manifest = download.manifest(config.store)
+def expected_vocabulary(config, log: Callable[[str], None]) -> Vocabulary:
+    """Returns the vocabulary of the store or, if there is none, of the file at config.tokenizer.path.
+
+    If there is neither, assumes one of config.tokenizer.size pieces.
+    """
+    if download.exists(config.store):
+        manifest = download.read_manifest(config.store)
         return Vocabulary(manifest["vocabulary"], **manifest["special"])
     if config.tokenizer.path and remote.exists(config.tokenizer.path):
-        given = given_vocabulary(config)
-        return Vocabulary(given.size, **given.special)
+        tokenizer = tokenizer_from_file(config)
+        return Vocabulary(tokenizer.size, **tokenizer.special)
     if config.tokenizer.path:
         size = f"config.tokenizer.size={config.tokenizer.size}"
-        tell(f"config.tokenizer.path={config.tokenizer.path}: not there, {size} instead")
+        log(f"config.tokenizer.path={config.tokenizer.path}: not found, assumes {size} instead")
     return Vocabulary(config.tokenizer.size, **{name: id for id, name in enumerate(SPECIAL)})
 
 
-def saved_vocabulary(
+def load_or_train(
     config, sources: list[corpus.Source], path: Path, run: Callable, log: Callable
 ) -> Tokenizer:
-    """The given or trained vocabulary, saved in the directory `path` for workers and the next start."""
+    """Loads the tokenizer from the directory `path`; if it is missing, first reads or trains it and saves it there."""
     if not path.exists():
         temporary = path.with_suffix(".writing")
-        made = given_vocabulary(config) if config.tokenizer.path else None
-        (made or train(config.tokenizer, sources, run, log)).save(temporary)
+        tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
+        (tokenizer or train(config.tokenizer, sources, run, log)).save(temporary)
         rename(temporary, path)
     return tokenizers.load(path)
 
 
 def train(settings, sources: list[corpus.Source], run: Callable, log: Callable) -> Tokenizer:
-    """`settings` is config.tokenizer."""
-    log("vocabulary: a sample of the text is read")
+    """Trains a tokenizer on a sample of the sources. settings: config.tokenizer."""
+    log("prepare: reads a sample of the text to train the vocabulary")
     blocks = ((source.reading, block) for source in sources for block in source.blocks(Counter()))
-    texts = itertools.chain.from_iterable(run(take, sample(blocks, settings.sample * 1_000_000)))
+    texts = itertools.chain.from_iterable(run(parse, sample(blocks, settings.sample * 1_000_000)))
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
 
 
@@ -58,22 +61,23 @@ Part = tuple[corpus.Reading, corpus.Block]
 
 
 def sample(blocks: Iterable[Part], limit: int) -> list[Part]:
-    """Every so many blocks, at most `limit` bytes together, but one at least."""
+    """Returns evenly spaced blocks of at most `limit` bytes in total, but at least one block."""
     kept, stride = [], 1
     for number, part in enumerate(blocks):
         if number % stride:
             continue
         kept.append(part)
-        while size(kept) > limit and len(kept) > 1:  # every second one has to go, and stay away
+        while size(kept) > limit and len(kept) > 1:  # drops every second block, now and later
             stride, kept = 2 * stride, kept[::2]
     return kept
 
 
 def size(parts: list[Part]) -> int:
+    """Returns the number of bytes of text in blocks."""
     return sum(len(text) for _, block in parts for text in block)
 
 
-def take(part: Part) -> list[str]:
-    """Runs in a worker: the documents of a block, a sentence a line."""
+def parse(part: Part) -> list[str]:
+    """Runs in a worker: returns the documents of a block, with one sentence per line."""
     reading, block = part
     return ["\n".join(document) for document in corpus.documents(block, reading, Counter())]

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from bert_jax import build
 from bert_jax.config import choose_phases
 from bert_jax.data import batch_spec, download, store, store_sample
-from bert_jax.data.vocabulary import likely_vocabulary
+from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.models import attention, bert
 from bert_jax.parallel import chips
@@ -119,7 +119,7 @@ def prepare(config: ConfigDict, phase: str | None, tell) -> Job:
     if config.dtype == "auto":
         config.dtype = "bfloat16"
     chosen = choose_phases(config, phase)
-    vocabulary = likely_vocabulary(config, tell)
+    vocabulary = expected_vocabulary(config, tell)
     return Job(config, chosen, vocabulary, expected_real_tokens(config, chosen), tell)
 
 
@@ -127,7 +127,7 @@ def expected_real_tokens(config, phases: list) -> dict[str, RealTokens]:
     """By the name of a phase; of a sample of the store, where one is on this disk. Raises BadInput where it is
     damaged."""
     shares = {phase.name: RealTokens(1.0, "no store") for phase in phases}
-    if remote.is_address(config.store) or not download.is_there(config.store):
+    if remote.is_address(config.store) or not download.exists(config.store):
         return shares
     opened = store.open_store(config.store)
     for name in shares:

@@ -1,1 +1,1 @@
-"""What cuts text into pieces, one kind a file; bert_jax/tokenizers/tokenizer.py is the way in."""
+"""Tokenizers, one type per file. bert_jax/tokenizers/tokenizer.py is the interface."""

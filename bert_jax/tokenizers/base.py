@@ -1,31 +1,31 @@
-"""What every kind of tokenizer can do: ids, special ids, word starts, saving."""
+"""The base class of all tokenizers: ids, special tokens, word starts, saving."""
 
 import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from bert_jax.tokenizers.encode_cache import Table
-from bert_jax.tokenizers.special_tokens import SPECIAL, literal
+from bert_jax.tokenizers.encode_cache import CachedEncoder
+from bert_jax.tokenizers.special_tokens import SPECIAL, mask_pattern
 
-# By the mark: a character with which nothing behind it makes a piece. One for private use is in no text that a
-# vocabulary was trained on; byte-level rules take that for punctuation, but join nothing to a line break before it.
-APART = {"▁": "\ue000", "Ġ": "\n"}
+# By word mark: a character that never joins the text after it in one piece. A private-use character is in no training
+# text. Byte-level rules treat it as punctuation and may join it, but never join a line break to the text after it.
+BARRIER = {"▁": "\ue000", "Ġ": "\n"}
 
 
 class Tokenizer:
-    """Text to ids of a fixed list of pieces, and back.
+    """Converts text to ids of a fixed list of pieces (subword units), and back.
 
-    pieces: list[str], by id. special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}; `pad`, `unk`, `cls`,
-    `sep` and `mask` are those ids too. Each kind has beside
+    pieces: list[str], by id. special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}, which are also the
+    attributes `pad`, `unk`, `cls`, `sep` and `mask`. Each subclass defines
 
-        kind, file       its name in settings.json; the name of the file that `save` writes beside that
-        mark             what begins pieces that begin a word, or '' where the others are marked
-        word_starts      bool[size]: whether a piece begins a word; special pieces do
-        identity         all that decides the ids, as JSON has it
-        encode(texts)    ids of each text; no special piece is added, and none but [UNK] is read from a text
-        join(ids)        text: pieces joined into words
-        write(directory) writes `file`, as others read it; returns its settings
+        kind, file       its name in settings.json; the name of the vocabulary file that `save` writes
+        mark             the prefix of pieces that begin a word; '' if pieces that continue a word have a prefix instead
+        word_starts      bool[size]: whether a piece begins a word; true for special tokens
+        identity         everything that decides the ids, as plain data for JSON
+        encode(texts)    ids of each text, without adding special tokens; reads none but [UNK] from a text
+        join(ids)        text: the pieces joined into words
+        write(directory) writes `file` in the format of its library; returns the settings for settings.json
     """
 
     kind: str
@@ -42,49 +42,51 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256, in hex, of all that decides the ids."""
+        """SHA-256, in hex, of everything that decides the ids."""
         return hashlib.sha256(json.dumps([self.kind, *self.identity]).encode()).hexdigest()
 
-    def table(self) -> Table:
-        """What encodes whole corpora: `.encode(texts) -> (int32[T] ids, int64[len(texts)] ends)`."""
-        return Table(self.encode)
+    def cached_encoder(self) -> CachedEncoder:
+        """Returns an encoder for whole corpora: `.encode(texts) -> (int32[T] ids, int64[len(texts)] ends)`."""
+        return CachedEncoder(self.encode)
 
     def encode_with_masks(self, text: str) -> list[int]:
-        """Ids of a text in which [MASK], [SEP] and [CLS] (or <mask>, </s> and <s>, if the pieces are
-        called that) mean the special pieces."""
-        pattern, special = literal(self.pieces, self.special)
-        ids, glued = [], False
+        """Returns the ids of a text in which [MASK], [SEP] and [CLS] are special tokens.
+
+        Their spellings in the vocabulary, such as <mask>, </s> and <s>, are recognized, too.
+        """
+        pattern, special = mask_pattern(self.pieces, self.special)
+        ids, attached = [], False
         for part in pattern.split(text):
             if part in special:
                 ids.append(special[part])
             elif part.strip():
-                ids += self.encode_part(part.strip(), glued and not part[0].isspace())
-            glued = part in special
+                ids += self.encode_part(part.strip(), attached and not part[0].isspace())
+            attached = part in special
         return ids
 
-    def encode_part(self, text: str, glued: bool) -> list[int]:
-        """The ids of a part of a text, at a word's start unless it is glued to what stands before."""
+    def encode_part(self, text: str, attached: bool) -> list[int]:
+        """Returns the ids of a part of a text. attached: whether no space separates it from the text before."""
         ids = self.encode([text])[0]
         if not self.mark or not ids:
             return ids
         first = self.pieces[ids[0]]
-        if not glued:
+        if not attached:
             return ids if first.startswith(self.mark) else self.encode([f" {text}"])[0]
         if self.mark == "▁" and first == self.mark:
             return ids[1:]
-        ids, before = self.encode([APART[self.mark] + text, APART[self.mark]])
+        ids, before = self.encode([BARRIER[self.mark] + text, BARRIER[self.mark]])
         return ids[len(before) :]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text."""
+        """Returns the text of ids."""
         return self.join(list(map(int, ids))).removeprefix(" ")
 
     def readable(self, number: int) -> str:
-        """One piece as people can read it: bytes as characters, a space as "▁"."""
+        """Returns a piece in readable form: bytes as characters, a space as "▁"."""
         return self.pieces[number]
 
     def save(self, directory: str | Path) -> None:
-        """Writes settings.json, and vocab.txt, sentencepiece.model or tokenizer.json, as others read them."""
+        """Writes settings.json, and vocab.txt, sentencepiece.model or tokenizer.json in their standard formats."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         settings = {"kind": self.kind, **self.write(directory)}

@@ -1,7 +1,6 @@
-"""A tokenizer.json of the Hugging Face `tokenizers` library, given or trained (byte-level BPE).
+"""Tokenizers of the Hugging Face `tokenizers` library: an existing tokenizer.json, or trained byte-level BPE.
 
-Ids equal those of the library and of transformers' fast tokenizers, except that no special piece is
-read from a text.
+Ids equal those of the library and of transformers' fast tokenizers, except that special tokens are not read from text.
 """
 
 import json
@@ -17,27 +16,27 @@ from tokenizers.trainers import BpeTrainer
 from bert_jax.errors import BadInput, one_line
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.base import Tokenizer
-from bert_jax.tokenizers.encode_cache import Table
+from bert_jax.tokenizers.encode_cache import CachedEncoder
 from bert_jax.tokenizers.sample import lines
-from bert_jax.tokenizers.special_tokens import SPECIAL, added_token, ban, check, find
+from bert_jax.tokenizers.special_tokens import SPECIAL, added_token, ban, check_ids, find_ids
 
 KIND = "library"
 FILE = "tokenizer.json"
-MARKS = "▁Ġ"  # what begins pieces that begin a word; byte-level pieces never have the first
-# Units for Table: byte-level rules begin a new word at every single space between two other
-# characters, and look at nothing before it. Other white space stays inside of a unit.
+MARKS = "▁Ġ"  # prefixes of pieces that begin a word; byte-level pieces never contain the first
+# Units for the cache: byte-level rules begin a new word at every single space between two other
+# characters, whatever comes before. Other white space stays inside a unit.
 SPACED = re.compile(r"[^\S\n]*\S+(?:(?! \S)[^\S\n]+\S*)*|[^\S\n]+|\n")
 
 
-class Library(Tokenizer):
-    """A tokenizer.json as its parsed `document`, in which all special pieces are added tokens."""
+class HuggingFace(Tokenizer):
+    """The tokenizer of a tokenizer.json. document: the parsed file, in which all special tokens are added tokens."""
 
     kind, file = KIND, FILE
 
-    def __init__(self, document: dict, special: dict[str, int], place: object = FILE):
-        self.document, self.tokenizer = document, open_library(document, place)
-        super().__init__(list_pieces(self.tokenizer, place), special)
-        self.mark, self.continues = word_marks(document["model"], self.pieces, place)
+    def __init__(self, document: dict, special: dict[str, int], path: object = FILE):
+        self.document, self.tokenizer = document, open_library(document, path)
+        super().__init__(list_pieces(self.tokenizer, path), special)
+        self.mark, self.continues = word_marks(document["model"], self.pieces, path)
 
     @property
     def word_starts(self) -> np.ndarray:
@@ -53,19 +52,19 @@ class Library(Tokenizer):
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        # A Unigram model holds its special pieces, and would use them.
+        # A Unigram model contains its special tokens as pieces, and uses them.
         return ban((encoding.ids for encoding in batch), self.special)
 
     def join(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
 
     def readable(self, number: int) -> str:
-        """Bytes as the characters they make, "▁" for a space."""
+        """Returns a piece in readable form: bytes as characters, a space as "▁"."""
         byte_level = self.mark == "Ġ"
         return self.join([int(number)]).replace(" ", "▁") if byte_level else self.pieces[number]
 
-    def table(self) -> Table:
-        return Table(self.encode, units(self.document))
+    def cached_encoder(self) -> CachedEncoder:
+        return CachedEncoder(self.encode, unit_pattern(self.document))
 
     def write(self, directory: Path) -> dict:
         text = json.dumps(self.document, ensure_ascii=False, indent=1)
@@ -73,27 +72,28 @@ class Library(Tokenizer):
         return {"special": self.special}
 
 
-def open_library(document: dict, place: object) -> tokenizers.Tokenizer:
+def open_library(document: dict, path: object) -> tokenizers.Tokenizer:
+    """Opens a parsed tokenizer.json with the library. Raises BadInput that names `place`."""
     try:
         library = tokenizers.Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
-    except BaseException as error:  # in Rust it panics, which is no Exception
+    except BaseException as error:  # a panic in Rust is not an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise BadInput(f"{place}: not a tokenizer ({one_line(error)})") from None
-    library.encode_special_tokens = True  # "[MASK]" in a document stays text
+        raise BadInput(f"{path}: not a tokenizer ({one_line(error)})") from None
+    library.encode_special_tokens = True  # encodes "[MASK]" in a document as text
     return library
 
 
-def list_pieces(library: tokenizers.Tokenizer, place: object) -> list[str]:
-    """Pieces by id."""
+def list_pieces(library: tokenizers.Tokenizer, path: object) -> list[str]:
+    """Returns the pieces by id. Raises BadInput if ids have gaps or are shared."""
     vocabulary = library.get_vocab()
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise BadInput(f"{place}: ids with gaps, or of several pieces")
+        raise BadInput(f"{path}: ids have gaps, or several pieces share an id")
     return sorted(vocabulary, key=vocabulary.get)
 
 
-def word_marks(model: dict, pieces: list[str], place: object) -> tuple[str, str]:
-    """(what begins pieces that begin a word, what begins pieces that continue one): one of them is ''."""
+def word_marks(model: dict, pieces: list[str], path: object) -> tuple[str, str]:
+    """Returns the prefixes of pieces that begin a word and of pieces that continue one; one of the two is ''."""
     if model.get("type") == "WordPiece":
         return "", model.get("continuing_subword_prefix") or "##"
     for mark in MARKS:
@@ -101,11 +101,11 @@ def word_marks(model: dict, pieces: list[str], place: object) -> tuple[str, str]
             return mark, ""
     if model.get("continuing_subword_prefix"):
         return "", model["continuing_subword_prefix"]
-    raise BadInput(f"{place}: its pieces do not tell where words start (no ##, ▁ or Ġ)")
+    raise BadInput(f"{path}: its pieces do not mark where words start (no ##, ▁ or Ġ)")
 
 
-def units(document: dict) -> re.Pattern | None:
-    """The units that may be encoded one by one; None where the rules are not known to allow it."""
+def unit_pattern(document: dict) -> re.Pattern | None:
+    """Returns the pattern of units that can be encoded one by one; None if the rules are not known to allow it."""
     if not all(token["special"] for token in document["added_tokens"]):
         return None
     normalizer, splitter = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
@@ -118,57 +118,58 @@ def units(document: dict) -> re.Pattern | None:
     return None
 
 
-def read(directory: Path, settings: dict) -> Library:
+def read(directory: Path, settings: dict) -> HuggingFace:
+    """Reads a tokenizer that `save` wrote."""
     path = directory / FILE
-    library = Library(json.loads(path.read_text(encoding="utf-8")), settings["special"], path)
-    check(library.special, len(library.pieces), path)
+    library = HuggingFace(json.loads(path.read_text(encoding="utf-8")), settings["special"], path)
+    check_ids(library.special, len(library.pieces), path)
     return library
 
 
-def given(path: Path) -> Library:
-    """A tokenizer.json of others; the special pieces that it lacks get the ids after its last."""
+def from_file(path: Path) -> HuggingFace:
+    """Reads an external tokenizer.json; special tokens that it lacks get the ids after its last."""
     document = json.loads(path.read_text(encoding="utf-8"))
     pieces = list_pieces(open_library(document, path), path)
-    special, _ = find(pieces, unknown(document["model"], pieces))
+    special, _ = find_ids(pieces, unknown_id(document["model"], pieces))
     tokens = [dict(token) for token in document.get("added_tokens") or []]
-    add(tokens, pieces, special)
-    # Texts are neither cut nor padded here.
+    mark_special(tokens, pieces, special)
+    # Texts must not be truncated or padded by the library.
     document |= {"added_tokens": tokens, "truncation": None, "padding": None}
-    library = Library(document, special, path)
-    check(special, len(library.pieces), path)
+    library = HuggingFace(document, special, path)
+    check_ids(special, len(library.pieces), path)
     return library
 
 
-def unknown(model: dict, pieces: list[str]) -> dict[str, int]:
-    """{'unk': id} of the piece that the model gives to what it does not know; {} if it knows everything."""
+def unknown_id(model: dict, pieces: list[str]) -> dict[str, int]:
+    """Returns {'unk': id} of the model's unknown token; {} if it has none."""
     number = model.get("unk_id")
     if model.get("unk_token") in pieces:
         number = pieces.index(model["unk_token"])
     return {} if number is None else {"unk": number}
 
 
-def add(tokens: list[dict], pieces: list[str], special: dict[str, int]) -> None:
-    """Makes every special piece one of the special added tokens, which the library keeps out of texts."""
-    known = {token["id"]: token for token in tokens}
+def mark_special(tokens: list[dict], pieces: list[str], special: dict[str, int]) -> None:
+    """Adds every special token to the special added tokens, which the library does not read from text."""
+    by_id = {token["id"]: token for token in tokens}
     for name, number in special.items():
-        if number not in known:
+        if number not in by_id:
             content = pieces[number] if number < len(pieces) else SPECIAL[name]
-            known[number] = added_token(content, number)
-            tokens.append(known[number])
-        known[number]["special"] = True
+            by_id[number] = added_token(content, number)
+            tokens.append(by_id[number])
+        by_id[number]["special"] = True
     tokens.sort(key=lambda token: token["id"])
 
 
-def train(texts: list[str], size: int, lowercase: bool) -> Library:
-    """Byte-level BPE of at most `size` pieces, special ones and all bytes first; equal texts give equal ones.
+def train(texts: list[str], size: int, lowercase: bool) -> HuggingFace:
+    """Trains byte-level BPE with at most `size` pieces, special tokens and all bytes first. Deterministic.
 
-    lowercase lower-cases and keeps accents. A text begins with a space, so that its first word is cut like any other.
-    There is an [UNK], which no text ever makes.
+    lowercase: lower-cases, and keeps accents. A space is added before each text, so that its first word is encoded like
+    any other. Text never encodes to [UNK], which exists all the same.
     """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     least = len(SPECIAL) + len(alphabet)
     if size < least:
-        raise BadInput(f"config.tokenizer.size={size}: too few, single bytes alone take {least}")
+        raise BadInput(f"config.tokenizer.size={size}: too small, single bytes need {least}")
     library = tokenizers.Tokenizer(BPE())
     if lowercase:
         library.normalizer = normalizers.Lowercase()
@@ -183,4 +184,4 @@ def train(texts: list[str], size: int, lowercase: bool) -> Library:
     )
     library.train_from_iterator(lines(texts), trainer)
     special = {name: number for number, name in enumerate(SPECIAL)}
-    return Library(json.loads(library.to_str()), special)
+    return HuggingFace(json.loads(library.to_str()), special)

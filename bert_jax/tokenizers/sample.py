@@ -1,16 +1,16 @@
-"""The text that a vocabulary is trained on, as trainers take it."""
+"""The text that a vocabulary is trained on, split into lines for the trainers."""
 
 from collections.abc import Iterable, Iterator
 
-# Characters outside this share of the training text become [UNK]: a rare script would fill a small
-# vocabulary.
+# The share of characters in the training text that the vocabulary covers; rarer ones become [UNK]. Otherwise rare
+# characters would fill a small vocabulary.
 COVERAGE = 0.9999
 
-LONGEST = 1000  # characters: at most 4,000 bytes, and sentencepiece leaves out lines over 4,192
+LONGEST = 1000  # characters, at most 4,000 bytes; sentencepiece skips lines over 4,192 bytes
 
 
 def lines(texts: Iterable[str]) -> Iterator[str]:
-    """The lines of texts that are not blank, as sentences are given to a tokenizer; long ones in parts."""
+    """Yields the non-blank lines of texts; splits lines over LONGEST characters."""
     for text in texts:
         for line in text.split("\n"):
             while len(line) > LONGEST:

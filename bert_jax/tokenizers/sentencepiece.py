@@ -1,6 +1,6 @@
-"""SentencePiece, unigram or BPE: a .model, kept byte for byte, and the special pieces it lacks.
+"""SentencePiece, unigram or BPE: a .model file, kept byte for byte, and the special tokens it lacks.
 
-Ids equal those of the `sentencepiece` library, which normalizes by the rules in the model.
+Ids equal those of the `sentencepiece` library, which normalizes text by the rules in the model.
 """
 
 import hashlib
@@ -15,26 +15,26 @@ from bert_jax.errors import BadInput
 from bert_jax.tokenizers import sentencepiece_proto
 from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.sample import COVERAGE, lines
-from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check, find
+from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check_ids, find_ids
 
 KIND = "sentencepiece"
 FILE = "sentencepiece.model"
 
-# The sums of unigram training are parted among threads: their rounding depends on this number, so
-# it is the same on every machine.
+# Unigram training splits its sums among threads, so their rounding depends on this number. It is
+# fixed to get the same vocabulary on every machine.
 THREADS = 8
 
-# What the library calls our special pieces.
+# The library's names of the special tokens -> ours.
 ROLES = {"pad": "pad", "unk": "unk", "bos": "cls", "eos": "sep"}
 
-# Parts of a nat that the scores of a unigram model are rounded to. The library adds them up over a whole line in
-# float32: with the trainer's own scores it is the rounding of that sum that says whether "iii" is "ii i" or "i ii",
-# another way at another place of a line and in other programs. Multiples of 1/256 add up exactly as far as 65,536.
+# Scores of a unigram model are rounded to multiples of 1/256 nat. The library sums scores over a whole line in float32.
+# With the trainer's own scores, the rounding of that sum decides ties such as "ii i" or "i ii" for "iii", differently
+# at different positions of a line and in different programs. Multiples of 1/256 are summed exactly up to 65,536.
 GRID = 256
 
 
 class SentencePiece(Tokenizer):
-    """A serialized model; `special` ids from its size on are those of the `appended` pieces."""
+    """The tokenizer of a serialized model. appended: special tokens that the model lacks; they get the next ids."""
 
     kind, file, mark = KIND, FILE, "▁"
 
@@ -53,8 +53,8 @@ class SentencePiece(Tokenizer):
         return [hashlib.sha256(self.model).hexdigest(), self.special, self.appended]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        # The library's own threads would multiply with the processes of prepare. User-defined special pieces are read
-        # from a text, control symbols are not.
+        # One thread, since `prepare` runs a process per core. The library reads user-defined symbols from a text, which
+        # may include special tokens; control symbols it does not.
         return ban(self.processor.encode(texts, num_threads=1), self.special)
 
     def join(self, ids: list[int]) -> str:
@@ -66,36 +66,40 @@ class SentencePiece(Tokenizer):
 
 
 def model_pieces(processor: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """Returns the pieces of the model by id."""
     return [processor.id_to_piece(number) for number in range(processor.piece_size())]
 
 
 def open_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Opens a serialized model with the library, which raises RuntimeError if it is invalid."""
     processor = sentencepiece.SentencePieceProcessor()
-    processor.load_from_serialized_proto(model)  # the constructor takes b"" for no model at all
+    processor.load_from_serialized_proto(model)  # the constructor would accept b"" as no model
     return processor
 
 
 def read(directory: Path, settings: dict) -> SentencePiece:
-    made = SentencePiece((directory / FILE).read_bytes(), settings["special"], settings["appended"])
-    check(made.special, made.size, directory / FILE)
-    return made
+    """Reads a tokenizer that `save` wrote."""
+    model = (directory / FILE).read_bytes()
+    tokenizer = SentencePiece(model, settings["special"], settings["appended"])
+    check_ids(tokenizer.special, tokenizer.size, directory / FILE)
+    return tokenizer
 
 
-def given(path: Path) -> SentencePiece:
-    """A .model of others; the special pieces that it lacks get the ids after its last."""
+def from_file(path: Path) -> SentencePiece:
+    """Reads an external .model file; special tokens that it lacks get the ids after its last."""
     model = path.read_bytes()
     processor = open_processor(model)
     known = {name: getattr(processor, f"{role}_id")() for role, name in ROLES.items()}
-    known = {name: number for name, number in known.items() if number >= 0}  # -1: it has none
-    made = SentencePiece(model, *find(model_pieces(processor), known))
-    check(made.special, made.size, path)
-    return made
+    known = {name: number for name, number in known.items() if number >= 0}  # -1 if undefined
+    tokenizer = SentencePiece(model, *find_ids(model_pieces(processor), known))
+    check_ids(tokenizer.special, tokenizer.size, path)
+    return tokenizer
 
 
 def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> SentencePiece:
-    """A model of `size` pieces, kind unigram or bpe, special ones first; equal texts give equal ones.
+    """Trains a model of `size` pieces, special tokens first. Deterministic. kind: unigram or bpe.
 
-    lowercase folds case and keeps accents. Texts are read once and held by the library.
+    lowercase: folds case, and keeps accents. Reads the texts once; the library holds them in memory.
     """
     file = io.BytesIO()
     names = {f"{role}_piece": SPECIAL[name] for role, name in ROLES.items()}
@@ -115,16 +119,16 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Senten
             **ids,
         )
     except RuntimeError as error:
-        # The library names the condition that failed, and what to do about it.
+        # The library's message names the failed condition and a remedy.
         reason = str(error).rpartition("] ")[2] or str(error)
         raise BadInput(f"config.tokenizer.size={size}: {reason.strip()}") from None
-    model = rounded(file.getvalue()) if kind == "unigram" else file.getvalue()
+    model = round_scores(file.getvalue()) if kind == "unigram" else file.getvalue()
     special = {name: number for number, name in enumerate(SPECIAL)}
     return SentencePiece(model, special, [])
 
 
-def rounded(model: bytes) -> bytes:
-    """A serialized model with its scores on the grid."""
+def round_scores(model: bytes) -> bytes:
+    """Rounds the scores of a serialized model to multiples of 1 / GRID."""
     proto = sentencepiece_proto.Pieces.FromString(model)
     for piece in proto.pieces:
         piece.score = round(piece.score * GRID) / GRID

@@ -1,18 +1,18 @@
-"""The parts of SentencePiece's model file that are read here, as messages; all else in it is kept as it is.
+"""Protobuf messages for the fields of SentencePiece's model file that this project reads; others are kept unchanged.
 
-The module that comes with `sentencepiece` refuses a protobuf older than the one that generated it (7.36 for 0.2.3), and
-Apache Beam wants one below 7. Numbers, kinds and defaults are those of sentencepiece_model.proto.
+The module that `sentencepiece` includes refuses a protobuf older than the one that generated it (7.36 for 0.2.3), while
+Apache Beam requires protobuf below 7. Field numbers, types and defaults are those of sentencepiece_model.proto.
 """
 
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-# Types of a piece, and kinds of models.
+# Types of pieces, and types of models.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = range(1, 6)
 UNIGRAM, BPE = 1, 2
 
-# (message, field, number, type, default); a type of another message is its name.
+# (message, field, number, type, default); the type of a message field is the message's name.
 FIELDS = [
     ("Piece", "piece", 1, Field.TYPE_STRING, ""),
     ("Piece", "score", 2, Field.TYPE_FLOAT, "0"),
@@ -26,27 +26,28 @@ FIELDS = [
     ("Model", "pieces", 1, "Piece", None),
     ("Model", "trainer_spec", 2, "Trainer", None),
     ("Model", "normalizer_spec", 3, "Normalizer", None),
-    # A model of which nothing but the pieces is touched: the rest keeps its bytes, and its order.
+    # A model with only its pieces parsed; all other fields keep their bytes and order.
     ("Pieces", "pieces", 1, "Piece", None),
 ]
 
 
-def describe() -> FileDescriptorProto:
+def build_descriptor() -> FileDescriptorProto:
+    """Builds the descriptor of the messages in FIELDS."""
     file = FileDescriptorProto(name="bert_jax/model.proto", package="bert_jax", syntax="proto2")
     names = dict.fromkeys(message for message, *_ in FIELDS)
     messages = {name: file.message_type.add(name=name) for name in names}
-    for message, name, number, kind, default in FIELDS:
+    for message, name, number, field_type, default in FIELDS:
         label = Field.LABEL_REPEATED if name == "pieces" else Field.LABEL_OPTIONAL
         field = messages[message].field.add(name=name, number=number, label=label)
-        if isinstance(kind, str):
-            field.type, field.type_name = Field.TYPE_MESSAGE, f".bert_jax.{kind}"
+        if isinstance(field_type, str):
+            field.type, field.type_name = Field.TYPE_MESSAGE, f".bert_jax.{field_type}"
         else:
-            field.type, field.default_value = kind, default
+            field.type, field.default_value = field_type, default
     return file
 
 
 POOL = descriptor_pool.DescriptorPool()
-POOL.Add(describe())
+POOL.Add(build_descriptor())
 Model, Pieces = (
     message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"bert_jax.{name}"))
     for name in ("Model", "Pieces")

@@ -1,4 +1,4 @@
-"""The five special pieces: their names, and where a vocabulary that others made has them."""
+"""The five special tokens: their names, and their ids in an external vocabulary."""
 
 import re
 from collections.abc import Iterable
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from bert_jax.errors import BadInput
 
-# Their names, and their order in vocabularies that are trained here.
+# Their names, in the order of the vocabularies that this project trains.
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 OTHER_NAMES = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
 
 
 class Vocabulary(NamedTuple):
-    """What models and batches need to know of a tokenizer: its size and the special ids."""
+    """The properties of a tokenizer that models and batches use: its size and special ids."""
 
     size: int
     pad: int
@@ -22,18 +22,18 @@ class Vocabulary(NamedTuple):
     mask: int
 
 
-def find(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], list[str]]:
-    """({name: id} of all five, the pieces to append for those that `pieces` lacks).
+def find_ids(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], list[str]]:
+    """Returns {name: id} of all five special tokens, and the pieces to append for those that `pieces` lacks.
 
-    known: {name: id} that the file itself tells. Its unknown piece is the one that text is given, so that counts before
-    any name; for the others the usual names count first.
+    known: {name: id} from the vocabulary file. Its unknown token takes precedence over the usual name, since the
+    library emits that id; for the others, the usual names take precedence.
     """
     ids = {piece: number for number, piece in enumerate(pieces)}
     special, appended = {}, []
     for name, usual in SPECIAL.items():
         named = ids.get(usual, ids.get(OTHER_NAMES[name]))
-        told = known.get(name)
-        number = told if named is None or (name == "unk" and told is not None) else named
+        known_id = known.get(name)
+        number = known_id if named is None or (name == "unk" and known_id is not None) else named
         if number is None:
             number = len(pieces) + len(appended)
             appended.append(usual)
@@ -41,23 +41,23 @@ def find(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], list
     return special, appended
 
 
-def check(special: dict[str, int], size: int, place: object) -> None:
-    """Raises BadInput unless these are the ids of five different pieces."""
+def check_ids(special: dict[str, int], size: int, path: object) -> None:
+    """Raises BadInput unless `special` has valid, distinct ids for all five special tokens."""
     ids = [number for number in special.values() if type(number) is int and 0 <= number < size]
     if list(special) != list(SPECIAL) or len(set(ids)) < len(SPECIAL):
         raise BadInput(
-            f"{place}: special pieces {special}, expected different ids under {size} of {list(SPECIAL)}"
+            f"{path}: special tokens {special}: expected distinct ids below {size} for {list(SPECIAL)}"
         )
 
 
 def added_token(content: str, number: int, special: bool = True) -> dict:
-    """A piece that is not made of others, as tokenizer.json lists it."""
+    """Returns an entry of `added_tokens` in tokenizer.json."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {"id": number, "content": content, **flags, "special": special}
 
 
 def ban(texts: Iterable[list[int]], special: dict[str, int]) -> list[list[int]]:
-    """The ids of each text, with [UNK] for every other special piece that a library has read from it."""
+    """Replaces special tokens in the ids of each text by [UNK]; some libraries read them from text."""
     unk = special["unk"]
     banned = set(special.values()) - {unk}
     return [
@@ -65,10 +65,10 @@ def ban(texts: Iterable[list[int]], special: dict[str, int]) -> list[list[int]]:
     ]
 
 
-def literal(pieces: list[str], special: dict[str, int]) -> tuple[re.Pattern, dict[str, int]]:
-    """What stands for [CLS], [SEP] and [MASK] in texts that may name them, and the ids it stands for.
+def mask_pattern(pieces: list[str], special: dict[str, int]) -> tuple[re.Pattern, dict[str, int]]:
+    """Returns a pattern for [CLS], [SEP] and [MASK] in a text, and {spelling: id}.
 
-    Both the usual spelling and the vocabulary's own.
+    It matches the usual spellings and those of the vocabulary.
     """
     names = ("cls", "sep", "mask")
     spelt = {pieces[special[name]]: special[name] for name in names}

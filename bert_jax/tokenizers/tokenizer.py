@@ -1,8 +1,7 @@
-"""The way in: tokenizers that were saved here, given by others, or trained.
+"""The interface of this package: loads saved tokenizers, reads external ones, and trains new ones.
 
-What cuts the text is in the files beside: WordPiece (vocab.txt), SentencePiece (.model) and whatever a Hugging Face
-tokenizer.json says. Each has a class on top of base.py, `given` for the files of others, `read` for those that its
-`write` wrote, and `train`.
+wordpiece.py (vocab.txt), sentencepiece.py (.model) and huggingface.py (tokenizer.json) each define a subclass of
+base.Tokenizer, and the functions `from_file` (reads an external file), `read` (reads what `write` wrote) and `train`.
 """
 
 import contextlib
@@ -14,12 +13,12 @@ from bert_jax.errors import BadInput, one_line
 from bert_jax.tokenizers import huggingface, sentencepiece, wordpiece
 from bert_jax.tokenizers.base import Tokenizer
 
-SAVED = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
+MODULES = {module.KIND: module for module in (wordpiece, sentencepiece, huggingface)}
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Within it what a library or the file system raises is BadInput of this path."""
+def as_bad_input(path: Path) -> Iterator[None]:
+    """Converts errors of the libraries and the file system to BadInput that names `path`."""
     try:
         yield
     except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
@@ -27,34 +26,34 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def load(directory: str | Path) -> Tokenizer:
-    """The tokenizer that `save` wrote."""
+    """Loads a tokenizer that `save` wrote. Raises BadInput."""
     path = Path(directory) / "settings.json"
-    with naming(path):
+    with as_bad_input(path):
         settings = json.loads(path.read_text(encoding="utf-8"))
-        return SAVED[settings["kind"]].read(Path(directory), settings)
+        return MODULES[settings["kind"]].read(Path(directory), settings)
 
 
-def given(path: str | Path, lowercase: bool) -> Tokenizer:
-    """A tokenizer of a published file: vocab.txt (any .txt), a .model or a tokenizer.json (any .json).
+def from_file(path: str | Path, lowercase: bool) -> Tokenizer:
+    """Reads an external tokenizer file: vocab.txt (any .txt), a .model or tokenizer.json (any .json). Raises BadInput.
 
-    lowercase: for vocab.txt; the others know theirs.
+    lowercase: for vocab.txt; the other files have their own rules.
     """
     path = Path(path)
-    with naming(path):
+    with as_bad_input(path):
         if path.suffix == ".txt":
-            return wordpiece.given(path, lowercase)
+            return wordpiece.from_file(path, lowercase)
         if path.suffix == ".model":
-            return sentencepiece.given(path)
+            return sentencepiece.from_file(path)
         if path.suffix == ".json":
-            return huggingface.given(path)
+            return huggingface.from_file(path)
     raise BadInput(f"{path}: expected a vocab.txt, a .model or a tokenizer.json")
 
 
 def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokenizer:
-    """A vocabulary of `size` pieces, special ones first; equal texts give equal ones. Holds the texts in memory.
+    """Trains a tokenizer of `size` pieces, special tokens first. Deterministic. Holds the texts in memory.
 
-    kind: wordpiece or byte_bpe (`size` at most), unigram or bpe (`size` exactly). Raises BadInput where `size` is too
-    small or too large for the texts.
+    kind: wordpiece or byte_bpe (at most `size` pieces), unigram or bpe (exactly `size`). Raises BadInput if `size` is
+    too small or too large for the texts.
     """
     texts = list(texts)
     if kind == "wordpiece":

@@ -1,7 +1,7 @@
-"""WordPiece, as BERT has it: a vocab.txt and whether it is lower-cased.
+"""BERT's WordPiece: a vocab.txt, and whether text is lower-cased.
 
-Pieces are cut by the Hugging Face `tokenizers` library with BERT's normalizer and pre-tokenizer, so
-ids equal those of transformers' BertTokenizer.
+Text is encoded by the Hugging Face `tokenizers` library with BERT's normalizer and pre-tokenizer, so ids equal those of
+transformers' BertTokenizer.
 """
 
 import re
@@ -18,30 +18,30 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers.base import Tokenizer
-from bert_jax.tokenizers.encode_cache import Table
+from bert_jax.tokenizers.encode_cache import CachedEncoder
 from bert_jax.tokenizers.sample import COVERAGE
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
 KIND = "wordpiece"
 FILE = "vocab.txt"
 
-# Longer words are [UNK]. The original program says 200; transformers, whose ids ours equal, 100.
+# Characters; longer words are [UNK]. BERT's original code has 200; transformers, whose ids these equal, 100.
 LONGEST_WORD = 100
 
-# Characters that BERT's rules make words of their own: ASCII punctuation and ideographs (the common
-# block of them).
+# Characters that BERT's rules treat as single words: ASCII punctuation, and the main block of CJK
+# ideographs.
 SINGLE = r"!-/:-@\[-`{-~\u4e00-\u9fff"
 ALONE = re.compile(rf"[{SINGLE}]")
 
-# Units for Table: a line break, a character of its own, or a run of anything between those
-# and white space. BERT's rules part words at all of these and look at nothing across them, so the
-# ids of a text are the ids of its units, one after the other. Other white space and control
-# characters are left inside of a unit to the library.
+# Units for the cache: a line break, a single-word character, or a run of other characters without
+# white space. BERT's rules split words at all of these and depend on nothing across them, so the
+# ids of a text are the concatenated ids of its units. Other white space and control characters stay
+# inside a unit; the library splits it there.
 UNITS = re.compile(rf"[^ \t\r\n{SINGLE}]+|[{SINGLE}]|\n")
 
 
 class WordPiece(Tokenizer):
-    """A fixed list of pieces, "##" before those that continue a word."""
+    """The tokenizer of a vocab.txt, in which "##" begins pieces that continue a word."""
 
     kind, file = KIND, FILE
 
@@ -49,8 +49,8 @@ class WordPiece(Tokenizer):
         vocabulary = {piece: number for number, piece in enumerate(pieces)}
         super().__init__(list(pieces), {name: vocabulary[piece] for name, piece in SPECIAL.items()})
         self.lowercase = lowercase
-        # No special piece is added to the library's tokenizer: "[MASK]" in a document stays three
-        # words.
+        # The library's tokenizer has no added special tokens, so "[MASK]" in a document is encoded as
+        # three words.
         self.tokenizer = make_library(vocabulary, lowercase)
 
     @property
@@ -68,8 +68,8 @@ class WordPiece(Tokenizer):
     def join(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=False)
 
-    def table(self) -> Table:
-        return Table(self.encode, UNITS)
+    def cached_encoder(self) -> CachedEncoder:
+        return CachedEncoder(self.encode, UNITS)
 
     def write(self, directory: Path) -> dict:
         text = "".join(piece + "\n" for piece in self.pieces)
@@ -78,10 +78,12 @@ class WordPiece(Tokenizer):
 
 
 def read(directory: Path, settings: dict) -> WordPiece:
-    return given(directory / FILE, settings["lowercase"])
+    """Reads a tokenizer that `save` wrote."""
+    return from_file(directory / FILE, settings["lowercase"])
 
 
 def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
+    """Builds the library's tokenizer with BERT's rules. vocabulary: {piece: id}."""
     model = WordPieceModel(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
     library = tokenizers.Tokenizer(model)
     library.normalizer = BertNormalizer(lowercase=lowercase)
@@ -90,40 +92,40 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
     return library
 
 
-def given(path: Path, lowercase: bool) -> WordPiece:
-    """A published vocab.txt: one piece a line, its id the line's number from 0."""
-    # Not splitlines: a piece may be a Unicode line separator.
+def from_file(path: Path, lowercase: bool) -> WordPiece:
+    """Reads a vocab.txt: one piece per line; its id is the line number, from 0. Raises BadInput."""
+    # Not splitlines(): a piece may be a Unicode line separator.
     pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    twice = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
-    if twice is not None:
-        raise BadInput(f"{path}: piece {twice!r} on several lines")
+    duplicate = next((piece for piece, number in Counter(pieces).items() if number > 1), None)
+    if duplicate is not None:
+        raise BadInput(f"{path}: several lines have the piece {duplicate!r}")
     for piece in SPECIAL.values():
         if piece not in pieces:
-            raise BadInput(f"{path}: no piece {piece} among its {len(pieces)}")
+            raise BadInput(f"{path}: lacks {piece} among its {len(pieces)} pieces")
     return WordPiece(pieces, lowercase)
 
 
 def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
-    """A vocabulary of at most `size` pieces, special ones first; equal texts give equal ones."""
+    """Trains a vocabulary of at most `size` pieces, special tokens first. Deterministic."""
     letters = alphabet(texts, lowercase)
-    # The library numbers the letters' pieces in the order of a hash map, and breaks ties between
-    # merges by number. So that training is deterministic it is given them as special pieces, whose
-    # order it keeps.
-    first = [
+    # The library numbers single characters in the order of a hash map, and breaks ties between
+    # merges by number. Passing them as special tokens, whose order it keeps, makes training
+    # deterministic.
+    initial = [
         *SPECIAL.values(),
         *letters,
         *(f"##{letter}" for letter in letters if not ALONE.match(letter)),
     ]
-    if len(first) > size:
+    if len(initial) > size:
         raise BadInput(
-            f"config.tokenizer.size={size}: too few, single characters alone take {len(first)}"
+            f"config.tokenizer.size={size}: too small, single characters need {len(initial)}"
         )
     library = make_library({"[UNK]": 0}, lowercase)
     trainer = WordPieceTrainer(
         vocab_size=size,
         initial_alphabet=letters,
         limit_alphabet=len(letters),
-        special_tokens=first,
+        special_tokens=initial,
         show_progress=False,
     )
     library.train_from_iterator(texts, trainer)
@@ -132,7 +134,7 @@ def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
 
 
 def alphabet(texts: list[str], lowercase: bool) -> list[str]:
-    """The commonest characters, as far as COVERAGE goes, and all of ASCII, by code point."""
+    """Returns the most frequent characters up to COVERAGE and all ASCII characters of the texts, by code point."""
     normalizer, letters = BertNormalizer(lowercase=lowercase), np.zeros(0x110000, np.int64)
     for text in texts:
         codes = np.frombuffer(normalizer.normalize_str(text).encode("utf-32-le"), np.uint32)

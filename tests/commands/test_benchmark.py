@@ -11,7 +11,7 @@ from kits.traces import traced_steps
 
 from bert_jax.cli import main
 from bert_jax.commands import benchmark
-from bert_jax.data.vocabulary import likely_vocabulary
+from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.models import bert
 from bert_jax.objectives import base
 from bert_jax.parallel import chips
@@ -34,7 +34,7 @@ def test_the_numbers_fit_one_another(tmp_path):
     config = small_config(f"store={tmp_path}/store")  # which is not there
     measured = time(config, steps=3)
     numbers, parameters = measured["phases"]["main"], measured["parameters"]
-    vocabulary = likely_vocabulary(config, print)
+    vocabulary = expected_vocabulary(config, print)
     objective = base.make(config, vocabulary)
     params = jax.eval_shape(objective.init, jax.random.key(0), small_batch())
     assert parameters == bert.count(params, 200) > measured["encoder_parameters"]

@@ -78,7 +78,7 @@ def test_ids_of_small_vocabularies(small):
 @pytest.mark.parametrize("number", [400, pytest.param(20_000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_ids_of_published_vocabularies(tmp_path, name, number):
-    tokenizer = tokenizers.given(published(PUBLISHED[name]), name != "cased")
+    tokenizer = tokenizers.from_file(published(PUBLISHED[name]), name != "cased")
     theirs = exported(tmp_path / "out", tokenizer)
     # ALBERT's scores have ties ("66 6" and "6 66"), which the rounding of sentencepiece's float32 sums decides.
     most = number // 10_000 if name == "albert" else 0

@@ -1,4 +1,4 @@
-"""Mapped files: none is too large."""
+"""Memory-mapped files of any size."""
 
 import numpy as np
 
@@ -6,12 +6,12 @@ from bert_jax.data import assemble
 
 
 def test_a_store_larger_than_the_memory_of_the_machine(tmp_path):
-    """The file has 8 TB, all of it a hole but the ends."""
+    """A sparse file of 8 TB, with data only at both ends."""
     path, size = tmp_path / "tokens.npy", 1 << 42
     with open(path, "wb") as file:
         header = {"descr": "<u2", "fortran_order": False, "shape": (size,)}
         np.lib.format.write_array_header_1_0(file, header)
         file.seek(2 * size - 2, 1)
         file.write(np.uint16(77).tobytes())
-    tokens = assemble.mapped(path)
+    tokens = assemble.map_file(path)
     assert tokens.shape == (size,) and tokens.dtype == "uint16" and tokens[size - 1] == 77

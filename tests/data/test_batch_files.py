@@ -1,4 +1,4 @@
-"""Saved batches are the store's, bit for bit, whoever reads which of them."""
+"""Saved batches are bitwise those of the store, for any steps and hosts."""
 
 import json
 import os
@@ -21,7 +21,7 @@ world, half_a_run = saved_world.world, saved_world.half_a_run
 
 
 def both(world, **changes):
-    """The two feeds of a config, and its phases."""
+    """Returns the store's feed and the saved feed of a config, and its phases."""
     settings = world.load(batches=world.saved, **changes)
     from_store = feed.open_feed(world.load(**changes))
     return from_store, feed.open_feed(settings, 0), config.phases(settings)
@@ -59,8 +59,8 @@ def test_heldout_rows_are_the_same_in_batches_of_any_size(world, size, positions
 
 
 @pytest.mark.slow
-def test_the_command_saves_what_it_shows(world, tmp_path, capsys):
-    """`inspect --step` shows the same digest of the store and of saved batches."""
+def test_the_command_saves_the_batches_it_shows(world, tmp_path, capsys):
+    """`inspect --step` reports the same digest for the store and for saved batches."""
     options = "--steps", "4:7", "--save", tmp_path / "new", "--json", tmp_path / "values.json"
     assert main(["inspect", *world.arguments(*options)]) == 0
     manifest = batch_files.read_manifest(tmp_path / "new")
@@ -82,29 +82,29 @@ def save(settings, directory):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_saved_batches(finished, half_a_run, tmp_path):
-    """A run that began from the store ends with the same bits; only the steps that are left are saved."""
+def test_a_run_resumes_from_saved_batches(finished, half_a_run, tmp_path):
+    """A run started from the store ends with the same bits; only its remaining steps are saved."""
     settings, undisturbed = finished
     save(settings, tmp_path / "saved")
-    places = {"batches": tmp_path / "saved", "store": tmp_path / "nowhere"}
-    assert train.pretrain(runs.load(settings, **places), half_a_run) == 0
+    paths = {"batches": tmp_path / "saved", "store": tmp_path / "nowhere"}
+    assert train.pretrain(runs.load(settings, **paths), half_a_run) == 0
     runs.assert_same_bits(runs.params(undisturbed), runs.params(half_a_run))
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_batches_of_another_store_are_refused(finished, half_a_run, tmp_path):
-    """The config is the same, the text is not: the fingerprint decides."""
+    """The config is the same but the text differs: the fingerprint decides."""
     settings, saved = finished[0], tmp_path / "saved"
     write_corpus(tmp_path / "corpus.txt", documents=60, seed=1)
     source = {"corpus.source": str(tmp_path / "corpus.txt")}
     save(settings | source | {"store": tmp_path / "store"}, saved)
-    there = batch_files.read_manifest(saved)["config"]
-    rewrite(saved, {"config": there | {"corpus.source": settings["corpus.source"]}})
+    recorded = batch_files.read_manifest(saved)["config"]
+    rewrite(saved, {"config": recorded | {"corpus.source": settings["corpus.source"]}})
     with pytest.raises(BadInput, match=f"config.batches={saved}"):
         train.pretrain(runs.load(settings, batches=saved), half_a_run)
 
 
-# What an accelerator's image often lacks, and what comes with it.
+# TensorFlow, which images for accelerators often lack, and the packages installed with it.
 BLOCKED = ("tensorflow", "tensorflow_datasets", "keras", "tf_keras", "tensorboard")
 COMMANDS = f"""
 import json, sys
@@ -118,13 +118,13 @@ for expected, *command in json.loads(sys.argv[1]):
 
 @pytest.mark.slow
 def test_no_tensorflow_is_needed(world, tmp_path):
-    """A process on one device in which TensorFlow cannot be imported trains without a store, and refuses one."""
-    places = {"store": "nowhere", "batches": world.saved}
+    """Without TensorFlow, a process trains from saved batches, and refuses to use a store."""
+    paths = {"store": "nowhere", "batches": world.saved}
     commands = [
-        [0, "pretrain", *world.arguments("--workdir", "run", **places)],
+        [0, "pretrain", *world.arguments("--workdir", "run", **paths)],
         [0, "predict", "--model", "run", "kas [MASK]"],
         [0, "export", "--workdir", "run", "--output", "exported"],
-        [0, "inspect", *world.arguments("--step", "7", **places)],
+        [0, "inspect", *world.arguments("--step", "7", **paths)],
         [2, "pretrain", *world.arguments("--workdir", "new")],
     ]
     command = [sys.executable, "-c", COMMANDS, json.dumps(commands)]

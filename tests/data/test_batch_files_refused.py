@@ -1,4 +1,4 @@
-"""Saved batches that are not the config's, not whole or not there are refused in a line."""
+"""Saved batches of another config, damaged ones and missing ones are refused in one line."""
 
 import shutil
 
@@ -25,21 +25,21 @@ def copy(world, tmp_path):
 @pytest.mark.parametrize(
     "key, value, named",
     [
-        ("seed", 7, "seed: 12345 there, 7 asked for"),
-        ("phases.short.batch", 8, "phases.short.batch: 16 there, 8 asked for"),
-        ("phases.short.steps", 5, "phases.short.steps: 6 there, 5 asked for"),
+        ("seed", 7, "seed: built with 12345, the config has 7"),
+        ("phases.short.batch", 8, "phases.short.batch: built with 16, the config has 8"),
+        ("phases.short.steps", 5, "phases.short.steps: built with 6, the config has 5"),
         ("corpus.source", "elsewhere", "corpus.source: "),
         ("objective.masking", "whole_word", "objective.masking: "),
         ("phase_order", ("long", "short"), "phase_order: "),
-        ("tokenizer.size", 300, "tokenizer.size: 200 there, 300 asked for"),
+        ("tokenizer.size", 300, "tokenizer.size: built with 200, the config has 300"),
     ],
 )
 def test_batches_of_another_config(world, tmp_path, key, value, named):
     assert named in refused(world, tmp_path, batches=world.saved, **{key: value})
 
 
-def test_a_vocabulary_counts_by_its_content(world, tmp_path):
-    """As an exported run's config names the store's own."""
+def test_a_vocabulary_is_compared_by_content(world, tmp_path):
+    """The config of an exported run names the store's own vocabulary file."""
     own = world.path / "store/tokenizer/vocab.txt"
     for changes in ({}, {"tokenizer.path": own}):
         given = world.save(0, 2, tmp_path / f"{len(changes)}", **changes)
@@ -52,7 +52,7 @@ def test_a_vocabulary_counts_by_its_content(world, tmp_path):
             feed.open_feed(world.load(**{"batches": world.saved, "tokenizer.path": own} | changes))
 
 
-def test_a_phase_that_is_not_held(world, tmp_path):
+def test_a_phase_that_is_not_saved(world, tmp_path):
     world.save(0, 2, tmp_path / "saved")
     settings = world.load(batches=tmp_path / "saved")
     opened, (_, phase) = feed.open_feed(settings), config.phases(settings)
@@ -61,7 +61,7 @@ def test_a_phase_that_is_not_held(world, tmp_path):
             read()
 
 
-def test_what_does_not_decide_batches_may_differ(world):
+def test_keys_that_do_not_decide_batches_may_differ(world):
     changes = {"mesh.fsdp": 2, "optimizer.learning_rate": 0.1, "model.layers": 1, "log.every": 1}
     changes |= {"phases.long.steps": 3}
     opened = feed.open_feed(world.load(batches=world.saved, **changes), 0)
@@ -69,10 +69,10 @@ def test_what_does_not_decide_batches_may_differ(world):
 
 
 @pytest.mark.slow
-def test_steps_that_are_not_there(world, tmp_path):
+def test_steps_that_are_not_saved(world, tmp_path):
     world.save(1, 8, tmp_path / "saved")
-    for place, changes in ((tmp_path / "saved", {}), (world.saved, {"phases.long.steps": 12})):
-        assert str(place) in refused(world, tmp_path, batches=place, **changes)
+    for path, changes in ((tmp_path / "saved", {}), (world.saved, {"phases.long.steps": 12})):
+        assert str(path) in refused(world, tmp_path, batches=path, **changes)
 
 
 def test_more_heldout_rows_than_there_are(world, tmp_path):
@@ -82,7 +82,7 @@ def test_more_heldout_rows_than_there_are(world, tmp_path):
     feed.open_feed(world.load(batches=tmp_path / "all", **{"evaluate.rows": 10**7}), 0)
 
 
-def cut(path):
+def truncate(path):
     (path / TRAIN).write_bytes((path / TRAIN).read_bytes()[:-1])
 
 
@@ -90,19 +90,19 @@ def cut(path):
 @pytest.mark.parametrize(
     "damage, named",
     [
-        (cut, TRAIN),
+        (truncate, TRAIN),
         (lambda path: flip_bit(path / TRAIN), TRAIN),
         (lambda path: rewrite(path, {"format": 1}), "manifest.json"),
         (shutil.rmtree, "manifest.json"),
     ],
 )
-def test_damaged_ones_are_named(world, copy, damage, named):
+def test_damaged_files_are_named(world, copy, damage, named):
     damage(copy)
     line = refused(world, copy.parent, batches=copy)
     assert named in line and str(copy) in line
 
 
-def test_a_flipped_bit_that_nobody_hashes_is_found(world, copy):
+def test_a_flipped_bit_is_detected_without_hashes(world, copy):
     settings = world.load(batches=copy, verify_store=False)
     opened, phase = feed.open_feed(settings, 0), config.phases(settings)[0]
     flip_bit(copy / TRAIN, 1000)
@@ -118,7 +118,7 @@ def test_a_flipped_bit_that_nobody_hashes_is_found(world, copy):
         (["--steps", "0:2", "--save", "new", "--config.batches=there"], "config.batches=there"),
     ],
 )
-def test_odd_options(world, tmp_path, monkeypatch, capsys, options, named):
+def test_invalid_options(world, tmp_path, monkeypatch, capsys, options, named):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     (tmp_path / "there/file").write_text("")
@@ -128,7 +128,7 @@ def test_odd_options(world, tmp_path, monkeypatch, capsys, options, named):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "there"]
 
 
-def test_a_disk_that_takes_no_more(world, tmp_path):
+def test_a_full_disk(world, tmp_path):
     room = (world.saved / TRAIN).stat().st_size - 3000
     with full_disk(room), pytest.raises(Unfinished, match="--save .*new"):
         world.save(0, 6, tmp_path / "new")

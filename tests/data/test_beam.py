@@ -1,4 +1,4 @@
-"""prepare on Apache Beam: the pool's store, bit by bit, and the same ends of what goes wrong."""
+"""`prepare` on Apache Beam: bitwise the same store as with the process pool, and the same errors."""
 
 import sys
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ from bert_jax.errors import BadInput, Unfinished
 
 needs_beam = pytest.mark.skipif(not find_spec("apache_beam"), reason="needs the extra beam")
 TWO = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-# What Flink and Spark speak, with Beam's own job server instead of theirs.
+# The portable runner protocol of Flink and Spark, with Beam's own job server.
 FLINK = ["--job_endpoint=embed", "--environment_type=LOOPBACK"]
 
 
@@ -28,8 +28,8 @@ FLINK = ["--job_endpoint=embed", "--environment_type=LOOPBACK"]
         pytest.param("FlinkRunner", FLINK, marks=pytest.mark.full),
     ],
 )
-def test_the_store_is_the_pools(tmp_path, monkeypatch, runner, options):
-    """Beam keeps no download in the home directory."""
+def test_the_store_is_that_of_the_pool(tmp_path, monkeypatch, runner, options):
+    """Also checks that Beam downloads nothing to the home directory."""
     corpora.small_parts(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     one, other = (two_sources(tmp_path, f"store={tmp_path}/{n}") for n in range(2))
@@ -45,7 +45,7 @@ def fail(number: int) -> None:
 
 @needs_beam
 @pytest.mark.parametrize("tasks, error", [([1, 1], BadInput), ([0, 1], Unfinished)])
-def test_what_a_task_raises_is_raised_here(tmp_path, tasks, error):
+def test_errors_of_tasks_are_raised_in_the_driver(tmp_path, tasks, error):
     with pytest.raises(error):
         list(beam.open_runner("DirectRunner", [])(tmp_path / "tasks")(fail, tasks))
 
@@ -56,7 +56,7 @@ def test_what_a_task_raises_is_raised_here(tmp_path, tasks, error):
     [
         ("DirectRunner", "--nothing=3"),
         ("DirectRunner", "--direct_num_workers=x"),
-        ("DataflowRunner", "--region=x"),  # no project
+        ("DataflowRunner", "--region=x"),  # without a project
         ("NoRunner", "--nothing=3"),
         ("", "--direct_num_workers=2"),
     ],

@@ -1,4 +1,4 @@
-"""Sources and their blocks: each is read in its own format, the same at every call."""
+"""Sources and their blocks: each source is read in its own format, with the same blocks at every call."""
 
 import json
 import random
@@ -20,7 +20,7 @@ def read(*overrides):
     return read_sources(open_sources(*overrides))
 
 
-def test_sources_are_read_in_their_order_each_in_its_format(tmp_path):
+def test_sources_are_read_in_order_each_in_its_format(tmp_path):
     b = write(tmp_path / "b.jsonl", b'{"text": "One. Two."}\n')
     a = write(tmp_path / "a.txt", b"One. Two.\n\nThree.")
     write(tmp_path / "w" / "1", b'<doc id="1" title="T">\nT\nFour. Five.\n</doc>\n')
@@ -83,7 +83,7 @@ def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
     ],
 )
 def test_a_file_of_another_format_is_refused(tmp_path, content, form):
-    """An empty one is not."""
+    """An empty file is accepted."""
     write(tmp_path / "empty", b"\n")
     good = {"jsonl": b'{}\n{"text": "a"}', "wiki": b'<doc id="1">\na\n</doc>'}
     write(tmp_path / "good", good.get(form, b"a"))

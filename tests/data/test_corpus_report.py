@@ -1,4 +1,4 @@
-"""The corpus report: its numbers against a plain count, and its traps."""
+"""The corpus report: its numbers compared with a plain count, and its warnings."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ CLEAN = Counter(bytes=10**7, documents=20_000)
 
 
 def make(directory) -> tuple[list, dict]:
-    """(documents, their report) of a corpus that stands in both splits."""
+    """Returns documents and their report; both splits have the same documents."""
     documents = random_documents(60, seed=3)
     sentences = [sentence for document in documents for sentence in document]
     ids, lengths = np.concatenate(sentences), list(map(len, sentences))
@@ -31,12 +31,12 @@ def make(directory) -> tuple[list, dict]:
     pieces = [("##" if n % 3 == 0 else "") + f"word{n}" for n in range(995)]
     tokenizer = wordpiece.WordPiece([*SPECIAL.values(), *pieces], True)
     sources = [{"source": "made", "documents": {"train": 60, "heldout": 60}}]
-    made = report.make(small_config(), directory, tokenizer, CLEAN, Counter(), sources)
+    made = report.build(small_config(), directory, tokenizer, CLEAN, Counter(), sources)
     return documents, made
 
 
-def test_numbers_are_those_of_a_plain_count(tmp_path, monkeypatch):
-    """In parts of seven lengths, so that parts meet."""
+def test_numbers_equal_a_plain_count(tmp_path, monkeypatch):
+    """Reads seven lengths at a time, to cover the boundaries between parts."""
     monkeypatch.setattr(report, "PART", 7)
     documents, made = make(tmp_path)
     sentences = [sentence for document in documents for sentence in document]
@@ -70,21 +70,22 @@ def test_numbers_are_those_of_a_plain_count(tmp_path, monkeypatch):
         ("dropped_lines", {"problems": {"lines not UTF-8": 5000}}, "seed=0"),
     ],
 )
-def test_a_trap_names_the_key_that_mends_it(tmp_path, name, changes, override):
-    """Where `name` is empty there is nothing to say."""
+def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
+    """An empty `name` expects no warning."""
     _, made = make(tmp_path)
     assert [each["name"] for each in made["warnings"]] == ["few_tokens"]
     many = {"documents": 20_000, "sentences": 100_000, "tokens": 10**7}
     made |= {"train": many, "heldout": many} | changes
-    found = [*report.traps(small_config(override), made), *report.dropped_text(made)]
-    assert [name for name, *_ in found] == ([name] if name else [])
-    for _, _, remedy in found:
+    warnings = report.find_warnings(small_config(override), made)
+    warnings = [*warnings, *report.dropped_text_warnings(made)]
+    assert [name for name, *_ in warnings] == ([name] if name else [])
+    for _, _, remedy in warnings:
         keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
 
 
 def test_the_command_can_be_pasted(tmp_path, capsys):
-    """What it says is a config of the same store."""
+    """The recommended command gives a config of the same store."""
     write_corpus(tmp_path / "it's a corpus.txt", documents=60)
     place = f"--config.store={tmp_path}/store"
     keys = [f"--config.corpus.source={tmp_path}/it's a corpus.txt", "--config.corpus.heldout=0.2"]
@@ -96,4 +97,4 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
     assert rest[:4] == ["bert-jax", "pretrain", "--config", "bert_tiny"]
     config = configs.load(rest[3], overrides)
     assert config.objective.masking == "whole_word"
-    assert prepare.open_or_refuse(config).path == tmp_path / "store"
+    assert prepare.open_matching(config).path == tmp_path / "store"

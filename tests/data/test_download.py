@@ -1,5 +1,5 @@
-"""Stores at gs://: copied once a host, what was altered fetched again, made whole or not at all. The bucket speaks
-Google's JSON API on this machine (kits/bucket.py); gcsfs asks it what it would ask Google."""
+"""Stores at gs:// are downloaded once per host, and altered files again. The bucket is a local server of Google's JSON
+API (kits/bucket.py), which gcsfs uses like the real one."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from kits.stores import make_store, random_documents
 from bert_jax import cli, config
 from bert_jax.data import download
 from bert_jax.data import prepare as preparing
-from bert_jax.data.vocabulary import given_vocabulary
+from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums
 
@@ -28,50 +28,50 @@ TOKENS = "stores/one/train/tokens.npy"
 
 @pytest.fixture
 def store(there, tmp_path):
-    """A store in the bucket, and the local one it was made from."""
+    """A store in the bucket; returns the local store that it is a copy of."""
     made = make_store(tmp_path / "made", random_documents(50))
     there.copy(made.path, "stores/one")
     there.asked.clear()
     return made
 
 
-def read(there) -> list[str]:
-    """The files whose content was asked for since the last time, each once."""
+def names_read(there) -> list[str]:
+    """Returns the names of the .npy files read from the bucket since the last call."""
     names = {name for method, name in there.asked if method == "READ" and name.endswith(".npy")}
     there.asked.clear()
     return sorted(name.removeprefix("stores/one/") for name in names)
 
 
-def test_a_store_is_copied_once(there, store):
-    place = download.local(STORE)
-    assert files(place) == files(store.path)
-    assert read(there) == sorted(name for name in files(place) if name.endswith(".npy"))
-    assert download.local(f"{STORE}/") == download.local(STORE, hashes=True) == place
-    assert read(there) == []
+def test_a_store_is_downloaded_once(there, store):
+    copy = download.local(STORE)
+    assert files(copy) == files(store.path)
+    assert names_read(there) == sorted(name for name in files(copy) if name.endswith(".npy"))
+    assert download.local(f"{STORE}/") == download.local(STORE, hashes=True) == copy
+    assert names_read(there) == []
 
 
-def test_what_was_altered_is_fetched_again(there, store):
-    place, name = download.local(STORE), "train/tokens.npy"
-    read(there)
-    flip_bit(place / name, 200)
-    assert download.local(STORE) == place and read(there) == []  # sizes alone
-    assert download.local(STORE, hashes=True) == place and read(there) == [name]
-    os.truncate(place / name, 200)
-    (place / "unigrams.npy").unlink()
-    (place / "train/.tokens.npy.part").write_text("of a process that was killed")
+def test_altered_files_are_downloaded_again(there, store):
+    copy, name = download.local(STORE), "train/tokens.npy"
+    names_read(there)
+    flip_bit(copy / name, 200)
+    assert download.local(STORE) == copy and names_read(there) == []  # compares sizes only
+    assert download.local(STORE, hashes=True) == copy and names_read(there) == [name]
+    os.truncate(copy / name, 200)
+    (copy / "unigrams.npy").unlink()
+    (copy / "train/.tokens.npy.part").write_text("left by a killed process")
     download.local(STORE)
-    assert read(there) == [name, "unigrams.npy"]
-    assert files(place) == files(store.path)
+    assert names_read(there) == [name, "unigrams.npy"]
+    assert files(copy) == files(store.path)
 
 
-def test_what_is_altered_in_the_bucket_is_refused(there, store):
+def test_files_altered_in_the_bucket_are_refused(there, store):
     there.flip(TOKENS)
     with pytest.raises(BadInput, match=f"gs://bucket/{TOKENS}"):
         download.local(STORE)
     assert not list(Path(os.environ["XDG_CACHE_HOME"]).rglob("train/*tokens*"))
 
 
-def test_nothing_is_written_outside_of_the_copy(there, store, tmp_path):
+def test_no_file_is_written_outside_of_the_copy(there, store, tmp_path):
     manifest = json.loads(there.text("stores/one/manifest.json"))
     manifest["files"]["../../../escaped"] = {"bytes": 1, "sha256": "0"}
     manifest["digest"] = checksums.manifest_digest(manifest)
@@ -83,13 +83,13 @@ def test_nothing_is_written_outside_of_the_copy(there, store, tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_of_a_host_copy_once(there, store):
+def test_processes_of_a_host_download_once(there, store):
     code = f"from bert_jax.data import download; print(download.local({STORE!r}))"
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     running = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(2)]
-    said = [process.communicate(timeout=60) for process in running]
-    assert [process.returncode for process in running] == [0, 0], said
-    assert len({output for output, _ in said}) == 1
+    printed = [process.communicate(timeout=60) for process in running]
+    assert [process.returncode for process in running] == [0, 0], printed
+    assert len({output for output, _ in printed}) == 1
     assert there.asked.count(("READ", TOKENS)) == 1
 
 
@@ -97,7 +97,7 @@ def test_processes_of_a_host_copy_once(there, store):
     ("name", "status"),
     [("gs://another/stores/one", 0), (STORE, 403), ("gs://", 0), ("nosuch://bucket/one", 0)],
 )
-def test_a_bad_address_is_told_in_a_line(there, store, capsys, name, status):
+def test_a_bad_address_is_an_error_of_one_line(there, store, capsys, name, status):
     there.fault = lambda method, name: status
     assert cli.main(["verify", "--store", name]) == 2
     errors = capsys.readouterr().err
@@ -113,13 +113,13 @@ def test_a_missing_extra_is_named(monkeypatch):
         download.local(STORE)
 
 
-def test_no_store_is_made_at_an_address(there, tmp_path):
+def test_no_store_is_built_at_an_address(there, tmp_path):
     with pytest.raises(BadInput, match=f"config.store={STORE}"):
         preparing.prepare(config_of(tmp_path, make_text(20), f"store={STORE}"))
     assert there.names() == []
 
 
-def test_a_vocabulary_in_a_bucket_is_that_of_the_file(there, tmp_path):
+def test_a_vocabulary_in_a_bucket_equals_the_local_file(there, tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
     there.put("vocab.txt", path.read_bytes(), {})
@@ -127,6 +127,6 @@ def test_a_vocabulary_in_a_bucket_is_that_of_the_file(there, tmp_path):
         config.load("demo", [f"tokenizer.path={name}"])
         for name in (path, "gs://bucket/vocab.txt", "gs://bucket/none.txt")
     )
-    assert given_vocabulary(one).fingerprint == given_vocabulary(other).fingerprint
+    assert tokenizer_from_file(one).fingerprint == tokenizer_from_file(other).fingerprint
     with pytest.raises(BadInput, match="gs://bucket/none.txt"):
-        given_vocabulary(none)
+        tokenizer_from_file(none)

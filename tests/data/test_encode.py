@@ -1,4 +1,4 @@
-"""prepare, killed, stopped or out of disk, leaves no process and goes on from whole shards."""
+"""`prepare`, killed, stopped or out of disk space, leaves no process and resumes from finished shards."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ needs_beam = pytest.mark.skipif(not find_spec("apache_beam"), reason="needs the 
 
 @pytest.fixture
 def make(tmp_path):
-    """make(key=value...) -> work of some forty shards for two workers, of two sources."""
+    """make(key=value...) -> a config with about forty shards of two sources, for two workers."""
     texts = make_text(20_000)
     other = corpora.write(tmp_path / "other.txt", texts[:1000] + make_text(3000, seed=1))
     changes = f"corpus.source={tmp_path}/corpus.txt,{other}", "corpus.workers=2"
@@ -27,13 +27,13 @@ def make(tmp_path):
 
 
 def finish(config, directory: Path, *options: str) -> str:
-    """Runs to the end; returns what was logged."""
+    """Runs `prepare` to its end; returns its log."""
     process = start(config, directory, options=options)
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == 0, told
+    _, logged = process.communicate(timeout=120)
+    assert process.returncode == 0, logged
     stores.open_store(config.store, hashes=True)
     assert not list(Path(config.store).parent.glob(".*"))
-    return told
+    return logged
 
 
 @pytest.mark.slow
@@ -47,36 +47,36 @@ def finish(config, directory: Path, *options: str) -> str:
         pytest.param(signal.SIGTERM, BEAM, marks=[pytest.mark.full, needs_beam]),
     ],
 )
-def test_stopped_it_goes_on_from_whole_shards(make, tmp_path, monkeypatch, number, options):
-    """The store has the bits of an undisturbed one."""
+def test_resumes_from_finished_shards_after_a_stop(make, tmp_path, monkeypatch, number, options):
+    """The store is bitwise that of an uninterrupted run."""
     (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))  # a kill leaves there what Beam has
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))  # for files of Beam after a kill
     undisturbed = corpora.prepare(make(f"store={tmp_path}/undisturbed"))
     config = make()
     process = start(config, tmp_path, options=options)
     wait_until(lambda: len(shard_files(config)) > 1)
-    # A terminal interrupts the workers too.
+    # Ctrl-C in a terminal signals the workers, too.
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-    _, told = process.communicate(timeout=60)
+    _, logged = process.communicate(timeout=60)
     wait_until(lambda: not processes(process.pid))
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    assert "Traceback" not in told and ("leaked" not in told or number == signal.SIGKILL)
+    assert "Traceback" not in logged and ("leaked" not in logged or number == signal.SIGKILL)
     assert not Path(config.store).exists()
-    kept = shard_files(config)
-    told = finish(config, tmp_path, *options)
-    assert f"{len(kept)} shards" in told
+    existing = shard_files(config)
+    logged = finish(config, tmp_path, *options)
+    assert f"{len(existing)} shards" in logged
     assert files(config.store) == files(undisturbed.path)
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_one_line_and_the_shards_stay(make, tmp_path):
-    """A limit on the size of files stands for a full disk: writing the splits fails."""
+def test_a_full_disk_is_one_line_and_the_shards_are_kept(make, tmp_path):
+    """A limit on file sizes simulates a full disk: writing the splits fails."""
     config = make()
     before = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))"
     process = start(config, tmp_path, before)
-    _, told = process.communicate(timeout=60)
-    *_, last = told.strip().split("\n")
-    assert process.returncode == 1 and "Traceback" not in told
+    _, logged = process.communicate(timeout=60)
+    *_, last = logged.strip().split("\n")
+    assert process.returncode == 1 and "Traceback" not in logged
     assert config.store in last and "File too large" in last
     number = len(shard_files(config))
     assert number and f"{number} shards" in finish(config, tmp_path)

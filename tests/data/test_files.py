@@ -1,4 +1,4 @@
-"""Finding files, and their text in pieces: every line once, in bounded memory, damage named."""
+"""Text files: finding them, and reading every line once, in bounded memory; damaged ones are named."""
 
 import bz2
 import gzip
@@ -26,7 +26,7 @@ def test_a_file_a_glob_and_a_directory(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("source", ["*.gz", "none.txt", "empty", "gs://bucket/text.txt"])
-def test_what_is_not_there_is_named(tmp_path, monkeypatch, source):
+def test_missing_files_are_named(tmp_path, monkeypatch, source):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "empty" / ".keep", b"")
     with pytest.raises(BadInput) as error:
@@ -50,7 +50,7 @@ def test_compressed(tmp_path, library, suffix):
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"a", b"a\r\n\r\nb", b"a\n\n\n\nb\n\nc\n"])
 @pytest.mark.parametrize("form", ["lines", "files", "wiki", "jsonl"])
-def test_nothing_is_lost_between_pieces(tmp_path, content, form):
+def test_no_byte_is_lost_between_pieces(tmp_path, content, form):
     path = write(tmp_path / "a.txt", content)
     assert all(read(path, form, size=size) == content for size in (1, 2, 3, 1000))
 

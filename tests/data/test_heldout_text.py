@@ -1,4 +1,4 @@
-"""The held-out documents as text: those of the store, all of them, each once, and no other."""
+"""The text of the held-out documents: exactly those of the store, each once."""
 
 import json
 
@@ -12,7 +12,7 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 def found(config, store) -> list[str]:
-    """The held-out documents, checked to be those of the store."""
+    """Returns the held-out documents, after checking that they are those of the store."""
     texts = ["\n".join(sentences) for sentences in heldout_text.documents(config, store)]
     encode = tokenizers.load(store.path / "tokenizer").encode
     documents = [[ids for ids in encode_lines(encode, text) if ids] for text in texts]
@@ -21,8 +21,8 @@ def found(config, store) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_held_out_documents_as_they_stand(tmp_path, monkeypatch, workers):
-    """Empty sentences and documents, case, accents and equal documents are met on the way."""
+def test_heldout_documents_are_the_original_text(tmp_path, monkeypatch, workers):
+    """The corpus has empty sentences and documents, upper case, accents and equal documents."""
     monkeypatch.setattr(corpus, "BLOCK", 1000)
     texts = [text.replace("the", "Th\xe9").replace("cat", "C\xe4t") for text in make_text(200)]
     texts += ["\x07\n\x07", "\x07\na cat\n\x07\nsaw it"] + texts[:40]
@@ -32,7 +32,7 @@ def test_held_out_documents_as_they_stand(tmp_path, monkeypatch, workers):
     assert any("Th\xe9" in text and "C\xe4t" in text for text in shown)
 
 
-def test_sources_come_in_turns(tmp_path, monkeypatch):
+def test_sources_are_read_in_turn(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "BLOCK", 1000)
     records = (json.dumps({"text": f"Second. {text}"}) for text in make_text(200, seed=1))
     second = corpora.write(tmp_path / "second.jsonl", "\n".join(records).encode())
@@ -44,7 +44,7 @@ def test_sources_come_in_turns(tmp_path, monkeypatch):
     assert place < of_second.count(False) and False in of_second[place:]
 
 
-def test_another_text_is_named(tmp_path):
+def test_another_text_is_refused(tmp_path):
     config = corpora.config_of(tmp_path, make_text(100))
     store = prepare(config)
     corpora.write(tmp_path / "corpus.txt", make_text(100, seed=1))

@@ -1,4 +1,4 @@
-"""A store, or saved batches, that change under a run end it: the file named, and nothing saved after."""
+"""A change to a store or saved batches during a run ends it: the file is named, and no checkpoint is saved after it."""
 
 import os
 import shutil
@@ -23,13 +23,13 @@ half_a_run = saved_world.half_a_run
 
 @pytest.fixture
 def store(tmp_path):
-    """Two files and their manifest."""
+    """A directory with two files and their manifest."""
     place = tmp_path / "store"
     (place / "train").mkdir(parents=True)
     (place / TOKENS).write_bytes(bytes(5000))
     (place / "unigrams.npy").write_bytes(b"unigrams")
     manifests.write(place, {}, stores.FORMAT)
-    time.sleep(0.02)  # longer than a tick of a file system's clock
+    time.sleep(0.02)  # longer than the resolution of file times
     return place
 
 

@@ -1,4 +1,4 @@
-"""Masks: how many, where, what is shown, and whole words, against the original's loop."""
+"""Masking: number and positions of predictions, replacements, and whole words compared with the original's loop."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ WORD_STARTS = np.random.default_rng(1).random(VOCABULARY) < 0.6
 
 
 def make_rows(number: int, length: int = 96):
-    """tokens, maskable, begins: [CLS] A [SEP] B [SEP] of all sizes, ids from 5 on."""
+    """Returns tokens, maskable and begins of rows [CLS] A [SEP] B [SEP] of random sizes; ids are 5 or more."""
     draw = np.random.default_rng(0)
     a = draw.integers(1, length - 4, number)
     b = 1 + (draw.random(number) * (length - 3 - a)).astype(int)
@@ -43,14 +43,14 @@ def wanted(length):
 
 
 @pytest.mark.parametrize("kind", masking.KINDS)
-def test_what_is_chosen_and_what_is_left_alone(kind):
+def test_chosen_and_unchanged_positions(kind):
     tokens, maskable, begins = rows = make_rows(3000)
     made = apply(kind, rows)
     used, positions = made["masked_weights"] > 0, made["masked_positions"]
     if kind == "token":
         assert used.sum(1).tolist() == [wanted(length) for length in maskable.sum(1) + 3]
-    assert (np.diff(positions, axis=1) > 0)[used[:, 1:]].all()  # ascending, none twice
-    assert (np.diff(used.astype(int), axis=1) <= 0).all()  # the used places come first
+    assert (np.diff(positions, axis=1) > 0)[used[:, 1:]].all()  # strictly ascending
+    assert (np.diff(used.astype(int), axis=1) <= 0).all()  # used predictions come first
     assert (positions[~used] == 0).all() and (made["masked_targets"][~used] == 0).all()
     row = np.arange(len(tokens))[:, None]
     assert maskable[row, positions][used].all()  # never [CLS], [SEP] or padding
@@ -61,7 +61,7 @@ def test_what_is_chosen_and_what_is_left_alone(kind):
 
 
 def words_of(tokens, maskable, begins):
-    """Lists of positions, one a word."""
+    """Returns a list of positions for each word."""
     words = []
     for place in np.flatnonzero(maskable):
         if begins[place] or WORD_STARTS[tokens[place]]:
@@ -72,8 +72,10 @@ def words_of(tokens, maskable, begins):
 
 @pytest.mark.parametrize("long", [False, True])
 def test_whole_words_are_the_originals_in_the_same_order(long):
-    """The original's loop over words in random order chooses the same, given the order of our draws. Words with more
-    pieces than may be predicted are never chosen; where `long`, A is one word, and so is B."""
+    """The original's loop over words chooses the same positions, given our random order.
+
+    Words with more pieces than predictions are never chosen. long: A and B are one word each.
+    """
     tokens, maskable, begins = rows = make_rows(400)
     if long:
         tokens[maskable] = np.flatnonzero(~WORD_STARTS)[5]

@@ -1,4 +1,4 @@
-"""Packing: what goes together, and that packed pairs are the pairs they are alone."""
+"""Packing: which pairs share a row, and that packing does not change the pairs."""
 
 import numpy as np
 import pytest
@@ -15,11 +15,11 @@ def store(tmp_path_factory):
     return make_packed_store(tmp_path_factory.mktemp("packing") / "store")
 
 
-# --- What goes together ---------------------------------------------------------------------------
+# --- Which pairs share a row ----------------------------------------------------------------------
 
 
 def best_fit(lengths, room, sequences):
-    """The number of rows of plain best fit, longest first, one pair after the other."""
+    """Returns the number of rows of plain best-fit decreasing, one pair at a time."""
     rows = []
     for length in sorted(lengths, reverse=True):
         fitting = [row for row in rows if row[0] >= length and row[1] < sequences]
@@ -66,7 +66,7 @@ def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
     [("nsp", "token"), ("nsp", "whole_word"), ("sop", "whole_word"), ("none", "token")],
 )
 def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
-    """Tokens, segments, positions from 0, labels, and which tokens are masked by what."""
+    """Compares tokens, segments, positions from 0, labels and masks."""
     changes = {"pair_task": pairs, "masking": masking, "max_predictions": 20}
     packed, alone = epoch(store, **changes), epoch(store, max_packed=1, **changes)
     assert len(alone["rows"]) > 1.3 * len(packed["rows"])
@@ -81,7 +81,7 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
 
 
 @pytest.mark.slow
-def test_any_step_on_any_hosts_is_the_same(store):
+def test_steps_do_not_depend_on_the_first_step_or_the_hosts(store):
     whole = make(store, 0, 40, masking="whole_word")  # over two epochs
     assert_same(make(store, 29, 40, masking="whole_word"), whole[29:])
     for positions in (np.array([0, 3]), np.array([2, 1])):
@@ -89,28 +89,28 @@ def test_any_step_on_any_hosts_is_the_same(store):
         assert_same(part, [{k: array[positions] for k, array in b.items()} for b in whole[5:]])
 
 
-def test_heldout_rows_are_those_of_a_run_that_packs_nothing(store):
+def test_heldout_rows_are_never_packed(store):
     alone = SPEC._replace(max_packed=1)
     packed, unpacked = (stream.Heldout(store, WORD_STARTS, spec, 20) for spec in (SPEC, alone))
     assert_same(list(packed), list(unpacked))
 
 
-def test_too_few_predictions_are_shared_out(store):
+def test_too_few_predictions_are_divided_among_pairs(store):
     plenty, few = epoch(store, max_predictions=20), epoch(store, max_predictions=3)
     fits = plenty["masked_weights"].sum(1) <= 3
     for name in ("tokens", "sequence_ids", "masked_positions", "masked_weights"):
         np.testing.assert_array_equal(few[name][fits][:, :3], plenty[name][fits][:, :3])
     cut = ~fits
     assert cut.sum() > 5 and (few["masked_weights"][cut].sum(1) == 3).all()
-    # The last pair of a row is its shortest, and still has one.
+    # The last pair of a row is its shortest, and still gets a prediction.
     last = few["masked_positions"][cut].max(1)[:, None]
     owners = np.take_along_axis(few["sequence_ids"][cut], last, 1)[:, 0]
     assert (owners == few["sequence_ids"][cut].max(1)).all()
 
 
 @pytest.mark.parametrize("wrong", ["row", "too many tokens"])
-def test_damage_that_opening_does_not_see_is_found_when_it_is_used(store, wrong):
-    """Opening a file of pairs, or of packed rows, looks at its shape only."""
+def test_damaged_rows_are_detected_when_they_are_used(store, wrong):
+    """Opening a file of pairs or packed rows checks only its shape."""
     expected = make(store, 0, 15, seed=77)
     source = Epochs(store, "train", SPEC.rules._replace(seed=77), 4)
     pairs, packed = (index.path(0) for index in source.indexes)

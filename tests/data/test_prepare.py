@@ -1,4 +1,4 @@
-"""Text to store: the same bits however it is made, nothing lost, held-out documents apart."""
+"""From text to store: bitwise reproducible, complete, with separate held-out documents."""
 
 import functools
 import lzma
@@ -18,12 +18,12 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 
 @pytest.fixture
 def make(tmp_path):
-    """make(documents or bytes, key=value...) -> a config whose corpus they are."""
+    """make(documents or bytes, key=value...) -> a config with this corpus."""
     return functools.partial(corpora.config_of, tmp_path)
 
 
 def splits(store) -> tuple[list, list]:
-    """(training, held-out) documents."""
+    """Returns (training, held-out) documents."""
     return read(store.splits["train"]), read(store.splits["heldout"])
 
 
@@ -47,7 +47,7 @@ def test_the_store_is_the_corpus(make, tmp_path, kind, size):
 
 
 def test_a_source_that_is_named_twice_is_read_twice(make, tmp_path):
-    """Where copies are kept; of a document all are trained on, or all held out."""
+    """Unless duplicates are filtered. All copies of a document are in the same split."""
     path = tmp_path / "corpus.txt"
     keys = f"corpus.source={path},{path}", "filter.duplicates=False"
     once = [sorted(documents) for documents in splits(prepare(make(make_text(50))))]
@@ -67,25 +67,25 @@ def test_documents_of_a_source_stay_together_and_are_counted(tmp_path, monkeypat
         both = []
         for name in stores.SPLITS:
             starts = [0, *store.splits[name].source_ends]
-            found = read(store.splits[name])[starts[number] : starts[number + 1]]
-            assert found == [document for document in order if document in found]
-            assert len(found) == counts[number]["documents"][name]
-            tokens = sum(len(sentence) for document in found for sentence in document)
+            stored = read(store.splits[name])[starts[number] : starts[number + 1]]
+            assert stored == [document for document in order if document in stored]
+            assert len(stored) == counts[number]["documents"][name]
+            tokens = sum(len(sentence) for document in stored for sentence in document)
             assert tokens == counts[number]["tokens"][name]
-            both += found
+            both += stored
         assert sorted(both) == sorted(order)
     train, unigrams = store.splits["train"], np.load(store.path / "unigrams.npy")
     ends = train.sentence_ends[train.document_ends[train.source_ends - 1] - 1]
     for counted, tokens in zip(unigrams, np.split(train.tokens, ends[:-1]), strict=True):
         assert counted.tolist() == np.bincount(tokens, minlength=len(counted)).tolist()
-    share = unigrams.sum(axis=0)[train.tokens] / len(train.tokens)  # the mean of -log p over tokens
+    share = unigrams.sum(axis=0)[train.tokens] / len(train.tokens)  # of each token
     assert store.manifest["unigram_entropy"] == pytest.approx(-np.log(share).mean(), rel=1e-12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, pytest.param(7, marks=pytest.mark.full)])
 def test_bits_do_not_depend_on_workers_or_parts(tmp_path, monkeypatch, workers):
-    """Blocks and shards of any size make the same store, by any number of workers."""
+    """Any sizes of blocks and shards, and any number of workers, give the same store."""
     one = prepare(two_sources(tmp_path))
     assert report_of(one)["copies"]
     corpora.small_parts(monkeypatch)
@@ -94,7 +94,7 @@ def test_bits_do_not_depend_on_workers_or_parts(tmp_path, monkeypatch, workers):
 
 
 def test_heldout_is_a_function_of_content(make, tmp_path):
-    """Order does not count, and no document is on both sides however often it stands there."""
+    """The order does not matter, and no document is in both splits, whatever the number of its copies."""
     texts = make_text(200)
     tokenizers.train("wordpiece", texts, 200, True).save(tmp_path / "words")
     vocabulary = f"tokenizer.path={tmp_path}/words/vocab.txt"
@@ -119,7 +119,7 @@ def test_three_documents_are_too_few_and_four_are_enough(make, tmp_path, text):
 
 
 def test_bad_input_leaves_nothing(make, tmp_path):
-    """Some is found before any work, a damaged archive within it."""
+    """Most errors are found before any work, a damaged archive during it."""
     archive = lzma.compress("\n\n".join(make_text(3000, seed=2)).encode())
     (tmp_path / "b.xz").write_bytes(archive[: len(archive) // 2])
     for change, named in [

@@ -1,4 +1,4 @@
-"""The prose of Python's own docstrings."""
+"""The source `pydocs`: documents from Python's docstrings."""
 
 import sys
 
@@ -24,8 +24,8 @@ class Thing:
 '''
 
 
-def test_docstrings_of_some_length_become_documents_of_paragraphs(tmp_path):
-    """Files that Python cannot read are passed over."""
+def test_long_docstrings_become_documents_of_paragraphs(tmp_path):
+    """Files that are not valid Python are skipped."""
     bad = [b'"""doc', b'"""\xff"""', b'"""\0"""', b"x = '''\\d'''\n"]
     paths = [write(tmp_path / f"{number}.py", text) for number, text in enumerate(bad)]
     paths += [tmp_path / "missing.py", write(tmp_path / "a.py", MODULE.encode())]

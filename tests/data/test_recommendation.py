@@ -1,4 +1,4 @@
-"""What is recommended: published sizes and limits, and configs that exist."""
+"""Recommended runs: published sizes and limits, and existing configs."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from bert_jax.data import recommendation
 
 def test_the_published_corpus_gets_the_published_run():
     """3.3 billion words: BERT-large, a million steps of 256 rows."""
-    run = recommendation.run(3_300_000_000)
+    run = recommendation.choose_run(3_300_000_000)
     assert (run["size"], run["steps"], run["rows"]) == ("large", 1_000_000, 256)
 
 
-def test_more_text_is_never_a_smaller_model_or_a_shorter_run():
-    runs = [recommendation.run(int(tokens)) for tokens in np.geomspace(1000, 1e11, 200)]
+def test_more_text_never_gives_a_smaller_model_or_a_shorter_run():
+    runs = [recommendation.choose_run(int(tokens)) for tokens in np.geomspace(1000, 1e11, 200)]
     sizes = [list(recommendation.SIZES).index(run["size"]) for run in runs]
     rows = [run["rows"] for run in runs]
     assert sizes == sorted(sizes) and set(sizes) == set(range(6))
@@ -27,11 +27,11 @@ def test_more_text_is_never_a_smaller_model_or_a_shorter_run():
 
 @pytest.mark.parametrize("size", recommendation.SIZES)
 def test_recommended_configs(size):
-    """They have this shape, the two phases, and base's corpus, filter and tokenizer."""
+    """They have the size's shape, two phases, and the corpus, filter and tokenizer of base."""
     config = configs.find(f"bert_{size}")
     assert (config.model.layers, config.model.width) == recommendation.SIZES[size]
-    assert recommendation.of_text(config) == {}
-    keys = recommendation.of_run({"size": size, "steps": 12_345, "rows": 64})
+    assert recommendation.text_overrides(config) == {}
+    keys = recommendation.run_overrides({"size": size, "steps": 12_345, "rows": 64})
     config = configs.load(f"bert_{size}", [f"{key}={value}" for key, value in keys.items()])
     assert configs.total_steps(config) == 12_345
     assert [phase.length for phase in configs.phases(config)] == [128, 512]

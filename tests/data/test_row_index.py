@@ -1,4 +1,4 @@
-"""Files of row indexes beside the store: used again, checked, made anew, deleted."""
+"""Row index files: reused, checked, rebuilt, deleted."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from kits.corpora import files
 from kits.stores import make_store, random_documents
 
 from bert_jax.data import sentence_pairs
-from bert_jax.data.row_index import of_pairs
+from bert_jax.data.row_index import pair_indexes
 
 RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
 
@@ -24,7 +24,7 @@ def full(*arguments, **keywords):
 
 
 def test_index_files_are_reused_and_rebuilt_when_damaged(store, monkeypatch):
-    indexes = of_pairs(store, "train", RULES)
+    indexes = pair_indexes(store, "train", RULES)
     expected = np.array(indexes.open(0))
     path = indexes.path(0)
     whole = path.read_bytes()
@@ -38,16 +38,16 @@ def test_index_files_are_reused_and_rebuilt_when_damaged(store, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(OSError, match="open files"):
         patch.setattr(np, "load", full)
         indexes.open(0)
-    assert path.read_bytes() == damaged  # it may be sound
+    assert path.read_bytes() == damaged  # kept: the error does not show that it is damaged
     indexes.open(0)
-    again = of_pairs(store, "train", RULES)
-    again.build = None  # a second start builds nothing
+    again = pair_indexes(store, "train", RULES)
+    again.build = None  # a second run must not build it
     np.testing.assert_array_equal(again.open(0), expected)
 
 
-def test_a_file_that_another_process_has_written_meanwhile_stays(store):
+def test_a_file_that_another_process_writes_in_the_meantime_is_kept(store):
     """Another host may have mapped it."""
-    indexes = of_pairs(store, "train", RULES)
+    indexes = pair_indexes(store, "train", RULES)
     there, expected = indexes.path(3), np.array(indexes.open(3))
     content = there.read_bytes()
     there.unlink()
@@ -61,40 +61,39 @@ def test_a_file_that_another_process_has_written_meanwhile_stays(store):
     assert [path.name for path in there.parent.iterdir()] == [there.name]
 
 
-def test_names_tell_everything_an_index_depends_on(store):
+def test_names_cover_everything_an_index_depends_on(store):
     changes = dict(seed=6, phase=0, length=41, pair_task="sop", short_rate=0.2)
     rules = [RULES._replace(**{key: value}) for key, value in changes.items()]
-    names = [of_pairs(store, "train", changed).name for changed in (RULES, *rules)]
-    names.append(of_pairs(store, "heldout", RULES).name)
+    names = [pair_indexes(store, "train", changed).name for changed in (RULES, *rules)]
+    names.append(pair_indexes(store, "heldout", RULES).name)
     other = store._replace(manifest={**store.manifest, "fingerprint": "other"})
-    names.append(of_pairs(other, "train", RULES).name)
+    names.append(pair_indexes(other, "train", RULES).name)
     assert len(set(names)) == len(names)
 
 
 def test_old_epochs_are_deleted(store):
-    indexes = of_pairs(store, "train", RULES)
+    indexes = pair_indexes(store, "train", RULES)
     for epoch in range(4):
         indexes.open(epoch)
-    others = of_pairs(store, "train", RULES._replace(seed=6))
+    others = pair_indexes(store, "train", RULES._replace(seed=6))
     others.open(1)
-    indexes.forget(2)
-    left = {indexes.path(0), indexes.path(2), indexes.path(3), others.path(1)}
-    assert set((store.path / "index").iterdir()) == left
+    indexes.delete_before(2)
+    kept = {indexes.path(0), indexes.path(2), indexes.path(3), others.path(1)}
+    assert set((store.path / "index").iterdir()) == kept
 
 
-def test_leftovers_of_killed_processes_are_deleted_once_they_are_old(store):
-    indexes = of_pairs(store, "train", RULES)
-    fresh, old = (indexes.place / f".{name}.npy.{'0' * 32}" for name in ("fresh", "old"))
-    for left in (fresh, old):
-        left.write_bytes(b"part")
+def test_old_temporary_files_of_killed_processes_are_deleted(store):
+    indexes = pair_indexes(store, "train", RULES)
+    fresh, old = (indexes.directory / f".{name}.npy.{'0' * 32}" for name in ("fresh", "old"))
+    for kept in (fresh, old):
+        kept.write_bytes(b"part")
     os.utime(old, times=(0, 0))
     assert len(indexes.open(0))
-    assert sorted(indexes.place.iterdir()) == [fresh, indexes.path(0)]
+    assert sorted(indexes.directory.iterdir()) == [fresh, indexes.path(0)]
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_store_that_cannot_be_written_to(store, tmp_path, monkeypatch, is_there):
-    """Its indexes lie in the cache."""
+def test_indexes_of_a_read_only_store_are_in_the_cache(store, tmp_path, monkeypatch, is_there):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     if is_there:
         (store.path / "index").mkdir()
@@ -102,6 +101,6 @@ def test_a_store_that_cannot_be_written_to(store, tmp_path, monkeypatch, is_ther
     else:
         (store.path / "index").write_text("a file, where the directory would be")
     before = files(store.path)
-    indexes = of_pairs(store, "train", RULES)
+    indexes = pair_indexes(store, "train", RULES)
     assert len(indexes.open(0)) and indexes.path(0).is_relative_to(tmp_path / "cache")
     assert files(store.path) == before and files(tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""Rows against a plain, sentence by sentence, token by token account of the original algorithm."""
+"""Sentence pairs compared with a plain implementation of the original algorithm (kits/original.py)."""
 
 import hashlib
 
@@ -15,7 +15,7 @@ RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_
 
 
 def numbered(documents):
-    """The same documents with every token's id its number in the split, so that tokens tell their place."""
+    """Replaces every token by its position in the split."""
     following = iter(range(10**9))
     return [[[next(following) for _ in s] for s in document] for document in documents]
 
@@ -30,13 +30,13 @@ def build(split, rules, epoch=0):
 
 
 def owners(split, starts):
-    """The documents in which these tokens are."""
+    """Returns the document of each token position."""
     return np.searchsorted(split.sentence_ends[split.document_ends - 1], starts, side="right")
 
 
 @pytest.mark.parametrize("pairs", sentence_pairs.PAIRS)
 @pytest.mark.parametrize("length", [5, 12, 41, 64, 2000])
-def test_rows_are_the_originals_given_the_same_draws(tmp_path, pairs, length):
+def test_rows_equal_the_originals_for_the_same_draws(tmp_path, pairs, length):
     documents, split = make_world(tmp_path / "store", 60)
     rules = RULES._replace(pair_task=pairs, length=length)
     made = build(split, rules, epoch=3)
@@ -54,7 +54,7 @@ def test_rows_are_the_originals_given_the_same_draws(tmp_path, pairs, length):
 
 
 def hashed_documents(number):
-    """Documents made by our own hash, which stays what it is when a library's generator changes."""
+    """Returns documents drawn by our own hash, which does not change with library versions."""
 
     def size(draw, most):
         return 1 + int(prng.below(prng.mix(np.full(1, draw, np.uint32)), most)[0])
@@ -68,8 +68,8 @@ def hashed_documents(number):
     ]
 
 
-def test_rows_are_what_they_have_always_been(tmp_path):
-    """Every bit."""
+def test_rows_do_not_change_between_versions(tmp_path):
+    """Compares the SHA-256 of the index with a recorded one."""
     split = make_store(tmp_path / "store", hashed_documents(60)).splits["train"]
     sha = hashlib.sha256()
     for epoch in (0, 3):
@@ -81,7 +81,7 @@ def test_rows_are_what_they_have_always_been(tmp_path):
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop"])
 def test_random_b_is_of_the_same_source(tmp_path, pairs):
-    """In another language it would tell that it is random. A source of one document has no other."""
+    """A B in another language would give away the label. A source of one document is the exception."""
     numbers = {"train": [3, 1, 4], "heldout": [1, 1, 0]}
     split = make_store(tmp_path / "store", random_documents(8, 3), sources=numbers).splits["train"]
     seen = np.zeros((8, 8), int)

@@ -1,4 +1,4 @@
-"""Sentences in many scripts: where they end, where only a stop is, and that nothing is lost."""
+"""Sentence splitting in many scripts: true ends, other stops, and no lost characters."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 
 from bert_jax.data.sources.sentences import LONGEST_SENTENCE, cap, split_sentences
 
-# A sentence each between the bars; where the text has no white space, the bar has none either.
+# Bars separate the sentences. A bar without spaces stands for no white space in the text.
 SENTENCES = """
 Dr. Smith met J. R. R. Tolkien in the U.S. Army. | He left.
 See No. 5 and p. 12. | Then rest.
@@ -45,7 +45,7 @@ def check(line: str) -> None:
     assert all(found) and max(map(len, found), default=0) <= LONGEST_SENTENCE
 
 
-def test_nothing_is_lost_and_no_sentence_is_long():
+def test_no_character_is_lost_and_no_sentence_is_too_long():
     draw = random.Random(1)
     for size in [50] * 500 + [20_000] * 5 + [300_000]:
         check("".join(draw.choices("aB 1.!?。！”\"')( é「」》，的中．»«", k=size)).strip())
@@ -56,6 +56,6 @@ TRAPS = ["a. ", "a. B", ". ", "。", "。”", "?", "J. ", "U.S. ", '."', "...",
 
 
 @pytest.mark.parametrize("unit", TRAPS)
-def test_a_line_of_nothing_but_traps(unit):
-    """A megabyte takes a second; hours, if the work grew with its square."""
+def test_a_long_line_of_difficult_characters(unit):
+    """A megabyte takes a second; with quadratic work it would take hours."""
     check(unit * (1_000_000 // len(unit)))

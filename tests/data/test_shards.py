@@ -1,4 +1,4 @@
-"""Shard files: what is read is what was written, or Unfinished, and the file is deleted."""
+"""Shard files: reading returns what was written, or raises Unfinished and deletes the file."""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ ARRAYS = {
 }
 
 
-def test_what_is_read_was_written_and_no_flipped_bit_changes_it(tmp_path):
-    """A bit of a name or a date that the format keeps twice may flip unseen; no array changes by it."""
+def test_a_flipped_bit_never_changes_an_array(tmp_path):
+    """Some bits, as in names and dates that the format stores twice, may flip undetected without effect."""
     shard = shards.Shard(tmp_path / "one.npz", 0)
     shard.write({"kept": 3}, ARRAYS)
     content, noticed = shard.path.read_bytes(), 0

@@ -1,10 +1,10 @@
-"""Which documents are left out and held out: a function of their text."""
+"""The split of a document is a function of its text."""
 
 import numpy as np
 import pytest
 
 from bert_jax.data.preparation.encode import text_hash
-from bert_jax.data.preparation.splits import COPY, HELDOUT, select
+from bert_jax.data.preparation.splits import COPY, HELDOUT, assign
 
 
 def hashes_of(texts) -> np.ndarray:
@@ -13,10 +13,10 @@ def hashes_of(texts) -> np.ndarray:
 
 
 @pytest.mark.parametrize("share, held_out", [(0.0, 2), (0.1, 10), (0.995, 98)])
-def test_copies_follow_the_first_and_the_share_is_of_different_documents(share, held_out):
+def test_copies_share_a_split_and_the_share_is_of_distinct_documents(share, held_out):
     texts = [f"text {number}" for number in range(100)]
     states = {
-        drop: select(hashes_of(texts + texts[::2]), share, drop, {}) for drop in (True, False)
+        drop: assign(hashes_of(texts + texts[::2]), share, drop, {}) for drop in (True, False)
     }
     first, copies = states[True][:100], states[True][100:]
     assert (copies == COPY).all() and (first == HELDOUT).sum() == held_out

@@ -1,9 +1,9 @@
-"""The shares of the recipe, and everything that is to be uniform, over 100,000 rows, and over a million under --full.
+"""Statistics of masks and pairs: BERT's shares, and uniformity, over 100,000 rows; a million with --full.
 
-What is counted is compared with what is expected by chi-square tests; p has to be above LEAST. So the tolerance follows
-from the number N of what is counted: a share s may differ by about 3.9 sqrt(s (1 - s) / N), of [MASK] among the 1.6
-million predictions of 100,000 rows by 0.1 percentage points, of random pairs among 100,000 by 0.6. Seeds are fixed, so
-what passes passes every time. Each prints what it found (pytest -rP).
+Chi-square tests compare observed with expected counts; p must be above LEAST. So the tolerance follows from the number
+N of observations: a share s may deviate by about 3.9 sqrt(s (1 - s) / N). For [MASK] among the 1.6 million predictions
+of 100,000 rows, that is 0.1 percentage points; for random pairs among 100,000, 0.6. Seeds are fixed, so the results are
+the same every time. Each test prints its counts and p (pytest -rP).
 """
 
 import numpy as np
@@ -29,7 +29,10 @@ def store(tmp_path_factory):
 
 
 def check(what, counts, shares=None, factor=1.0):
-    """Counts are as these shares say, or equal. Their variance is by `factor` less than of draws with putting back."""
+    """Checks that counts follow these shares, or are uniform.
+
+    factor: the variance of draws with replacement, divided by the variance of the counts.
+    """
     counts = np.asarray(counts, float)
     shares = np.full(len(counts), 1 / len(counts)) if shares is None else np.asarray(shares)
     expected = counts.sum() * shares
@@ -39,7 +42,7 @@ def check(what, counts, shares=None, factor=1.0):
 
 
 def unmask(batch):
-    """(tokens before masking, bool[B, L] which were chosen)."""
+    """Returns the tokens before masking, and the chosen positions as bool[B, L]."""
     row, slot = np.nonzero(batch["masked_weights"])
     tokens, chosen = batch["tokens"].copy(), np.zeros(batch["tokens"].shape, bool)
     tokens[row, batch["masked_positions"][row, slot]] = batch["masked_targets"][row, slot]
@@ -50,7 +53,7 @@ def unmask(batch):
 @pytest.mark.slow
 @sizes
 def test_masks(store, size):
-    """What is shown, which pieces are drawn at random, and which places in the row are chosen."""
+    """Checks the 80/10/10 replacement, the random tokens, and the chosen positions."""
     room, predictions = LENGTH - 3, SPEC.max_predictions - 1  # of full rows: 0.15 * 128 is 19
     kinds, random_ids, places = np.zeros(3), np.zeros(V), np.zeros(room)
     for batch in stream.train_batches(store, WORD_STARTS, SPEC, 0, size // BATCH):
@@ -66,18 +69,18 @@ def test_masks(store, size):
     check("[MASK], random, kept", kinds, [0.8 + 0.1 / V, 0.1 - 0.2 / V, 0.1 + 0.1 / V])
     assert random_ids[SPECIAL["mask"]] == 0 and random_ids[SPECIAL["pad"]] > 0
     check("pieces drawn at random", np.delete(random_ids, SPECIAL["mask"]))
-    factor = (room - 1) / (room - predictions)  # no place is chosen twice
-    check("places chosen in full rows", places, factor=factor)
+    factor = (room - 1) / (room - predictions)  # positions are drawn without replacement
+    check("positions chosen in full rows", places, factor=factor)
 
 
 def blocks(store, size):
-    """The blocks of the epochs that make up about so many rows."""
+    """Yields the blocks of as many epochs as have about `size` rows."""
     for epoch in range(size // 90_000):
         yield from sentence_pairs.blocks(store.splits["train"], SPEC.rules, epoch)
 
 
 @sizes
-def test_random_pairs_and_the_parting_of_chunks(store, size):
+def test_random_pairs_and_the_split_of_chunks(store, size):
     chunks, documents = [], []
     for block in blocks(store, size):
         chunks.append(sentence_pairs.find_chunks(block))
@@ -100,7 +103,7 @@ def test_random_pairs_and_the_parting_of_chunks(store, size):
 
 @sizes
 def test_short_targets(store, size):
-    """A tenth of all targets are drawn from 2 to the room in the row, which makes a full one of some of them."""
+    """A tenth of the target lengths are drawn from 2 to a full row; some of these are full rows."""
     room = LENGTH - 3
     targets = [sentence_pairs.target_lengths(block) for block in blocks(store, 7 * size)]
     counts = np.bincount(np.concatenate(targets), minlength=room + 1)[2:]
@@ -113,7 +116,7 @@ def test_short_targets(store, size):
 @sizes
 @pytest.mark.parametrize("more", [3, 0])
 def test_the_order_of_rows(size, more):
-    """Where a row goes has nothing to do with where it stood, nor with where its neighbour goes."""
+    """A row's new position is independent of its old one, and of its neighbour's new position."""
     count = size + more if more else 1 << (size.bit_length() - 1)
     order = prng.shuffle(np.arange(count), count, np.full(1, prng.key(count)))
     assert np.bincount(order, minlength=count).max() == 1

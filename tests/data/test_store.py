@@ -1,4 +1,4 @@
-"""A store that is not what was written is refused by the file's name."""
+"""Opening a store: an altered or damaged one is refused, with the file's name."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def test_reads_what_was_written(path):
 
 
 @pytest.mark.parametrize("name", ["train/tokens.npy", "heldout/document_ends.npy", "unigrams.npy"])
-def test_damage_is_found(path, name):
+def test_damage_is_detected(path, name):
     file = path / name
     flip_bit(file)
     stores.open_store(path)
@@ -37,7 +37,7 @@ def test_damage_is_found(path, name):
             stores.open_store(path)
 
 
-def test_what_is_no_store(path, tmp_path):
+def test_a_directory_that_is_not_a_store(path, tmp_path):
     with pytest.raises(BadInput, match="manifest.json"):
         stores.open_store(tmp_path)
     manifest = json.loads((path / "manifest.json").read_text())

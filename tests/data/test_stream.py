@@ -1,4 +1,4 @@
-"""Batches: the contract, any step from anywhere, any split over hosts, phases, held-out rows, clean ends."""
+"""The stream: batch contract, resuming at any step, any split over hosts, phases, held-out rows, closing."""
 
 import threading
 
@@ -22,7 +22,7 @@ SPEC = batch_spec.Spec(
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """About 120 rows, or 15 steps, an epoch."""
+    """A store with about 120 rows, or 15 steps, per epoch."""
     path = tmp_path_factory.mktemp("stream") / "store"
     return make_store(path, random_documents(22), random_documents(9, seed=1))
 
@@ -37,7 +37,7 @@ def rows_at(batches, positions):
 
 
 def unmasked(batch):
-    """int32[B, L]: the tokens before masking."""
+    """Returns int32[B, L], the tokens before masking."""
     tokens = batch["tokens"].copy()
     row, slot = np.nonzero(batch["masked_weights"])
     tokens[row, batch["masked_positions"][row, slot]] = batch["masked_targets"][row, slot]
@@ -88,7 +88,7 @@ def test_resuming_gives_the_same_batches(store):
 
 
 @pytest.mark.slow
-def test_windows_and_groups_of_epochs_change_nothing(store, monkeypatch):
+def test_windows_and_groups_of_epochs_do_not_change_batches(store, monkeypatch):
     whole = batches(store, 0, 40)
     for window, short in ((48, 1), (120, 1000)):
         monkeypatch.setattr(stream, "WINDOW", window)
@@ -97,7 +97,7 @@ def test_windows_and_groups_of_epochs_change_nothing(store, monkeypatch):
 
 
 @pytest.mark.parametrize("masking", ["token", "whole_word"])
-def test_hosts_together_are_the_whole_batch(store, masking):
+def test_the_rows_of_all_hosts_are_the_global_batch(store, masking):
     whole = batches(store, 9, 30, masking=masking)
     for positions in ([0, 1, 6, 7], [5, 2, 3, 4]):
         part = batches(store, 9, 30, np.array(positions), masking=masking)
@@ -113,7 +113,7 @@ def test_epochs_phases_and_seeds_differ(store):
 
 
 def test_masks_are_new_in_every_epoch(tmp_path):
-    """The rows of two documents of one sentence are the same in every epoch, the masks are not."""
+    """Two documents of one sentence give the same rows in every epoch, with different masks."""
     documents = [[list(range(5, 45))], [list(range(50, 90))]]
     store = make_store(tmp_path / "store", documents)
     made = batches(store, 0, 30, pair_task="none", batch=2, length=64, short_rate=0.0)
@@ -123,7 +123,7 @@ def test_masks_are_new_in_every_epoch(tmp_path):
     assert len(rows) == 1 and len(masks) == 30
 
 
-def test_an_epoch_has_every_row_once_and_wraps_when_short(store):
+def test_an_epoch_has_every_row_once_and_wraps_if_it_is_short(store):
     """The order of an epoch is a permutation of its index."""
     source = Epochs(store, "train", SPEC.rules, 1)
     number = source.rows_per_epoch()
@@ -137,7 +137,7 @@ def test_an_epoch_has_every_row_once_and_wraps_when_short(store):
 
 
 @pytest.mark.parametrize("size, rows", [(7, 5), (8, 10**9), (100, 21)])
-def test_heldout_rows_are_given_once_each(store, size, rows):
+def test_every_heldout_row_appears_once(store, size, rows):
     available = Epochs(store, "heldout", SPEC.rules, 1).rows_per_epoch()
     heldout = stream.Heldout(store, WORD_STARTS, SPEC._replace(batch=size), rows)
     made, number = list(heldout), min(rows, available)
@@ -183,4 +183,4 @@ def test_closing_cancels_the_background(store, monkeypatch):
     there = len(list((store.path / "index").glob("*.npy")))
     assert started.wait(60)
     made.close()
-    assert len(list((store.path / "index").iterdir())) == there  # nothing half-made, nothing new
+    assert len(list((store.path / "index").iterdir())) == there  # no partial or new file

@@ -1,4 +1,4 @@
-"""Each format's documents; what is not text is dropped and counted, and never an error."""
+"""Parsing of each text format; lines that are not text are dropped and counted, and never an error."""
 
 import json
 from collections import Counter
@@ -9,7 +9,7 @@ from bert_jax.data.sources import text
 
 
 def parse(content, form="lines", field="text"):
-    """([document of lines], problems) of some bytes."""
+    """Returns the documents in some bytes, as lists of lines, and the problems."""
     problems = Counter()
     return list(text.parse(content, form, field, problems)), dict(problems)
 
@@ -49,7 +49,7 @@ def test_documents_of_each_format(form, content, documents):
 
 
 def test_bad_lines_are_dropped_and_counted():
-    """Whole texts have lines of any length."""
+    """The format `text` allows lines of any length."""
     bad = [b"a\xffb", b"nul\0nul", b"x" * 10_000_000, b"x" * 1_500_000, b"\xc3"]
     lines, problems = b"\n".join([b"first", *bad, b"last"]), Counter()
     problems |= {"lines not UTF-8": 2, "lines with NUL bytes": 1, "lines over 1 MB": 2}
@@ -64,7 +64,7 @@ def test_a_record_is_a_document():
     assert records(*values) == ([["One. Two.", "Three."], [], ["四。"]], {})
 
 
-def test_what_is_no_record_with_a_text_is_dropped_and_counted():
+def test_records_without_text_are_dropped_and_counted():
     bad = [b"{", b"nonsense", b'{"meta": "a\xff"}', b"[" * 100_000, b'{"meta": "a"', b'{"n": NUL}']
     without = [{}, {"meta": 1}, {"meta": None}, ["meta"], "meta", {"text": {}}, {"text": "a"}]
     without += [{"meta": {"text": {}}}]
@@ -74,6 +74,6 @@ def test_what_is_no_record_with_a_text_is_dropped_and_counted():
     assert problems == {"records not JSON": 6, "records without 'meta.text'": 8}
 
 
-def test_what_json_can_spell_and_text_cannot_be():
+def test_json_escapes_that_are_not_valid_text():
     found, problems = records(b'{"text": "a\\ud800b \\ud83d\\ude00\\nnul\\u0000\\nend"}')
     assert found == [["a?b \U0001f600", "end"]] and len(problems) == 1

@@ -1,4 +1,4 @@
-"""Data sets of TensorFlow Datasets, built here: every text once, in order; what is missing is named."""
+"""TensorFlow Datasets as sources, with a data set built here: every text once, in order; clear errors."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ TEXTS = [f"Text {number}. It is 第{number}个。\nA second line." for number in
 
 
 class TinyTexts(tfds.core.GeneratorBasedBuilder):
-    """A hundred short texts, at two places of an example, with a number beside them."""
+    """A hundred short texts, with a nested text and a number in each example."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -48,7 +48,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture
 def data_dir(built, monkeypatch):
-    """As $TFDS_DATA_DIR, which the library reads as it is imported."""
+    """Sets the data directory. The library reads $TFDS_DATA_DIR only when it is imported."""
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(built))
     return built
 
@@ -60,7 +60,7 @@ def open_source(name, *overrides):
     return source
 
 
-def test_every_text_once_and_in_the_order_of_the_files(data_dir, monkeypatch):
+def test_every_text_is_read_once_in_the_order_of_the_files(data_dir, monkeypatch):
     source = open_source("tiny_texts")
     whole = found, problems = read_sources([source])
     assert not problems and sorted(found) == sorted(
@@ -84,7 +84,7 @@ def test_versions_splits_and_nested_fields(data_dir):
 
 
 @pytest.mark.parametrize("name", ["no_such_set", "tiny_texts:9.9.9", "", "tiny_texts[dev]"])
-def test_data_sets_that_are_not_there(data_dir, name):
+def test_missing_data_sets(data_dir, name):
     with pytest.raises(BadInput, match=f"tfds:{name.removesuffix('[dev]')}"):
         open_source(name)
 
@@ -95,9 +95,9 @@ def test_fields_without_a_text(data_dir, field):
         open_source("tiny_texts", f"corpus.field={field}")
 
 
-def test_a_data_set_that_is_not_prepared_is_built_when_it_is_materialized(tmp_path, monkeypatch):
+def test_a_data_set_that_is_not_prepared_is_built_by_materialize(tmp_path, monkeypatch):
     def fail(self, manager):
-        raise OSError("no network\nand a long story")
+        raise OSError("no network\nwith details")
 
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     source = open_source("tiny_texts[train[5:]]")
@@ -110,8 +110,8 @@ def test_a_data_set_that_is_not_prepared_is_built_when_it_is_materialized(tmp_pa
     assert open_source("tiny_texts[train[5:]]") == ready
 
 
-def test_damage_is_an_error_of_the_machine(tmp_path, monkeypatch):
-    """What is done already is to stay."""
+def test_damaged_files_raise_oserror(tmp_path, monkeypatch):
+    """Not BadInput, which would delete the finished shards."""
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     (path,) = build(tmp_path, shards=1)
     source = open_source("tiny_texts")

@@ -1,4 +1,4 @@
-"""The directory in which a store is made: for one process, of one plan."""
+"""The workspace in which a store is built: one process and one key at a time."""
 
 import functools
 import os
@@ -9,9 +9,9 @@ from bert_jax.data.preparation import workspace
 from bert_jax.errors import BadInput
 
 
-def test_in_use_is_refused_and_another_key_starts_anew(tmp_path):
-    told = []
-    work = functools.partial(workspace.workspace, tmp_path / "store", log=told.append)
+def test_a_locked_workspace_is_refused_and_another_key_starts_over(tmp_path):
+    logged = []
+    work = functools.partial(workspace.workspace, tmp_path / "store", log=logged.append)
     tries = [("one", False, OSError), ("one", True, OSError), ("two", False, BadInput)]
     for key, kept, error in [*tries, ("one", True, OSError)]:
         with pytest.raises(error), work(key) as directory:
@@ -20,7 +20,7 @@ def test_in_use_is_refused_and_another_key_starts_anew(tmp_path):
             with pytest.raises(BadInput, match=f"{tmp_path}/store"):
                 work(key).__enter__()
             raise error
-    assert len(told) == 1 and "starts anew" in told[0]
+    assert len(logged) == 1 and str(tmp_path) in logged[0]
     with work("one"):
         pass
     assert not list(tmp_path.iterdir())
@@ -29,14 +29,14 @@ def test_in_use_is_refused_and_another_key_starts_anew(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_places_that_cannot_be_renamed_to_are_refused(tmp_path, monkeypatch):
+def test_paths_that_cannot_be_renamed_to_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mounted").mkdir()
     (tmp_path / "file").write_text("")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").write_text("")
     monkeypatch.setattr(os.path, "ismount", lambda path: path.name == "mounted")
-    assert workspace.locate("new/store") == tmp_path / "new/store"
+    assert workspace.resolve_path("new/store") == tmp_path / "new/store"
     for store in (".", "mounted", "file", "mine", "x" * 300):
         with pytest.raises(BadInput, match=f"config.store.*{store}"):
-            workspace.locate(store)
+            workspace.resolve_path(store)

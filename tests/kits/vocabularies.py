@@ -24,4 +24,4 @@ def make_model(**settings) -> bytes:
 def given(tmp_path, model: bytes) -> tokenizers.Tokenizer:
     path = tmp_path / "some.model"
     path.write_bytes(model)
-    return tokenizers.given(path, True)
+    return tokenizers.from_file(path, True)

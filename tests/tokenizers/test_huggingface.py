@@ -1,4 +1,4 @@
-"""A tokenizer.json gives the ids that transformers reads from it, but no special ones from a text."""
+"""A tokenizer.json gives the ids of transformers, except that special tokens are not read from text."""
 
 import pytest
 import tokenizers as library
@@ -12,7 +12,7 @@ ROBERTAS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
 def roberta_like():
-    """Byte-level BPE, no space before a text, RoBERTa's special pieces in RoBERTa's order."""
+    """Byte-level BPE without a space before a text, with RoBERTa's special tokens in RoBERTa's order."""
     theirs = library.Tokenizer(models.BPE())
     theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     theirs.decoder = decoders.ByteLevel()
@@ -25,7 +25,7 @@ def roberta_like():
 
 
 def llama_like():
-    """BPE over ▁ with bytes for unknown characters; neither padding nor mask."""
+    """BPE over ▁ with bytes for unknown characters, without padding and mask tokens."""
     theirs = library.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
     theirs.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
@@ -40,7 +40,7 @@ def llama_like():
 
 
 def unigram_like():
-    """Unigram over ▁ that holds its special pieces, as XLM-R's and ALBERT's do."""
+    """Unigram over ▁ whose model contains its special tokens, as XLM-R's and ALBERT's do."""
     theirs = library.Tokenizer(models.Unigram())
     theirs.pre_tokenizer = pre_tokenizers.Metaspace()
     theirs.decoder = decoders.Metaspace()
@@ -59,7 +59,7 @@ def bert_like():
     return theirs
 
 
-# Whether each of them encodes a corpus by units: only where these are known to be valid.
+# Whether each of them caches units when it encodes a corpus: only if its rules are known to allow it.
 MAKERS = {roberta_like: True, llama_like: False, unigram_like: False, bert_like: True}
 EVERY = pytest.mark.parametrize("maker", MAKERS)
 
@@ -67,7 +67,7 @@ EVERY = pytest.mark.parametrize("maker", MAKERS)
 def given(tmp_path, theirs) -> tokenizers.Tokenizer:
     path = tmp_path / "tokenizer.json"
     theirs.save(str(path))
-    return tokenizers.given(path, True)
+    return tokenizers.from_file(path, True)
 
 
 def check_transformers(ours, path, texts: list[str]) -> None:
@@ -76,9 +76,9 @@ def check_transformers(ours, path, texts: list[str]) -> None:
     texts = [text for text in texts if not any(name in text for name in [*NAMES, *ROBERTAS])]
     expected = theirs(texts, add_special_tokens=False)["input_ids"]
     assert ours.encode(texts) == expected
-    table = ours.table()
-    for part in range(0, len(texts), 50):  # a line break in a text sends its whole call another way
-        ids, ends = table.encode(texts[part : part + 50])
+    encoder = ours.cached_encoder()
+    for part in range(0, len(texts), 50):  # a line break in any text of a call disables its cache
+        ids, ends = encoder.encode(texts[part : part + 50])
         assert ids.tolist() == [number for ids in expected[part : part + 50] for number in ids]
         assert len(ends) == len(expected[part : part + 50])
 
@@ -86,7 +86,7 @@ def check_transformers(ours, path, texts: list[str]) -> None:
 @EVERY
 def test_ids_equal_transformers(tmp_path, maker):
     ours = given(tmp_path, maker())
-    assert bool(ours.table().pattern) == MAKERS[maker]
+    assert bool(ours.cached_encoder().pattern) == MAKERS[maker]
     check_transformers(ours, tmp_path / "tokenizer.json", PROSE + NASTY + manual_lines(600))
 
 
@@ -102,11 +102,11 @@ def test_ids_of_many_lines_equal_transformers(tmp_path, lowercase, lines, number
     check_transformers(ours, tmp_path / "tokenizer.json", texts)
 
 
-def test_special_pieces_of_others(tmp_path):
+def test_special_tokens_of_external_files(tmp_path):
     roberta = given(tmp_path, roberta_like())
     assert roberta.special == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 4}
     theirs = llama_like()
-    theirs.add_special_tokens(["[UNK]"])  # not what a text gets
+    theirs.add_special_tokens(["[UNK]"])  # not the unknown token of the model
     llama = given(tmp_path, theirs)
     size = llama.size - 2
     assert llama.special == {"pad": size, "unk": 0, "cls": 1, "sep": 2, "mask": size + 1}
@@ -114,11 +114,11 @@ def test_special_pieces_of_others(tmp_path):
 
 
 @EVERY
-def test_no_special_piece_is_read_from_text(tmp_path, maker):
+def test_no_special_token_is_read_from_text(tmp_path, maker):
     ours = given(tmp_path, maker())
     texts = ["the [MASK] fox <mask>", "[CLS]a[SEP]", "<s>a</s> <pad>[PAD]", "<mask>", "[MASK]"]
     special = set(ours.special.values()) - {ours.unk}
-    for ids in [*ours.encode(texts), ours.table().encode(texts)[0].tolist()]:
+    for ids in [*ours.encode(texts), ours.cached_encoder().encode(texts)[0].tolist()]:
         assert ids and not special & set(ids)
     ids = ours.encode_with_masks("the [MASK] fox")
     assert ids.count(ours.mask) == 1
@@ -127,16 +127,16 @@ def test_no_special_piece_is_read_from_text(tmp_path, maker):
 @EVERY
 def test_word_starts(tmp_path, maker):
     ours = given(tmp_path, maker())
-    space = " " * (maker is roberta_like)  # which puts none before a text
+    space = " " * (maker is roberta_like)  # which adds no space before a text
     ids = ours.encode([f"{space}the quick sleeps until tokenizers"])[0]
     assert sum(ours.word_starts[ids]) == 5 and ours.word_starts[ids[0]]
     assert ours.word_starts[list(ours.special.values())].all()
 
 
-def test_pieces_across_words_are_not_encoded_by_units(tmp_path):
+def test_units_are_not_cached_if_pieces_span_words(tmp_path):
     theirs = roberta_like()
     theirs.add_tokens(["brown fox", "[MASK]"])
     ours = given(tmp_path, theirs)
-    assert ours.table().pattern is None and ours.pieces[ours.mask] == "[MASK]"
+    assert ours.cached_encoder().pattern is None and ours.pieces[ours.mask] == "[MASK]"
     ids = ours.encode(["a brown fox [MASK]"])[0]
     assert ours.pieces.index("brown fox") in ids and not {ours.unk, ours.mask} & set(ids)

@@ -1,4 +1,4 @@
-"""Ids equal those of the sentencepiece library; models of others keep theirs and get what they lack."""
+"""Ids equal those of the sentencepiece library; external models keep their ids and get missing special tokens."""
 
 from itertools import accumulate
 
@@ -17,7 +17,7 @@ def check_library(ours: tokenizers.Tokenizer, model: bytes, texts: list[str]) ->
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
     expected = theirs.encode(texts)
     assert ours.encode(texts) == expected
-    ids, ends = ours.table().encode(texts)
+    ids, ends = ours.cached_encoder().encode(texts)
     assert ids.tolist() == [number for text in expected for number in text]
     assert ends.tolist() == list(accumulate(map(len, expected)))
 
@@ -27,19 +27,19 @@ def test_ids_of_a_trained_model_equal_the_library(tmp_path, kind):
     texts = manual_lines(2000)
     tokenizers.train(kind, texts, 3000, True).save(tmp_path)
     path = tmp_path / "sentencepiece.model"
-    check_library(tokenizers.given(path, True), path.read_bytes(), texts + NASTY)
+    check_library(tokenizers.from_file(path, True), path.read_bytes(), texts + NASTY)
 
 
 @pytest.mark.parametrize("number", [1000, pytest.param(20_000, marks=pytest.mark.full)])
 def test_ids_of_albert(number):
     path = published("albert_spiece_30k.model")
-    tokenizer = tokenizers.given(path, True)
+    tokenizer = tokenizers.from_file(path, True)
     assert tokenizer.special == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
     check_library(tokenizer, path.read_bytes(), odd_lines(number) + NASTY)
 
 
-def test_what_a_model_lacks_is_appended(tmp_path):
-    """LLaMA's has <unk> 0, <s> 1, </s> 2 and bytes for unknown characters; no padding, no mask."""
+def test_missing_special_tokens_are_appended(tmp_path):
+    """Like LLaMA's model: <unk> 0, <s> 1, </s> 2 and bytes for unknown characters; no padding, no mask."""
     model = make_model(model_type="bpe", vocab_size=400, byte_fallback=True)
     tokenizer = given(tmp_path, model)
     size = tokenizer.size - 2
@@ -49,7 +49,7 @@ def test_what_a_model_lacks_is_appended(tmp_path):
     assert tokenizer.encode_with_masks("the [MASK] fox").count(tokenizer.mask) == 1
 
 
-def test_special_pieces_by_the_models_own_ids(tmp_path):
+def test_special_tokens_by_the_models_own_ids(tmp_path):
     pieces = {"pad_id": 3, "pad_piece": "<nothing>", "bos_piece": "<begin>", "eos_piece": "<end>"}
     tokenizer = given(tmp_path, make_model(**pieces, control_symbols=["[CLS]", "<mask>"]))
     found = {name: tokenizer.pieces[number] for name, number in tokenizer.special.items()}
@@ -58,15 +58,15 @@ def test_special_pieces_by_the_models_own_ids(tmp_path):
     assert tokenizer.encode_with_masks("<mask> [CLS]") == [tokenizer.mask, tokenizer.cls]
 
 
-def test_user_defined_special_pieces_are_not_read_from_text(tmp_path):
+def test_user_defined_special_tokens_are_not_read_from_text(tmp_path):
     model = make_model(user_defined_symbols=["<mask>", "[SEP]", "<other>"])
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
     text = "the <mask> fox[SEP] <other>"
     assert theirs.piece_to_id("<mask>") in theirs.encode(text)
     tokenizer = given(tmp_path, model)
     special = set(tokenizer.special.values()) - {tokenizer.unk}
-    ids, table_ids = tokenizer.encode([text])[0], tokenizer.table().encode([text])[0].tolist()
-    assert not special & set(ids) and ids == table_ids and ids.count(tokenizer.unk) == 2
+    ids, cached = tokenizer.encode([text])[0], tokenizer.cached_encoder().encode([text])[0]
+    assert not special & set(ids) and ids == cached.tolist() and ids.count(tokenizer.unk) == 2
     assert theirs.piece_to_id("<other>") in ids
 
 
@@ -76,20 +76,20 @@ def test_sizes_that_do_not_fit_the_text(kind, texts, size, capfd):
     with pytest.raises(BadInput, match=f"config.tokenizer.size={size}") as error:
         tokenizers.train(kind, texts, size, True)
     assert capfd.readouterr() == ("", "")
-    if size == 9999:  # what is said to be enough is
+    if size == 9999:  # the size that the message names works
         enough = int(str(error.value).rstrip(".").split()[-1])
         assert tokenizers.train(kind, texts, enough, True).size == enough
 
 
 def test_scores_of_unigram_models_add_up_exactly_in_float32():
-    """So that of equal sums the first is taken everywhere, and not the one that rounding favours at some place."""
+    """Otherwise rounding would decide ties, differently at different positions of a line."""
     processor = tokenizers.train("unigram", PROSE, 200, True).processor
     scores = [processor.get_score(number) * 256 for number in range(processor.piece_size())]
     assert all(score == round(score) for score in scores) and len(set(scores)) > 50
 
 
 @KINDS
-def test_long_lines_and_odd_characters_can_be_trained_on(kind, capfd):
+def test_training_on_long_lines_and_unusual_characters(kind, capfd):
     words = " ".join(f"dro{a}{b}" for a in "aeiou" for b in "bcdfg")
     texts = [" ".join([words] * 500), "鱼" * 20_000, *NASTY, "a\x00b ▁ \u2585 c"]
     tokenizer = tokenizers.train(kind, texts, 120, True)

@@ -1,4 +1,4 @@
-"""What every kind of tokenizer promises: the same ids after saving, everywhere, fast path and slow."""
+"""Properties of all tokenizers: the same ids after saving, in every process, with and without the cache."""
 
 import functools
 import json
@@ -33,7 +33,8 @@ def test_trained_vocabulary(kind):
     assert tokenizer.decode(tokenizer.encode(["Quick fox"])[0]) == "quick fox"
     starts = tokenizer.word_starts
     assert starts.dtype == bool and starts.shape == (tokenizer.size,) and starts[:5].all()
-    assert starts[tokenizer.encode(["quick brown foxes, lazily"])[0]].sum() in (4, 5)  # "," or not
+    # Whether "," starts a word depends on the kind.
+    assert starts[tokenizer.encode(["quick brown foxes, lazily"])[0]].sum() in (4, 5)
 
 
 @KINDS
@@ -46,7 +47,7 @@ def test_lowercase_folds_case_and_only_wordpiece_drops_accents(kind):
 
 @KINDS
 @CASES
-def test_saved_loaded_and_given_back(tmp_path, kind, lowercase):
+def test_saving_and_loading(tmp_path, kind, lowercase):
     tokenizer = trained(kind, lowercase)
     tokenizer.save(tmp_path)
     loaded = tokenizers.load(tmp_path)
@@ -55,28 +56,28 @@ def test_saved_loaded_and_given_back(tmp_path, kind, lowercase):
     assert loaded.fingerprint == tokenizer.fingerprint != trained(kind, not lowercase).fingerprint
     assert loaded.encode(texts) == tokenizer.encode(texts)
     assert (loaded.word_starts == tokenizer.word_starts).all()
-    again = tokenizers.given(tmp_path / tokenizer.file, lowercase)
+    again = tokenizers.from_file(tmp_path / tokenizer.file, lowercase)
     again.save(tmp_path / "again")
     assert again.special == tokenizer.special
-    saved, given = (place / tokenizer.file for place in (tmp_path, tmp_path / "again"))
-    assert saved.read_bytes() == given.read_bytes()
+    saved, copied = (place / tokenizer.file for place in (tmp_path, tmp_path / "again"))
+    assert saved.read_bytes() == copied.read_bytes()
 
 
 @KINDS
 @CASES
-def test_table_equals_encode(kind, lowercase):
+def test_cached_encoder_equals_encode(kind, lowercase):
     tokenizer, draw = trained(kind, lowercase), random.Random(1)
-    table = tokenizer.table()
+    encoder = tokenizer.cached_encoder()
     texts = [nasty(draw) for _ in range(3000)]
     for part in (NASTY, texts, [text.replace("\n", " ") for text in texts], []):
-        ids, ends = table.encode(part)
+        ids, ends = encoder.encode(part)
         assert ids.dtype == np.int32 and ends.dtype == np.int64 and len(ends) == len(part)
         parts = np.split(ids, ends[:-1]) if part else []
         assert [ids.tolist() for ids in parts] == tokenizer.encode(part)
 
 
 @KINDS
-def test_text_never_makes_special_pieces_but_predict_can(kind):
+def test_special_tokens_are_read_only_by_encode_with_masks(kind):
     tokenizer = trained(kind)
     special = set(tokenizer.special.values()) - {tokenizer.unk}
     text = "the [MASK] fox [SEP]"
@@ -88,14 +89,14 @@ def test_text_never_makes_special_pieces_but_predict_can(kind):
     assert kind != "byte_bpe" or "'s" in tokenizer.pieces
     (word,) = tokenizer.encode(["dog"])
     for rest in (", the", "'s quick", "'ll see"):
-        # What follows a mask is cut as after a word.
+        # The text after a mask is encoded as after a word.
         (whole,) = tokenizer.encode([f"dog{rest}"])
         assert tokenizer.encode_with_masks(f"[MASK]{rest}") == [tokenizer.mask, *whole[len(word) :]]
 
 
 @KINDS
 def test_training_is_deterministic_over_processes(kind):
-    """Hash maps are seeded anew in each process; the text is enough for ties between merges."""
+    """Hash maps get a new seed in each process; the text is long enough for ties between merges."""
     size = {"unigram": 100}.get(kind, 400)
     code = (
         "import random; from bert_jax.tokenizers import tokenizer as t; d = random.Random(1);"
@@ -115,7 +116,7 @@ def test_too_small_a_vocabulary_is_refused(kind):
 
 @pytest.mark.parametrize("kind", ["unigram", "byte_bpe"])
 @pytest.mark.parametrize("change", [{"mask": 9999}, {"mask": 0}, {"mask": "4"}, {"other": 5}, []])
-def test_special_ids_that_cannot_be(tmp_path, kind, change):
+def test_invalid_special_ids(tmp_path, kind, change):
     trained(kind).save(tmp_path)
     settings = json.loads((tmp_path / "settings.json").read_text())
     settings["special"] = change and settings["special"] | change
@@ -139,7 +140,7 @@ GAPS |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
         ("some.model", b"abc"),
         ("tokenizer.json", b"\xff"),
         ("tokenizer.json", b'{"model": {"type": "WordLevel", "vocab": {}}}'),
-        # Nothing marks words.
+        # Word starts are not marked.
         ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}'),
         ("tokenizer.json", json.dumps({"model": GAPS}).encode()),
         ("settings.json", b'{"kind": "x"}'),
@@ -152,4 +153,4 @@ def test_bad_files(tmp_path, name, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(BadInput, match=str(tmp_path)):
-        tokenizers.load(tmp_path) if name == "settings.json" else tokenizers.given(path, True)
+        tokenizers.load(tmp_path) if name == "settings.json" else tokenizers.from_file(path, True)

@@ -1,4 +1,4 @@
-"""Ids equal those of a pure Python implementation; vocabularies of others are read, broken ones refused."""
+"""WordPiece ids equal those of a pure Python implementation, for trained and published vocabularies."""
 
 import pytest
 from kits.texts import NASTY, PROSE, manual_lines, odd_lines, published
@@ -7,25 +7,25 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 def check_python(path, lowercase: bool, texts: list[str]) -> None:
-    """Ids equal those of transformers' port of Google's own tokenization.py, which shares no code with ours.
+    """Checks that ids equal those of transformers' port of Google's tokenization.py, which shares no code with ours.
 
-    It reads special pieces in a text, ours does not, on purpose; so it is asked below the place where it does.
+    The port reads special tokens from text, unlike ours, so its inner functions are called, which do not.
     """
     legacy = pytest.importorskip("transformers.models.bert.tokenization_bert_legacy")
     theirs = legacy.BertTokenizerLegacy(str(path), do_lower_case=lowercase)
     words, pieces = theirs.basic_tokenizer.tokenize, theirs.wordpiece_tokenizer.tokenize
     expected = [[theirs.vocab[p] for word in words(text) for p in pieces(word)] for text in texts]
-    ours = tokenizers.given(path, lowercase)
+    ours = tokenizers.from_file(path, lowercase)
     assert ours.encode(texts) == expected
-    ids, ends = ours.table().encode(texts)
+    ids, ends = ours.cached_encoder().encode(texts)
     assert ids.tolist() == [number for text in expected for number in text]
     assert ends[-1] == len(ids) and len(ends) == len(texts)
     names = ("pad", "unk", "cls", "sep", "mask")
     assert ours.special == {name: getattr(theirs, f"{name}_token_id") for name in names}
 
 
-# Of these the rules differ, on purpose of neither: Python lower-cases a final sigma as such, and the port composes
-# characters, which Google's program does not.
+# Texts without two unintended differences: Python lower-cases a final sigma differently, and the port composes
+# characters, which Google's code does not.
 SAME = [text for text in NASTY if "ΣΑΣ" not in text and "e\u0301" not in text]
 
 
@@ -45,7 +45,7 @@ def test_ids_of_googles_vocabularies_equal_pure_python(name, number):
 
 
 def test_pieces_that_begin_a_word():
-    """Ideographs do, each of them; what continues a word is marked by ##."""
+    """Each ideograph begins a word; pieces that continue a word begin with ##."""
     tokenizer = tokenizers.train("wordpiece", [*PROSE, "数学是研究数量结构变化"] * 2, 400, True)
     pieces = [tokenizer.pieces[number] for number in tokenizer.encode(["数学a是"])[0]]
     assert pieces == ["数", "学", "a", "是"]

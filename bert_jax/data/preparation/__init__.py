@@ -1,1 +1,1 @@
-"""The parts of prepare: shards, selection, splits; bert_jax/data/prepare.py puts them in order."""
+"""The stages of `prepare`: encoding, shards, splits. bert_jax/data/prepare.py runs them in order."""

@@ -1,7 +1,7 @@
-"""Apache Beam in place of the pool: maps a function over tasks, a pipeline a stage, on any of Beam's runners.
+"""Apache Beam in place of the process pool: maps a function over tasks on any of Beam's runners.
 
-Through Beam go the tasks' places alone. The tasks and what comes of them are files in a directory that the driver and
-all workers see under the same name.
+Each stage is one pipeline. Beam carries only the file offset of each task. Tasks and results are files in a directory
+that the driver and all workers must see under the same path.
 """
 
 import contextlib
@@ -20,9 +20,10 @@ RUNNERS = ("DirectRunner", "FlinkRunner", "DataflowRunner", "SparkRunner")
 
 
 def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable] | None:
-    """directory -> run(function, tasks) on one of RUNNERS, with its own options as --name=value; None for ''.
+    """Returns a function (directory) -> run(function, tasks) that uses one of RUNNERS; None if no runner is named.
 
-    BadInput, before anything is written, without Beam, and for options that it does not know or lacks.
+    arguments: Beam's own options, as --name=value. Raises BadInput, before anything is written, if Beam is not
+    installed, or if an option is unknown, invalid or missing.
     """
     if not runner and not arguments:
         return None
@@ -35,50 +36,50 @@ def open_runner(runner: str, arguments: list[str]) -> Callable[[Path], Callable]
         raise BadInput(
             f"--runner={runner}: needs apache-beam, the extra `beam` ({one_line(error)})"
         ) from None
-    told = io.StringIO()
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(told):
+        with contextlib.redirect_stderr(stderr):
             options = PipelineOptions([*arguments, f"--runner={runner}"])
-            known = options.get_all_options()
-    except SystemExit:  # of argparse
-        raise BadInput(f"--runner={runner}: {told.getvalue().strip().splitlines()[-1]}") from None
-    if unknown := options.get_all_options(retain_unknown_options=True).keys() - known.keys():
-        raise BadInput(f"--runner={runner}: --{min(unknown)}: no option of Apache Beam")
-    # Where there is one trigger that is not, DirectRunner does not download another program, Prism, to run
-    # pipelines there. Here are no triggers at all.
+            valid = options.get_all_options()
+    except SystemExit:  # raised by argparse
+        raise BadInput(f"--runner={runner}: {stderr.getvalue().strip().splitlines()[-1]}") from None
+    if unknown := options.get_all_options(retain_unknown_options=True).keys() - valid.keys():
+        raise BadInput(f"--runner={runner}: --{min(unknown)}: not an option of Apache Beam")
+    # Without this option, DirectRunner downloads another program, Prism, and runs pipelines there. The option
+    # is safe here: the pipelines have no triggers.
     options.view_as(TypeOptions).allow_unsafe_triggers = True
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # of workers here: one thread each cuts words
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one tokenizer thread in each local worker
     try:
         apache_beam.Pipeline(options=options)
-    except Exception as error:  # of a runner, which asks for options of its own
+    except Exception as error:  # raised by a runner that requires options of its own
         raise BadInput(f"--runner={runner}: {one_line(error)}") from None
     return lambda directory: functools.partial(run, options, directory)
 
 
 def run(options, directory: Path, function: Callable, tasks: Iterable) -> Iterator:
-    """The results in the order of the tasks; BadInput and OSError of a task are raised here.
+    """Yields the results in the order of the tasks.
 
-    Raises Unfinished where the runner fails.
+    Raises the BadInput or OSError that a task raised, and Unfinished if the runner fails.
     """
     import apache_beam
 
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
-    places = []
+    offsets = []
     with open(directory / "tasks", "wb") as file:
         pickle.dump(function, file)
         for task in tasks:
-            places.append(file.tell())
+            offsets.append(file.tell())
             pickle.dump(task, file)
     try:
         with apache_beam.Pipeline(options=options) as pipeline:
-            created = pipeline | apache_beam.Create(places)
-            # Every task may go to another worker than the one before.
+            created = pipeline | apache_beam.Create(offsets)
+            # Without a reshuffle, Beam may fuse the steps and run all tasks in one worker.
             created | apache_beam.Reshuffle() | apache_beam.Map(work, directory)
     except Exception as error:
         raise Unfinished(f"Apache Beam: {one_line(error)}") from error
-    for place in places:
-        with open(directory / f"{place}", "rb") as file:
+    for offset in offsets:
+        with open(directory / f"{offset}", "rb") as file:
             result = pickle.load(file)
         if isinstance(result, Exception):
             raise result
@@ -86,15 +87,15 @@ def run(options, directory: Path, function: Callable, tasks: Iterable) -> Iterat
     shutil.rmtree(directory)
 
 
-def work(place: int, directory: Path) -> None:
-    """Runs in a worker: does the task at this place of the file."""
+def work(offset: int, directory: Path) -> None:
+    """Runs in a worker: executes the task at this byte offset of the file `tasks`, and writes its result."""
     with open(directory / "tasks", "rb") as file:
         function = pickle.load(file)
-        file.seek(place)
+        file.seek(offset)
         task = pickle.load(file)
     try:
         result = function(task)
     except (BadInput, OSError) as error:
         result = error
-    with atomic.file(directory / f"{place}", sync=False) as file:
+    with atomic.file(directory / f"{offset}", sync=False) as file:
         pickle.dump(result, file)

@@ -1,4 +1,4 @@
-"""Text -> shards, in parallel and in order; what an earlier start has finished is not made again."""
+"""Text -> shards, in parallel and in order. Shards that an earlier, interrupted run finished are reused."""
 
 import functools
 import hashlib
@@ -20,7 +20,7 @@ LOG_EVERY = 10.0  # seconds
 
 
 class Task(NamedTuple):
-    """What a worker gets."""
+    """The input of a worker."""
 
     shard: Shard
     reading: corpus.Reading
@@ -34,28 +34,29 @@ def encode(
     run: Callable,
     log: Callable,
 ) -> list[Shard]:
-    """All documents in the order of the corpus, as shard files in the workspace; those that are there are kept.
+    """Encodes all documents into shard files in the workspace, in corpus order, and returns the shards.
 
-    `run` maps a function over tasks. What is no text in itself is counted in `problems`.
+    Reuses existing shard files. `run` maps a function over tasks. Input that cannot be split into texts is counted in
+    `problems`, {reason: number}.
     """
-    place = directory / "shards"
-    place.mkdir(exist_ok=True)
-    atomic.remove_left(place)
-    if kept := len(list(place.iterdir())):
-        log(f"continues after {kept} shards")
+    shards_directory = directory / "shards"
+    shards_directory.mkdir(exist_ok=True)
+    atomic.remove_left(shards_directory)
+    if existing := len(list(shards_directory.iterdir())):
+        log(f"prepare: resumes, {existing} shards are already encoded")
     shards, size, start = [], 0, time.monotonic()
     reported = start
 
     def missing() -> Iterator[Task]:
         for number, source in enumerate(sources):
             for count, block in enumerate(source.blocks(problems)):
-                shard = Shard(place / f"{number:03d}-{count:08d}.npz", number)
+                shard = Shard(shards_directory / f"{number:03d}-{count:08d}.npz", number)
                 shards.append(shard)
                 if not shard.path.exists():
                     yield Task(shard, source.reading, block)
 
-    for made in run(functools.partial(encode_shard, directory / "vocabulary"), missing()):
-        size, now = size + made, time.monotonic()
+    for encoded_bytes in run(functools.partial(encode_shard, directory / "vocabulary"), missing()):
+        size, now = size + encoded_bytes, time.monotonic()
         if now - reported > LOG_EVERY:
             reported, megabytes = now, size / 1e6
             log(f"prepare: {megabytes:,.0f} MB of text, {megabytes / (now - start):.1f} MB/s")
@@ -63,20 +64,23 @@ def encode(
 
 
 @functools.lru_cache(maxsize=1)
-def table(vocabulary: Path):
-    """One a process, kept between tasks. What lies at a place never changes: its name tells what decides its bits."""
+def load_encoder(vocabulary: Path):
+    """Loads the tokenizer's corpus encoder and the dtype of token ids; cached in each process.
+
+    The cache is safe: the workspace's name is a digest of everything that decides the vocabulary.
+    """
     tokenizer = tokenizers.load(vocabulary)
-    return tokenizer.table(), stores.token_type(tokenizer.size)
+    return tokenizer.cached_encoder(), stores.token_type(tokenizer.size)
 
 
 def encode_shard(vocabulary: Path, task: Task) -> int:
-    """Runs in a worker: writes a shard; returns the bytes of its text."""
+    """Runs in a worker: writes a shard, and returns the number of bytes of its text."""
     problems = Counter()
     parsed = corpus.documents(task.block, task.reading, problems)
-    words, kind = table(vocabulary)
-    tokens, ends = words.encode([sentence for document in parsed for sentence in document])
+    encoder, dtype = load_encoder(vocabulary)
+    tokens, ends = encoder.encode([sentence for document in parsed for sentence in document])
     lengths = np.diff(ends, prepend=0)
-    # A sentence of nothing but control characters has no pieces, and a document of such sentences no sentences.
+    # A sentence of control characters alone has no tokens. A document of such sentences counts as empty.
     owners = np.repeat(np.arange(len(parsed)), np.array([*map(len, parsed)], np.int64))
     sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
     hashes = [text_hash(parsed[number]) for number in np.flatnonzero(sentences)]
@@ -86,7 +90,7 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
         "empty": int((sentences == 0).sum()),
     }
     arrays = {
-        "tokens": tokens.astype(kind),
+        "tokens": tokens.astype(dtype),
         "sentences": lengths[lengths > 0].astype(np.uint32),
         "documents": sentences[sentences > 0].astype(np.uint32),
         "text_hashes": np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2),
@@ -96,6 +100,6 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
 
 
 def text_hash(document: list[str]) -> bytes:
-    """BLAKE2b of a document's sentences, 16 bytes: copies are equal in it, whatever the vocabulary."""
+    """Returns the 16-byte BLAKE2b hash of a document's sentences; it does not depend on the vocabulary."""
     text = "\n".join(document).encode()
     return hashlib.blake2b(text, digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""Processes that work for prepare: results in order, a bounded number under way, none left behind."""
+"""The process pool of `prepare`: ordered results, a bounded queue, and no processes left behind."""
 
 import contextlib
 import functools
@@ -12,15 +12,16 @@ from multiprocessing import connection, get_context, parent_process
 
 
 def cores() -> int:
-    """Cores this process may use; macOS does not tell."""
+    """Returns the number of cores that this process may use; on macOS, all cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @contextlib.contextmanager
 def workers(number: int) -> Iterator[Callable]:
-    """run(function, items) -> results in the order of the items, from `number` processes; 0 is one a core.
+    """Yields a function run(function, items) -> results in the order of the items.
 
-    Processes are spawned: JAX and TensorFlow run threads, and a fork would copy their locks.
+    number: worker processes; 0 starts one for each core, and 1 works in this process. Workers are spawned, not forked:
+    JAX and TensorFlow run threads, and a fork would copy their locks.
     """
     number = number or cores()
     if number == 1:
@@ -34,25 +35,26 @@ def workers(number: int) -> Iterator[Callable]:
 
 
 def run_in_order(
-    pool: ProcessPoolExecutor, most: int, function: Callable, items: Iterable
+    pool: ProcessPoolExecutor, limit: int, function: Callable, items: Iterable
 ) -> Iterator:
-    """Like map, with at most `most` items or results under way, whatever the number of items."""
-    waiting = deque()
+    """Works like map, but holds at most `limit` pending items and results at any time."""
+    pending = deque()
     for item in items:
-        waiting.append(pool.submit(function, item))
-        if len(waiting) >= most:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+        pending.append(pool.submit(function, item))
+        if len(pending) >= limit:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
 
 
 def start_worker() -> None:
-    """A worker leaves Ctrl-C to its parent, ends when the parent is gone, and uses one thread."""
+    """Initializes a worker: it ignores Ctrl-C, exits when its parent does, and tokenizes in one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def end_with_parent() -> None:
+    """Waits until the parent process has ended, then exits this process."""
     connection.wait([parent_process().sentinel])
     os._exit(1)

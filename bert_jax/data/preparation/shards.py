@@ -1,6 +1,6 @@
-"""Encoded documents on disk on their way into a store: a shard file for each block of text.
+"""Shard files: the encoded documents of one block of text, kept on disk until the store is written.
 
-A shard is an .npz file, whose arrays NumPy checks by CRC-32 as it reads them:
+A shard is an .npz file. NumPy verifies the CRC-32 of each array that it reads:
 
     header        JSON: counts, problems
     tokens        uint16 or uint32[T]
@@ -8,7 +8,7 @@ A shard is an .npz file, whose arrays NumPy checks by CRC-32 as it reads them:
     documents     uint32[D]      sentences of each document, never 0
     text_hashes   uint64[D, 2]   of each document's text
 
-It takes its name when it is whole; what a power cut has left of it is found as it is read.
+A shard file is renamed into place when it is complete. Damage after a power cut is detected when the file is read.
 """
 
 import json
@@ -22,8 +22,10 @@ from bert_jax.storage import atomic
 
 
 class Shard(NamedTuple):
+    """The path of a shard file, and the source that its documents come from."""
+
     path: Path
-    source: int  # its number in the config
+    source: int  # index in config.corpus.source
 
     def write(self, header: dict, arrays: dict[str, np.ndarray]) -> None:
         text = np.frombuffer(json.dumps(header).encode(), np.uint8)
@@ -31,13 +33,13 @@ class Shard(NamedTuple):
             np.savez(file, header=text, **arrays)
 
     def read(self, *names: str) -> list[np.ndarray]:
-        """The arrays of these names. Raises Unfinished, and deletes the file, where it is damaged."""
+        """Returns the named arrays. If the file is damaged, deletes it and raises Unfinished."""
         try:
             with open(self.path, "rb") as opened, np.load(opened) as file:
                 return [file[name] for name in names]
-        except Exception as error:  # of NumPy and zipfile
+        except Exception as error:  # NumPy and zipfile raise many types
             self.path.unlink(missing_ok=True)
-            raise Unfinished(f"{self.path}: damaged, and deleted now ({error})") from None
+            raise Unfinished(f"{self.path}: damaged, deleted; start again ({error})") from None
 
     def header(self) -> dict:
         return json.loads(bytes(self.read("header")[0]))

@@ -1,6 +1,6 @@
-"""Shards -> the splits of a store: which documents go where, and their arrays, in the order of the corpus.
+"""Shards -> the splits of a store: assigns each document to a split, and writes the arrays in corpus order.
 
-Documents are told apart by 16-byte hashes of their text, which are sorted in memory: 64 bytes a document at most.
+Documents are identified by 16-byte hashes of their text. Sorting these takes at most 64 bytes of memory per document.
 """
 
 import contextlib
@@ -10,33 +10,33 @@ import numpy as np
 
 from bert_jax.data import store as stores
 from bert_jax.data.corpus import Source
-from bert_jax.data.npy_file import Growing
+from bert_jax.data.npy_file import NpyWriter
 from bert_jax.data.preparation.shards import Shard
 from bert_jax.errors import BadInput
 
-TRAIN, HELDOUT, COPY = range(3)  # the first two are the splits, as numbers
+TRAIN, HELDOUT, COPY = range(3)  # the first two are indexes into stores.SPLITS
 
 
-def select(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) -> np.ndarray:
-    """uint8[D]: TRAIN, HELDOUT or COPY for each document, by hashes uint64[D, 2].
+def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) -> np.ndarray:
+    """Returns uint8[D]: TRAIN, HELDOUT or COPY for each document. hashes: uint64[D, 2].
 
-    About `share` of the different documents are held out, those with the smallest hashes: a function of their text, not
-    of their order. Copies fall into the same split; with `drop_copies`, all but the first one in the corpus are left
-    out. Raises BadInput where too few documents are left; it counts `problems`, {reason: number}.
+    Holds out about `share` of the distinct documents, those with the smallest hashes, so the choice depends on their
+    text and not on their order. Copies are in the same split; with `drop_copies`, all but the first in the corpus are
+    marked COPY. Raises BadInput if too few documents are left; the message lists `problems`, {reason: number}.
     """
-    order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # copies in the order of the corpus
+    order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal hashes stay in corpus order
     is_first = np.ones(len(order), bool)
     is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
     different = int(is_first.sum())
     if different < 4:
         reasons = "".join(f", {number} {reason}" for reason, number in sorted(problems.items()))
         raise BadInput(
-            f"corpus: {different} different documents with text{reasons}; two to train on and two held out are the"
-            " least; is config.corpus.format right?"
+            f"corpus: {different} distinct documents with text{reasons}; at least four are needed, two to train on"
+            " and two held out; check config.corpus.format"
         )
-    wanted = min(max(2, round(share * different)), different - 2)
+    heldout_count = min(max(2, round(share * different)), different - 2)
     state = np.full(len(order), TRAIN, np.uint8)
-    state[order[np.cumsum(is_first) <= wanted]] = HELDOUT
+    state[order[np.cumsum(is_first) <= heldout_count]] = HELDOUT
     if drop_copies:
         state[order[~is_first]] = COPY
     return state
@@ -45,17 +45,19 @@ def select(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
 def write(
     shards: list[Shard], state: np.ndarray, sources: list[Source], directory: Path, vocabulary: int
 ) -> list[dict]:
-    """Writes both splits under `directory`, by the `state` of each document, and unigrams.npy; returns documents and
-    tokens of each source, as the manifest has them. A shard at a time is in memory."""
+    """Writes both splits and unigrams.npy under `directory`; returns the manifest's `sources`: counts for each source.
+
+    state: uint8[D], the result of `assign`. vocabulary: number of pieces. Memory holds one shard at a time.
+    """
     unigrams = np.zeros((len(sources), vocabulary), np.int64)
     table = [
         {"source": source.name, "format": source.reading.form}
         | {counted: dict.fromkeys(stores.SPLITS, 0) for counted in ("documents", "tokens")}
         for source in sources
     ]
-    first, kind = 0, stores.token_type(vocabulary)
+    first, dtype = 0, stores.token_type(vocabulary)
     with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(opened(directory / name, kind)) for name in stores.SPLITS]
+        writers = [stack.enter_context(create(directory / name, dtype)) for name in stores.SPLITS]
         for shard in shards:
             tokens, sentences, documents = shard.read("tokens", "sentences", "documents")
             of_shard = state[first : first + len(documents)]
@@ -64,7 +66,7 @@ def write(
                 chosen = of_shard == number
                 of_sentences = np.repeat(chosen, documents)
                 part = tokens[np.repeat(of_sentences, sentences)]
-                append(writer, part, sentences[of_sentences], documents[chosen])
+                append_documents(writer, part, sentences[of_sentences], documents[chosen])
                 table[shard.source]["documents"][name] += int(chosen.sum())
                 table[shard.source]["tokens"][name] += len(part)
                 if number == TRAIN:
@@ -74,19 +76,19 @@ def write(
 
 
 @contextlib.contextmanager
-def opened(directory: Path, kind: np.dtype):
-    """The arrays of one split, as they are written: tokens, sentence ends, document ends."""
+def create(directory: Path, dtype: np.dtype):
+    """Opens the files of one split for writing: tokens, sentence ends, document ends."""
     directory.mkdir()
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open(directory / f"{n}.npy", "wb")) for n in stores.ARRAYS]
-        arrays = list(map(Growing, files, (kind, np.int64, np.int64)))
+        arrays = list(map(NpyWriter, files, (dtype, np.int64, np.int64)))
         yield arrays
         for array in arrays:
             array.finish()
 
 
-def append(arrays: list[Growing], tokens, sentences, documents) -> None:
-    """Takes lengths of sentences and documents; writes ends."""
+def append_documents(arrays: list[NpyWriter], tokens, sentences, documents) -> None:
+    """Appends documents to a split; converts the lengths of sentences and documents to ends."""
     all_tokens, sentence_ends, document_ends = arrays
     document_ends.append(sentence_ends.length + np.cumsum(documents, dtype=np.int64))
     sentence_ends.append(all_tokens.length + np.cumsum(sentences, dtype=np.int64))

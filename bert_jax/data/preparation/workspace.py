@@ -1,11 +1,13 @@
-"""The hidden directory beside a store in which it is made: locked, kept when prepare is killed, gone after bad input.
+"""The workspace: a hidden, locked directory beside the store in which `prepare` builds it.
+
+It survives if `prepare` is killed, and is deleted after bad input.
 
 lock     held by the process that prepares
-KEY/     named by all that decides the store's bits, so that nothing else is continued
+KEY/     KEY is a digest of everything that decides the store's content, so that only the same work is resumed
     vocabulary/   the tokenizer
     shards/       encoded text
-    tasks/        what a stage hands to the workers of Apache Beam, and gets from them
-    store/        the store, renamed when it is whole and on the disk
+    tasks/        tasks and results of the workers of Apache Beam
+    store/        the store, renamed into place once it is complete and synced to disk
 """
 
 import contextlib
@@ -19,27 +21,31 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import atomic
 
 
-def locate(store: str) -> Path:
-    """Where the store shall lie, links followed; BadInput where in the end nothing could be renamed to."""
+def resolve_path(store: str) -> Path:
+    """Resolves the path of the store, following links. Raises BadInput if a directory could not be renamed to it."""
     path = Path(os.path.realpath(store))
     try:
         atomic.free(path, "config.store")
         if os.path.ismount(path):
-            raise BadInput(f"config.store={store}: a mount; name a directory below it")
+            raise BadInput(f"config.store={store}: is a mount point; name a directory below it")
     except OSError as error:
         raise BadInput(f"config.store={store}: cannot be read ({error.strerror})") from None
     return path
 
 
-def hidden(path: Path) -> Path:
+def workspace_root(path: Path) -> Path:
+    """Returns the directory that holds the lock and workspaces of the store at `path`."""
     return path.parent / f".{path.name}.preparing"
 
 
 @contextlib.contextmanager
 def workspace(path: Path, key: str, log: Callable) -> Iterator[Path]:
-    """The directory in which the store `path` is made, for this process alone, with what an earlier start of the same
-    key has left; deleted where BadInput is raised and, with those of other keys, at the end."""
-    directory = hidden(path)
+    """Locks and yields the directory in which the store at `path` is built. It may hold files of an earlier run.
+
+    Deletes it if BadInput is raised; after success, deletes those of all keys. Raises BadInput if another process holds
+    the lock.
+    """
+    directory = workspace_root(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = open(directory / "lock", "w")
@@ -52,12 +58,12 @@ def workspace(path: Path, key: str, log: Callable) -> Iterator[Path]:
     with lock:
         others = {other.name for other in directory.iterdir()} - {"lock", key}
         if others and not (directory / key).exists():
-            log(f"prepare: starts anew; {directory} is of another config, text or program")
+            log(f"prepare: starts over; {directory} is of another config, text or version")
         (directory / key).mkdir(exist_ok=True)
         try:
             yield directory / key
         except BadInput:
             shutil.rmtree(directory / key if others else directory, ignore_errors=True)
             raise
-        # On NFS the directory is not empty while the lock is open; the store is whole without it.
+        # On NFS the open lock file keeps the directory from being deleted; that does not affect the store.
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""Text of each kind of source, as blocks and as sentences; bert_jax/data/corpus.py is the way in."""
+"""Readers for each type of source, and sentence splitting. bert_jax/data/corpus.py is the interface."""

@@ -1,25 +1,25 @@
-"""From a line of text to its sentences, in any script: rules, and small tables of abbreviations.
+"""Splits lines of text into sentences, in any script, by rules and small tables of abbreviations.
 
-A stop ends a sentence where what follows it looks like the beginning of one. Only the Latin full
-stop is ambiguous enough to need words: abbreviations, initials, ordinals. Chinese and Japanese stops
-need no white space after them.
+A stop ends a sentence if the text after it looks like the beginning of a sentence. Only the Latin full stop is so
+ambiguous that it needs tables of words: abbreviations, initials, ordinals. Chinese and Japanese stops need no white
+space after them.
 """
 
 import re
 
-LONGEST_SENTENCE = 2000  # characters; longer ones are parted at a space
-# Characters that are looked at together: bounds the work on a line without stops.
+LONGEST_SENTENCE = 2000  # characters; longer sentences are split at a space
+# Longer lines are split first, which bounds the work on a line without stops.
 LONGEST_WORK = 100_000
 
-# Unicode's property Sentence_Terminal in the scripts that put white space after a sentence, and the ellipsis.
+# Characters with Unicode's property Sentence_Terminal in scripts with white space between sentences; the ellipsis.
 SPACED = ".!?…‼‽⁇⁈⁉։؝؞؟۔܀܁܂߹࠷࠹࠽࠾।॥၊။።፧፨᙮᜵᜶។៕᠃᠉᥄᥅᪨᪩᪪᪫᭎᭏᭚᭛᭞᭟᭽᭾᭿᰻᰼᱾᱿⳹⳺⳻⸮⸼⹓⹔꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗．"
 UNSPACED = "。！？｡"
 STOPS = SPACED + UNSPACED
 
-CLOSING = "\"'”’»›“‘«)]}」』）】］"  # also “ and «, which close in German
+CLOSING = "\"'”’»›“‘«)]}」』）】］"  # with “ and «, which are closing quotes in German
 OPENING = "\"'“‘”’«»‹›„‚‟([{「『（【［¿¡"
 CJK_CLOSING = "\"'”’」』）)】］\\]"
-# What a sentence goes on with after a quotation, or a title that ends in a stop.
+# After a quotation or title that ends with a stop, these characters continue the sentence.
 GOES_ON = (
     "[》〉，、；：,;:的是与與和とのはがをにで]|等(?!到)|[之](?![后後前间間])|[为為](?!了)|及(?!至)"
 )
@@ -29,7 +29,7 @@ STOP = re.compile(
     rf"""[{re.escape(STOPS)}]
     (?:
         (?<=[{re.escape(SPACED)}]) (?![{re.escape(SPACED)}]) [{re.escape(CLOSING)}]*+
-        (?:[ \u00a0\u202f]»(?=\s))?              # French sets its marks apart
+        (?:[ \u00a0\u202f]»(?=\s))?              # French has a space before the closing mark
         \s++ (?=[{re.escape(OPENING)}]*+([^\W_]))
     |
         (?<=[{UNSPACED}]) [{UNSPACED}!?]*+
@@ -40,7 +40,7 @@ STOP = re.compile(
     |
         (?<=[{HAN}][!?]) (?![!?]) [”’」』）]*+ (?=[“‘「『（]*+[{HAN}])
     |
-        (?<=[\u3040-\u309f]．) [」』）]*+ (?=[「『（]*+[{HAN}])     # elsewhere ． stands between names
+        (?<=[\u3040-\u309f]．) [」』）]*+ (?=[「『（]*+[{HAN}])     # otherwise ． separates names
     )""",
     re.VERBOSE,
 )
@@ -50,13 +50,13 @@ def table(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# No sentence ends with these.
+# A full stop after these words never ends a sentence.
 NEVER = table(
     "mr mrs ms dr drs prof messrs mme mlle mmes mlles maj brig sgt lt capt cmdr adm"  # before names
     " sra srta dra dña uds herrn vs cf viz eg ie vgl bzw sog inkl ggf evtl translit syn chapt"
     " e.g i.e z.b d.h u.a o.ä a.k.a c.f p.ej п.п т.е т.н им ул англ нем лат род см"
 )
-# And with these only where a word follows that begins sentences.
+# A full stop after these words ends a sentence only before a word of STARTERS.
 ABBREVIATIONS = table(
     "rev gen col gov sen rep hon st jr sr mt ft etc ca al fig figs eq eqs sec nos vol vols ed eds"
     " pp ch op approx inc ltd co corp dept est supp trans univ assn bros"
@@ -65,17 +65,17 @@ ABBREVIATIONS = table(
     " ud ee uu pág págs núm ing lic avda"
     " sig sigg dott ecc pag гг вв др проф акад изд руб млн млрд тыс стр"
 )
-# No sentence ends with these before a number.
+# A full stop after these words does not end a sentence before a number.
 NUMBERED = table(
     "no num art abs s p pp ss pgs jan feb mar apr jun jul aug sep sept oct nov dec janv févr juil déc"
     " op cit ibid circa reg cap sect div гл рис табл"
 )
-ENDING = table("a.m p.m т.д т.п")  # dotted, and as often as not at the end
-ORDINALS = re.compile(  # what German counts with a full stop: "am 3. Oktober", "im 19. Jahrhundert"
+ENDING = table("a.m p.m т.д т.п")  # abbreviations that often end a sentence
+ORDINALS = re.compile(  # words after a German ordinal: "am 3. Oktober", "im 19. Jahrhundert"
     r"(?:Januar|Jänner|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
     r"|Jahrhunderts?|Jh|Weltkriegs?|Lebensjahr|Auflage|Klasse|Platz)\b"
 )
-# Words that begin sentences, and are neither names nor parts of them.
+# Words that begin sentences and are not part of names.
 STARTERS = re.compile(
     rf"[{re.escape(OPENING)}]*(?:The|He|She|It|They|We|You|His|Her|Its|Their|My|Our|This|That|These|Those|There|Here"
     r"|In|On|At|By|For|From|With|As|After|Before|When|While|Where|During|Since|Until|Under|Both|All|Some|Many"
@@ -87,11 +87,11 @@ STARTERS = re.compile(
     r"|В|Он|Она|Они|Это|На|По|Но|Из|При|После|Однако)(?![\w.])"
 )
 DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.-?)+[^\W\d_]{1,2}")  # U.S, J.-C, a.k.a, Ph.D
-NEAR = 40  # characters before a stop: enough for any abbreviation
+NEAR = 40  # characters examined before a stop, enough for any abbreviation
 
 
 def split_sentences(line: str) -> list[str]:
-    """A line's sentences, none longer than LONGEST_SENTENCE: together the line, without the white space between."""
+    """Returns the sentences of a line, none longer than LONGEST_SENTENCE. Drops only the white space between them."""
     if len(line) > LONGEST_WORK:
         return [part for piece in cap(line, LONGEST_WORK) for part in split_sentences(piece)]
     result, start = [], 0
@@ -103,7 +103,7 @@ def split_sentences(line: str) -> list[str]:
 
 
 def ends_sentence(line: str, start: int, match: re.Match) -> bool:
-    """Whether the sentence from `start` ends at a stop; the match's group is the first letter after it."""
+    """Returns whether the sentence from `start` ends at a match of STOP; its group 1 is the first letter after it."""
     following = match[1]
     if following is None:  # a stop that needs no white space
         return True
@@ -126,7 +126,7 @@ def ends_sentence(line: str, start: int, match: re.Match) -> bool:
 
 
 def ends_after_letters(line: str, start: int, match: re.Match, word: str) -> bool:
-    """The same after single letters: initials (J., U.S.), short forms (v., b., a.k.a.), units (75 g.), numbers (3.)."""
+    """Returns the same after a short word: initials (J., U.S.), short forms (v., a.k.a.), units (75 g.), numbers."""
     if word == "I" or word.isdigit():
         return not ORDINALS.match(line, match.end())
     if word in ENDING:
@@ -136,13 +136,13 @@ def ends_after_letters(line: str, start: int, match: re.Match, word: str) -> boo
         return before.rstrip()[-1:].isdigit()  # a unit
     if word.islower() or word.lower() in NEVER or match[1].isdigit():
         return False
-    if len(word) == 1 and not word.isupper():  # of a script without cases
+    if len(word) == 1 and not word.isupper():  # a script without letter case
         return True
     return STARTERS.match(line, match.end()) is not None
 
 
 def cap(sentence: str, longest: int = LONGEST_SENTENCE) -> list[str]:
-    """The sentence, in parts if it is too long: cut after a space where there is one."""
+    """Splits a sentence into parts of at most `longest` characters, at spaces if possible."""
     parts = []
     while len(sentence) > longest:
         cut = sentence.rfind(" ", 1, longest + 1)
@@ -153,5 +153,5 @@ def cap(sentence: str, longest: int = LONGEST_SENTENCE) -> list[str]:
 
 
 def ends_with_stop(line: str) -> bool:
-    """Whether a line ends with a sentence's stop of any script; closing quotes and brackets may follow it."""
+    """Returns whether a line ends with a sentence stop of any script; closing quotes and brackets may follow it."""
     return line.rstrip(CLOSING + " \u00a0\u202f").endswith(tuple(STOPS))

@@ -1,4 +1,4 @@
-"""From the bytes of a text to its documents as lists of lines, by format; what is not text is dropped and counted."""
+"""Parses bytes of each text format into documents, lists of lines. Lines that are not text are dropped and counted."""
 
 import codecs
 import html
@@ -10,24 +10,24 @@ from collections.abc import Iterator
 
 from bert_jax.data.sources.files import LONGEST_LINE, LONGEST_RECORD, too_long
 
-Lines = list[str]  # stripped; of a document none is empty
+Lines = list[str]  # stripped lines; a document has no empty ones
 
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lines]:
-    """The documents in a text of the format `form`: lines, files, wiki, jsonl, or text (one whole document)."""
+    """Yields the documents of a text in the format `form`: lines, files, wiki, jsonl, or text (one whole document)."""
     text = text.removeprefix(codecs.BOM_UTF8)
     if form == "jsonl":
         for record in records(text, field, problems):
-            yield from part_file(decode(record, LONGEST_RECORD, problems))
+            yield from single_document(decode(record, LONGEST_RECORD, problems))
     elif form == "text":
-        yield from part_file(decode(text, len(text), problems))
+        yield from single_document(decode(text, len(text), problems))
     else:
-        split = {"lines": part_lines, "files": part_file, "wiki": part_wiki}[form]
+        split = {"lines": split_documents, "files": single_document, "wiki": split_wiki}[form]
         yield from split(decode(text, LONGEST_LINE, problems))
 
 
 def decode(text: bytes, longest: int, problems: Counter) -> Lines:
-    """Stripped lines of a text, empty ones too. Lines that are not text are dropped and counted."""
+    """Returns the stripped lines of a text, with empty ones. Drops and counts lines that are not text."""
     lines = []
     for line in text.split(b"\n"):
         if len(line) > longest:
@@ -42,21 +42,21 @@ def decode(text: bytes, longest: int, problems: Counter) -> Lines:
     return lines
 
 
-def part_lines(lines: Lines) -> Iterator[Lines]:
-    """Documents parted by blank lines."""
+def split_documents(lines: Lines) -> Iterator[Lines]:
+    """Yields documents that are separated by blank lines."""
     return (list(group) for is_text, group in itertools.groupby(lines, bool) if is_text)
 
 
-def part_file(lines: Lines) -> Iterator[Lines]:
-    """One document a file."""
+def single_document(lines: Lines) -> Iterator[Lines]:
+    """Yields all lines of a file as one document."""
     yield [line for line in lines if line]
 
 
 TITLE = re.compile(r'<doc [^>]*?title="(.*?)"[^"]*>$')
 
 
-def part_wiki(lines: Lines) -> Iterator[Lines]:
-    """WikiExtractor blocks, `<doc ... title="T">`, T, text, `</doc>`; the title T is left out."""
+def split_wiki(lines: Lines) -> Iterator[Lines]:
+    """Yields the documents of WikiExtractor's output: `<doc ... title="T">`, T, text, `</doc>`. Skips the title T."""
     document, title, inside = [], None, False
     for line in lines:
         if line.startswith("<doc ") and line.endswith(">"):
@@ -76,7 +76,7 @@ def part_wiki(lines: Lines) -> Iterator[Lines]:
 
 
 def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
-    """The texts under `field` in lines of JSON. Lines without one are dropped and counted, blank ones passed over."""
+    """Yields the text under `field` of each line of JSON. Drops and counts records without it; skips blank lines."""
     for line in text.split(b"\n"):
         if len(line) > LONGEST_RECORD:
             problems[too_long(LONGEST_RECORD)] += 1
@@ -89,7 +89,7 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
             for name in field.split("."):
                 value = value.get(name) if isinstance(value, dict) else None
             if isinstance(value, str):
-                # JSON can spell half a surrogate pair, which no encoding has.
+                # An escape in JSON can be a lone surrogate, which UTF-8 cannot encode.
                 yield value.encode(errors="replace")
             else:
                 problems[f"records without {field!r}"] += 1

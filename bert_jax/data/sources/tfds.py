@@ -1,7 +1,6 @@
 """TensorFlow Datasets as sources: `tfds:NAME`, `tfds:NAME/CONFIG:VERSION`, `tfds:NAME[SPLIT]`.
 
-They are kept where the library keeps them: in $TFDS_DATA_DIR. A field of an example is named with dots where it is
-nested.
+The library stores them in $TFDS_DATA_DIR. Dots in a field name address nested features, as in `meta.body`.
 """
 
 import contextlib
@@ -14,16 +13,16 @@ from collections.abc import Iterator
 from bert_jax.errors import BadInput, one_line
 
 PREFIX = "tfds:"
-BATCH = 64  # examples that leave TensorFlow together: one by one is three times the work
+BATCH = 64  # examples read from TensorFlow at a time; one by one takes three times as long
 SOURCE = re.compile(r"tfds:([^\[\]\s]+)(?:\[(.+)\])?")
 
 
 @contextlib.contextmanager
-def opened(source: str, field: str) -> Iterator[tuple]:
-    """The library, its builder, and the name of the split; what is raised within, of many kinds, is BadInput, but
-    OSError, of the disk or the network, stays one.
+def open_builder(source: str, field: str) -> Iterator[tuple]:
+    """Yields the library, the builder of the data set, and the name of the split.
 
-    The library is imported late: with TensorFlow it takes seconds, which other sources need not wait for.
+    Converts every error raised within to BadInput; an OSError of the disk or network stays an OSError. Imports the
+    library late: with TensorFlow, that takes seconds.
     """
     match = SOURCE.fullmatch(source)
     if not match:
@@ -36,26 +35,31 @@ def opened(source: str, field: str) -> Iterator[tuple]:
             builder = tensorflow_datasets.builder(match[1])
             yield tensorflow_datasets, builder, match[2] or "train"
     except Exception as error:
-        kind = OSError if isinstance(error, OSError) else BadInput
-        raise kind(describe(source, field, error)) from None
+        error_type = OSError if isinstance(error, OSError) else BadInput
+        raise error_type(describe(source, field, error)) from None
 
 
 def describe(source: str, field: str, error: Exception) -> str:
+    """Returns the message of an error, with the source and field."""
     reason = f"{type(error).__name__} {one_line(error, 300)}"
     return f"config.corpus.source: {source}, config.corpus.field={field!r}: {reason}"
 
 
-def field_of(example, field: str):
+def get_field(example, field: str):
+    """Returns a field of an example, or of its features; dots address nested ones."""
     return functools.reduce(operator.getitem, field.split("."), example)
 
 
-def what_is_read(source: str, field: str, prepare: bool = False) -> dict:
-    """Identifies a data set by its full name, version, split and number of examples, reading none; {} where it is not
-    there yet, unless this is to download and build it. Raises BadInput, also where the field holds no text; OSError."""
-    with opened(source, field) as (_, builder, split):
-        feature = field_of(builder.info.features, field)
+def identify(source: str, field: str, prepare: bool = False) -> dict:
+    """Identifies a data set by its full name, version, split and number of examples, without reading them.
+
+    Returns {} if it is not downloaded yet; with `prepare`, downloads and builds it first. Raises BadInput if there is
+    no such data set or the field is not text, and OSError if the disk or network fails.
+    """
+    with open_builder(source, field) as (_, builder, split):
+        feature = get_field(builder.info.features, field)
         if getattr(feature, "tf_dtype", None) != "string":
-            raise TypeError(f"no text, but {feature}")
+            raise TypeError(f"not text, but {feature}")
         if prepare and not builder.is_prepared():
             builder.download_and_prepare()
         if not builder.is_prepared():
@@ -69,13 +73,13 @@ def what_is_read(source: str, field: str, prepare: bool = False) -> dict:
 
 
 def texts(source: str, field: str) -> Iterator[bytes]:
-    """The texts under the field in the order of the files. Raises OSError."""
-    with opened(source, field) as (library, builder, split):
+    """Yields the text of each example in the order of the files. Raises OSError if reading fails."""
+    with open_builder(source, field) as (library, builder, split):
         in_order = library.ReadConfig(interleave_cycle_length=1, try_autocache=False)
         examples = builder.as_dataset(split=split, read_config=in_order)
-        read = examples.map(lambda example: field_of(example, field)).batch(BATCH)
+        read = examples.map(lambda example: get_field(example, field)).batch(BATCH)
     try:
         for batch in read.as_numpy_iterator():
             yield from batch
-    except Exception as error:  # damage, or the machine, whose work is to stay
+    except Exception as error:  # OSError, not BadInput, since that would delete the finished shards
         raise OSError(describe(source, field, error)) from None

@@ -1,4 +1,4 @@
-"""What lies at config.store: a finished store is kept, anything else is left alone."""
+"""An existing directory at config.store: a finished store is kept, anything else is refused unchanged."""
 
 import functools
 from pathlib import Path
@@ -21,7 +21,7 @@ def make(tmp_path):
 
 
 def test_a_finished_store_is_kept(make):
-    """Also when its text is gone, but not when that has changed."""
+    """It is kept if its text files are deleted, and refused if they have changed."""
     made = preparing.prepare(make(TEXTS), lambda line: None)
     store = stores.open_store(make(TEXTS).store)
     times = {path: path.stat().st_mtime_ns for path in store.path.rglob("*")}
@@ -39,15 +39,15 @@ def test_a_finished_store_is_kept(make):
     "change",
     ["corpus.heldout=0.2", "corpus.source=pydocs", "filter.line_stops=True", "tokenizer.size=201"],
 )
-def test_a_store_of_something_else_is_refused(make, change):
+def test_a_store_of_another_config_is_refused(make, change):
     prepare(make(TEXTS))
-    for function in (prepare, preparing.open_or_refuse):
+    for function in (prepare, preparing.open_matching):
         with pytest.raises(BadInput, match=change.partition("=")[0]):
             function(make(TEXTS, change))
 
 
-def test_a_vocabulary_counts_by_its_content_and_its_case(make, tmp_path, monkeypatch):
-    """As the config of an exported and imported run gives the store's own."""
+def test_a_vocabulary_is_compared_by_content_and_case(make, tmp_path, monkeypatch):
+    """The config of an exported and imported run names the store's own vocabulary file."""
     monkeypatch.setenv("HOME", str(tmp_path))
     tokenizer = tokenizers.train("wordpiece", TEXTS, 150, True)
     tokenizer.save(tmp_path / "words")
@@ -55,17 +55,17 @@ def test_a_vocabulary_counts_by_its_content_and_its_case(make, tmp_path, monkeyp
     store = prepare(make(TEXTS, path, "store=~/store"))
     assert store.path == tmp_path / "store"
     own = f"tokenizer.path={store.path}/tokenizer/vocab.txt"
-    preparing.open_or_refuse(make(TEXTS, own, "tokenizer.size=9"))
+    preparing.open_matching(make(TEXTS, own, "tokenizer.size=9"))
     with pytest.raises(BadInput, match="tokenizer.path"):
-        preparing.open_or_refuse(make(TEXTS, path, "tokenizer.lowercase=False"))
+        preparing.open_matching(make(TEXTS, path, "tokenizer.lowercase=False"))
     (tmp_path / "words/vocab.txt").write_text("\n".join([*tokenizer.pieces[:-1], "another"]))
     with pytest.raises(BadInput, match="tokenizer.path"):
-        preparing.open_or_refuse(make(TEXTS, path))
+        preparing.open_matching(make(TEXTS, path))
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_link_is_followed(make, tmp_path, there):
-    """The store comes where the link leads, whether there is an empty directory yet or not."""
+    """The store is written to the target of the link, an empty directory or none."""
     if there:
         (tmp_path / "elsewhere").mkdir()
     (tmp_path / "store").symlink_to(tmp_path / "elsewhere")
