@@ -42,7 +42,7 @@ def run(options, overrides) -> int:
         return cli.show(options, values, describe.describe_search(values))
     make = plan.plan_all if is_table else plan.plan
     values = make(config, options.topology, options.price, options.phase, cli.tell)
-    text = describe.describe_all(values) if is_table else describe.describe(values)
+    text = describe.describe_table(values) if is_table else describe.describe(values)
     code = cli.show(options, values, text)
     if not is_table:
         plan.check_fits(values)
