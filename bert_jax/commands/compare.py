@@ -72,7 +72,7 @@ def tensors(model) -> dict[str, np.ndarray]:
     for path, leaf in jax.tree.leaves_with_path(model.params):
         name = meshes.path_name(path)
         item = table.get(name)
-        if not item or item.part not in load_model.fresh(model):
+        if not item or item.part not in load_model.untrained_parts(model):
             rows = model.vocabulary.size if item and item.padded else None
             found[name] = np.asarray(leaf)[:rows]
     return found
@@ -103,7 +103,7 @@ def outputs(one, two) -> dict:
     predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
     batch = batches.of_texts(texts, batches.shapes(2 * PAIRS, length, predictions), vocabulary)
     ours, theirs = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
-    found, made_up = {}, {*load_model.fresh(one), *load_model.fresh(two)}
+    found, made_up = {}, {*load_model.untrained_parts(one), *load_model.untrained_parts(two)}
     for name in sorted(ours.keys() & theirs.keys()):
         if made_up & HEADS.get(name, set()):  # objectives of one's own have others
             continue

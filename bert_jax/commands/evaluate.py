@@ -42,7 +42,7 @@ def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
     with workdir.opened(name) as place:
         run = load_model.open_run(place, overrides)
         data = open_feed(run.config)
-        run_info.check_store(place.directory, run.facts, run.step, data)
+        run_info.check_store(place.directory, run.info, run.step, data)
     mesh = mesh_for(run.config, overrides)
     phase = configs.phases(run.config)[-1]
     places = meshes.parameters(run.params, mesh)

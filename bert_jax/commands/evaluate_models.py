@@ -72,7 +72,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
         log(f"{directory}: {len(words):,} words in {len(windows):,} windows")
         nats, right, pieces = score(model, windows, number, length)
         # A run on this very store from the start never saw what is held out there.
-        own = model.facts.get("store_fingerprint") == store.fingerprint
+        own = model.info.get("store_fingerprint") == store.fingerprint
         return {
             "model": str(directory),
             "nats_per_word": float(nats.mean()),
@@ -81,7 +81,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
             "bits_per_character": float(nats.sum() / math.log(2) / characters),
             "unknown": int(unknown[number]),
             "parameters": bert.count(model.params, model.vocabulary.size),
-            "held_out": own and "imported" not in model.facts,
+            "held_out": own and "imported" not in model.info,
         }
 
     return {

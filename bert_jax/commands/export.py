@@ -57,7 +57,7 @@ def export(
     run = load_model.open_run(source, on_device=form == "google")
     check_run(run, source.name)
     # A head that an import has made up, and that nothing has trained since, is nobody's.
-    params = without(run.params, load_model.fresh(run))
+    params = drop_parts(run.params, load_model.untrained_parts(run))
     parameters = bert.count(params, run.vocabulary.size)
     model = run.config, run.vocabulary, run.tokenizer, params
     with whole(output, "--output") as place:
@@ -82,7 +82,7 @@ def export(
     }
 
 
-def without(params: dict, parts: list[str]) -> dict:
+def drop_parts(params: dict, parts: list[str]) -> dict:
     """The parameters without those of some parts, of mlm, pair and pooler."""
     kept = {name: tree for name, tree in params.items() if name not in parts}
     encoder = {name: tree for name, tree in params["encoder"].items() if name not in parts}

@@ -53,7 +53,7 @@ def import_model(
     settings = external_model.to_config(found, config, overrides)
     model = load_model.open_source(found, settings)
     settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
-    values = model.facts | {
+    values = model.info | {
         "run": workdir.new_run(),
         "tokenizer": model.tokenizer.fingerprint,
         "config": configs.digest(settings),

@@ -14,7 +14,7 @@ from bert_jax.tokenizers.wordpiece import WordPiece
 WORDS = "encoder/embedder/words"
 
 
-def make_model(size: int, *changes) -> load_model.Trained:
+def make_model(size: int, *changes) -> load_model.Model:
     return untrained(tokenizers.train("wordpiece", PROSE, size, True), *changes)
 
 
@@ -37,7 +37,7 @@ def compared(monkeypatch):
     return run
 
 
-def changed(model, path: str, at, by) -> load_model.Trained:
+def changed(model, path: str, at, by) -> load_model.Model:
     """The model with `by` added to one element of a parameter."""
     params = jax.tree.map(np.array, model.params)
     leaf = params

@@ -45,7 +45,7 @@ def measure(tmp_path, monkeypatch, models):
     return run
 
 
-def with_logits(model, function) -> load_model.Trained:
+def with_logits(model, function) -> load_model.Model:
     """The model with the mlm_logits that a function makes of a batch."""
     objective = model.objective._replace(
         outputs=lambda params, batch: {"mlm_logits": function(batch)}
