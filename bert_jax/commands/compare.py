@@ -38,13 +38,13 @@ def compare(a: Path, b: Path) -> dict:
     and are empty if the vocabularies have different sizes.
     """
     one, two = (load_model.open_model(directory, ["dtype=float32"]) for directory in (a, b))
-    ours, theirs = tensors(one), tensors(two)
+    left, right = tensors(one), tensors(two)
     differences, shapes = [], {}
-    for name in ours:
-        if name in theirs and ours[name].shape == theirs[name].shape:
-            differences.append({"tensor": name, **difference(ours[name], theirs[name])})
-        elif name in theirs:
-            shapes[name] = [list(side[name].shape) for side in (ours, theirs)]
+    for name in left:
+        if name in right and left[name].shape == right[name].shape:
+            differences.append({"tensor": name, **difference(left[name], right[name])})
+        elif name in right:
+            shapes[name] = [list(side[name].shape) for side in (left, right)]
     differences.sort(key=lambda entry: (-entry["difference"], entry["tensor"]))
     settings = configs.differences(*map(configs.spelled_out, (one.config, two.config)))
     pieces = one.tokenizer.pieces, two.tokenizer.pieces
@@ -52,8 +52,8 @@ def compare(a: Path, b: Path) -> dict:
         "a": str(a),
         "b": str(b),
         "settings": {k: v for k, v in settings.items() if k.startswith(("model.", "objective."))},
-        "only_a": [name for name in ours if name not in theirs],
-        "only_b": [name for name in theirs if name not in ours],
+        "only_a": [name for name in left if name not in right],
+        "only_b": [name for name in right if name not in left],
         "shapes": shapes,
         "tensors": differences,
         "vocabulary": {
@@ -102,12 +102,12 @@ def outputs(one, two) -> dict:
         ids[::8] = vocabulary.mask
     predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
     batch = batches.of_texts(texts, batches.shapes(2 * PAIRS, length, predictions), vocabulary)
-    ours, theirs = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
+    left, right = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
     results, untrained = {}, {*load_model.untrained_parts(one), *load_model.untrained_parts(two)}
-    for name in sorted(ours.keys() & theirs.keys()):
+    for name in sorted(left.keys() & right.keys()):
         if untrained & HEADS.get(name, set()):  # other objectives may have other outputs
             continue
-        a, b = (np.asarray(side[name])[..., : vocabulary.size] for side in (ours, theirs))
+        a, b = (np.asarray(side[name])[..., : vocabulary.size] for side in (left, right))
         results[name] = difference(a, b)
         if name == "mlm_logits":
             same = a.argmax(axis=-1) == b.argmax(axis=-1)

@@ -63,7 +63,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     windows, unknown = read(config, store, [model.tokenizer for model in models], length)
     words = [window.parts[index] for window in windows for index in window.chosen]
     if not words:
-        raise BadInput(f"{store.path}: no held-out word is known to every model")
+        raise BadInput(f"{store.path}: no held-out word is in all vocabularies")
     shares = np.array([*Counter(words).values()]) / len(words)
     characters = sum(map(len, words))
 

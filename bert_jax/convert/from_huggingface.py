@@ -102,17 +102,17 @@ def rename(files: dict[str, Path], directory: Path) -> dict[str, str]:
     """Returns {name in names.py: name in the file}. Accepts older names and a bare encoder; skips buffers."""
     is_bare = "embeddings.word_embeddings.weight" in files
     tensors = {}
-    for theirs in files:
-        if BUFFERS.fullmatch(theirs):
+    for stored in files:
+        if BUFFERS.fullmatch(stored):
             continue
-        name = theirs
-        if is_bare and theirs.startswith(("embeddings.", "encoder.", "pooler.")):
-            name = f"bert.{theirs}"
+        name = stored
+        if is_bare and stored.startswith(("embeddings.", "encoder.", "pooler.")):
+            name = f"bert.{stored}"
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         if name in tensors:
-            raise BadInput(f"{directory}: {tensors[name]} and {theirs} are the same tensor")
-        tensors[name] = theirs
+            raise BadInput(f"{directory}: {tensors[name]} and {stored} are the same tensor")
+        tensors[name] = stored
     if f"{DECODER}.bias" in tensors:
         # Some files have the bias under both names, others under this one alone.
         tensors.setdefault("cls.predictions.bias", tensors[f"{DECODER}.bias"])
@@ -142,19 +142,19 @@ class Loader:
         self.tensors = tensors
         mapped = {path: open_weights(path) for path in set(files.values())}
         self.files = {name: mapped[path] for name, path in files.items()}
-        for theirs in sorted(set(tensors.values())):
-            dtype = self.files[theirs].get_slice(theirs).get_dtype()
+        for stored in sorted(set(tensors.values())):
+            dtype = self.files[stored].get_slice(stored).get_dtype()
             if dtype not in FLOATS:
                 expected = ", ".join(FLOATS)
-                raise BadInput(f"{files[theirs]}: {theirs} is {dtype}, expected one of {expected}")
+                raise BadInput(f"{files[stored]}: {stored} is {dtype}, expected one of {expected}")
 
     def shape(self, name: str) -> tuple[int, ...]:
-        theirs = self.tensors[name]
-        return tuple(self.files[theirs].get_slice(theirs).get_shape())
+        stored = self.tensors[name]
+        return tuple(self.files[stored].get_slice(stored).get_shape())
 
     def __call__(self, name: str) -> np.ndarray:
-        theirs = self.tensors[name]
-        return self.files[theirs].get_tensor(theirs)
+        stored = self.tensors[name]
+        return self.files[stored].get_tensor(stored)
 
 
 # --- Tokenizer ------------------------------------------------------------------------------------
@@ -162,8 +162,8 @@ class Loader:
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     """Reads tokenizer.json, or else vocab.txt with tokenizer_config.json."""
-    vocab, whole = directory / wordpiece.FILE, directory / huggingface.FILE
-    if not whole.is_file():
+    vocab, tokenizer_json = directory / wordpiece.FILE, directory / huggingface.FILE
+    if not tokenizer_json.is_file():
         if not vocab.is_file():
             raise BadInput(f"{directory}: neither {huggingface.FILE} nor {wordpiece.FILE}")
         path = directory / "tokenizer_config.json"
@@ -176,13 +176,13 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
                     f"{path}: {key} is {values[key]!r}; save the tokenizer as {huggingface.FILE}"
                 )
         return tokenizers.given(vocab, lowercase)
-    tokenizer = tokenizers.given(whole, lowercase=False)
+    tokenizer = tokenizers.given(tokenizer_json, lowercase=False)
     lowercase = read_lowercase(tokenizer.document)
     if lowercase is not None:
         tokenizer = wordpiece.WordPiece(tokenizer.pieces, lowercase)
         check_case(directory, lowercase)
     if vocab.is_file() and tokenizers.given(vocab, lowercase=False).pieces != tokenizer.pieces:
-        raise BadInput(f"{vocab}: not the vocabulary of {whole}")
+        raise BadInput(f"{vocab}: not the vocabulary of {tokenizer_json}")
     return tokenizer
 
 

@@ -80,25 +80,25 @@ def with_arrays(params, layers: int) -> list[tuple[Parameter, Any]]:
 
 def expand(part: str, rows, path: str, huggingface: str, google: str) -> list[Parameter]:
     """Returns the parameters of the rows of a table, inside a scope of each format."""
-    parameters = []
+    expanded = []
     for kind, axes, *last in rows:
         scopes = zip((path, huggingface, google), "/./", last, strict=True)
         a, b, c = (f"{scope}{separator}{name}" for scope, separator, name in scopes)
         if kind == SINGLE:
-            parameters.append(Parameter(part, axes, a, b, c))
+            expanded.append(Parameter(part, axes, a, b, c))
         elif kind == NORM:
-            parameters.append(Parameter(part, axes, f"{a}/scale", f"{b}.weight", f"{c}/gamma"))
-            parameters.append(Parameter(part, axes, f"{a}/bias", f"{b}.bias", f"{c}/beta"))
+            expanded.append(Parameter(part, axes, f"{a}/scale", f"{b}.weight", f"{c}/gamma"))
+            expanded.append(Parameter(part, axes, f"{a}/bias", f"{b}.bias", f"{c}/beta"))
         else:
             kernel = f"{a}/kernel", f"{b}.weight", f"{c}/kernel", ("huggingface",)
-            parameters.append(Parameter(part, axes, *kernel))
-            parameters.append(Parameter(part, axes[-1], f"{a}/bias", f"{b}.bias", f"{c}/bias"))
-    return parameters
+            expanded.append(Parameter(part, axes, *kernel))
+            expanded.append(Parameter(part, axes[-1], f"{a}/bias", f"{b}.bias", f"{c}/bias"))
+    return expanded
 
 
 def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tuple[int, ...]:
     """Returns its shape without padding, from the keys of config.model, in `format` or (by default) in bert_jax."""
     sizes = {"D": model["width"], "F": model["feed_forward"] or 4 * model["width"]}
     sizes |= {"V": vocabulary, "P": model["max_length"], "S": model["type_vocabulary"], "2": 2}
-    shape = tuple(sizes[axis] for axis in parameter.axes)
-    return shape[::-1] if format in parameter.transposed else shape
+    dimensions = tuple(sizes[axis] for axis in parameter.axes)
+    return dimensions[::-1] if format in parameter.transposed else dimensions

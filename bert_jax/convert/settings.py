@@ -124,5 +124,5 @@ def check_google(model) -> None:
 def to_common(model, pieces: int, activations: dict[str, str]) -> dict:
     values = {key: model[name] for key, (name, _) in KEYS.items()}
     values["intermediate_size"] = model.feed_forward or 4 * model.width
-    name = next(theirs for theirs, ours in activations.items() if ours == model.activation)
+    name = next(key for key, value in activations.items() if value == model.activation)
     return values | {"hidden_act": name, "vocab_size": pieces}

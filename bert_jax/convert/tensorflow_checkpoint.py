@@ -55,12 +55,12 @@ def checkpoints(directory: Path) -> list[Path]:
 
 def find_checkpoint(directory: Path) -> Path:
     """Returns the only checkpoint, or the one that the file `checkpoint` names."""
-    found = checkpoints(directory)
-    if not found:
+    paths = checkpoints(directory)
+    if not paths:
         raise BadInput(f"{directory}: neither {CHECKPOINT}.index nor another *.ckpt*.index")
-    if len(found) == 1:
-        return found[0]
-    several = ", ".join(path.name for path in found)
+    if len(paths) == 1:
+        return paths[0]
+    several = ", ".join(path.name for path in paths)
     newest = directory / NEWEST
     if not newest.is_file():
         raise BadInput(
@@ -69,7 +69,7 @@ def find_checkpoint(directory: Path) -> Path:
     text = newest.read_text(encoding="utf-8", errors="replace")
     named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
     # The file may have a path of the machine that wrote it, so only the name counts.
-    chosen = [path for path in found if named and path.name == Path(named[1]).name]
+    chosen = [path for path in paths if named and path.name == Path(named[1]).name]
     if not chosen:
         raise BadInput(f"{newest}: names none of the checkpoints {several}")
     return chosen[0]

@@ -25,8 +25,8 @@ def cycles(call: hlo.Instruction, mesh) -> int:
     """Estimates the cycles of a custom call on one device of the mesh: LIKELY times its bound, 0 for FREE calls."""
     if TARGET.search(call.text)[1] in FREE:
         return 0
-    kind = mesh.devices.flat[0].device_kind
-    chip = next(chip for chip in CHIPS.values() if chip.device_kind == kind)
+    device_kind = mesh.devices.flat[0].device_kind
+    chip = next(chip for chip in CHIPS.values() if chip.device_kind == device_kind)
     operands = call.text.partition("operand_layout_constraints=")[2].partition("}}")[0]
     size = sum(array.bytes for text in (call.results, operands) for array in hlo.arrays(text))
     flops = FLOPS.search(call.text)

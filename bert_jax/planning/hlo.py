@@ -103,7 +103,7 @@ def arrays(text: str) -> list[Array]:
 
 
 def numbers(text: str) -> list[int]:
-    """Returns the whole numbers in a text."""
+    """Returns the integers in a text."""
     return [int(digits) for digits in re.findall(r"\d+", text)]
 
 
@@ -112,8 +112,8 @@ def trips(loop: Instruction, computations: dict) -> int:
 
     Returns 1 if neither is in the text.
     """
-    if known := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text):
-        return int(known[1])
+    if count := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text):
+        return int(count[1])
     condition = computations[loop.called("condition")]
     bounds = [
         line.text for line in condition if (line.opcode, line.results[:5]) == ("constant", "s32[]")

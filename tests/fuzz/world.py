@@ -12,10 +12,8 @@ from bert_jax.tokenizers import tokenizer
 from fuzz.attempts import done
 
 BATCHES = 4  # steps with saved batches
-EARLIER, STEPS = (
-    SMALL["checkpoint.every"],
-    SMALL["phases.main.steps"],
-)  # steps of the run's checkpoints
+# Steps of the run's checkpoints.
+EARLIER, STEPS = SMALL["checkpoint.every"], SMALL["phases.main.steps"]
 TEXT = "the [MASK] dog"
 
 

@@ -70,10 +70,10 @@ def test_loops_multiply_bytes_by_trips(platform):
 @pytest.mark.full
 def test_the_stored_programs_are_reproduced():
     mesh = mesh_on("tpu")
-    made = {name: compiled(function, mesh).as_text() for name, function in FUNCTIONS.items()}
-    for name, text in made.items():
+    texts = {name: compiled(function, mesh).as_text() for name, function in FUNCTIONS.items()}
+    for name, text in texts.items():
         assert timeline.read(text, mesh) == timeline.read(kept(name), mesh), name
-    keep(made)
+    keep(texts)
 
 
 ODD_AND_EVEN = [[0, 2, 4, 6], [1, 3, 5, 7]]
