@@ -128,7 +128,7 @@ def open_case(case: Case, overrides: list[str]) -> Opened:
     one = topology.find(case.slice)
     rows = f"phases.{case.phase}.batch={case.rows * one.chips}"
     keys = [*case.keys, rows, *(key.removeprefix("--config.") for key in overrides)]
-    job = plan.prepare(config.load(case.config, keys), case.phase, tell)
+    job = plan.make_job(config.load(case.config, keys), case.phase, tell)
     return Opened(job, one, compilation.make_mesh(job, one))
 
 

@@ -1,4 +1,4 @@
-"""How the process starts: `bert-jax`, or `python -m bert_jax`."""
+"""The entry point of `bert-jax` and `python -m bert_jax`."""
 
 import os
 import sys
@@ -12,20 +12,20 @@ def run() -> None:
     libtpu.settle()
     try:
         code = main()
-    except SystemExit as left:  # of argparse
-        code = left.code
+    except SystemExit as error:  # raised by argparse
+        code = error.code
     except BaseException:
         traceback.print_exc()
         code = 1
     drop_unwritten()
     if code == 1:
-        # Threads of a library that has failed may never end, and would keep the process from ending.
+        # After a failure, threads of a library may run forever and keep the process alive.
         os._exit(code)
     sys.exit(code)
 
 
 def drop_unwritten() -> None:
-    """Flushes both streams. Drops what cannot be written, or the process would end with another exit code."""
+    """Flushes both streams. Discards output that cannot be written, because it would change the exit code."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()

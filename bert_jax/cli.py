@@ -22,67 +22,70 @@ Any key of a config can be set with --config.KEY=VALUE, for example --config.tra
 """
 EXIT_CODES = """exit codes:
     0  done
-    1  failed: something has to be mended first
+    1  failed: fix the reported problem before a restart
     2  bad input
-   75  preempted after saving, or before the first step: start again
-   76  another process of the run, a device or an address was lost or is missing, or another process trains in the
-       workdir: start again
-  130  interrupted, after saving where anything was trained, unless interrupted twice
-  134  aborted by JAX, because another process of the run was lost: start again
-  137  killed by others: start again
-  142  stuck, ended at one of its own deadlines (config.timeouts): start again
-  143  terminated where nothing is saved, as in its first seconds: start again
-launch/again.sh starts a command again.
+   75  preempted, after saving or before the first step: restart
+   76  another process, a device or an address is lost, or another run uses the workdir: restart
+  130  interrupted; trained steps are saved, unless it was interrupted twice
+  134  aborted by JAX, because another process of the run was lost: restart
+  137  killed, as by the kernel when memory runs out: restart
+  142  stuck, and ended by its own timeout (config.timeouts): restart
+  143  terminated before there was anything to save: restart
+launch/again.sh restarts a command.
 """
-# The help of each command. Its file in commands/ has its name, unless FILES names another.
+# {command: help}. Its file in commands/ has its name, unless FILES has another.
 COMMANDS = {
-    "prepare": "Turn raw text into a token store, once.",
-    "pretrain": "Train, from the newest checkpoint of the workdir if there is one.",
-    "config": "Print every resolved key, and what differs from base.",
-    "inspect": "Show the batch of a step (rows, masks, real tokens, pair ratio, SHA-256), or save the batches of many.",
-    "benchmark": "Time the training step of each phase on the devices that are here; needs no text and no workdir.",
-    "plan": "Say what a run needs, takes and costs on a TPU slice, without one.",
-    "status": "Say what a run is doing.",
-    "evaluate": "Measure a run on its held-out rows, or several models of any vocabularies on the same held-out text.",
-    "verify": "Say all that is wrong with a store, or with a run.",
-    "import": "Make a run of a model that others made, to continue or to fine-tune.",
+    "prepare": "Convert raw text to a token store.",
+    "pretrain": "Train, or resume from the newest checkpoint of the workdir.",
+    "config": "Print every resolved key, and mark those that differ from base.",
+    "inspect": "Show the batch of a step (rows, masks, real tokens, pair ratio, SHA-256), or save many batches.",
+    "benchmark": "Time the training step of each phase on this machine's devices; needs no text and no workdir.",
+    "plan": "Estimate memory, time and cost of a run on a TPU slice, without one.",
+    "status": "Print the state of a run.",
+    "evaluate": "Evaluate a run on its held-out rows, or models with any vocabularies on the same held-out text.",
+    "verify": "Check the files of a store or a run, and list all problems.",
+    "import": "Create a run from a model of another program, to train it further.",
     "export": "Write a run's newest checkpoint for Hugging Face transformers, or as a TensorFlow checkpoint.",
-    "predict": "Fill in [MASK] in texts.",
-    "compare": "Say in what two models differ: settings, tensors, vocabulary, outputs.",
-    "env": 'Print what a shell sets before a run: eval "$(bert-jax env)".',
+    "predict": "Predict the pieces at [MASK] in texts.",
+    "compare": "Compare two models: settings, tensors, vocabulary, outputs.",
+    "env": 'Print environment variables for a faster run on CPUs: eval "$(bert-jax env)".',
 }
-LONGEST = 900  # characters of a complaint
+LONGEST = 900  # characters of an error message
 FILES = {"config": "print_config", "inspect": "inspect_batch", "import": "import_model"}
 
 
-def main(words: list[str] | None = None) -> int:
-    words, overrides = split_overrides(sys.argv[1:] if words is None else words)
-    # TensorFlow announces itself at import in several lines; its errors stay.
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command. Returns its exit code; errors become one line on standard error.
+
+    arguments: default: those of the process.
+    """
+    arguments, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
+    # TensorFlow prints several lines at import; this keeps its errors alone.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that lacks a character gets its number.
+        # Characters that the terminal's encoding lacks are printed as escapes.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        options = parser(words[:1]).parse_args(words)
+        options = parser(arguments[:1]).parse_args(arguments)
         check_json(options)
         return options.run(options, overrides)
     except BadInput as error:
-        # Names from others' files may hold line breaks.
-        complain(" ".join(str(error).splitlines()))
+        # Names in input files may contain line breaks.
+        print_error(" ".join(str(error).splitlines()))
         return 2
     except (FloatingPointError, Missing, Unfinished) as error:
-        complain(str(error))
+        print_error(str(error))
         return LOST if isinstance(error, Missing) else 1
     except OSError as error:
-        complain(f"{error.filename or type(error).__name__}: {error.strerror or error}")
+        print_error(f"{error.filename or type(error).__name__}: {error.strerror or error}")
         return 1
     except KeyboardInterrupt:
         return 130
 
 
-def complain(text: str) -> None:
-    """A line on standard error, without the middle of what is too long to be read."""
+def print_error(text: str) -> None:
+    """Prints an error on standard error. Cuts the middle out of a long one."""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     with contextlib.suppress(OSError):
@@ -90,12 +93,14 @@ def complain(text: str) -> None:
 
 
 def load_config(options, overrides):
+    """Returns the resolved config of --config with the overrides."""
     from bert_jax import config
 
     return config.load(options.config, overrides)
 
 
-def refuse(overrides) -> None:
+def refuse_overrides(overrides) -> None:
+    """Raises BadInput for overrides of a command without a config."""
     if overrides:
         raise BadInput(f"--config.{overrides[0]}: this command takes no config")
 
@@ -105,21 +110,22 @@ def refuse(overrides) -> None:
 
 class Option(NamedTuple):
     name: str
-    settings: dict[str, Any]  # of argparse
+    settings: dict[str, Any]  # keyword arguments of argparse's add_argument
 
 
 def option(name: str, help: str, **settings) -> Option:
     return Option(name, settings | dict(help=help))
 
 
-def place(text: str) -> Path:
+def to_path(text: str) -> Path:
+    """Converts the value of an option to a path."""
     if not text:
-        raise argparse.ArgumentTypeError("expected a path, not nothing")
-    return Path(reachable(text))
+        raise argparse.ArgumentTypeError("expected a path, not an empty string")
+    return Path(check_path(text))
 
 
-def reachable(text: str) -> str:
-    """A name that may be of a file: neither too long nor behind a directory that is closed to this user."""
+def check_path(text: str) -> str:
+    """Checks that a path can be looked up: it is not too long, and its directory is accessible."""
     try:
         Path(text).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -129,45 +135,49 @@ def reachable(text: str) -> str:
     return text
 
 
-def run_place(text: str) -> str | Path:
-    """A directory, or an address."""
-    return address(text) if text else place(text)
+def to_address(text: str) -> str | Path:
+    """Converts the value of an option to a directory or an address."""
+    return address(text) if text else to_path(text)
 
 
 def positive(text: str) -> int:
+    """Converts the value of an option to a positive integer."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text}: expected a positive integer")
     return int(text)
 
 
-NEEDED = dict(required=True)
+REQUIRED = dict(required=True)
 AS_JSON = option(
-    "--json", "also write results here; - is standard output", metavar="FILE", type=reachable
+    "--json", "also write JSON to FILE; - is standard output", metavar="FILE", type=check_path
 )
 CONFIG = option(
-    "--config", "a shipped config (demo), a .py file, or a config.json", type=reachable, **NEEDED
+    "--config", "a shipped config (demo), a .py file, or a config.json", type=check_path, **REQUIRED
 )
-RUN = option("--workdir", "directory or address of the run", type=run_place, **NEEDED)
-PHASE = option("--phase", "of the config; default: all, one by one", metavar="NAME")
+RUN = option("--workdir", "directory or address of the run", type=to_address, **REQUIRED)
+PHASE = option("--phase", "a phase of the config; default: all, one by one", metavar="NAME")
 
 
 # --- The command line -----------------------------------------------------------------------------
 
 
 class Parser(argparse.ArgumentParser):
-    """One whose errors are a line, as all others."""
+    """A parser that raises BadInput, so that its errors are one line like all others."""
 
     def error(self, message: str):
         raise BadInput(f"{message}; see {self.prog} --help")
 
 
 def load_command(name: str) -> ModuleType:
-    """The file of a command, which may import JAX or TensorFlow: OPTIONS, and run(options, overrides) -> exit code."""
+    """Imports the file of a command, with JAX or TensorFlow if it needs them.
+
+    It has OPTIONS and run(options, overrides) -> exit code.
+    """
     return importlib.import_module(f"bert_jax.commands.{FILES.get(name, name)}")
 
 
 def parser(names: list[str]) -> Parser:
-    """Of all commands; only those of `names` are loaded and have their options."""
+    """Returns the parser of all commands. Only the commands in `names` are imported and have their options."""
     top = Parser(
         "bert-jax",
         description=DESCRIPTION,
@@ -180,33 +190,36 @@ def parser(names: list[str]) -> Parser:
         command = parsers.add_parser(name, help=text, description=text)
         if name in names:
             module = load_command(name)
-            for one in module.OPTIONS:
-                command.add_argument(one.name, **one.settings)
+            for entry in module.OPTIONS:
+                command.add_argument(entry.name, **entry.settings)
             command.set_defaults(run=module.run)
     return top
 
 
-def split_overrides(words: list[str]) -> tuple[list[str], list[str]]:
-    """Takes --config.KEY=VALUE and --config.KEY VALUE out of the words of a command line."""
+def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Splits a command line into other arguments and overrides: --config.KEY=VALUE or --config.KEY VALUE.
+
+    Returns the overrides as KEY=VALUE.
+    """
     rest, overrides = [], []
-    remaining = iter(words)
-    for word in remaining:
-        if word == "--":
-            rest += [word, *remaining]
-        elif not word.startswith("--config."):
-            rest.append(word)
-        elif "=" in word:
-            overrides.append(word.removeprefix("--config."))
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument == "--":
+            rest += [argument, *remaining]
+        elif not argument.startswith("--config."):
+            rest.append(argument)
+        elif "=" in argument:
+            overrides.append(argument.removeprefix("--config."))
         else:
-            overrides.append(f"{word.removeprefix('--config.')}={next(remaining, '')}")
+            overrides.append(f"{argument.removeprefix('--config.')}={next(remaining, '')}")
     return rest, overrides
 
 
-# --- Answers: text for people, and JSON where --json says -----------------------------------------
+# --- Results: text, and JSON with --json ----------------------------------------------------------
 
 
 def check_json(options) -> None:
-    """Before hours of work, not after them."""
+    """Raises BadInput if the file of --json cannot be written, before hours of work."""
     if getattr(options, "json", None) in (None, "-"):
         return
     path = Path(options.json).absolute()
@@ -215,19 +228,19 @@ def check_json(options) -> None:
 
 
 def show(options, values, text: str) -> int:
-    """Prints results for people, and as JSON where --json says; numbers that are not finite become null."""
-    encoded = json.dumps(finite(values), indent=2, allow_nan=False)
+    """Prints the text, and writes the values as JSON where --json says; NaN and infinity become null. Returns 0."""
+    encoded = json.dumps(replace_nonfinite(values), indent=2, allow_nan=False)
     if options.json not in (None, "-"):
-        with writing(f"--json {options.json}"):
+        with report_write_errors(f"--json {options.json}"):
             Path(options.json).write_text(encoded + "\n")
-    with writing("standard output"):
+    with report_write_errors("standard output"):
         print(encoded if options.json == "-" else text, flush=True)
     return 0
 
 
 @contextlib.contextmanager
-def writing(name: str):
-    """What cannot be written, as on a full disk, is told in a line; not that the reader has gone, as with `| head`."""
+def report_write_errors(name: str):
+    """Raises Unfinished if output cannot be written, as on a full disk. Ignores a closed pipe, as with `| head`."""
     try:
         yield
     except BrokenPipeError:
@@ -236,18 +249,19 @@ def writing(name: str):
         raise Unfinished(f"{name}: {error.strerror}") from None
 
 
-def finite(values):
+def replace_nonfinite(values):
+    """Returns the values with None for NaN and infinity, which JSON lacks."""
     if isinstance(values, dict):
-        return {key: finite(value) for key, value in values.items()}
+        return {key: replace_nonfinite(value) for key, value in values.items()}
     if isinstance(values, list | tuple):
-        return [finite(value) for value in values]
+        return [replace_nonfinite(value) for value in values]
     return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
-def tell(text: str) -> None:
-    """Progress, apart from the results on standard output."""
+def log_progress(text: str) -> None:
+    """Prints progress on standard error; standard output has the results alone."""
     print(text, file=sys.stderr, flush=True)
 
 
-def silent(text: str) -> None:
-    """What `tell` is in processes that do not speak."""
+def log_nothing(text: str) -> None:
+    """Prints nothing: the `log_progress` of all processes but the main one."""

@@ -204,8 +204,8 @@ FLOPs without the backward pass | models/bert.py | models/test_bert.py
 - return 3.0 * (model.layers
 + return 1.0 * (model.layers
 links of half the speed | planning/topology.py | planning/test_topology.py
-- return links * one.chip.link
-+ return links * one.chip.link / 2
+- return links * tpu.chip.link
++ return links * tpu.chip.link / 2
 """
 
 

@@ -1,4 +1,4 @@
-"""The command line: results, exit codes, and one line for every bad input, with nothing half-written."""
+"""The command line: results, exit codes, and one line for bad input, which leaves no files."""
 
 import gzip
 import json
@@ -9,9 +9,9 @@ from kits.small import SMALL, overrides
 
 from bert_jax import cli, errors
 
-PLACES = ("--workdir", "--model", "--a", "--b", "--store", "--source", "--output", "--save")
-PLACES += ("--profile", "--add-words")
-NEEDED = {"--config": "demo", "--topology": "v5e:2x2", "--step": "1"}
+PATHS = ("--workdir", "--model", "--a", "--b", "--store", "--source", "--output", "--save")
+PATHS += ("--profile", "--add-words")
+REQUIRED = {"--config": "demo", "--topology": "v5e:2x2", "--step": "1"}
 
 
 def arguments(settings, *more, **changes):
@@ -20,16 +20,16 @@ def arguments(settings, *more, **changes):
 
 
 def result(capsys, *command):
-    """What a command that succeeds gives with --json."""
+    """Runs a command, which succeeds; returns its JSON."""
     assert cli.main([*map(str, command), "--json", "-"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def refusal(capsys, *command) -> str:
-    """The one line of a command that ends with exit code 2, after its progress."""
+    """Runs a command, which is refused with exit code 2; returns its error, one line after the progress."""
     assert cli.main([*map(str, command)]) == 2
     *progress, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("bert-jax: ") and not any("bert-jax" in one for one in progress)
+    assert line.startswith("bert-jax: ") and not any("bert-jax" in text for text in progress)
     return line
 
 
@@ -72,12 +72,11 @@ def test_evaluate_and_status(finished, capsys, tmp_path):
 def test_help_names_every_exit_code(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
-    told = capsys.readouterr().out.partition("exit codes:")[2]
-    codes = {int(line.split()[0]) for line in told.splitlines() if line[:5].strip().isdecimal()}
-    ends = {0, 1, 2, 75, 130, errors.LOST}
-    ended = signal.SIGABRT, signal.SIGKILL, signal.SIGALRM, signal.SIGTERM
-    signals = {128 + number for number in ended}
-    assert codes == ends | signals
+    listed = capsys.readouterr().out.partition("exit codes:")[2]
+    codes = {int(line.split()[0]) for line in listed.splitlines() if line[:5].strip().isdecimal()}
+    signals = signal.SIGABRT, signal.SIGKILL, signal.SIGALRM, signal.SIGTERM
+    by_signal = {128 + number for number in signals}
+    assert codes == {0, 1, 2, 75, 130, errors.LOST} | by_signal
 
 
 # --- Refusals -------------------------------------------------------------------------------------
@@ -103,30 +102,30 @@ def test_help_names_every_exit_code(capsys):
         ("predict --model nowhere [MASK]", "nowhere"),
     ],
 )
-def test_what_is_refused_is_named_in_one_line(command, named, tmp_path, monkeypatch, capsys):
+def test_bad_input_is_named_in_one_line(command, named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    places = ["--config.store=store", "--config.compilation_cache="]
+    paths = ["--config.store=store", "--config.compilation_cache="]
     is_run = command.startswith(("pretrain", "inspect"))
-    assert named in refusal(capsys, *command.split(), *(places if is_run else []))
+    assert named in refusal(capsys, *command.split(), *(paths if is_run else []))
     assert not list(tmp_path.iterdir())
 
 
-EVERY_PLACE = [
-    (command, one.name)
+PATH_OPTIONS = [
+    (command, option.name)
     for command in cli.COMMANDS
-    for one in cli.load_command(command).OPTIONS
-    if one.name in PLACES
+    for option in cli.load_command(command).OPTIONS
+    if option.name in PATHS
 ]
 
 
-@pytest.mark.parametrize("command, name", EVERY_PLACE)
-def test_an_empty_name_is_not_the_working_directory(command, name, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("command, name", PATH_OPTIONS)
+def test_an_empty_path_is_refused(command, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [command, name, ""]
-    for one in cli.load_command(command).OPTIONS:
-        if one.name != name and one.settings.get("required"):
-            words += [one.name, NEEDED.get(one.name, "somewhere")]
-    assert name in refusal(capsys, *words)
+    arguments = [command, name, ""]
+    for option in cli.load_command(command).OPTIONS:
+        if option.name != name and option.settings.get("required"):
+            arguments += [option.name, REQUIRED.get(option.name, "somewhere")]
+    assert name in refusal(capsys, *arguments)
     assert not list(tmp_path.iterdir())
 
 
@@ -146,7 +145,7 @@ def test_bad_corpora(tmp_path, capsys, kind, command):
         path.write_bytes(CORPORA[kind])
     before = sorted(tmp_path.iterdir())
     more = ("--workdir", tmp_path / "run") if command == "pretrain" else ()
-    places = {"corpus.source": path, "store": tmp_path / "store"}
-    line = refusal(capsys, command, *arguments(SMALL, *more, **places))
+    paths = {"corpus.source": path, "store": tmp_path / "store"}
+    line = refusal(capsys, command, *arguments(SMALL, *more, **paths))
     assert "corpus.txt" in line or "document" in line
     assert sorted(tmp_path.iterdir()) == before

@@ -1,5 +1,7 @@
-"""Times the compiled training step of each phase on the devices that are here, on full rows of random tokens: no store,
-no workdir, no TensorFlow."""
+"""`benchmark`: times the compiled training step of each phase on this machine's devices.
+
+Rows are full of random tokens, so it needs no store, no workdir and no TensorFlow.
+"""
 
 import statistics
 import time
@@ -21,15 +23,15 @@ from bert_jax.planning import hlo
 from bert_jax.runs import jax_setup, metrics, out_of_memory, run_info
 from bert_jax.runs.profiler import Traces
 
-WARM_UP = 2  # steps of a phase that are not timed
+WARM_UP = 2  # first steps of a phase, which are not timed
 OPTIONS = [
     cli.CONFIG,
     cli.PHASE,
     cli.option("--steps", "timed steps; default: %(default)s", type=cli.positive, default=10),
     cli.option(
         "--profile",
-        "for traces of the timed steps, which take longer",
-        type=cli.place,
+        "directory for traces of the timed steps, which slow them down",
+        type=cli.to_path,
         metavar="DIR",
     ),
     cli.AS_JSON,
@@ -39,9 +41,9 @@ OPTIONS = [
 def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     with joined(config.distributed) as processes:
-        tell = cli.tell if processes.is_main else cli.silent
+        log = cli.log_progress if processes.is_main else cli.log_nothing
         chosen = options.phase, options.steps
-        values = benchmark(config, *chosen, tell, processes, options.profile)
+        values = benchmark(config, *chosen, log, processes, options.profile)
         return cli.show(options, values, describe(values)) if processes.is_main else 0
 
 
@@ -49,28 +51,28 @@ def benchmark(
     config: ConfigDict,
     phase: str | None = None,
     steps: int = 10,
-    tell: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     processes: Cluster | None = None,
     profile: Path | None = None,
 ) -> dict:
-    """Timings of `steps` steps of every phase, or of one; what DESIGN promises of `benchmark --json`.
+    """Returns the values of `benchmark --json`: timings of `steps` steps of every phase, or of the given one.
 
-    processes: those that time it together; by default this one alone. profile: a directory for traces of the timed
-    steps, one a phase. Raises BadInput before anything is compiled.
+    processes: the processes of the run; default: this one alone. profile: a directory for traces of the timed steps,
+    with a subdirectory for each phase. Raises BadInput before anything is compiled.
     """
     processes = processes or Cluster()
     config = jax_setup.start(config)
     processes.agree(config)
-    vocabulary = expected_vocabulary(config, tell)  # of the store on each host, if there is one
+    vocabulary = expected_vocabulary(config, log)  # that of the store on each host, if there is one
     processes.compare({"--phase": phase, "--steps": steps, "vocabulary": vocabulary._asdict()})
     chosen = configs.choose_phases(config, phase)
     design = build.design(config, build.make_mesh(config, chosen), vocabulary)
     phases = {}
-    for one in chosen:
-        tell(f"benchmark: phase {one.name} is compiled")
+    for part in chosen:
+        log(f"benchmark: compiling phase {part.name}")
         traced = (WARM_UP, WARM_UP + steps) if profile else ()
-        with Traces(traced, profile and profile / one.name, tell) as traces:
-            phases[one.name] = time_phase(config, design, one, steps, traces)
+        with Traces(traced, profile and profile / part.name, log) as traces:
+            phases[part.name] = time_phase(config, design, part, steps, traces)
     return {
         "phases": phases,
         **bert.parameters(design.shapes.params, vocabulary.size),
@@ -82,10 +84,12 @@ def benchmark(
 
 
 def compile_phase(config, design: build.Design, phase) -> tuple:
-    """(() -> state, (state, batch) -> (state, ...), seconds of compiling this one, few where JAX's cache has it).
-    Raises BadInput where a device has no room for them."""
+    """Returns (() -> state, (state, batch) -> (state, ...), seconds to compile the latter).
+
+    The seconds are few if JAX's compilation cache has the program. Raises BadInput if a device is out of memory.
+    """
     with jax.set_mesh(design.mesh):
-        initialize = build.compile_program(build.lower_initialize(design), "the first state")
+        initialize = build.compile_program(build.lower_initialize(design), "the initial state")
         lowered = build.lower_train(config, design, phase)
         start = time.perf_counter()
         train = build.compile_program(lowered, f"phase {phase.name}, a step")
@@ -93,17 +97,17 @@ def compile_phase(config, design: build.Design, phase) -> tuple:
 
 
 def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) -> dict:
-    """The numbers of a phase.
+    """Returns the JSON values of a phase.
 
-    `peak_bytes` are what a device says it used, or else what the compiler planned: devices tell the most since their
-    process began, which may be that of a phase before.
+    `peak_bytes` is the device's counter if it rose during this phase, else the compiler's number: the counter is the
+    maximum since the process started, which may be from an earlier phase.
     """
     initialize, train, compile_seconds = compile_phase(config, design, phase)
     mesh = design.mesh
     before = metrics.peak_bytes(mesh.local_devices)
     seconds = time_steps(initialize, train, design, phase, steps, traces)
     peak = metrics.peak_bytes(mesh.local_devices)
-    is_told = peak != before
+    is_measured = peak != before
     median, planned = statistics.median(seconds), hlo.memory(train).total
     flops = run_info.step_flops(config, design.vocabulary.size, phase)
     return {
@@ -116,8 +120,8 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
         "tokens_per_second": phase.batch * phase.length / median,
         "flops_per_step": flops,
         "utilization": chips.utilization(flops / median, mesh.devices.flatten()),
-        "peak_bytes": peak if is_told else planned,
-        "peak_bytes_from": "device" if is_told else "compiler",
+        "peak_bytes": peak if is_measured else planned,
+        "peak_bytes_from": "device" if is_measured else "compiler",
         "planned_bytes": planned,
     }
 
@@ -125,7 +129,7 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
 def time_steps(
     initialize, train, design: build.Design, phase, steps: int, traces: Traces
 ) -> list[float]:
-    """Seconds of steps one by one, each until its results are there; its batch is on the devices before it begins."""
+    """Returns the seconds of each step, until its results are ready. Its batch is on the devices beforehand."""
     mesh, seconds = design.mesh, []
     positions = meshes.host_rows(mesh, phase.batch)
     sizes = phase.batch, phase.length, phase.max_predictions, design.vocabulary.size
@@ -146,14 +150,15 @@ def time_steps(
 
 
 def describe(values: dict) -> str:
+    """Returns the text of the results."""
     kinds = ", ".join(sorted(set(values["devices"])))
     lines = [
-        f"{values['parameters']:,} parameters, {values['encoder_parameters']:,} of the encoder;"
+        f"{values['parameters']:,} parameters, {values['encoder_parameters']:,} in the encoder;"
         f" {values['dtype']} on {len(values['devices'])} x {kinds}"
     ]
     for name, phase in values["phases"].items():
         share = phase["utilization"]
-        use = f"utilization {share:.3f}" if share is not None else f"no known peak of {kinds}"
+        use = f"utilization {share:.3f}" if share is not None else f"peak FLOPs of {kinds} unknown"
         lines.append(
             f"{name}: {phase['step_seconds']:.4g} s a step"
             f" (slowest of {phase['steps']}: {phase['slowest_seconds']:.4g}),"

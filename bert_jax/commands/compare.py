@@ -1,4 +1,4 @@
-"""Two models of any formats, side by side: settings, tensors, vocabularies, and what they make of the same batch."""
+"""`compare`: compares settings, tensors, vocabularies and outputs of two models of any formats."""
 
 from itertools import zip_longest
 from pathlib import Path
@@ -12,50 +12,50 @@ from bert_jax.convert import load_model, names
 from bert_jax.data import batch as batches
 from bert_jax.parallel import mesh as meshes
 
-PAIRS, LENGTH = 4, 64  # of rows, whose second is half padding
-# Parts of names.py that they need.
+PAIRS, LENGTH = 4, 64  # pairs of rows of the test batch; the second row of each is half padding
+# {output: the parts of names.py that it needs}
 HEADS = {"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}}
-SHOWN = 10  # tensors in the text
+SHOWN = 10  # tensors listed in the text
 
 OPTIONS = [
-    cli.option("--a", "directory of a model", type=cli.run_place, **cli.NEEDED),
-    cli.option("--b", "directory of a model", type=cli.run_place, **cli.NEEDED),
+    cli.option("--a", "directory of a model", type=cli.to_address, **cli.REQUIRED),
+    cli.option("--b", "directory of a model", type=cli.to_address, **cli.REQUIRED),
     cli.AS_JSON,
 ]
 
 
 def run(options, overrides) -> int:
-    cli.refuse(overrides)
+    cli.refuse_overrides(overrides)
     values = compare(options.a, options.b)
     return cli.show(options, values, describe(values))
 
 
 def compare(a: Path, b: Path) -> dict:
-    """In what two models differ; nothing is said of the rows that pad a vocabulary.
+    """Returns the differences of two models. Rows that pad a vocabulary are ignored.
 
-    {settings: {key: [a, b]}, only_a, only_b: [tensor], shapes: {tensor: [a, b]}, tensors: [as `difference`], largest
-    difference first, vocabulary, outputs: {name: as `difference`}}. Outputs are computed in
-    float32, and left out where one vocabulary is larger.
+    The result is {settings: {key: [a, b]}, only_a, only_b: [tensor], shapes: {tensor: [a, b]}, tensors: [as
+    `difference`, the largest first], vocabulary, outputs: {name: as `difference`}}. Outputs are computed in float32,
+    and are empty if the vocabularies have different sizes.
     """
     one, two = (load_model.open_model(directory, ["dtype=float32"]) for directory in (a, b))
-    ours, theirs = tensors(one), tensors(two)
-    found, shapes = [], {}
-    for name in ours:
-        if name in theirs and ours[name].shape == theirs[name].shape:
-            found.append({"tensor": name, **difference(ours[name], theirs[name])})
-        elif name in theirs:
-            shapes[name] = [list(side[name].shape) for side in (ours, theirs)]
-    found.sort(key=lambda entry: (-entry["difference"], entry["tensor"]))
+    left, right = tensors(one), tensors(two)
+    differences, shapes = [], {}
+    for name in left:
+        if name in right and left[name].shape == right[name].shape:
+            differences.append({"tensor": name, **difference(left[name], right[name])})
+        elif name in right:
+            shapes[name] = [list(side[name].shape) for side in (left, right)]
+    differences.sort(key=lambda entry: (-entry["difference"], entry["tensor"]))
     settings = configs.differences(*map(configs.spelled_out, (one.config, two.config)))
     pieces = one.tokenizer.pieces, two.tokenizer.pieces
     return {
         "a": str(a),
         "b": str(b),
         "settings": {k: v for k, v in settings.items() if k.startswith(("model.", "objective."))},
-        "only_a": [name for name in ours if name not in theirs],
-        "only_b": [name for name in theirs if name not in ours],
+        "only_a": [name for name in left if name not in right],
+        "only_b": [name for name in right if name not in left],
         "shapes": shapes,
-        "tensors": found,
+        "tensors": differences,
         "vocabulary": {
             "sizes": [*map(len, pieces)],
             "pieces": sum(x != y for x, y in zip_longest(*pieces)),
@@ -66,34 +66,34 @@ def compare(a: Path, b: Path) -> dict:
 
 
 def tensors(model) -> dict[str, np.ndarray]:
-    """{path: array} of the parameters, without padding, and without the parts that only init has made."""
+    """Returns {path: array} of the parameters, without padding and without untrained parts."""
     table = {item.path: item for item in names.parameters(model.config.model.layers)}
-    found = {}
+    arrays = {}
     for path, leaf in jax.tree.leaves_with_path(model.params):
         name = meshes.path_name(path)
         item = table.get(name)
-        if not item or item.part not in load_model.fresh(model):
+        if not item or item.part not in load_model.untrained_parts(model):
             rows = model.vocabulary.size if item and item.padded else None
-            found[name] = np.asarray(leaf)[:rows]
-    return found
+            arrays[name] = np.asarray(leaf)[:rows]
+    return arrays
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> dict:
-    """{difference, bitwise} of arrays of one shape.
+    """Returns {difference, bitwise} of two arrays of the same shape.
 
-    difference is the largest of any element: infinite where one of two elements is NaN, or they are different
-    infinities; two NaN, or twice the same infinity, do not differ.
+    difference is the maximum over the elements. It is infinite if only one of two elements is NaN, or if they are
+    different infinities. Two NaN, or twice the same infinity, do not differ.
     """
     equal = (a == b) | (np.isnan(a) & np.isnan(b))
-    apart = np.abs(np.subtract(a, b, where=~equal, out=np.zeros(a.shape), dtype=np.float64))
-    largest = float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
+    distances = np.abs(np.subtract(a, b, where=~equal, out=np.zeros(a.shape), dtype=np.float64))
+    largest = float(np.nan_to_num(distances, nan=np.inf).max(initial=0.0))
     return {"difference": largest, "bitwise": a.dtype == b.dtype and a.tobytes() == b.tobytes()}
 
 
 def outputs(one, two) -> dict:
-    """{name: difference of that output}, on one made-up batch; half of its rows are half padding.
+    """Returns {name: difference of that output} on a random batch, half of whose rows are half padding.
 
-    For mlm_logits also same_best: the share of masked positions whose best piece is the same.
+    mlm_logits also have same_best: the share of masked positions with the same most likely piece.
     """
     vocabulary, draw = one.vocabulary, np.random.default_rng(0)
     length = min(LENGTH, one.config.model.max_length, two.config.model.max_length)
@@ -102,34 +102,34 @@ def outputs(one, two) -> dict:
         ids[::8] = vocabulary.mask
     predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
     batch = batches.from_texts(texts, batches.shapes(2 * PAIRS, length, predictions), vocabulary)
-    ours, theirs = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
-    found, made_up = {}, {*load_model.fresh(one), *load_model.fresh(two)}
-    for name in sorted(ours.keys() & theirs.keys()):
-        if made_up & HEADS.get(name, set()):  # objectives of one's own have others
+    left, right = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
+    results, untrained = {}, {*load_model.untrained_parts(one), *load_model.untrained_parts(two)}
+    for name in sorted(left.keys() & right.keys()):
+        if untrained & HEADS.get(name, set()):  # other objectives may have other outputs
             continue
-        a, b = (np.asarray(side[name])[..., : vocabulary.size] for side in (ours, theirs))
-        found[name] = difference(a, b)
+        a, b = (np.asarray(side[name])[..., : vocabulary.size] for side in (left, right))
+        results[name] = difference(a, b)
         if name == "mlm_logits":
             same = a.argmax(axis=-1) == b.argmax(axis=-1)
-            found[name]["same_best"] = float(same.mean())
-    return found
+            results[name]["same_best"] = float(same.mean())
+    return results
 
 
 def describe(values: dict) -> str:
-    """For people: what differs, a line each, and the ten tensors that differ most."""
+    """Returns text: a line for each difference, and the ten tensors that differ most."""
     lines = [f"{side}: {values[side]}" for side in "ab"]
     pairs = values["settings"] | values["shapes"]
     lines += [f"{key}: {a} in a, {b} in b" for key, (a, b) in pairs.items()]
     lines += [f"{name}: in {side} alone" for side in "ab" for name in values[f"only_{side}"]]
     vocabulary = values["vocabulary"]
-    rules = "the same" if vocabulary["same_rules"] else "another"
+    rules = "the same" if vocabulary["same_rules"] else "different"
     lines.append(
         f"vocabularies: {' and '.join(f'{size:,}' for size in vocabulary['sizes'])} pieces, of which"
-        f" {vocabulary['pieces']:,} differ; {rules} tokenizer"
+        f" {vocabulary['pieces']:,} differ; tokenizer rules: {rules}"
     )
     for name, output in values["outputs"].items():
-        best = f"; {output['same_best']:.2%} best pieces the same" if "same_best" in output else ""
-        lines.append(f"{name}: differ by {output['difference']:.3g}{best}")
+        best = f"; same best piece: {output['same_best']:.2%}" if "same_best" in output else ""
+        lines.append(f"{name}: differ by up to {output['difference']:.3g}{best}")
     differing = [entry for entry in values["tensors"] if not entry["bitwise"]]
     lines.append(f"{len(differing)} of {len(values['tensors'])} tensors of the same shape differ")
     lines += [f"  {entry['tensor']}: {entry['difference']:.3g}" for entry in differing[:SHOWN]]

@@ -1,7 +1,8 @@
-"""`env`: what a shell sets before a run, as exports: `eval "$(bert-jax env)"`.
+"""`env`: prints environment variables for a run as shell exports: `eval "$(bert-jax env)"`.
 
-On a CPU, XLA takes the memory of a step from the C library and gives it back after every step. To have it filled in by
-the kernel each time costs up to a third of a step. The C library reads its settings when a process starts.
+On a CPU, XLA allocates the memory of a step from the C library, and frees it after every step. Page faults of the
+new memory cost up to a third of a step, unless the C library keeps the memory. It reads its settings when a process
+starts, so they are environment variables.
 """
 
 import os
@@ -12,8 +13,8 @@ from bert_jax.parallel.chips import DEVICES, TPUS
 
 OPTIONS = []
 ACCELERATORS = (*TPUS, "nvidia[0-9]*", "kfd", "dxg")
-# One heap for all threads, of huge pages, which keeps what is given back to it. Threads that compute ask it for large
-# blocks only; many small ones, as when a vocabulary is trained, wait for each other.
+# One heap of huge pages for all threads, which keeps freed memory. A training step allocates few large blocks. Many
+# small allocations, as in the training of a vocabulary, wait for each other.
 MEMORY = (
     "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0"
     ":glibc.malloc.trim_threshold=1099511627776"
@@ -21,10 +22,10 @@ MEMORY = (
 
 
 def run(options, overrides) -> int:
-    cli.refuse(overrides)
+    cli.refuse_overrides(overrides)
     has_accelerator = any(path for name in ACCELERATORS for path in DEVICES.glob(name))
     is_cpu = "cpu" in os.environ.get("JAX_PLATFORMS", "" if has_accelerator else "cpu")
     if sys.platform == "linux" and is_cpu and "GLIBC_TUNABLES" not in os.environ:
-        with cli.writing("standard output"):
+        with cli.report_write_errors("standard output"):
             print(f"export GLIBC_TUNABLES={MEMORY}", flush=True)
     return 0

@@ -1,4 +1,4 @@
-"""`evaluate`: held-out numbers of a run's newest checkpoint, or of several models on the same text."""
+"""`evaluate`: held-out metrics of a run's newest checkpoint, or of several models on the same text."""
 
 import math
 from functools import partial
@@ -17,9 +17,9 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import run_info, workdir
 
 OPTIONS = [
-    cli.option("--workdir", "of a run, on rows of its own store", type=cli.run_place),
-    cli.option("--model", "directory of a model; may repeat", type=cli.run_place, action="append"),
-    cli.option("--config", "whose held-out text the models are measured on"),
+    cli.option("--workdir", "a run, evaluated on its own store", type=cli.to_address),
+    cli.option("--model", "a model; may be repeated", type=cli.to_address, action="append"),
+    cli.option("--config", "config whose held-out text the models are evaluated on"),
     cli.AS_JSON,
 ]
 
@@ -27,10 +27,10 @@ OPTIONS = [
 def run(options, overrides) -> int:
     is_run = bool(options.workdir)
     if is_run == bool(options.model) or is_run == bool(options.config):
-        raise BadInput("evaluate: expected --workdir, or --model and --config, which has the text")
+        raise BadInput("evaluate: expected either --workdir, or --model and --config")
     if options.model:
         config = cli.load_config(options, overrides)
-        values = evaluate_models.evaluate(options.model, config, cli.tell)
+        values = evaluate_models.evaluate(options.model, config, cli.log_progress)
         return cli.show(options, values, evaluate_models.describe(values))
     values = evaluate_run(options.workdir, overrides)
     text = "\n".join(f"{name} {value:.6g}" for name, value in values.items())
@@ -38,15 +38,14 @@ def run(options, overrides) -> int:
 
 
 def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
-    """Held-out numbers of a run's newest checkpoint, on rows like those of its last phase."""
-    with workdir.opened(name) as place:
-        run = load_model.open_run(place, overrides)
+    """Returns held-out metrics of a run's newest checkpoint, on rows of its last phase's length."""
+    with workdir.opened(name) as opened:
+        run = load_model.open_run(opened, overrides)
         data = open_feed(run.config)
-        run_info.check_store(place.directory, run.facts, run.step, data)
+        run_info.check_store(opened.directory, run.info, run.step, data)
     mesh = mesh_for(run.config, overrides)
     phase = configs.phases(run.config)[-1]
-    places = meshes.parameters(run.params, mesh)
-    params = jax.device_put(run.params, places)
+    params = jax.device_put(run.params, meshes.parameters(run.params, mesh))
     function = jax.jit(partial(step.evaluate, objective=run.objective))
     with jax.set_mesh(mesh):
         batches = Heldout(data, run.config, phase, mesh)
@@ -55,7 +54,7 @@ def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
 
 
 def mesh_for(config, overrides: list[str]):
-    """The mesh that is asked for; else one over all devices, on which parameters are split if the run's were."""
+    """Returns the configured mesh if overrides set one, else one over all devices, with fsdp if the run was sharded."""
     keys = config.mesh.copy_and_resolve_references()
     if not any(override.startswith("mesh.") for override in overrides):
         fsdp = math.gcd(jax.device_count(), keys.fsdp * keys.tensor, config.model.width)

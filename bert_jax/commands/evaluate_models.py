@@ -1,9 +1,9 @@
-"""Models of any vocabularies on the same held-out text: the same words masked for all of them.
+"""Evaluates models with any vocabularies on the same held-out text, with the same words masked for all of them.
 
-A word is a run of letters, digits and "_", and is cut into pieces by itself, as is what stands between two words. All
-pieces of a chosen word are masked, so the number of [MASK]s tells a model into how many pieces a word was cut.
+A word is a run of letters, digits and "_". It is tokenized by itself, and so is the text between two words. All pieces
+of a chosen word are masked, so the number of [MASK]s reveals how many pieces a word has.
 
-B rows of windows, L length, P masked pieces a row, W chosen words over all windows.
+B rows of windows, L length, P masked pieces in a row, W chosen words in all windows.
 """
 
 import math
@@ -29,30 +29,30 @@ from bert_jax.models import bert
 
 RATE = 0.15  # share of the words that are chosen
 PART = re.compile(r"\w+|[^\w\s]+")
-ROWS = 32  # windows at a time; their logits are held, and the padding of the last ones costs little
+ROWS = 32  # windows in a batch: small enough for the memory of their logits
 
 
 class Window(NamedTuple):
-    """A stretch of a document in parts: words, and what stands between them but white space."""
+    """A window of a document, split into parts: words, and the text between them without white space."""
 
     document: int
     parts: list[str]
-    pieces: list[list[list[int]]]  # of each part: its ids in every vocabulary
-    chosen: list[int]  # the parts that are masked, by their places
+    pieces: list[list[list[int]]]  # [part][vocabulary][ids]
+    chosen: list[int]  # indices of the parts that are masked
 
 
 def evaluate(directories: list[Path], config, log=print) -> dict:
-    """{words, windows, documents, characters, word_entropy, models: [...]} on the held-out text of a config.
+    """Returns {words, windows, documents, characters, word_entropy, models: [...]} on the held-out text of a config.
 
-    Of each model {model, nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown, held_out, parameters}.
-    All words weigh alike. A word's nats are the sum over its pieces, each guessed without the others; it is right if
-    every piece is. Words that some vocabulary has an [UNK] for are left out for all; `unknown` counts them. `held_out`
-    is whether the text is known to be new to the model: stores of other vocabularies hold out other documents.
-    `word_entropy` is that of the words' own frequencies, in nats.
+    Each model has {model, nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown, held_out, parameters}.
+    All words have the same weight. The nats of a word are the sum over its pieces, which are predicted independently; a
+    word is correct if all its pieces are. Words with an [UNK] in any vocabulary are skipped for all models; `unknown`
+    counts them. `held_out` is whether the model surely was not trained on the text: stores with other vocabularies hold
+    out other documents. `word_entropy` is the entropy of the word frequencies, in nats.
     """
     from bert_jax.data import prepare
 
-    # One dtype for all: what is compared is the models.
+    # The same dtype for all models, so that it does not affect the comparison.
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
     for directory, model in zip(directories, models, strict=True):
         load_model.check_masks(directory, model)
@@ -61,27 +61,27 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     prepare.prepare(config, log)
     store = prepare.open_matching(config)
     windows, unknown = read(config, store, [model.tokenizer for model in models], length)
-    words = [window.parts[place] for window in windows for place in window.chosen]
+    words = [window.parts[index] for window in windows for index in window.chosen]
     if not words:
-        raise BadInput(f"{store.path}: no held-out word is known to every model")
+        raise BadInput(f"{store.path}: no held-out word is in all vocabularies")
     shares = np.array([*Counter(words).values()]) / len(words)
     characters = sum(map(len, words))
 
-    def measured(number: int) -> dict:
+    def evaluate_model(number: int) -> dict:
         directory, model = directories[number], models[number]
-        log(f"{directory}: {len(words):,} words in {len(windows):,} windows")
-        nats, right, pieces = score(model, windows, number, length)
-        # A run on this very store from the start never saw what is held out there.
-        own = model.facts.get("store_fingerprint") == store.fingerprint
+        log(f"{directory}: evaluating {len(words):,} words in {len(windows):,} windows")
+        nats, correct, pieces = score(model, windows, number, length)
+        # A run that always trained on this store never saw its held-out documents.
+        same_store = model.info.get("store_fingerprint") == store.fingerprint
         return {
             "model": str(directory),
             "nats_per_word": float(nats.mean()),
-            "accuracy": float(right.mean()),
+            "accuracy": float(correct.mean()),
             "pieces_per_word": float(pieces.mean()),
             "bits_per_character": float(nats.sum() / math.log(2) / characters),
             "unknown": int(unknown[number]),
             "parameters": bert.count(model.params, model.vocabulary.size),
-            "held_out": own and "imported" not in model.facts,
+            "held_out": same_store and "imported" not in model.info,
         }
 
     return {
@@ -90,7 +90,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
         "documents": len({window.document for window in windows}),
         "characters": characters,
         "word_entropy": float(-(shares * np.log(shares)).sum()),
-        "models": [measured(number) for number in range(len(models))],
+        "models": [evaluate_model(number) for number in range(len(models))],
     }
 
 
@@ -98,40 +98,40 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
 
 
 def read(config, store, tokenizers: list, length: int) -> tuple[list[Window], np.ndarray]:
-    """The first windows of the held-out text, config.evaluate.rows at most; how many words each vocabulary lacked."""
+    """Returns the first config.evaluate.rows windows of the held-out text, and the unknown words of each vocabulary."""
     from bert_jax.data import heldout_text
 
     with closing(heldout_text.documents(config, store)) as documents:
-        found = [*islice(windows(documents, tokenizers, length - 2), config.evaluate.rows)]
+        first = [*islice(windows(documents, tokenizers, length - 2), config.evaluate.rows)]
     unknown = np.zeros(len(tokenizers), np.int64)
-    for number, window in enumerate(found):
-        for place in choose(config.seed, number, window.parts):
-            cuts = zip(window.pieces[place], tokenizers, strict=True)
-            lacks = np.array([not ids or tokenizer.unk in ids for ids, tokenizer in cuts])
-            unknown += lacks
-            if not lacks.any():
-                window.chosen.append(place)
-    return found, unknown
+    for number, window in enumerate(first):
+        for index in choose(config.seed, number, window.parts):
+            pairs = zip(window.pieces[index], tokenizers, strict=True)
+            is_unknown = np.array([not ids or tokenizer.unk in ids for ids, tokenizer in pairs])
+            unknown += is_unknown
+            if not is_unknown.any():
+                window.chosen.append(index)
+    return first, unknown
 
 
 def windows(documents: Iterable[list[str]], tokenizers: list, limit: int) -> Iterator[Window]:
-    """The windows of documents (lists of sentences), each of at most `limit` pieces in every vocabulary.
+    """Yields the windows of documents (lists of sentences), with at most `limit` pieces in every vocabulary.
 
-    Parts of more pieces are left out.
+    Skips parts with more pieces.
     """
     cut = lru_cache(1 << 18)(lambda part, glued: [t.encode_part(part, glued) for t in tokenizers])
     for document, sentences in enumerate(documents):
         window, sizes = Window(document, [], [], []), 0
         text = f" {' '.join(sentences)}"
-        for found in PART.finditer(text):
-            pieces = cut(found[0], not text[found.start() - 1].isspace())
+        for match in PART.finditer(text):
+            pieces = cut(match[0], not text[match.start() - 1].isspace())
             more = np.array([len(ids) for ids in pieces])
             if more.max() > limit:
                 continue
             if max(sizes + more) > limit:
                 yield window
                 window, sizes = Window(document, [], [], []), 0
-            window.parts.append(found[0])
+            window.parts.append(match[0])
             window.pieces.append(pieces)
             sizes = sizes + more
         if window.parts:
@@ -139,25 +139,25 @@ def windows(documents: Iterable[list[str]], tokenizers: list, limit: int) -> Ite
 
 
 def choose(seed: int, window: int, parts: list[str]) -> list[int]:
-    """The places of about RATE of the words of a window."""
+    """Returns the indices of a random share RATE of the words of a window."""
     key = np.full(len(parts), prng.key(seed, prng.PURPOSE["words"], window))
     bits = prng.fold(key, np.arange(len(parts), dtype=np.uint32))
     drawn = np.flatnonzero(bits < RATE * 2**32).tolist()
-    return [place for place in drawn if re.match(r"\w", parts[place])]
+    return [index for index in drawn if re.match(r"\w", parts[index])]
 
 
 # --- One model ------------------------------------------------------------------------------------
 
 
 def score(model, windows: list[Window], number: int, length: int) -> tuple[np.ndarray, ...]:
-    """float64[W] nats of each word, bool[W] whether it is right, int64[W] its pieces.
+    """Returns of each word: float64[W] nats, bool[W] whether it is correct, int64[W] number of pieces.
 
-    The windows have the pieces of the model's vocabulary at `number`.
+    number: the index of the model's vocabulary in the windows.
     """
     vocabulary, function = model.vocabulary, jax.jit(partial(predict_masked, model.objective))
-    rows = [hide(window, number, vocabulary.mask) for window in windows]
+    rows = [mask_words(window, number, vocabulary.mask) for window in windows]
     predictions = max(ids.count(vocabulary.mask) for ids in rows)
-    nats, right = [], []
+    nats, correct = [], []
     for start in range(0, len(windows), ROWS):
         shapes = batches.shapes(ROWS, length, predictions)
         batch = batches.from_texts(rows[start : start + ROWS], shapes, vocabulary)
@@ -166,41 +166,41 @@ def score(model, windows: list[Window], number: int, length: int) -> tuple[np.nd
         batch["masked_targets"][used] = [*chain(*words)]
         costs, hits = map(np.asarray, function(model.params, batch))
         nats.append(costs[used].astype(np.float64))
-        right.append(hits[used])
+        correct.append(hits[used])
     sizes = np.array([len(ids) for window in windows for ids in masked(window, number)])
     starts = np.cumsum(sizes) - sizes
-    nats, right = np.concatenate(nats), np.concatenate(right)
-    return np.add.reduceat(nats, starts), np.logical_and.reduceat(right, starts), sizes
+    nats, correct = np.concatenate(nats), np.concatenate(correct)
+    return np.add.reduceat(nats, starts), np.logical_and.reduceat(correct, starts), sizes
 
 
 def masked(window: Window, number: int) -> list[list[int]]:
-    """The pieces of each chosen word."""
-    return [window.pieces[place][number] for place in window.chosen]
+    """Returns the ids of each chosen word."""
+    return [window.pieces[index][number] for index in window.chosen]
 
 
-def hide(window: Window, number: int, mask: int) -> list[int]:
-    """The pieces of a window, with [MASK] for every piece of a chosen word."""
+def mask_words(window: Window, number: int, mask: int) -> list[int]:
+    """Returns the ids of a window, with [MASK] for every piece of a chosen word."""
     cuts = [ids[number] for ids in window.pieces]
-    for place in window.chosen:
-        cuts[place] = [mask] * len(cuts[place])
+    for index in window.chosen:
+        cuts[index] = [mask] * len(cuts[index])
     return [*chain(*cuts)]
 
 
 def predict_masked(objective, params, batch):
-    """(float32[B, P] nats, bool[B, P] hits) of the masked pieces."""
+    """Returns (float32[B, P] nats, bool[B, P] whether the most likely piece is the target) of masked pieces."""
     logits, targets = objective.outputs(params, batch)["mlm_logits"], batch["masked_targets"]
     chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - chosen, logits.argmax(axis=-1) == targets
 
 
 def describe(values: dict) -> str:
-    """For people: a table, one line a model."""
+    """Returns a table as text, one line for each model."""
     names = [key for key in values["models"][0] if key not in ("model", "held_out")]
     width = max(len(model["model"]) for model in values["models"])
     lines = [
         f"{values['words']:,} words ({values['characters']:,} characters) masked in"
         f" {values['windows']:,} windows of {values['documents']:,} held-out documents; entropy of"
-        f" these words {values['word_entropy']:.4f} nats",
+        f" the words {values['word_entropy']:.4f} nats",
         "  ".join([" " * width, *names]),
     ]
     for model in values["models"]:

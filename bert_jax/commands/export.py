@@ -1,4 +1,4 @@
-"""Writes a run's newest checkpoint as others read it: a Hugging Face directory or Google's TensorFlow checkpoint."""
+"""`export`: writes a run's newest checkpoint as a Hugging Face directory, or as a checkpoint of Google's BERT."""
 
 import re
 import time
@@ -14,23 +14,23 @@ from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import free, whole
 
 FORMATS = ("huggingface", "google")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what the hub takes
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # the names that the hub accepts
 OPTIONS = [
     cli.RUN,
     cli.option(
-        "--output", "directory to write; may not be there yet", type=cli.place, **cli.NEEDED
+        "--output", "directory to write; must not exist yet", type=cli.to_path, **cli.REQUIRED
     ),
     cli.option("--format", "default: %(default)s", choices=FORMATS, default=FORMATS[0]),
-    cli.option("--name", "of the model, in its card; default: the run's", default=""),
-    cli.option("--license", "of the weights, as apache-2.0", default="", metavar="ID"),
-    cli.option("--data-license", "of the text, as cc-by-sa-4.0", default="", metavar="ID"),
-    cli.option("--language", "of the text, as en", default="", metavar="CODE"),
+    cli.option("--name", "of the model, in its card; default: the workdir's", default=""),
+    cli.option("--license", "of the weights, such as apache-2.0", default="", metavar="ID"),
+    cli.option("--data-license", "of the text, such as cc-by-sa-4.0", default="", metavar="ID"),
+    cli.option("--language", "of the text, such as en", default="", metavar="CODE"),
     cli.AS_JSON,
 ]
 
 
 def run(options, overrides) -> int:
-    cli.refuse(overrides)
+    cli.refuse_overrides(overrides)
     named = options.name, options.license, options.data_license, options.language
     about = model_card.About(*named)
     with workdir.opened(options.workdir) as source:
@@ -44,34 +44,34 @@ def export(
     form: str = "huggingface",
     about: model_card.About | None = None,
 ) -> dict:
-    """{output, files, bytes, parameters, step, seconds}. Nothing is left behind where it fails.
+    """Writes the output; returns {output, files, bytes, parameters, step, seconds}. A failure leaves no files.
 
-    form: huggingface or google. about: for the model card.
+    form: huggingface or google. about: fields of the model card.
     """
     started, about = time.monotonic(), about or model_card.About()
     if form == "google" and any(about):
-        raise BadInput(f"--format {form}: a TensorFlow checkpoint has no model card to fill")
+        raise BadInput(f"--format {form}: has no model card for --name, --license or --language")
     if about.name and not NAME.fullmatch(about.name):
         raise BadInput(f"--name {about.name}: expected letters, digits, '.', '_' and '-'")
     free(output, "--output")
     run = load_model.open_run(source, on_device=form == "google")
     check_run(run, source.name)
-    # A head that an import has made up, and that nothing has trained since, is nobody's.
-    params = without(run.params, load_model.fresh(run))
+    # Heads that import initialized and no step has trained are not exported.
+    params = drop_parts(run.params, load_model.untrained_parts(run))
     parameters = bert.count(params, run.vocabulary.size)
     model = run.config, run.vocabulary, run.tokenizer, params
-    with whole(output, "--output") as place:
+    with whole(output, "--output") as directory:
         if form == "google":
             from bert_jax.convert import tensorflow_checkpoint
 
-            tensorflow_checkpoint.write(place, *model)
+            tensorflow_checkpoint.write(directory, *model)
         else:
-            parts = to_huggingface.write(place, *model)
-            # As it was typed, so that what is pasted runs where this ran; whole paths are of one machine.
+            parts = to_huggingface.write(directory, *model)
+            # The path as typed, so that the card's code runs in the same directory; absolute paths are of one machine.
             path = output.name if output.is_absolute() else str(output)
             about = about._replace(path=path, parameters=parameters)
-            model_card.write(place, run, source.directory, parts, about)
-        sizes = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
+            model_card.write(directory, run, source.directory, parts, about)
+        sizes = {path.name: path.stat().st_size for path in sorted(directory.iterdir())}
     return {
         "output": str(output),
         "files": list(sizes),
@@ -82,19 +82,19 @@ def export(
     }
 
 
-def without(params: dict, parts: list[str]) -> dict:
-    """The parameters without those of some parts, of mlm, pair and pooler."""
+def drop_parts(params: dict, parts: list[str]) -> dict:
+    """Returns the parameters without these parts: mlm, pair or pooler."""
     kept = {name: tree for name, tree in params.items() if name not in parts}
     encoder = {name: tree for name, tree in params["encoder"].items() if name not in parts}
     return kept | {"encoder": encoder}
 
 
 def check_run(run, name: str) -> None:
-    """Raises BadInput where the other side has no name for the model."""
-    for key, only in (("model.name", "bert"), ("objective.name", "mlm")):
+    """Raises BadInput for a model or an objective that other programs do not have."""
+    for key, supported in (("model.name", "bert"), ("objective.name", "mlm")):
         value = configs.lookup(run.config, key)
-        if value != only:
-            raise BadInput(f"{name}: {key}={value}: only {only} has a name elsewhere")
+        if value != supported:
+            raise BadInput(f"{name}: {key}={value}: only {supported} can be exported")
 
 
 def describe(values: dict) -> str:

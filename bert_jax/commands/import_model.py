@@ -1,4 +1,4 @@
-"""A model that others made becomes a run at step 0, to continue or to fine-tune."""
+"""`import`: creates a run at step 0 from a model of another program, to continue pretraining."""
 
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 OPTIONS = [
-    cli.option("--source", "directory of a model of another program", type=cli.place, **cli.NEEDED),
+    cli.option("--source", "a model of another program", type=cli.to_path, **cli.REQUIRED),
     cli.RUN,
-    cli.option("--config", "config of the run to come; base where it is left out"),
-    cli.option("--add-words", "new words, one a line", type=cli.place, metavar="FILE"),
+    cli.option("--config", "config of the new run; default: base"),
+    cli.option("--add-words", "words to add, one a line", type=cli.to_path, metavar="FILE"),
     cli.AS_JSON,
 ]
 
@@ -31,29 +31,28 @@ def run(options, overrides) -> int:
 
 
 def import_model(
-    place: Path,
+    source: Path,
     directory: Path | str,
     config: ConfigDict | None = None,
     overrides: list[str] = (),
     words: Path | None = None,
 ) -> dict:
-    """Makes the workdir `directory`, which may be an address; returns what is in its run.json, with what was left out
-    and what starts fresh.
+    """Creates the workdir `directory`, which may be an address; returns the content of its run.json.
 
-    config: of the run to come; its model is that of the source, its tokenizer too. None is base, with a store in the
-    workdir. words: a file of words that the vocabulary gets. Nothing is written before all is known to be right.
+    config: of the new run; its model and tokenizer are replaced by those of the source. None is base with a store in
+    the workdir. words: a file of words to add to the vocabulary. Raises BadInput before anything is written.
     """
     workdir.check_new(directory)
     refused = next((key for key in overrides if key.startswith("tokenizer.")), None)
     if refused:
-        raise BadInput(f"--config.{refused}: the tokenizer is that of the source")
-    found, added = load_model.read_source(Path(place)), {}
+        raise BadInput(f"--config.{refused}: cannot be set, the tokenizer is that of the source")
+    model_source, added = load_model.read_source(Path(source)), {}
     if words:
-        found, added = vocabulary_extension.extend(found, words)
-    settings = external_model.to_config(found, config, overrides)
-    model = load_model.open_source(found, settings)
+        model_source, added = vocabulary_extension.extend(model_source, words)
+    settings = external_model.to_config(model_source, config, overrides)
+    model = load_model.open_source(model_source, settings)
     settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
-    values = model.facts | {
+    values = model.info | {
         "run": workdir.new_run(),
         "tokenizer": model.tokenizer.fingerprint,
         "config": configs.digest(settings),
@@ -63,7 +62,7 @@ def import_model(
     if added:
         values["imported"]["added_words"] = added
     if model.tokenizer.kind == wordpiece.KIND:
-        # A vocab.txt by itself does not say.
+        # A vocab.txt alone does not record it.
         values["imported"]["lowercase"] = model.tokenizer.lowercase
     with workdir.created(directory) as run:
         writer.save_params(run.checkpoints, model.params, values["run"])
@@ -71,34 +70,34 @@ def import_model(
         model.tokenizer.save(run.directory / "tokenizer")
         workdir.write_json(run.directory / "run.json", values)
         workdir.write_status(run.directory, "imported", step=0, steps=configs.total_steps(settings))
-    # `config` of run.json is a digest; here it is the file to go on with.
+    # `config` in run.json is a digest; here it is the file to continue with.
     return values | {"workdir": str(directory), "config": f"{directory}/config.json"}
 
 
 def run_config(settings: ConfigDict, words: Tokenizer, directory: Path | str, own_store: bool):
-    """The config of the run to come: its tokenizer is the copy in the workdir."""
-    place = download.absolute(str(directory))
+    """Returns the config of the new run, whose tokenizer is the copy in the workdir."""
+    base = download.absolute(str(directory))
     settings = settings.copy_and_resolve_references()
     with settings.unlocked():
-        settings.tokenizer.path = f"{place}/tokenizer/{words.file}"
+        settings.tokenizer.path = f"{base}/tokenizer/{words.file}"
         if words.kind == wordpiece.KIND:
             settings.tokenizer.lowercase = words.lowercase
         if own_store:
-            settings.store = f"{place}/store"
+            settings.store = f"{base}/store"
     return settings
 
 
 def describe(values: dict) -> str:
-    """What was imported, what is not the source's, and how to go on."""
+    """Returns text: what was imported, what was initialized, and the command to continue with."""
     imported = values["imported"]
     lines = [f"{imported['source']} ({imported['format']}): {values['parameters']:,} parameters"]
     if values["fresh"]:
-        lines.append(f"not in the source, starts fresh: {', '.join(values['fresh'])}")
+        lines.append(f"not in the source, initialized randomly: {', '.join(values['fresh'])}")
     if imported["unused"]:
-        lines.append(f"the objective has no place for: {', '.join(imported['unused'])}")
+        lines.append(f"not used by the objective: {', '.join(imported['unused'])}")
     lines += [f"words {what}: {n}" for what, n in imported.get("added_words", {}).items()]
     lowercase = imported.get("lowercase")
     if lowercase is not None:
         lines.append(f"words are {'lower-cased' if lowercase else 'cased'}")
-    go_on = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"
-    return "\n".join([*lines, f"to go on: {go_on}"])
+    command = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"
+    return "\n".join([*lines, f"to continue: {command}"])

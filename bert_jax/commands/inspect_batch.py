@@ -1,4 +1,4 @@
-"""The batch at a step, as the model will see it; and the batches of many steps, saved."""
+"""`inspect`: shows the batch of a step as the model reads it, or saves the batches of many steps."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -16,38 +16,38 @@ from bert_jax.tokenizers import tokenizer
 
 OPTIONS = [
     cli.CONFIG,
-    cli.option("--step", "the step whose batch is shown", type=int),
+    cli.option("--step", "step whose batch to show", type=int),
     cli.option("--rows", "rows to show; default: %(default)s", type=cli.positive, default=4),
-    cli.option("--steps", "the steps A to B - 1, whose batches are saved", metavar="A:B"),
-    cli.option("--save", "to save batches to, with --steps", type=cli.place, metavar="DIR"),
+    cli.option("--steps", "steps A to B - 1, whose batches to save", metavar="A:B"),
+    cli.option("--save", "where to save, with --steps", type=cli.to_path, metavar="DIR"),
     cli.AS_JSON,
 ]
 
 
 def run(options, overrides) -> int:
-    showing = options.step is not None
-    if showing == (options.steps is not None) or showing == (options.save is not None):
-        raise BadInput("inspect: expected --step N, or --steps A:B and --save DIR")
+    is_show = options.step is not None
+    if is_show == (options.steps is not None) or is_show == (options.save is not None):
+        raise BadInput("inspect: expected either --step N, or --steps A:B and --save DIR")
     config = cli.load_config(options, overrides)
-    if showing:
-        values = inspect(config, options.step, options.rows, cli.tell)
+    if is_show:
+        values = inspect(config, options.step, options.rows, cli.log_progress)
         head = "  ".join(f"{key} {value}" for key, value in values.items() if key != "rows")
         return cli.show(options, values, "\n".join([head, *values["rows"]]))
     first, _, last = options.steps.partition(":")
     if not (first.isdecimal() and last.isdecimal()):
         raise BadInput(f"--steps {options.steps}: expected A:B, the steps A to B - 1")
-    values = save(config, int(first), int(last), options.save, cli.tell)
-    go_on = f"to train on them: --config.batches={values['saved']}"
-    return cli.show(options, values, f"{values['bytes'] / 1e6:,.1f} MB; {go_on}")
+    values = save(config, int(first), int(last), options.save, cli.log_progress)
+    hint = f"to train on them: --config.batches={values['saved']}"
+    return cli.show(options, values, f"{values['bytes'] / 1e6:,.1f} MB; {hint}")
 
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
-    """The batch that step `step` trains on: its phase, sha256, real_token_share, pair_ratio, pairs_per_row,
-    masked_per_row, and the texts of its rows, pair by pair."""
+    """Returns the batch of a step: its phase, sha256, real_token_share, pair_ratio, pairs_per_row, masked_per_row,
+    and the texts of the first rows, pair by pair."""
     total = configs.total_steps(config)
     if not 0 <= step < total:
-        raise BadInput(f"--step {step}: the run has the steps 0 to {total - 1}")
-    feed = open_feed(config) if config.batches else prepared(config, log)
+        raise BadInput(f"--step {step}: expected a step from 0 to {total - 1}")
+    feed = open_feed(config) if config.batches else prepare_store(config, log)
     words = tokenizer.load(feed.path / "tokenizer")
     phase = next(phase for phase in configs.phases(config) if step < phase.last)
     arrays = next(feed.train(phase, step, step + 1))
@@ -65,19 +65,19 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
 
 
 def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callable) -> dict:
-    """Saves the batches of steps first..last-1 for machines without TensorFlow; see batch_files.save."""
+    """Saves the batches of steps first to last - 1, for machines without TensorFlow; see batch_files.save."""
     batch_files.check(config, first, last, directory)
     if config.batches:
-        raise BadInput(f"config.batches={config.batches}: batches are saved from the store")
-    feed = prepared(config, log)
+        raise BadInput(f"config.batches={config.batches}: must be empty, --save reads the store")
+    feed = prepare_store(config, log)
     feed.check(first)
     if config.verify_store:
         feed.check_hashes()
     return batch_files.save(feed, first, last, directory, log)
 
 
-def prepared(config: ConfigDict, log: Callable) -> StoreFeed:
-    """The store of the config, prepared first if it is missing."""
+def prepare_store(config: ConfigDict, log: Callable) -> StoreFeed:
+    """Opens the store of the config; prepares it first if it is missing."""
     from bert_jax.data import prepare
 
     import_stream()
@@ -86,17 +86,17 @@ def prepared(config: ConfigDict, log: Callable) -> StoreFeed:
 
 
 def show(arrays: dict, row: int, words) -> list[str]:
-    """The pieces of each pair of a row; a masked position reads {shown<target}, or {target} where it was kept."""
+    """Returns the pieces of each pair in a row. A masked position is {input<target}, or {target} if it is unchanged."""
     used = arrays["masked_weights"][row] > 0
     positions = arrays["masked_positions"][row][used]
     targets = dict(zip(positions, arrays["masked_targets"][row][used], strict=True))
     owners, texts = arrays["sequence_ids"][row], []
     for pair in range(owners.max()):
         pieces = []
-        for place in np.flatnonzero(owners == pair + 1):
-            shown = words.readable(arrays["tokens"][row, place])
-            if place in targets:
-                target = words.readable(targets[place])
+        for position in np.flatnonzero(owners == pair + 1):
+            shown = words.readable(arrays["tokens"][row, position])
+            if position in targets:
+                target = words.readable(targets[position])
                 shown = f"{{{target}}}" if shown == target else f"{{{shown}<{target}}}"
             pieces.append(shown)
         weight, label = arrays["pair_weights"][row, pair], arrays["pair_labels"][row, pair]

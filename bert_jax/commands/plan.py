@@ -1,4 +1,4 @@
-"""`plan`: what a run needs, takes and costs on a TPU slice, without one."""
+"""`plan`: estimates memory, time and cost of a run on a TPU slice, without one."""
 
 import argparse
 import math
@@ -9,24 +9,25 @@ from bert_jax.errors import BadInput
 
 
 def price(text: str) -> float:
+    """Converts the value of --price."""
     if not 0 <= float(text) < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number from 0")
+        raise argparse.ArgumentTypeError(f"{text}: expected a number >= 0")
     return float(text)
 
 
-NAME = "as v5e:4x4, or v5litepod-16; v5e, all: a table, by hours"
+NAME = "a slice, such as v5e:4x4 or v5litepod-16; v5e or all: a table of slices"
 OPTIONS = [
     cli.CONFIG,
-    cli.option("--topology", NAME, metavar="NAME", **cli.NEEDED),
-    cli.option("--price", "of a chip for an hour", type=price),
+    cli.option("--topology", NAME, metavar="NAME", **cli.REQUIRED),
+    cli.option("--price", "of a chip-hour", type=price),
     cli.PHASE,
-    cli.option("--search", "try micro-batches, remat and fsdp", action="store_true"),
+    cli.option("--search", "try settings of micro-batches, remat and fsdp", action="store_true"),
     cli.AS_JSON,
 ]
 
 
 def run(options, overrides) -> int:
-    # Before anything imports JAX: libtpu is here to compile, and has no devices.
+    # Set before JAX is imported: libtpu is used as a compiler, and there are no TPU devices.
     os.environ["JAX_PLATFORMS"] = "cpu"
     config = cli.load_config(options, overrides)
     from bert_jax.parallel.chips import CHIPS
@@ -34,15 +35,15 @@ def run(options, overrides) -> int:
 
     is_table = options.topology in (plan.ALL, *CHIPS)
     if options.search and is_table:
-        raise BadInput(f"--search: is of one slice, not of --topology {options.topology}")
+        raise BadInput(f"--search: needs one slice, not --topology {options.topology}")
     if options.price is not None and (options.search or options.topology == plan.ALL):
-        raise BadInput("--price: is of one kind of chip, and not of --search, which is by seconds")
+        raise BadInput("--price: needs one kind of chip, and cannot be used with --search")
     if options.search:
-        values = plan.plan_search(config, options.topology, options.phase, cli.tell)
+        values = plan.plan_search(config, options.topology, options.phase, cli.log_progress)
         return cli.show(options, values, describe.describe_search(values))
     make = plan.plan_all if is_table else plan.plan
-    values = make(config, options.topology, options.price, options.phase, cli.tell)
-    text = describe.describe_all(values) if is_table else describe.describe(values)
+    values = make(config, options.topology, options.price, options.phase, cli.log_progress)
+    text = describe.describe_table(values) if is_table else describe.describe(values)
     code = cli.show(options, values, text)
     if not is_table:
         plan.check_fits(values)

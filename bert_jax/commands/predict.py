@@ -1,4 +1,4 @@
-"""Fills in masks with a trained model."""
+"""`predict`: predicts the pieces at [MASK] in texts."""
 
 from pathlib import Path
 
@@ -10,29 +10,30 @@ from bert_jax.convert import load_model
 from bert_jax.data import batch as batches
 from bert_jax.errors import BadInput
 
-MODEL = "directory of a run, or of another program's model"
+MODEL = "directory of a run, or of a model of another program"
 OPTIONS = [
-    cli.option("--model", MODEL, type=cli.run_place, **cli.NEEDED),
-    cli.option("--top", "candidates a mask", type=cli.positive, default=5),
-    cli.option("texts", "with one or more [MASK]", nargs="+", metavar="TEXT"),
+    cli.option("--model", MODEL, type=cli.to_address, **cli.REQUIRED),
+    cli.option("--top", "number of candidates for each mask", type=cli.positive, default=5),
+    cli.option("texts", "text with one or more [MASK]", nargs="+", metavar="TEXT"),
     cli.AS_JSON,
 ]
 
 
 def run(options, overrides) -> int:
-    cli.refuse(overrides)
+    cli.refuse_overrides(overrides)
     values = predict(options.model, options.texts, options.top)
     return cli.show(options, values, "\n".join(map(describe, values)))
 
 
 def predict(directory: Path, texts: list[str], top: int = 5) -> list[dict]:
-    """[{text, masks: [[{piece, probability}]]}]: for every text its masks in order, each with the `top` likeliest."""
+    """Returns [{text, masks: [[{piece, probability}]]}]: the `top` most likely pieces for each mask of each text."""
     run = load_model.open_model(directory)
     load_model.check_masks(directory, run)
     return [fill(run, text, top) for text in texts]
 
 
 def fill(run, text: str, top: int) -> dict:
+    """Returns the result of one text."""
     outputs = jax.jit(run.objective.outputs)(run.params, encode(run, text))
     logits = outputs["mlm_logits"][0, :, : run.vocabulary.size]
     masks = []
@@ -45,26 +46,26 @@ def fill(run, text: str, top: int) -> dict:
 
 
 def encode(run, text: str) -> dict:
-    """A batch of one row, whose masked positions are those of the text's masks."""
+    """Returns a batch of one row, whose masked positions are the masks of the text."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # an argument whose bytes are no UTF-8
+    except UnicodeEncodeError:  # the bytes of the argument are not UTF-8
         raise BadInput(f"{text[:40]!r}: not UTF-8") from None
     ids = run.tokenizer.encode_with_masks(text)
     masks, longest = ids.count(run.vocabulary.mask), run.config.model.max_length
     if not masks:
-        raise BadInput(f"{text!r}: there is no [MASK] to fill in")
+        raise BadInput(f"{text!r}: has no [MASK] to fill in")
     if len(ids) + 2 > longest:
         raise BadInput(
             f"{text[:40]!r}...: {len(ids) + 2} tokens, the model has {longest} positions"
         )
-    # A few lengths instead of one a text, so that texts share compiled programs.
+    # Lengths are rounded up to multiples of 32, so that texts share compiled programs.
     length = min(longest, -(-(len(ids) + 2) // 32) * 32)
     return batches.from_texts([ids], batches.shapes(1, length, masks), run.vocabulary)
 
 
 def describe(result: dict) -> str:
-    """For people: the text, then a line a mask."""
+    """Returns the text, and a line for each mask."""
     lines = [result["text"]]
     for number, candidates in enumerate(result["masks"], 1):
         shown = "  ".join(f"{c['piece']} {c['probability']:.3f}" for c in candidates)

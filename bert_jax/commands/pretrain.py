@@ -1,4 +1,4 @@
-"""`pretrain`: the loop, from the newest checkpoint of the workdir if there is one."""
+"""`pretrain`: trains, or resumes from the newest checkpoint of the workdir."""
 
 from bert_jax import cli
 

@@ -1,4 +1,4 @@
-"""`config`: every resolved key, and what differs from base."""
+"""`config`: prints every resolved key, and marks those that differ from base."""
 
 from bert_jax import cli, config
 

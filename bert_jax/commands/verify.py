@@ -1,4 +1,4 @@
-"""`verify`: hashes the files of a store, or the files and checkpoints of a run, again. Reads only."""
+"""`verify`: checks the hashes of a store's files, or of a run's files and checkpoints. It is read-only."""
 
 import os
 from collections.abc import Iterator
@@ -17,54 +17,57 @@ from bert_jax.storage import checksums
 from bert_jax.tokenizers import tokenizer
 
 OPTIONS = [
-    cli.option("--store", "directory or address of a token store", type=cli.run_place),
-    cli.option("--workdir", "directory or address of a run", type=cli.run_place),
+    cli.option("--store", "directory or address of a token store", type=cli.to_address),
+    cli.option("--workdir", "directory or address of a run", type=cli.to_address),
     cli.AS_JSON,
 ]
 
 
 def run(options, overrides) -> int:
-    cli.refuse(overrides)
+    cli.refuse_overrides(overrides)
     if bool(options.store) == bool(options.workdir):
-        raise BadInput("verify: expected --store or --workdir")
+        raise BadInput("verify: expected either --store or --workdir")
     if options.store:
         name, problems = str(options.store), list(check_store(options.store))
     else:
         with workdir.opened(options.workdir) as run:
             name, problems = run.name, list(check_run(run))
-    found = [{"file": file, "problem": text} for file, text in problems]
+    entries = [{"file": file, "problem": text} for file, text in problems]
     lines = [f"{file}: {text}" for file, text in problems]
     count = "1 problem" if len(problems) == 1 else f"{len(problems) or 'no'} problems"
     text = "\n".join([*lines, f"{name}: {count}"])
-    cli.show(options, {"sound": not problems, "problems": found}, text)
+    cli.show(options, {"sound": not problems, "problems": entries}, text)
     return 1 if problems else 0
 
 
 def check_store(name: str | Path) -> Iterator[tuple[str, str]]:
-    """Files that are missing or altered, by the manifest. Raises BadInput where there is no store."""
+    """Yields (file, problem) for missing and altered files, by the manifest. Raises BadInput if there is no store."""
     directory = download.local(name)
     if not os.path.isfile(directory / "manifest.json"):
         raise BadInput(f"--store {name}: not a token store (no manifest.json)")
     try:
         manifest = stores.read_manifest(directory)
     except BadInput as error:
-        yield told(error, directory)
+        yield split_error(error, directory)
     else:
         if (directory / "manifest.json").read_text() != checksums.manifest_text(manifest):
-            yield "manifest.json", "not as it was written, though it says the same"
+            yield "manifest.json", "altered, though its content is equivalent"
         yield from manifests.check_files(directory, manifest, hashes=True)
 
 
 def check_run(run: Workdir) -> Iterator[tuple[str, str]]:
-    """Every checkpoint by its fingerprints; config and tokenizer by what run.json says of them; and whether the other
-    files can be read. Raises BadInput where there is no run."""
+    """Yields (file, problem) for the files of a run. Raises BadInput if there is no run.
+
+    Checks checkpoints by their fingerprints, config and tokenizer by their digests in run.json, and whether the other
+    files can be read.
+    """
     directory = run.directory
     if not os.path.isfile(directory / "run.json"):
         raise BadInput(f"--workdir {directory}: not a run (no run.json)")
     try:
-        facts = workdir.read_json(directory / "run.json")
+        info = workdir.read_json(directory / "run.json")
     except BadInput as error:
-        yield told(error, directory)
+        yield split_error(error, directory)
         return
     checks = (
         ("config.json", "config", lambda path: configs.digest(configs.load(str(path)))),
@@ -74,17 +77,17 @@ def check_run(run: Workdir) -> Iterator[tuple[str, str]]:
     )
     for name, key, read in checks:
         try:
-            found = read(directory / name)
+            value = read(directory / name)
         except BadInput as error:
-            yield told(error, directory)
+            yield split_error(error, directory)
         else:
-            if key and found != facts.get(key):
-                yield name, "altered: run.json has another digest of it"
-    steps = reader.problems(run.checkpoints, str(facts.get("run", "")))
+            if key and value != info.get(key):
+                yield name, "altered: its digest in run.json differs"
+    steps = reader.problems(run.checkpoints, str(info.get("run", "")))
     yield from ((f"checkpoints/{step}", reason) for step, reason in steps.items() if reason)
 
 
-def told(error: BadInput, directory: Path) -> tuple[str, str]:
-    """The file that an error names, and what it says of it."""
+def split_error(error: BadInput, directory: Path) -> tuple[str, str]:
+    """Returns the file that an error names, and the problem."""
     name, _, text = str(error).removeprefix(f"{directory}/").partition(": ")
     return name, text

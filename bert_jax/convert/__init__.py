@@ -1,1 +1,1 @@
-"""Weights in and out: Hugging Face directories and Google's TensorFlow checkpoints."""
+"""Conversion of models from and to Hugging Face directories and Google's TensorFlow checkpoints."""

@@ -1,4 +1,4 @@
-"""A model that others made, checked at the door, and our parameters from it."""
+"""A model from another program: checks it and converts it to parameters of bert_jax."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,41 +16,42 @@ from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
-# Of config.model: with another value the tensors would be another model. The rest is for training alone.
+# Keys of config.model that determine the tensors and what they compute. The other keys affect training alone.
 FIXED = ("layers", "width", "heads", "feed_forward", "max_length", "type_vocabulary")
 FIXED += ("activation", "epsilon")
 
 
 class Source(NamedTuple):
-    """What a reader finds; nothing but names, shapes and small files is read yet."""
+    """A model that a reader opened. Only names, shapes and small files are read yet; `load` reads a tensor."""
 
-    place: Path
+    directory: Path
     format: str  # huggingface or google
-    settings: dict[str, Any]  # of config.model
-    pieces: int  # of its vocabulary, by its own settings
+    settings: dict[str, Any]  # keys of config.model
+    pieces: int  # size of the vocabulary, according to its config file
     tokenizer: Tokenizer
-    shapes: dict[str, tuple[int, ...]]  # of its tensors, by the names of names.py
-    load: Callable[[str], np.ndarray]  # a tensor, by such a name
+    shapes: dict[str, tuple[int, ...]]  # by the tensor names of names.py
+    load: Callable[[str], np.ndarray]  # reads the tensor of such a name
 
     def parts(self) -> set[str]:
-        """The parts of names.py that it has something of."""
-        known = names.parameters(self.settings["layers"])
-        return {item.part for item in known if getattr(item, self.format) in self.shapes}
+        """Returns the parts of names.py of which the model has at least one tensor."""
+        table = names.parameters(self.settings["layers"])
+        return {item.part for item in table if getattr(item, self.format) in self.shapes}
 
 
 # --- The config -----------------------------------------------------------------------------------
 
 
 def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str]) -> ConfigDict:
-    """`config`, or base where it is None, with the model of the source, then with the overrides.
+    """Returns the config (base if None) with the settings of the source's model, and the overrides applied.
 
-    Without a config there are pairs where the source has a pooler, and rows no longer than its positions.
+    Without a config, objective.pair_task is nsp if the source has a pooler, and rows are at most as long as its
+    positions. Raises BadInput if the result is invalid or is another model than the source.
     """
-    own = config is None
-    config = configs.base() if own else config.copy_and_resolve_references()
+    is_default = config is None
+    config = configs.base() if is_default else config.copy_and_resolve_references()
     with config.unlocked():
         config.model.update(source.settings)
-        if own:
+        if is_default:
             paired = source.parts() & {"pooler", "pair"} and config.model.type_vocabulary > 1
             config.objective.pair_task = "nsp" if paired else "none"
             phase = config.phases.main
@@ -60,12 +61,12 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
         for override in overrides:
             configs.apply(config, override)
     configs.check(config)
-    config.expected_loss = ()  # they are of runs from the start
+    config.expected_loss = ()  # measured for runs that train from scratch
     config.lock()
     for key in FIXED:
         if config.model[key] != source.settings[key]:
             raise BadInput(
-                f"config.model.{key}={config.model[key]}: {source.place} has {source.settings[key]}"
+                f"config.model.{key}={config.model[key]}: {source.directory} has {source.settings[key]}"
             )
     return config
 
@@ -74,13 +75,13 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
 
 
 class Parameters(NamedTuple):
-    params: Any  # the tree that the objective's init makes, on the host
-    fresh: list[str]  # parts that the source lacks: they start as in any new run
-    unused: list[str]  # parts of the source that the objective has no place for
+    params: Any  # the tree that the objective's init returns, on the host
+    fresh: list[str]  # parts that the source lacks: they are initialized as in a new run
+    unused: list[str]  # parts of the source that the objective does not use
 
 
 def parameters(source: Source, config: ConfigDict, objective: base.Objective) -> Parameters:
-    """The tensors of a source that `check` has seen, as parameters of the objective. Raises BadInput at NaN."""
+    """Converts the tensors of a checked source to parameters of the objective. Raises BadInput for NaN or infinity."""
     example = batch.synthetic(1, 8, 1, source.tokenizer.size)
     shapes = jax.eval_shape(objective.init, jax.random.key(0), example)
     leaves, tree = jax.tree.flatten_with_path(shapes)
@@ -88,38 +89,38 @@ def parameters(source: Source, config: ConfigDict, objective: base.Objective) ->
     table = names.parameters(config.model.layers)
     parts = source.parts()
     loaded = {
-        item.path: ours(source, item, shapes[item.path])
+        item.path: convert_tensor(source, item, shapes[item.path])
         for item in table
         if item.part in parts and item.path in shapes
     }
     missing = [path for path in shapes if path not in loaded]
-    loaded |= fresh(objective, example, config.seed, missing)
+    loaded |= initialize(objective, example, config.seed, missing)
     needed = {item.part for item in table if item.path in shapes}
     params = jax.tree.unflatten(tree, [loaded[path] for path in shapes])
     return Parameters(params, sorted(needed - parts), sorted(parts - needed))
 
 
-def fresh(objective, example, seed: int, paths: list[str]) -> dict[str, np.ndarray]:
-    """{path: array} as a new run has it."""
+def initialize(objective, example, seed: int, paths: list[str]) -> dict[str, np.ndarray]:
+    """Returns {path: array} of these parameters as the objective's init draws them."""
     if not paths:
         return {}
 
     def init(rng):
         leaves = jax.tree.leaves_with_path(objective.init(rng, example))
-        found = {meshes.path_name(path): leaf for path, leaf in leaves}
-        return {path: found[path] for path in paths}
+        arrays = {meshes.path_name(path): leaf for path, leaf in leaves}
+        return {path: arrays[path] for path in paths}
 
     return jax.device_get(jax.jit(init)(jax.random.key(seed)))
 
 
-def ours(source: Source, item: names.Parameter, shape: tuple[int, ...]) -> np.ndarray:
-    """One tensor as float32, laid out and padded as here."""
+def convert_tensor(source: Source, item: names.Parameter, shape: tuple) -> np.ndarray:
+    """Returns a tensor as float32 in the layout of bert_jax, its vocabulary axis padded with zeros to `shape`."""
     name = getattr(item, source.format)
     array = np.asarray(source.load(name), np.float32)
     if not np.isfinite(array).all():
         number = int((~np.isfinite(array)).sum())
         raise BadInput(
-            f"{source.place}: {name} {show(array.shape)}: {number} values are NaN or infinite"
+            f"{source.directory}: {name} {show(array.shape)}: {number} values are NaN or infinite"
         )
     array = array.T if source.format in item.transposed else array
     if array.shape != shape:
@@ -127,38 +128,38 @@ def ours(source: Source, item: names.Parameter, shape: tuple[int, ...]) -> np.nd
     return np.ascontiguousarray(array)
 
 
-# --- The door -------------------------------------------------------------------------------------
+# --- Validation -----------------------------------------------------------------------------------
 
 
 def check(source: Source) -> None:
-    """Refuses, in one line, tensors that are missing, surplus or of another shape than the settings say.
+    """Raises BadInput for missing tensors, unknown tensors, and shapes that contradict the settings.
 
-    Only then do the sizes of the settings become those of arrays: they may be anything.
+    Runs before arrays are allocated, because a damaged config file may have sizes of any magnitude.
     """
     layers, number = source.settings["layers"], len(source.shapes)
     if layers > number:
-        raise BadInput(f"{source.place}: {layers} layers in its settings, and {number} tensors")
+        raise BadInput(f"{source.directory}: {layers} layers in its config, but {number} tensors")
     table, parts = names.parameters(layers), source.parts() | {"encoder"}
     expected, problems = {}, []
     for item in table:
         shape = names.shape(item, source.settings, source.pieces, source.format)
         expected[getattr(item, source.format)] = item, shape
     for name, (item, shape) in expected.items():
-        found = source.shapes.get(name)
-        if found is None and item.part in parts:
+        actual = source.shapes.get(name)
+        if actual is None and item.part in parts:
             problems.append(f"{name} is missing, expected {show(shape)}")
-        elif found is not None and found != shape:
-            problems.append(f"{name} is {show(found)}, expected {show(shape)}")
+        elif actual is not None and actual != shape:
+            problems.append(f"{name} is {show(actual)}, expected {show(shape)}")
     for name in sorted(source.shapes.keys() - expected.keys()):
-        problems.append(f"{name} {show(source.shapes[name])} has no place in a BERT")
+        problems.append(f"{name} {show(source.shapes[name])} is not a tensor of BERT")
     if problems:
-        more = f" (and {len(problems) - 1} more tensors)" if len(problems) > 1 else ""
-        raise BadInput(f"{source.place}: {problems[0]}{more}")
+        more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
+        raise BadInput(f"{source.directory}: {problems[0]}{more}")
     if source.tokenizer.size != source.pieces:
         words = getattr(table[0], source.format)
         raise BadInput(
-            f"{source.place}: the tokenizer has {source.tokenizer.size} pieces, {words} is"
-            f" {show(source.shapes[words])}; if the rows beyond are padding, append a line [unusedN] for each to"
+            f"{source.directory}: the tokenizer has {source.tokenizer.size} pieces, {words} is"
+            f" {show(source.shapes[words])}; if the surplus rows are padding, append a line [unusedN] for each to"
             " vocab.txt"
         )
 

@@ -1,4 +1,4 @@
-"""Reading a Hugging Face directory of a BERT: config.json, safetensors, tokenizer files. Nothing in it is executed."""
+"""Reads a Hugging Face directory of a BERT: config.json, safetensors, tokenizer files. Executes nothing in it."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ from bert_jax.tokenizers.special_tokens import SPECIAL
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
-# float32 holds every value of these; an export is float32.
+# float32 represents every value of these types exactly.
 FLOATS = ("F32", "F16", "BF16")
 BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
 DECODER = "cls.predictions.decoder"
@@ -25,8 +25,8 @@ TIED = {f"{DECODER}.weight": "bert.embeddings.word_embeddings.weight"}
 TIED |= {f"{DECODER}.bias": "cls.predictions.bias"}
 
 
-def is_here(directory: Path) -> bool:
-    """Whether a directory is meant for Hugging Face libraries: by weights, or by config.json with no weights at all."""
+def matches(directory: Path) -> bool:
+    """Returns whether a directory is in Hugging Face's format: it has such weights, or config.json and no weights."""
     path = directory / "config.json"
     if any((directory / name).exists() for name in (WEIGHTS, INDEX, *PICKLES)):
         return True
@@ -35,7 +35,7 @@ def is_here(directory: Path) -> bool:
 
 
 def read(directory: Path) -> Source:
-    """Settings, tokenizer and the names of the tensors; raises BadInput for what cannot be one of our models."""
+    """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support."""
     directory = Path(directory)
     path = directory / "config.json"
     values = workdir.read_json(path)
@@ -45,7 +45,7 @@ def read(directory: Path) -> Source:
     load = Loader(files, tensors)
     check_tied(directory, tensors, load)
     shapes = {name: load.shape(name) for name in tensors if name not in TIED}
-    pieces = config_json.size(values, "vocab_size", path)
+    pieces = config_json.read_size(values, "vocab_size", path)
     words = read_tokenizer(directory)
     return Source(directory, "huggingface", settings, pieces, words, shapes, load)
 
@@ -54,23 +54,23 @@ def read(directory: Path) -> Source:
 
 
 def find_files(directory: Path) -> dict[str, Path]:
-    """{tensor as it is called in the file: file} of one safetensors file or of those that an index names."""
+    """Returns {name of a tensor in its file: file}, from one safetensors file or from the files of an index."""
     index = directory / INDEX
     if (directory / WEIGHTS).is_file():
         path = directory / WEIGHTS
-        with opened(path) as file:
+        with open_weights(path) as file:
             return dict.fromkeys(file.keys(), path)
     if not index.is_file():
-        refuse_others(directory)
-    places = workdir.read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(map(is_file_name, places.values())):
-        raise BadInput(f"{index}: no weight_map of tensors to files of this directory")
+        refuse_other_formats(directory)
+    shards = workdir.read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not all(map(is_file_name, shards.values())):
+        raise BadInput(f"{index}: expected a weight_map from tensors to files of this directory")
     files = {}
-    for name in sorted(set(places.values())):
-        with opened(directory / name) as file:
+    for name in sorted(set(shards.values())):
+        with open_weights(directory / name) as file:
             files |= dict.fromkeys(file.keys(), directory / name)
-    for name in sorted(places.keys() - files.keys()):
-        raise BadInput(f"{index}: {name} is missing in {places[name]}")
+    for name in sorted(shards.keys() - files.keys()):
+        raise BadInput(f"{index}: {name} is missing in {shards[name]}")
     return files
 
 
@@ -78,49 +78,49 @@ def is_file_name(name) -> bool:
     return isinstance(name, str) and name == Path(name).name and name.endswith(".safetensors")
 
 
-def refuse_others(directory: Path) -> None:
-    """Raises BadInput for a directory without safetensors."""
+def refuse_other_formats(directory: Path) -> None:
+    """Raises BadInput: the directory has no safetensors."""
     pickle = next((name for name in PICKLES if (directory / name).exists()), None)
     if pickle:
         raise BadInput(
-            f"{directory / pickle}: a PyTorch pickle, which may run any code when it is opened, so it is not; where"
-            " you trust it, open it in transformers and save it again: save_pretrained writes safetensors"
+            f"{directory / pickle}: a PyTorch pickle can execute code, so it is not opened; if you trust it, load it"
+            " in transformers and save it with save_pretrained, which writes safetensors"
         )
     raise BadInput(f"{directory}: no {WEIGHTS}")
 
 
-def opened(path: Path):
-    """The file, mapped, its header checked."""
+def open_weights(path: Path):
+    """Opens a memory-mapped safetensors file. Raises BadInput for a damaged header or size."""
     try:
         return safe_open(path, framework="numpy")
     except (SafetensorError, OSError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise BadInput(f"{path}: not a whole safetensors file ({reason})") from None
+        raise BadInput(f"{path}: not a complete safetensors file ({reason})") from None
 
 
 def rename(files: dict[str, Path], directory: Path) -> dict[str, str]:
-    """{name of names.py: name in the file}: older spellings and the bare encoder's are read, buffers are not."""
-    bare = "embeddings.word_embeddings.weight" in files
+    """Returns {name in names.py: name in the file}. Accepts older names and a bare encoder; skips buffers."""
+    is_bare = "embeddings.word_embeddings.weight" in files
     tensors = {}
-    for theirs in files:
-        if BUFFERS.fullmatch(theirs):
+    for stored in files:
+        if BUFFERS.fullmatch(stored):
             continue
-        name = theirs
-        if bare and theirs.startswith(("embeddings.", "encoder.", "pooler.")):
-            name = f"bert.{theirs}"
+        name = stored
+        if is_bare and stored.startswith(("embeddings.", "encoder.", "pooler.")):
+            name = f"bert.{stored}"
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         if name in tensors:
-            raise BadInput(f"{directory}: {tensors[name]} and {theirs} are the same tensor")
-        tensors[name] = theirs
+            raise BadInput(f"{directory}: {tensors[name]} and {stored} are the same tensor")
+        tensors[name] = stored
     if f"{DECODER}.bias" in tensors:
-        # The bias stands twice in some files, and in others under this name alone.
+        # Some files have the bias under both names, others under this one alone.
         tensors.setdefault("cls.predictions.bias", tensors[f"{DECODER}.bias"])
     return tensors
 
 
 def check_tied(directory: Path, tensors: dict[str, str], load: "Loader") -> None:
-    """The head reads the word embeddings; a matrix of its own would be lost here."""
+    """Raises BadInput if the MLM head has an output matrix of its own: here it is the word embeddings."""
     for head, shared in TIED.items():
         if head in tensors and shared in tensors and not same(load(head), load(shared)):
             raise BadInput(
@@ -130,74 +130,74 @@ def check_tied(directory: Path, tensors: dict[str, str], load: "Loader") -> None
 
 
 def same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Bit for bit: NaN is found, and told, later."""
-    fits = a.dtype == b.dtype and a.shape == b.shape
-    return fits and np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
+    """Returns whether two arrays have the same bits. NaN is reported later."""
+    is_alike = a.dtype == b.dtype and a.shape == b.shape
+    return is_alike and np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
 
 
 class Loader:
-    """Shapes and values of tensors by their names in names.py; the files stay mapped."""
+    """Reads shapes and values of tensors by their names in names.py. The files stay memory-mapped."""
 
     def __init__(self, files: dict[str, Path], tensors: dict[str, str]):
         self.tensors = tensors
-        mapped = {path: opened(path) for path in set(files.values())}
+        mapped = {path: open_weights(path) for path in set(files.values())}
         self.files = {name: mapped[path] for name, path in files.items()}
-        for theirs in sorted(set(tensors.values())):
-            kind = self.files[theirs].get_slice(theirs).get_dtype()
-            if kind not in FLOATS:
-                known = ", ".join(FLOATS)
-                raise BadInput(f"{files[theirs]}: {theirs} is {kind}, expected one of {known}")
+        for stored in sorted(set(tensors.values())):
+            dtype = self.files[stored].get_slice(stored).get_dtype()
+            if dtype not in FLOATS:
+                expected = ", ".join(FLOATS)
+                raise BadInput(f"{files[stored]}: {stored} is {dtype}, expected one of {expected}")
 
     def shape(self, name: str) -> tuple[int, ...]:
-        theirs = self.tensors[name]
-        return tuple(self.files[theirs].get_slice(theirs).get_shape())
+        stored = self.tensors[name]
+        return tuple(self.files[stored].get_slice(stored).get_shape())
 
     def __call__(self, name: str) -> np.ndarray:
-        theirs = self.tensors[name]
-        return self.files[theirs].get_tensor(theirs)
+        stored = self.tensors[name]
+        return self.files[stored].get_tensor(stored)
 
 
 # --- Tokenizer ------------------------------------------------------------------------------------
 
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
-    """What tokenizer.json says, or vocab.txt with the settings beside it."""
-    vocab, whole = directory / wordpiece.FILE, directory / huggingface.FILE
-    if not whole.is_file():
+    """Reads tokenizer.json, or else vocab.txt with tokenizer_config.json."""
+    vocab, tokenizer_json = directory / wordpiece.FILE, directory / huggingface.FILE
+    if not tokenizer_json.is_file():
         if not vocab.is_file():
             raise BadInput(f"{directory}: neither {huggingface.FILE} nor {wordpiece.FILE}")
         path = directory / "tokenizer_config.json"
         values = workdir.read_json(path) if path.is_file() else {}
         lowercase = values.get("do_lower_case", True) is not False
-        usual = {"strip_accents": (None, lowercase), "tokenize_chinese_chars": (None, True)}
-        for key, known in usual.items():
-            if values.get(key) not in known:
+        supported = {"strip_accents": (None, lowercase), "tokenize_chinese_chars": (None, True)}
+        for key, allowed in supported.items():
+            if values.get(key) not in allowed:
                 raise BadInput(
-                    f"{path}: {key} is {values[key]!r}; save the tokenizer with its {huggingface.FILE}"
+                    f"{path}: {key} is {values[key]!r}; save the tokenizer as {huggingface.FILE}"
                 )
         return tokenizers.from_file(vocab, lowercase)
-    found = tokenizers.from_file(whole, lowercase=False)
-    lowercase = plain_bert(found.document)
+    tokenizer = tokenizers.from_file(tokenizer_json, lowercase=False)
+    lowercase = read_lowercase(tokenizer.document)
     if lowercase is not None:
-        found = wordpiece.WordPiece(found.pieces, lowercase)
+        tokenizer = wordpiece.WordPiece(tokenizer.pieces, lowercase)
         check_case(directory, lowercase)
-    if vocab.is_file() and tokenizers.from_file(vocab, lowercase=False).pieces != found.pieces:
-        raise BadInput(f"{vocab}: not the vocabulary of {whole}")
-    return found
+    if vocab.is_file() and tokenizers.from_file(vocab, lowercase=False).pieces != tokenizer.pieces:
+        raise BadInput(f"{vocab}: not the vocabulary of {tokenizer_json}")
+    return tokenizer
 
 
 def check_case(directory: Path, lowercase: bool) -> None:
-    """Refuses a tokenizer_config.json of another mind than tokenizer.json: transformers would follow it."""
+    """Raises BadInput if tokenizer_config.json contradicts tokenizer.json, because transformers would follow it."""
     path = directory / "tokenizer_config.json"
-    told = workdir.read_json(path).get("do_lower_case", lowercase) if path.is_file() else lowercase
-    if told != lowercase:
+    other = workdir.read_json(path).get("do_lower_case", lowercase) if path.is_file() else lowercase
+    if other != lowercase:
         raise BadInput(
-            f"{path}: do_lower_case is {told}, {huggingface.FILE} has lowercase {lowercase}"
+            f"{path}: do_lower_case is {other}, {huggingface.FILE} has lowercase {lowercase}"
         )
 
 
-def plain_bert(document: dict) -> bool | None:
-    """Whether a tokenizer.json lower-cases, if it has BERT's rules and nothing else; None if it has others."""
+def read_lowercase(document: dict) -> bool | None:
+    """Returns whether a tokenizer.json with exactly BERT's rules lower-cases; None if it has other rules."""
     normalizer, model = document.get("normalizer") or {}, document["model"]
     lowercase = normalizer.get("lowercase")
     expected = {
@@ -206,15 +206,15 @@ def plain_bert(document: dict) -> bool | None:
         "handle_chinese_chars": True,
         "lowercase": lowercase,
     }
-    plain = expected.items() <= normalizer.items()
-    plain &= normalizer.get("strip_accents") in (None, lowercase)
-    plain &= (document.get("pre_tokenizer") or {}).get("type") == "BertPreTokenizer"
-    if not plain or model["type"] != "WordPiece":
+    is_bert = expected.items() <= normalizer.items()
+    is_bert &= normalizer.get("strip_accents") in (None, lowercase)
+    is_bert &= (document.get("pre_tokenizer") or {}).get("type") == "BertPreTokenizer"
+    if not is_bert or model["type"] != "WordPiece":
         return None
     rules = model["continuing_subword_prefix"], model["max_input_chars_per_word"]
-    inside = all(token["content"] in model["vocab"] for token in document["added_tokens"])
+    no_extra = all(token["content"] in model["vocab"] for token in document["added_tokens"])
     names_fit = model["unk_token"] == SPECIAL["unk"] and set(SPECIAL.values()) <= set(
         model["vocab"]
     )
-    fits = rules == ("##", wordpiece.LONGEST_WORD) and inside and names_fit
-    return lowercase if fits else None
+    is_bert = rules == ("##", wordpiece.LONGEST_WORD) and no_extra and names_fit
+    return lowercase if is_bert else None

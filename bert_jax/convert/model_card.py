@@ -1,4 +1,4 @@
-"""The model card, README.md, written from what a run knows of itself."""
+"""Writes the model card, README.md, from the files of a run."""
 
 import json
 import shlex
@@ -14,9 +14,9 @@ from bert_jax.data import download
 from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.runs import metrics_file, timing
 
-TRAINING = "training.json"  # the run's config; config.json is the model's
-PLACES = ("corpus.source", "tokenizer.path", "compilation_cache")  # paths
-TOLD = ("corpus.source", "dtype", "seed", "store", "tokenizer.path")  # in lines of their own
+TRAINING = "training.json"  # the run's config; config.json is that of the model
+PATHS = ("corpus.source", "tokenizer.path", "compilation_cache")  # keys whose values are paths
+SHOWN = ("corpus.source", "dtype", "seed", "store", "tokenizer.path")  # have lines of their own
 
 BODY = """\
 ---
@@ -37,12 +37,12 @@ from transformers import pipeline
 print(pipeline("{task}", model={about.path!r})("The answer is in the {mask} of this line."))
 ```
 
-It repeats what stands in its text, errors and prejudices too, and was measured on nothing but the below.
+It repeats what its training text says, errors and prejudices too. The only evaluation is below.
 
 ## Data
 
 {data}
-- licence of the text: {license}
+- license of the text: {license}
 
 ## Training
 
@@ -59,44 +59,45 @@ It repeats what stands in its text, errors and prejudices too, and was measured 
 
 
 class About(NamedTuple):
-    """What the user says of the model."""
+    """The card's fields that a run does not have."""
 
-    name: str = ""  # the workdir's where there is none
-    license: str = ""  # of the weights, as the hub spells it: apache-2.0
-    data_license: str = ""  # of the text that it was trained on
-    language: str = ""  # as the hub spells it: en
-    path: str = ""  # of the exported directory, as the snippet calls it
-    parameters: int = 0  # that are in it
+    name: str = ""  # default: the name of the workdir
+    license: str = ""  # of the weights, in the hub's spelling: apache-2.0
+    data_license: str = ""  # of the training text
+    language: str = ""  # in the hub's spelling: en
+    path: str = ""  # of the exported directory, in the code of the card
+    parameters: int = 0  # number of exported parameters
 
 
-class Facts(NamedTuple):
+class RunInfo(NamedTuple):
     """The values of run.json that a card shows."""
 
-    source: str  # whose weights were imported; none where it is empty
+    source: str  # name of the model that was imported; empty if none was
     devices: str
     versions: str
-    entropy: float | None  # of single pieces of the training split, in nats
+    entropy: float | None  # of the unigram distribution of the training split, in nats
 
 
 def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -> None:
-    """README.md, and the run's config as data, its store by name alone: where it lay is nobody's business."""
+    """Writes README.md and the run's config, without the directories of this machine."""
     settings = run.config.to_dict()
     settings["store"] = f"stores/{Path(run.config.store).name}"
-    for key in PLACES:
+    for key in PATHS:
         group, _, last = key.rpartition(".")
         tree = settings[group] if group else settings
-        tree[last] = public(tree[last])
+        tree[last] = strip_directories(tree[last])
     (directory / TRAINING).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
     try:
-        facts = read_facts(run.facts)
+        info = read_info(run.info)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{workdir / 'run.json'}: not as a run has it ({one_line(error)})") from None
-    ModelCard(body(run, facts, workdir, parts, about)).save(directory / "README.md")
+        raise BadInput(f"{workdir / 'run.json'}: damaged ({one_line(error)})") from None
+    ModelCard(body(run, info, workdir, parts, about)).save(directory / "README.md")
 
 
-def read_facts(values: dict) -> Facts:
+def read_info(values: dict) -> RunInfo:
+    """Reads the content of run.json. Raises AttributeError, KeyError, TypeError or ValueError if it is damaged."""
     devices = Counter(values.get("devices", []))
-    return Facts(
+    return RunInfo(
         source=str(values["imported"]["source"]) if "imported" in values else "",
         devices=", ".join(f"{number} x {kind}" for kind, number in devices.items()),
         versions=", ".join(f"{name} {v}" for name, v in values.get("versions", {}).items()),
@@ -104,13 +105,14 @@ def read_facts(values: dict) -> Facts:
     )
 
 
-def public(places: str) -> str:
-    """Paths, by commas, without the directories of the machine that they lay on."""
-    parts = (part.strip() for part in places.split(","))
+def strip_directories(paths: str) -> str:
+    """Returns comma-separated paths with absolute ones reduced to their names."""
+    parts = (part.strip() for part in paths.split(","))
     return ",".join(Path(part).name if part.startswith(("/", "~")) else part for part in parts)
 
 
-def body(run, facts: Facts, workdir: Path, parts: list[str], about: About) -> str:
+def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> str:
+    """Returns the text of README.md. parts: the parts of names.py that were exported."""
     about = about._replace(name=about.name or workdir.absolute().name)
     task = "fill-mask" if "mlm" in parts else "feature-extraction"
     head = ModelCardData(
@@ -120,7 +122,7 @@ def body(run, facts: Facts, workdir: Path, parts: list[str], about: About) -> st
         pipeline_tag=task,
         tags=["bert", "bert_jax"],
     )
-    origin = [f"It started from the weights of `{facts.source}`."] if facts.source else []
+    origin = [f"It started from the weights of `{info.source}`."] if info.source else []
     if run.step:
         origin.append(f"Pretrained with bert_jax; these are the weights of step {run.step:,}.")
     return BODY.format(
@@ -133,54 +135,56 @@ def body(run, facts: Facts, workdir: Path, parts: list[str], about: About) -> st
         origin=" ".join(origin),
         task=task,
         mask=run.tokenizer.pieces[run.tokenizer.mask],
-        data="\n".join(data(run, facts)),
+        data="\n".join(data(run, info)),
         license=about.data_license or "not recorded here; name it before publishing",
-        training="\n".join(training(run, facts, workdir)) or "None here.",
-        heldout="\n".join(heldout(run, facts, workdir)) or "None were taken.",
+        training="\n".join(training(run, info, workdir)) or "Not trained by bert_jax.",
+        heldout="\n".join(heldout(run, info, workdir)) or "Not evaluated.",
         repository=shlex.quote(f"USER/{about.name}"),
         path=shlex.quote(about.path),
     )
 
 
-def data(run, facts: Facts) -> Iterator[str]:
-    """From the store, where it is still the one that was trained on; else from the config alone."""
+def data(run, info: RunInfo) -> Iterator[str]:
+    """Yields lines about the training data, with counts if the store is still the one of the run."""
     config = run.config
-    if facts.source:
-        yield f"- what `{facts.source}` was trained on is not known here"
+    if info.source:
+        yield f"- the training data of `{info.source}` is not recorded here"
     if not run.step:
         return
-    yield f"- sources: `{public(config.corpus.source)}`, {config.corpus.heldout:.1%} of its documents held out"
+    sources = strip_directories(config.corpus.source)
+    yield f"- sources: `{sources}`, {config.corpus.heldout:.1%} of the documents held out"
     try:
         manifest = download.read_manifest(config.store)
     except (BadInput, Unfinished, OSError):
         return
-    if manifest["fingerprint"] == run.facts.get("store_fingerprint", ""):
+    if manifest["fingerprint"] == run.info.get("store_fingerprint", ""):
         for split, counts in manifest["splits"].items():
             yield f"- {split}: " + ", ".join(f"{number:,} {of}" for of, number in counts.items())
 
 
-def training(run, facts: Facts, workdir: Path) -> Iterator[str]:
+def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
+    """Yields the commands of the run, and the settings that differ from base."""
     if not run.step:
         return
-    config, place = run.config, shlex.quote(f"runs/{workdir.absolute().name}")
-    if facts.source:
-        yield f"    bert-jax import --source {shlex.quote(facts.source)} --workdir {place}"
-    yield f"    bert-jax pretrain --config {TRAINING} --workdir {place}"
+    config, name = run.config, shlex.quote(f"runs/{workdir.absolute().name}")
+    if info.source:
+        yield f"    bert-jax import --source {shlex.quote(info.source)} --workdir {name}"
+    yield f"    bert-jax pretrain --config {TRAINING} --workdir {name}"
     yield ""
     phases = configs.phases(config)
     steps = (max(0, min(run.step, phase.last) - phase.first) for phase in phases)
     tokens = sum(s * phase.batch * phase.length for s, phase in zip(steps, phases, strict=True))
     yield f"- tokens seen: {tokens:,}, padding included"
     yield f"- seed {config.seed}; matrix products in {config.dtype}"
-    for key, (usual, value) in configs.differences(configs.base(), config).items():
-        if not configs.may_change(key) and key not in TOLD:
-            yield f"- {key} = {value!r} (usually {usual!r})"
-    yield f"- devices: {facts.devices}"
-    yield f"- versions: {facts.versions}"
+    for key, (default, value) in configs.differences(configs.base(), config).items():
+        if not configs.may_change(key) and key not in SHOWN:
+            yield f"- {key} = {value!r} (default {default!r})"
+    yield f"- devices: {info.devices}"
+    yield f"- versions: {info.versions}"
 
 
-def heldout(run, facts: Facts, workdir: Path) -> Iterator[str]:
-    """Of the step that is exported at most: a killed run may have told of later ones."""
+def heldout(run, info: RunInfo, workdir: Path) -> Iterator[str]:
+    """Yields the table of held-out metrics, of the exported step at most: a killed run may have logged later ones."""
     lines = metrics_file.lines(workdir / "metrics.jsonl")
     measured = [line for line in lines if line["split"] == "heldout" and line["step"] <= run.step]
     if not measured:
@@ -190,7 +194,7 @@ def heldout(run, facts: Facts, workdir: Path) -> Iterator[str]:
     for key, value in measured[-1].items():
         if isinstance(value, float) and key not in timing.TIMES:
             yield f"| {key} | {value:.4f} |"
-    if facts.entropy is not None:
-        yield f"| unigram_entropy | {facts.entropy:.4f} |"
+    if info.entropy is not None:
+        yield f"| unigram_entropy | {info.entropy:.4f} |"
         yield ""
-        yield "`unigram_entropy` is what `mlm_loss_masked` is for a model that knows frequencies and nothing else."
+        yield "`unigram_entropy` is the `mlm_loss_masked` of a model of piece frequencies alone."

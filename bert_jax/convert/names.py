@@ -1,4 +1,4 @@
-"""What each parameter of BERT is called here, by Hugging Face and by the original program, and how it lies there.
+"""Names and layouts of BERT's parameters in bert_jax, in Hugging Face transformers and in Google's BERT.
 
 D width, F feed-forward width, V vocabulary, P positions, S segments.
 """
@@ -9,13 +9,13 @@ import jax
 
 FORMATS = ("huggingface", "google")
 
-# Kind, axes, and the names: ours, Hugging Face's, the original's. A norm has a `scale` and a `bias`, a dense layer a
+# (kind, axes, name in bert_jax, in Hugging Face, in Google's BERT). A norm has a `scale` and a `bias`, a dense layer a
 # `kernel` and a `bias`.
-NORM, DENSE, ALONE = "norm", "dense", "alone"
+NORM, DENSE, SINGLE = "norm", "dense", "single"
 EMBEDDINGS = (
-    (ALONE, "VD", "embedder/words", "word_embeddings.weight", "word_embeddings"),
-    (ALONE, "PD", "embedder/positions", "position_embeddings.weight", "position_embeddings"),
-    (ALONE, "SD", "embedder/segments", "token_type_embeddings.weight", "token_type_embeddings"),
+    (SINGLE, "VD", "embedder/words", "word_embeddings.weight", "word_embeddings"),
+    (SINGLE, "PD", "embedder/positions", "position_embeddings.weight", "position_embeddings"),
+    (SINGLE, "SD", "embedder/segments", "token_type_embeddings.weight", "token_type_embeddings"),
     (NORM, "D", "embedder_norm", "LayerNorm", "LayerNorm"),
 )
 BLOCK = (
@@ -32,19 +32,19 @@ POOLER = ((DENSE, "DD", "pooler", "pooler.dense", "pooler/dense"),)
 MLM = (
     (DENSE, "DD", "dense", "transform.dense", "transform/dense"),
     (NORM, "D", "norm", "transform.LayerNorm", "transform/LayerNorm"),
-    (ALONE, "V", "bias", "bias", "output_bias"),
+    (SINGLE, "V", "bias", "bias", "output_bias"),
 )
 
 
 class Parameter(NamedTuple):
-    """One parameter and its names; `part` is encoder, pooler, mlm or pair: a model has all of a part or nothing."""
+    """A parameter and its names. A model has all parameters of a part, or none."""
 
-    part: str
-    axes: str  # here; V comes padded to a multiple of 128 here, nowhere else
-    path: str  # ours
+    part: str  # encoder, pooler, mlm or pair
+    axes: str  # in bert_jax, which alone pads V to a multiple of 128
+    path: str  # in bert_jax
     huggingface: str
     google: str
-    transposed: tuple[str, ...] = ()  # the formats in which it lies transposed
+    transposed: tuple[str, ...] = ()  # the formats that store it transposed
 
     @property
     def padded(self) -> bool:
@@ -52,23 +52,24 @@ class Parameter(NamedTuple):
 
 
 def parameters(layers: int) -> list[Parameter]:
-    """All parameters of a BERT of so many layers with its pooler and both heads."""
-    found = named("encoder", EMBEDDINGS, "encoder", "bert.embeddings", "bert/embeddings")
+    """Returns all parameters of a BERT with this number of layers, its pooler and both heads."""
+    table = expand("encoder", EMBEDDINGS, "encoder", "bert.embeddings", "bert/embeddings")
     for number in range(layers):
-        places = f"bert.encoder.layer.{number}", f"bert/encoder/layer_{number}"
-        found += named("encoder", BLOCK, f"encoder/blocks_{number}", *places)
-    found += named("pooler", POOLER, "encoder", "bert", "bert")
-    found += named("mlm", MLM, "mlm", "cls.predictions", "cls/predictions")
-    theirs, original = "cls.seq_relationship", "cls/seq_relationship"
-    # The one matrix that the original keeps transposed, too.
-    weights = f"{theirs}.weight", f"{original}/output_weights", FORMATS
-    found.append(Parameter("pair", "D2", "pair/kernel", *weights))
-    found.append(Parameter("pair", "2", "pair/bias", f"{theirs}.bias", f"{original}/output_bias"))
-    return found
+        scopes = f"bert.encoder.layer.{number}", f"bert/encoder/layer_{number}"
+        table += expand("encoder", BLOCK, f"encoder/blocks_{number}", *scopes)
+    table += expand("pooler", POOLER, "encoder", "bert", "bert")
+    table += expand("mlm", MLM, "mlm", "cls.predictions", "cls/predictions")
+    huggingface, google = "cls.seq_relationship", "cls/seq_relationship"
+    # The one matrix that Google's BERT stores transposed, too.
+    weights = f"{huggingface}.weight", f"{google}/output_weights", FORMATS
+    biases = f"{huggingface}.bias", f"{google}/output_bias"
+    table.append(Parameter("pair", "D2", "pair/kernel", *weights))
+    table.append(Parameter("pair", "2", "pair/bias", *biases))
+    return table
 
 
-def present(params, layers: int) -> list[tuple[Parameter, Any]]:
-    """Those that a tree of our parameters has, with their leaves, in the order of `parameters`."""
+def with_arrays(params, layers: int) -> list[tuple[Parameter, Any]]:
+    """Returns the parameters that the tree `params` has, with their arrays, in the order of `parameters`."""
     leaves = {
         jax.tree_util.keystr(path, simple=True, separator="/"): leaf
         for path, leaf in jax.tree.leaves_with_path(params)
@@ -77,27 +78,27 @@ def present(params, layers: int) -> list[tuple[Parameter, Any]]:
     return [(item, leaves[item.path]) for item in table if item.path in leaves]
 
 
-def named(part: str, table, ours: str, huggingface: str, google: str) -> list[Parameter]:
-    """The parameters of a table, under a place of each spelling."""
-    found = []
-    for kind, axes, *last in table:
-        places = zip((ours, huggingface, google), "/./", last, strict=True)
-        a, b, c = (f"{place}{separator}{name}" for place, separator, name in places)
-        if kind == ALONE:
-            found.append(Parameter(part, axes, a, b, c))
+def expand(part: str, rows, path: str, huggingface: str, google: str) -> list[Parameter]:
+    """Returns the parameters of the rows of a table, inside a scope of each format."""
+    expanded = []
+    for kind, axes, *last in rows:
+        scopes = zip((path, huggingface, google), "/./", last, strict=True)
+        a, b, c = (f"{scope}{separator}{name}" for scope, separator, name in scopes)
+        if kind == SINGLE:
+            expanded.append(Parameter(part, axes, a, b, c))
         elif kind == NORM:
-            found.append(Parameter(part, axes, f"{a}/scale", f"{b}.weight", f"{c}/gamma"))
-            found.append(Parameter(part, axes, f"{a}/bias", f"{b}.bias", f"{c}/beta"))
+            expanded.append(Parameter(part, axes, f"{a}/scale", f"{b}.weight", f"{c}/gamma"))
+            expanded.append(Parameter(part, axes, f"{a}/bias", f"{b}.bias", f"{c}/beta"))
         else:
             kernel = f"{a}/kernel", f"{b}.weight", f"{c}/kernel", ("huggingface",)
-            found.append(Parameter(part, axes, *kernel))
-            found.append(Parameter(part, axes[-1], f"{a}/bias", f"{b}.bias", f"{c}/bias"))
-    return found
+            expanded.append(Parameter(part, axes, *kernel))
+            expanded.append(Parameter(part, axes[-1], f"{a}/bias", f"{b}.bias", f"{c}/bias"))
+    return expanded
 
 
 def shape(parameter: Parameter, model, vocabulary: int, format: str = "") -> tuple[int, ...]:
-    """Its shape without padding, by the keys of config.model; as it lies in `format`, or here."""
+    """Returns its shape without padding, from the keys of config.model, in `format` or (by default) in bert_jax."""
     sizes = {"D": model["width"], "F": model["feed_forward"] or 4 * model["width"]}
     sizes |= {"V": vocabulary, "P": model["max_length"], "S": model["type_vocabulary"], "2": 2}
-    found = tuple(sizes[axis] for axis in parameter.axes)
-    return found[::-1] if format in parameter.transposed else found
+    dimensions = tuple(sizes[axis] for axis in parameter.axes)
+    return dimensions[::-1] if format in parameter.transposed else dimensions

@@ -1,7 +1,7 @@
-"""A SentencePiece model as a tokenizer.json that gives the same ids.
+"""Converts a SentencePiece model to a tokenizer.json that gives the same ids.
 
-The `tokenizers` library knows both algorithms and applies the model's own table of characters; what it does differently
-is set right here, by steps before and after that table.
+The `tokenizers` library implements both algorithms and applies the model's own normalization table. Where it differs
+from sentencepiece, normalizer steps before and after that table compensate.
 """
 
 import json
@@ -13,28 +13,28 @@ from bert_jax.tokenizers import sentencepiece_proto as types
 from bert_jax.tokenizers.special_tokens import added_token
 
 SPACE = "▁"
-KINDS = (types.UNIGRAM, types.BPE)  # there are WORD and CHAR, too
+KINDS = (types.UNIGRAM, types.BPE)  # WORD and CHAR are not supported
 
-# The library applies the table to whole grapheme clusters of up to five bytes, and then by the shortest rule that fits
-# (a letter without its accent), where sentencepiece takes the longest that fits from any character on. A control
-# character parts every cluster; the tables remove it again. What the longest rules do beside, which is to compose
-# letters and accents, NFC does afterwards. Not at the start of a text: the library fails where something is put there.
-PARTED = r"(?<=[\s\S])(?=[\p{M}\u200c\u200d\uff9e\uff9f\n])"
-PARTER = "\x01"
+# The library applies the table to whole grapheme clusters of up to five bytes, and takes the shortest matching rule (a
+# letter without its accent). sentencepiece takes the longest rule that matches at any character. So a control character
+# splits every cluster, and is removed after the table. The longest rules also compose letters and accents; NFC does
+# that at the end. Nothing is inserted at the start of a text, because the library fails there.
+CLUSTER_BREAK = r"(?<=[\s\S])(?=[\p{M}\u200c\u200d\uff9e\uff9f\n])"
+SEPARATOR = "\x01"
 
 
 def document(model: bytes, special: dict[str, int], appended: list[str]) -> dict:
-    """tokenizer.json, parsed, of a serialized model and the pieces that were appended to it."""
+    """Returns tokenizer.json, parsed, for a serialized model and the pieces that were appended to it."""
     proto = types.Model.FromString(model)
     check(proto)
     pieces = [piece.piece for piece in proto.pieces]
     is_unigram = proto.trainer_spec.model_type == types.UNIGRAM
     library = Tokenizer(unigram(proto) if is_unigram else bpe(proto))
-    library.normalizer = normalizers.Sequence([*steps(proto.normalizer_spec)])
+    library.normalizer = normalizers.Sequence([*normalizer_steps(proto.normalizer_spec)])
     spaces = {
         "replacement": SPACE,
         "prepend_scheme": "first" if proto.normalizer_spec.add_dummy_prefix else "never",
-        # A space only ever begins a piece, unless the model was trained otherwise: then words can be cut one by one.
+        # Words can be tokenized one by one if a space occurs at the start of a piece only, as in most models.
         "split": not any(SPACE in piece[1:] for piece in pieces),
     }
     library.pre_tokenizer = pre_tokenizers.Metaspace(**spaces)
@@ -44,30 +44,30 @@ def document(model: bytes, special: dict[str, int], appended: list[str]) -> dict
 
 
 def check(proto) -> None:
-    """Raises BadInput where a tokenizer.json cannot say what the model does."""
+    """Raises BadInput for a model that a tokenizer.json cannot express."""
     trainer = proto.trainer_spec
     problem = ""
     if trainer.model_type not in KINDS:
-        problem = "neither unigram nor bpe"
+        problem = "model type is neither unigram nor bpe"
     elif trainer.treat_whitespace_as_suffix:
-        problem = "words end with a space"
+        problem = "spaces are suffixes of words"
     elif any(piece.type == types.UNUSED for piece in proto.pieces):
-        problem = "pieces marked as unused"
+        problem = "has pieces marked as unused"
     if problem:
-        raise BadInput(f"sentencepiece.model: {problem}; no tokenizer.json does the same")
+        raise BadInput(f"sentencepiece.model: {problem}, which tokenizer.json cannot express")
 
 
-def steps(normal):
-    """The steps that make of a text what sentencepiece makes of it, up to the space before its first word.
+def normalizer_steps(normal):
+    """Yields normalizers that together normalize a text as sentencepiece does, except for a leading space.
 
-    They see the parts of a text between special pieces one by one, so a space at the start of a part is left to
-    Metaspace: after "[MASK]" it begins a word. At the start of a text that is right for all models that put a space
-    there and leave out surplus ones, as is the rule.
+    The library normalizes the parts of a text between special pieces separately. A leading space of a part is left to
+    Metaspace, because after "[MASK]" it begins a word. At the start of a text this is correct for models that add a
+    space there and remove extra spaces, which is the default.
     """
     if normal.precompiled_charsmap:
-        yield normalizers.Replace(Regex(PARTED), PARTER)
+        yield normalizers.Replace(Regex(CLUSTER_BREAK), SEPARATOR)
         yield normalizers.Precompiled(normal.precompiled_charsmap)
-        yield normalizers.Replace(PARTER, "")
+        yield normalizers.Replace(SEPARATOR, "")
         yield normalizers.NFC()
     if normal.remove_extra_whitespaces:
         yield normalizers.Replace(Regex(" {2,}"), " ")
@@ -75,20 +75,20 @@ def steps(normal):
 
 
 def added_tokens(proto, pieces: list[str], special: dict[str, int]) -> list[dict]:
-    """Special pieces, control symbols and, for BPE, the user's symbols, which are not merged with anything."""
+    """Returns special pieces, control symbols and, for BPE, user-defined symbols, which no merge may join."""
 
-    def of(kind: int) -> set[int]:
+    def ids_of(kind: int) -> set[int]:
         return {number for number, piece in enumerate(proto.pieces) if piece.type == kind}
 
-    special_ids = of(types.CONTROL) | set(special.values())
+    special_ids = ids_of(types.CONTROL) | set(special.values())
     ids = special_ids | set(range(len(proto.pieces), len(pieces)))
     if proto.trainer_spec.model_type == types.BPE:
-        ids |= of(types.USER_DEFINED)
+        ids |= ids_of(types.USER_DEFINED)
     return [added_token(pieces[number], number, number in special_ids) for number in sorted(ids)]
 
 
 def unigram(proto) -> models.Unigram:
-    """The pieces and their scores; the user's symbols get those that sentencepiece computes with."""
+    """Returns a unigram model. User-defined symbols get the scores that sentencepiece uses for them."""
     highest = max(piece.score for piece in proto.pieces if piece.type == types.NORMAL)
     vocabulary = [
         (
@@ -99,11 +99,11 @@ def unigram(proto) -> models.Unigram:
         )
         for piece in proto.pieces
     ]
-    return models.Unigram(vocabulary, unknown(proto), proto.trainer_spec.byte_fallback)
+    return models.Unigram(vocabulary, unknown_id(proto), proto.trainer_spec.byte_fallback)
 
 
 def bpe(proto) -> models.BPE:
-    """The pieces, and as merges all pairs of pieces that make a piece, by its score."""
+    """Returns a BPE model. Its merges are all pairs of pieces that form a piece, sorted by the score of that piece."""
     scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == types.NORMAL}
     merges = [
         (piece[:cut], piece[cut:])
@@ -114,11 +114,11 @@ def bpe(proto) -> models.BPE:
     return models.BPE(
         {piece.piece: number for number, piece in enumerate(proto.pieces)},
         merges,
-        unk_token=proto.pieces[unknown(proto)].piece,
+        unk_token=proto.pieces[unknown_id(proto)].piece,
         fuse_unk=True,
         byte_fallback=proto.trainer_spec.byte_fallback,
     )
 
 
-def unknown(proto) -> int:
+def unknown_id(proto) -> int:
     return next(i for i, piece in enumerate(proto.pieces) if piece.type == types.UNKNOWN)

@@ -1,4 +1,4 @@
-"""The original program's checkpoints, in and out: bert_config.json, vocab.txt and bert_model.ckpt.* of TensorFlow."""
+"""Reads and writes checkpoints of Google's BERT: bert_config.json, vocab.txt and bert_model.ckpt.* of TensorFlow."""
 
 import re
 from pathlib import Path
@@ -18,13 +18,13 @@ from bert_jax.tokenizers import wordpiece
 CONFIG, CHECKPOINT, NEWEST = "bert_config.json", "bert_model.ckpt", "checkpoint"
 TOKENIZER = "tokenizer_config.json"
 
-# What optimizers keep of their own beside the parameters.
+# Variables of the optimizer, which are not parameters.
 STATE = re.compile(r"(.*/)?(global_step|(adam|lamb)_[mv]|Adam(_1)?|beta[12]_power|loss_scale)")
-FLOATS = ("float32", "float16", "bfloat16")  # float32 holds them all exactly
+FLOATS = ("float32", "float16", "bfloat16")  # float32 represents all their values exactly
 
 
-def is_here(directory: Path) -> bool:
-    """Whether a directory is meant for the original program."""
+def matches(directory: Path) -> bool:
+    """Returns whether a directory is in the format of Google's BERT."""
     return (directory / CONFIG).is_file() or bool(checkpoints(directory))
 
 
@@ -32,51 +32,51 @@ def is_here(directory: Path) -> bool:
 
 
 def read(directory: Path) -> Source:
-    """Settings, tokenizer and the names of the tensors; raises BadInput for what cannot be one of our models.
+    """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support.
 
-    Whether words are lower-cased is not in bert_config.json: the original takes it from the command line. It is what
-    tokenizer_config.json says, where there is one; else the vocabulary tells: a piece with a capital letter is of no
-    use where words are lower-cased, so with one (special pieces in brackets aside) the model is cased.
+    bert_config.json does not have whether words are lower-cased: Google's BERT has a command-line option for it. It is
+    read from tokenizer_config.json if that exists. Otherwise a model is cased if any piece has a capital letter (apart
+    from special pieces in brackets), because such a piece is useless to an uncased model.
     """
     directory = Path(directory)
     path = directory / CONFIG
     values = workdir.read_json(path)
     settings = bert_config.from_google(values, path)
-    pieces = bert_config.size(values, "vocab_size", path)
-    load = Loader(find(directory))
+    pieces = bert_config.read_size(values, "vocab_size", path)
+    load = Loader(find_checkpoint(directory))
     words = read_tokenizer(directory)
     return Source(directory, "google", settings, pieces, words, load.shapes, load)
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """The checkpoints in a directory, as TensorFlow names them: what stands before .index."""
+    """Returns the checkpoints in a directory, by TensorFlow's names: the paths without .index."""
     return sorted(path.with_suffix("") for path in directory.glob("*.ckpt*.index"))
 
 
-def find(directory: Path) -> Path:
-    """The one checkpoint, or the one of several that the file `checkpoint` names."""
-    found = checkpoints(directory)
-    if not found:
-        raise BadInput(f"{directory}: no {CHECKPOINT}.index, nor any other *.ckpt*.index")
-    if len(found) == 1:
-        return found[0]
-    several = ", ".join(path.name for path in found)
+def find_checkpoint(directory: Path) -> Path:
+    """Returns the only checkpoint, or the one that the file `checkpoint` names."""
+    paths = checkpoints(directory)
+    if not paths:
+        raise BadInput(f"{directory}: neither {CHECKPOINT}.index nor another *.ckpt*.index")
+    if len(paths) == 1:
+        return paths[0]
+    several = ", ".join(path.name for path in paths)
     newest = directory / NEWEST
     if not newest.is_file():
         raise BadInput(
-            f"{directory}: several checkpoints, {several}, and no file {NEWEST!r} that names one"
+            f"{directory}: several checkpoints, {several}, but no file {NEWEST!r} that names one"
         )
     text = newest.read_text(encoding="utf-8", errors="replace")
     named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
-    # It may be the path on the machine that wrote it.
-    chosen = [path for path in found if named and path.name == Path(named[1]).name]
+    # The file may have a path of the machine that wrote it, so only the name counts.
+    chosen = [path for path in paths if named and path.name == Path(named[1]).name]
     if not chosen:
-        raise BadInput(f"{newest}: names none of {several}")
+        raise BadInput(f"{newest}: names none of the checkpoints {several}")
     return chosen[0]
 
 
 class Loader:
-    """Shapes and values of a checkpoint's tensors. TensorFlow checks the CRC of every index block and every tensor."""
+    """Reads shapes and values of a checkpoint's tensors. TensorFlow checks the CRC of index blocks and tensors."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -90,8 +90,8 @@ class Loader:
         self.shapes = {name: shapes[name] for name in shapes if not STATE.fullmatch(name)}
         for name in sorted(self.shapes):
             if types[name].name not in FLOATS:
-                known = ", ".join(FLOATS)
-                raise BadInput(f"{path}: {name} is {types[name].name}, expected one of {known}")
+                expected = ", ".join(FLOATS)
+                raise BadInput(f"{path}: {name} is {types[name].name}, expected one of {expected}")
 
     def __call__(self, name: str) -> np.ndarray:
         return self.call(f"{self.path}: {name} cannot be read", self.reader.get_tensor, name)
@@ -105,24 +105,24 @@ class Loader:
 
 
 def import_tensorflow(path: Path):
-    """TensorFlow, which accelerator images often lack, and which takes seconds to import."""
+    """Imports TensorFlow, which takes seconds, and is often missing on accelerator machines. Raises BadInput."""
     try:
         import tensorflow
     except ImportError:
-        raise BadInput(f"{path}: a TensorFlow checkpoint, and there is no TensorFlow") from None
+        raise BadInput(f"{path}: needs TensorFlow, which is not installed") from None
     return tensorflow
 
 
 def errors(path: Path) -> tuple[type[Exception], ...]:
-    """What TensorFlow's reader raises: the error's code picks the class, as the built-in ones for a short read."""
+    """Returns the exceptions that TensorFlow's reader raises, built-in ones among them, as for a truncated file."""
     return import_tensorflow(path).errors.OpError, IndexError, ValueError, RuntimeError
 
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     cased = tokenizers.from_file(directory / wordpiece.FILE, lowercase=False)
     path = directory / TOKENIZER
-    told = workdir.read_json(path).get("do_lower_case") if path.is_file() else None
-    lowercase = told if isinstance(told, bool) else not has_capitals(cased.pieces)
+    setting = workdir.read_json(path).get("do_lower_case") if path.is_file() else None
+    lowercase = setting if isinstance(setting, bool) else not has_capitals(cased.pieces)
     return wordpiece.WordPiece(cased.pieces, lowercase)
 
 
@@ -141,22 +141,23 @@ def write(
     tokenizer: tokenizers.Tokenizer,
     params,
 ) -> None:
-    """bert_config.json, vocab.txt, bert_model.ckpt.{index,data-00000-of-00001}; and tokenizer_config.json, which the
-    original does not read, so that a later import need not guess whether words are lower-cased.
+    """Writes bert_config.json, vocab.txt, bert_model.ckpt.{index,data-00000-of-00001} and tokenizer_config.json.
 
-    params: the tree that the objective's init makes; the heads that it has are written. Raises BadInput, before
-    anything is written, for a model that the original program could not compute.
+    Google's BERT does not read the last one; it records for a later import whether words are lower-cased.
+
+    params: the tree that the objective's init returns; the heads in it are written. Raises BadInput, before anything is
+    written, for a model that Google's BERT does not support, or values that are not finite.
     """
     directory = Path(directory)
     bert_config.check_google(config.model)
     if tokenizer.kind != wordpiece.KIND:
         kind = tokenizer.kind
-        raise BadInput(f"a tokenizer of kind {kind}: the original program reads WordPiece alone")
+        raise BadInput(f"a {kind} tokenizer: Google's BERT reads WordPiece alone")
     tensorflow = import_tensorflow(directory / CHECKPOINT)
-    tensors = named(params, config.model.layers, vocabulary.size)
+    tensors = named_tensors(params, config.model.layers, vocabulary.size)
     for name, array in tensors.items():
         if not jax.numpy.isfinite(array).all():
-            raise BadInput(f"{name}: the checkpoint's values are not finite")
+            raise BadInput(f"{name}: the checkpoint has NaN or infinite values")
     workdir.write_json(directory / CONFIG, bert_config.to_google(config.model, vocabulary.size))
     tokenizer.write(directory)
     workdir.write_json(directory / TOKENIZER, {"do_lower_case": tokenizer.lowercase})
@@ -164,21 +165,24 @@ def write(
         prefix=str(directory / CHECKPOINT),
         tensor_names=list(tensors),
         shape_and_slices=[""] * len(tensors),
-        tensors=[shared(tensorflow, array) for array in tensors.values()],
+        tensors=[share_memory(tensorflow, array) for array in tensors.values()],
     )
 
 
-def named(params, layers: int, pieces: int) -> dict[str, jax.Array]:
-    """{the original's name: float32, without padding} of our parameters."""
+def named_tensors(params, layers: int, pieces: int) -> dict[str, jax.Array]:
+    """Returns {name in Google's BERT: float32 array without padding} of the parameters."""
     tensors = {}
-    for item, array in names.present(params, layers):
+    for item, array in names.with_arrays(params, layers):
         array = array[:pieces] if item.padded else array
         tensors[item.google] = array.T if "google" in item.transposed else array
     return tensors
 
 
-def shared(tensorflow, array: jax.Array):
-    """A tensor in the same memory, where that is the host's: all go to SaveV2 at once, and tf.constant copies twice."""
+def share_memory(tensorflow, array: jax.Array):
+    """Returns a tensor that shares the array's memory, if that is on the host.
+
+    SaveV2 takes all tensors at once, and tf.constant would copy each of them twice.
+    """
     if array.device.platform != "cpu":
         array = np.array(array)
     return tensorflow.experimental.dlpack.from_dlpack(array.__dlpack__())

@@ -1,4 +1,4 @@
-"""A directory that Hugging Face transformers opens: the weights, config.json and the tokenizer's files."""
+"""Writes a directory for Hugging Face transformers: the weights, config.json and the tokenizer's files."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 from bert_jax.convert import names, settings, tokenizer_files
 from bert_jax.errors import BadInput
 
-# The class that has all of a model's parts: the first whose heads are there.
+# The class of transformers: the first whose heads the model has.
 ARCHITECTURES = (
     ({"mlm", "pair"}, "BertForPreTraining"),
     ({"mlm"}, "BertForMaskedLM"),
@@ -18,7 +18,7 @@ ARCHITECTURES = (
 
 
 def write(directory: Path, config, vocabulary, tokenizer, params) -> list[str]:
-    """Writes the directory's files, all but README.md, with what `params` has of a BERT; returns its parts."""
+    """Writes all files but README.md, with the parts of BERT that `params` has. Returns the names of these parts."""
     parts, tensors = collect(config, vocabulary, params)
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     tokenizer_files.write_json(directory / "config.json", config_json(config, vocabulary, parts))
@@ -27,6 +27,7 @@ def write(directory: Path, config, vocabulary, tokenizer, params) -> list[str]:
 
 
 def config_json(config, vocabulary, parts: list[str]) -> dict:
+    """Returns the content of config.json."""
     return {
         "architectures": [next(name for heads, name in ARCHITECTURES if heads <= set(parts))],
         "model_type": "bert",
@@ -38,13 +39,16 @@ def config_json(config, vocabulary, parts: list[str]) -> dict:
 
 
 def collect(config, vocabulary, params) -> tuple[list[str], dict[str, np.ndarray]]:
-    """The parts that a model has and its tensors as they lie in the file, by the names of Hugging Face."""
+    """Returns the parts that a model has, and its float32 tensors in Hugging Face's names and layout.
+
+    Raises BadInput for NaN or infinite values.
+    """
     parts, tensors = [], {}
-    for parameter, source in names.present(params, config.model.layers):
+    for parameter, source in names.with_arrays(params, config.model.layers):
         array = np.asarray(source, np.float32)[: vocabulary.size if parameter.padded else None]
-        # Of the extremes one is not finite where any element is not; no array of booleans is made.
+        # If any element is not finite, neither is the minimum or the maximum. This saves an array of booleans.
         if not np.isfinite([array.min(), array.max()]).all():
-            raise BadInput(f"{parameter.huggingface}: the checkpoint's values are not finite")
+            raise BadInput(f"{parameter.huggingface}: the checkpoint has NaN or infinite values")
         transposed = "huggingface" in parameter.transposed
         tensors[parameter.huggingface] = np.ascontiguousarray(array.T if transposed else array)
         parts.append(parameter.part)

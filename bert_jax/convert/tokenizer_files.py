@@ -1,4 +1,4 @@
-"""A tokenizer as transformers reads it: tokenizer.json, tokenizer_config.json and, for WordPiece, vocab.txt."""
+"""Writes a tokenizer for transformers: tokenizer.json, tokenizer_config.json and, for WordPiece, vocab.txt."""
 
 import copy
 import json
@@ -11,7 +11,7 @@ INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
 
 def write(directory: Path, tokenizer, positions: int) -> None:
-    """positions: tokens of the longest row, with its special pieces."""
+    """Writes the files. positions: tokens of the longest row, including special pieces."""
     write_json(directory / "tokenizer.json", document(tokenizer))
     write_json(directory / "tokenizer_config.json", settings(tokenizer, positions))
     if tokenizer.kind == "wordpiece":
@@ -24,7 +24,7 @@ def write_json(path: Path, values: dict) -> None:
 
 
 def settings(tokenizer, positions: int) -> dict:
-    """tokenizer_config.json. BertTokenizer makes itself of the vocabulary, the other class of all of tokenizer.json."""
+    """Returns tokenizer_config.json. BertTokenizer reads the vocabulary, the other class all of tokenizer.json."""
     named = {f"{name}_token": tokenizer.pieces[tokenizer.special[name]] for name in SPECIAL}
     common = {"model_max_length": positions, "model_input_names": INPUTS, **named}
     if tokenizer.kind != "wordpiece":
@@ -39,36 +39,37 @@ def settings(tokenizer, positions: int) -> dict:
 
 
 def document(tokenizer) -> dict:
-    """tokenizer.json, parsed: texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
+    """Returns tokenizer.json, parsed. Texts become [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
     pieces, special = tokenizer.pieces, tokenizer.special
     if tokenizer.kind == "wordpiece":
-        made = json.loads(tokenizer.tokenizer.to_str())
-        made["added_tokens"] = [added_token(pieces[id], id) for id in sorted(special.values())]
+        values = json.loads(tokenizer.tokenizer.to_str())
+        values["added_tokens"] = [added_token(pieces[id], id) for id in sorted(special.values())]
     elif tokenizer.kind == "sentencepiece":
-        made = sentencepiece_to_json.document(tokenizer.model, special, tokenizer.appended)
+        values = sentencepiece_to_json.document(tokenizer.model, special, tokenizer.appended)
     else:
-        made = copy.deepcopy(tokenizer.document)
+        values = copy.deepcopy(tokenizer.document)
     if tokenizer.mark:
-        spaced(made, tokenizer.mask)
-    made["post_processor"] = template(tokenizer)
-    return made
+        adjust_spaces(values, tokenizer.mask)
+    values["post_processor"] = post_processor(tokenizer)
+    return values
 
 
-def spaced(made: dict, mask: int) -> None:
-    """Cuts the text around masks as it would be cut without them, where spaces are parts of pieces.
+def adjust_spaces(values: dict, mask: int) -> None:
+    """Changes tokenizer.json, if spaces are parts of pieces, to tokenize the text around masks as without them.
 
-    The space before a mask is not a piece of its own, and the text after one begins a word only after a space.
+    The space before a mask is no piece of its own, and the text after a mask begins a word only after a space.
     """
-    next(token for token in made["added_tokens"] if token["id"] == mask)["lstrip"] = True
-    splitter = made["pre_tokenizer"]
+    next(token for token in values["added_tokens"] if token["id"] == mask)["lstrip"] = True
+    splitter = values["pre_tokenizer"]
     if splitter["type"] == "ByteLevel" and splitter["add_prefix_space"]:
-        # It would put a space before every part of a text, Metaspace only before the first.
+        # ByteLevel would add a space before every part of a text, Metaspace adds one before the first alone.
         first = {"type": "Metaspace", "replacement": " ", "prepend_scheme": "first", "split": False}
         steps = [first, splitter | {"add_prefix_space": False}]
-        made["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+        values["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
 
 
-def template(tokenizer) -> dict:
+def post_processor(tokenizer) -> dict:
+    """Returns the template that adds [CLS] and [SEP]."""
     cls, sep = (tokenizer.pieces[number] for number in (tokenizer.cls, tokenizer.sep))
 
     def piece(name: str, segment: int) -> dict:

@@ -1,4 +1,4 @@
-"""`--add-words`: words of a file become pieces of a WordPiece vocabulary; each starts as the mean of its old pieces."""
+"""`--add-words`: adds the words of a file to a WordPiece vocabulary, each initialized as the mean of its old pieces."""
 
 from pathlib import Path
 
@@ -11,18 +11,19 @@ from bert_jax.tokenizers import wordpiece
 
 
 def extend(source: Source, path: Path) -> tuple[Source, dict]:
-    """The source with a piece more for every word of a file that is not one yet, in the file's order.
+    """Returns the source with one more piece for each new word of the file, in the file's order, and a report.
 
-    The file has one word a line, UTF-8; blank lines are nothing. The new rows of the word embeddings, and of the
-    masked-LM head's bias, are the float32 means of those of the pieces into which the word was cut so far; the rows
-    there were stay as they are. Words that merely begin with a new one are cut at it from now on, too.
+    The file is UTF-8 with one word a line; blank lines are ignored. A new row of the word embeddings, or of the bias of
+    the masked-LM head, is the float32 mean of the rows of the word's old pieces. Old rows are unchanged. Longer words
+    that begin with a new word are now split after it.
 
-    Also returns {added, known: one piece before, repeated: in the file, unknown: added as [UNK], for want of pieces}.
+    The report is {added, known: words that were pieces already, repeated: duplicates in the file, unknown: new words
+    that were [UNK] before}. Raises BadInput for another tokenizer, an unreadable file, or a line that is not one word.
     """
     model = source.tokenizer
     if model.kind != wordpiece.KIND:
         raise BadInput(
-            f"--add-words {path}: {source.place} has a {model.kind} tokenizer; words are added to WordPiece alone"
+            f"--add-words {path}: {source.directory} has a {model.kind} tokenizer; only WordPiece can be extended"
         )
     words = read(Path(path), model)
     known = set(words) & set(model.pieces)
@@ -34,18 +35,18 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
         "repeated": len(words) - len(set(words)),
         "unknown": sum(model.unk in cut for cut in cuts),
     }
-    return grown(source, new, cuts), report
+    return add_pieces(source, new, cuts), report
 
 
 def read(path: Path, model: wordpiece.WordPiece) -> list[str]:
-    """The words of the file as the tokenizer has them: lower-cased and without accents, where it does that."""
+    """Returns the words of the file, normalized by the tokenizer (lower-cased and without accents, if it does that)."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise BadInput(f"--add-words {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise BadInput(f"--add-words {path}: not UTF-8") from None
-    found = []
+    normalized = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -54,28 +55,28 @@ def read(path: Path, model: wordpiece.WordPiece) -> list[str]:
         if len(words) != 1:
             raise BadInput(
                 f"--add-words {path}:{number}: {line.strip()!r} is {len(words)} words by BERT's rules"
-                f" ({' '.join(words)}), expected one a line"
+                f" ({' '.join(words)}); expected one word a line"
             )
         if len(words[0]) > wordpiece.LONGEST_WORD:
             most = wordpiece.LONGEST_WORD
             raise BadInput(
-                f"--add-words {path}:{number}: {len(words[0])} characters; words over {most} are always [UNK]"
+                f"--add-words {path}:{number}: {len(words[0])} characters; longer words than {most} are always [UNK]"
             )
-        found += words
-    return found
+        normalized += words
+    return normalized
 
 
-def grown(source: Source, new: list[str], cuts: list[list[int]]) -> Source:
-    """The source with these pieces more, whose rows are means over `cuts`, the ids of the pieces of each."""
+def add_pieces(source: Source, new: list[str], cuts: list[list[int]]) -> Source:
+    """Returns the source with new pieces, whose rows are means over `cuts`: the old ids of each new piece."""
     model = source.tokenizer
     tokenizer = wordpiece.WordPiece([*model.pieces, *new], model.lowercase)
     table = names.parameters(source.settings["layers"])
-    tall = {getattr(item, source.format) for item in table if item.padded} & source.shapes.keys()
-    shapes = {name: (tokenizer.size, *source.shapes[name][1:]) for name in tall}
+    padded = {getattr(item, source.format) for item in table if item.padded} & source.shapes.keys()
+    shapes = {name: (tokenizer.size, *source.shapes[name][1:]) for name in padded}
 
     def load(name: str) -> np.ndarray:
         array = source.load(name)
-        if name not in tall:
+        if name not in padded:
             return array
         array = np.asarray(array, np.float32)
         return np.concatenate([array, *(array[cut].mean(0, keepdims=True) for cut in cuts)])

@@ -1,1 +1,1 @@
-"""The parts of `plan`."""
+"""Estimates of memory, time and cost of training on TPU slices, for `plan`."""

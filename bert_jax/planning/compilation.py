@@ -1,6 +1,6 @@
-"""A training step as the TPU compiler makes it for devices that are not here: its own estimates, nothing computed.
+"""Compiles a training step ahead of time for TPU devices that are not attached, and reads the compiler's estimates.
 
-What it said is kept beside the compiled programs: minutes of compiling become seconds.
+Results are cached beside the compiled programs, so that a second plan takes seconds instead of minutes.
 """
 
 import contextlib
@@ -31,89 +31,94 @@ from bert_jax.storage import atomic
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FOLDER = "plans"
-MODULES = hlo, timeline, custom_calls, chips, out_of_memory  # that read what the compiler says
+MODULES = hlo, timeline, custom_calls, chips, out_of_memory  # that parse the compiler's output
 
 
 class RealTokens(NamedTuple):
-    """Real tokens by places for them in the rows of a phase, and what says so."""
+    """The share of positions in the rows of a phase that hold real tokens, not padding, and where it comes from."""
 
     share: float
-    source: str
+    source: str  # the store, or "no store"
 
 
 class Job(NamedTuple):
-    """A training job: its resolved config, phases, vocabulary and shares of real tokens."""
+    """The training job to plan."""
 
-    config: ConfigDict  # as a TPU would resolve it
+    config: ConfigDict  # resolved as on a TPU
     phases: list
     vocabulary: Vocabulary
-    real_tokens: dict[str, RealTokens]  # by the name of a phase
-    tell: Callable[[str], None]
+    real_tokens: dict[str, RealTokens]  # by phase name
+    log: Callable[[str], None]
 
 
 class Step(NamedTuple):
-    """Of one device."""
+    """The compiler's estimates of a training step, for one device."""
 
     memory: hlo.Memory
     events: list  # see timeline.py
 
 
-class Failed(Unfinished):
-    """The compiler has crashed, or given up: of this program, not of others."""
+class CompilerFailed(Unfinished):
+    """The compiler crashed on a program or rejected it. Other programs may still compile."""
 
 
-def make_mesh(job: Job, one: topology.Slice) -> jax.sharding.Mesh:
-    """Of a slice; raises BadInput where the config does not divide over it."""
-    return build.make_mesh(job.config, job.phases, topology.devices(one))
+def make_mesh(job: Job, tpu: topology.Slice) -> jax.sharding.Mesh:
+    """Returns the mesh over a slice's devices. Raises BadInput if the config does not divide over them."""
+    return build.make_mesh(job.config, job.phases, topology.devices(tpu))
 
 
-def compile_step(job: Job, one: topology.Slice, mesh, phase) -> Step:
-    """A step of a phase on a slice. Raises TooLarge where it does not get into a device's memory, and Failed where the
-    compiler itself fails."""
+def compile_step(job: Job, tpu: topology.Slice, mesh, phase) -> Step:
+    """Returns the compiled step of a phase on a slice, from the cache if it is there.
 
-    def compile_it() -> Step:
-        job.tell(f"compiling phase {phase.name} for {one.name}")
-        return compile_apart(job, one, phase)
+    Raises TooLarge if the step does not fit in a device's memory, and CompilerFailed if the compiler itself fails.
+    """
 
-    return read_or_compile(job, lower(job, mesh, phase).as_text(), mesh, compile_it)
+    def compile_program() -> Step:
+        job.log(f"compiling phase {phase.name} for {tpu.name}")
+        return compile_in_subprocess(job, tpu, phase)
+
+    return read_or_compile(job, lower(job, mesh, phase).as_text(), mesh, compile_program)
 
 
-def read_or_compile(job: Job, text: str, mesh, compile_it: Callable[[], Step]) -> Step:
-    """The compiled step of a lowered program of this text, from the cache of compiled programs if it is there."""
+def read_or_compile(job: Job, text: str, mesh, compile_program: Callable[[], Step]) -> Step:
+    """Returns the step of a lowered program from the cache, or compiles it and stores the result.
+
+    text: the lowered program. A program that does not fit is cached, too: it raises TooLarge again.
+    """
     directory = jax_setup.cache_directory(job.config)
     if not directory:
-        return compile_it()
+        return compile_program()
     entry = directory / FOLDER / f"{digest(text, mesh)}.json"
     try:
-        memory, rest = json.loads(
-            entry.read_bytes()
-        )  # of a step that does not fit [null, [used, there]]
-        made = Step(hlo.Memory(*memory), rest) if memory else out_of_memory.TooLarge(*rest)
-    except (OSError, ValueError, TypeError):  # not there, or damaged
+        # [memory, events], or [null, [used, available]] for a step that does not fit.
+        memory, rest = json.loads(entry.read_bytes())
+        result = Step(hlo.Memory(*memory), rest) if memory else out_of_memory.TooLarge(*rest)
+    except (OSError, ValueError, TypeError):  # missing or damaged
         try:
-            made = compile_it()
+            result = compile_program()
         except out_of_memory.TooLarge as error:
-            made = error
-        kept = made if isinstance(made, Step) else (None, made.args)
+            result = error
+        cached = result if isinstance(result, Step) else (None, result.args)
         with contextlib.suppress(OSError):  # the next plan compiles it again
             entry.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write(entry, json.dumps(kept), sync=False)
-    if isinstance(made, Exception):
-        raise made
-    return made
+            atomic.write(entry, json.dumps(cached), sync=False)
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def digest(text: str, mesh) -> str:
-    """Of all that decides what becomes of a lowered program, and what is read from it."""
+    """Returns the cache key: a hash of all that affects how a program is compiled and how the result is parsed."""
     flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
-    readers = [Path(module.__file__).read_text() for module in MODULES]
+    parsers = [Path(module.__file__).read_text() for module in MODULES]
     versions = [version(name) for name in ("jax", "jaxlib", "libtpu")]
-    places = [(device.device_kind, device.coords) for device in mesh.devices.flat]
-    decided = [text, *flags, *readers, *versions, str(places), str(dict(mesh.shape))]
-    return hashlib.sha256(json.dumps(decided).encode()).hexdigest()
+    devices = [(device.device_kind, device.coords) for device in mesh.devices.flat]
+    inputs = [text, *flags, *parsers, *versions, str(devices), str(dict(mesh.shape))]
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
 def lower(job: Job, mesh, phase):
+    """Returns the lowered training step of a phase."""
     design = build.design(job.config, mesh, job.vocabulary)
     precision = "highest" if job.config.dtype == "float32" else None
     with jax.set_mesh(mesh), jax.default_matmul_precision(precision):
@@ -122,38 +127,43 @@ def lower(job: Job, mesh, phase):
 
 @cache
 def compiler() -> ProcessPoolExecutor:
-    """The process that compiles: libtpu may crash, and would take this one with it."""
+    """The process that compiles: libtpu may crash, and must not crash the main process with it."""
     return ProcessPoolExecutor(1, get_context("spawn"), initializer=start_compiler)
 
 
-def compile_apart(job: Job, one: topology.Slice, phase) -> Step:
+def compile_in_subprocess(job: Job, tpu: topology.Slice, phase) -> Step:
+    """Compiles a step in the compiler process. Raises CompilerFailed if that process crashes."""
     try:
-        return compiler().submit(compile_here, job._replace(tell=None), one, phase).result()
+        return compiler().submit(compile_here, job._replace(log=None), tpu, phase).result()
     except BrokenProcessPool:
-        compiler.cache_clear()  # the next step has another
-        raise Failed(f"the TPU compiler crashed on phase {phase.name}") from None
+        compiler.cache_clear()  # the next step starts a new process
+        raise CompilerFailed(f"the TPU compiler crashed on phase {phase.name}") from None
 
 
 def start_compiler() -> None:
-    """The process ends at Ctrl-C, in the middle of the compiler, and with its parent; what libtpu prints is dropped.
-    JAX's cache would keep programs that only a real TPU can read back."""
+    """Initializes the compiler process: it exits at Ctrl-C, even inside the compiler, and together with its parent.
+
+    libtpu's output is discarded. JAX's compilation cache is off: only a real TPU could load these programs.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=end_with_parent, daemon=True).start()
-    nothing = os.open(os.devnull, os.O_WRONLY)
+    devnull = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
-        os.dup2(nothing, stream)
+        os.dup2(devnull, stream)
     jax.config.update("jax_enable_compilation_cache", False)
 
 
-def compile_here(job: Job, one: topology.Slice, phase) -> Step:
-    mesh = make_mesh(job, one)
+def compile_here(job: Job, tpu: topology.Slice, phase) -> Step:
+    """Compiles a step in this process."""
+    mesh = make_mesh(job, tpu)
     return compile_lowered(lower(job, mesh, phase), mesh)
 
 
 def compile_lowered(lowered, mesh) -> Step:
+    """Compiles a lowered step and reads its estimates. Raises TooLarge or CompilerFailed."""
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         reason = out_of_memory.too_large(error)
-        raise reason or Failed(f"the TPU compiler: {one_line(error)}") from None
+        raise reason or CompilerFailed(f"the TPU compiler failed: {one_line(error)}") from None
     return Step(hlo.memory(compiled), timeline.read(compiled.as_text(), mesh))

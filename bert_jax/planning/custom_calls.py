@@ -1,10 +1,10 @@
-"""Cycles of custom calls, such as Pallas kernels, to which the compiler gives none.
+"""Estimates cycles of custom calls, such as Pallas kernels: the compiler has no estimate of them.
 
-A call takes at least the larger of its FLOPs by the chip's peak and its bytes by the bandwidth of the chip's memory.
-Bytes are those of its operands and results; FLOPs those of the kernel's own cost estimate, 0 where it has none. The
-attention kernels were counted, by the instructions that libtpu 0.0.42 makes of them, at 1.2 to 2.2 times this limit
-for rows of 256 tokens or more (benchmarks/LOG.md), so a call is taken to need LIKELY times its limit, and the range of
-a step is from LEAST to MOST times.
+The lower bound of a call is its roofline: the larger of FLOPs / peak FLOPs of the chip and bytes / bandwidth of its
+memory. Bytes are those of operands and results. FLOPs are those of the kernel's own cost estimate, or 0 without one.
+The instructions that libtpu 0.0.42 generates for the attention kernels take 1.2 to 2.2 times this bound for rows of 256
+tokens or more (benchmarks/LOG.md). So the estimate of a call is LIKELY times its bound; LEAST and MOST times the bound
+are the ends of the range that `plan` prints.
 """
 
 import re
@@ -15,18 +15,18 @@ from bert_jax.planning import hlo
 LEAST, LIKELY, MOST = 1, 2, 3
 TARGET = re.compile(r'custom_call_target="([^"]*)"')
 FLOPS = re.compile(r'"cost_estimate":\{[^}]*"flops":"?(\d+)')
-# The compiler's own marks, which compute nothing.
+# The compiler's own markers, which compute nothing.
 FREE = ("AllocateBuffer", "AssumeGatherIndicesInBound", "AsyncCollectiveDone")
 FREE += ("AsyncCollectiveStart", "ConcatBitcast", "GatherScatterIndicesBitpacked")
 FREE += ("PrepareAsyncCallDone", "PrepareAsyncCallStart")
 
 
 def cycles(call: hlo.Instruction, mesh) -> int:
-    """LIKELY times the limit of a custom call on a device of a mesh; 0 of FREE ones."""
+    """Estimates the cycles of a custom call on one device of the mesh: LIKELY times its bound, 0 for FREE calls."""
     if TARGET.search(call.text)[1] in FREE:
         return 0
-    kind = mesh.devices.flat[0].device_kind
-    chip = next(chip for chip in CHIPS.values() if chip.device_kind == kind)
+    device_kind = mesh.devices.flat[0].device_kind
+    chip = next(chip for chip in CHIPS.values() if chip.device_kind == device_kind)
     operands = call.text.partition("operand_layout_constraints=")[2].partition("}}")[0]
     size = sum(array.bytes for text in (call.results, operands) for array in hlo.arrays(text))
     flops = FLOPS.search(call.text)

@@ -1,8 +1,9 @@
-"""Seconds, hours and cost of a compiled step: the compiler's cycles, and arithmetic for what it sends and custom calls.
+"""Estimates seconds, hours and cost of a compiled step.
 
-Collectives carry no cycles: their seconds are the bytes that a chip sends by the published bandwidth of its links. What
-of them is hidden behind computing is read from the schedule. The range around it is from all of them, and custom calls
-at LEAST times their limit, to none, and custom calls at MOST times it; see custom_calls.py.
+Seconds of compute are the compiler's cycles. It gives no cycles for collectives: their seconds are the bytes that a
+chip sends divided by the published bandwidth of its links. How much of them overlaps with compute is read from the
+schedule. The low end of the range assumes that all of it overlaps, and LEAST times the roofline of custom calls; the
+high end assumes no overlap, and MOST times their roofline (see custom_calls.py).
 """
 
 from collections import Counter
@@ -13,20 +14,22 @@ from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
 from bert_jax.runs.run_info import step_flops
 
 HOUR = 3600  # seconds
-# Suffixes of the JSON keys of the two ends of the range.
+# Suffixes of the JSON keys: the low end of the range and the high end.
 ALL_HIDDEN, NONE_HIDDEN = "_all_hidden", "_none_hidden"
 
 
-def estimate(job: Job, one: topology.Slice, mesh, phase, step: Step) -> dict:
-    """The numbers of a phase, whose step was compiled for the mesh. A chip of two devices holds and sends twice what
-    one does."""
-    chip, devices = one.chip, one.chip.devices
+def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
+    """Returns the JSON values of a phase whose step was compiled for the mesh.
+
+    Bytes and seconds are per chip: a chip of two devices holds and sends twice what a device does.
+    """
+    chip, devices = tpu.chip, tpu.chip.devices
 
     def seconds(kind: str, axes: list[str], count: float) -> float:
-        return devices * count / topology.bandwidth(one, mesh, kind, tuple(axes))
+        return devices * count / topology.bandwidth(tpu, mesh, kind, tuple(axes))
 
-    def send(sent: list) -> float:
-        return sum(seconds(*part) for part in sent)
+    def transfer_seconds(transfers: list) -> float:
+        return sum(seconds(*transfer) for transfer in transfers)
 
     bytes_by_kind, seconds_by_kind = Counter(), Counter()
     for (kind, axes), count in timeline.sent(step.events).items():
@@ -35,9 +38,9 @@ def estimate(job: Job, one: topology.Slice, mesh, phase, step: Step) -> dict:
     computing = timeline.cycles(step.events) / chip.hertz
     calls = timeline.cycles(step.events, ("call",)) / chip.hertz
     sending = sum(seconds_by_kind.values())
-    # To 1e-12 s: less is what sums in another order differ by.
-    hidden = round(computing + sending - timeline.seconds(step.events, chip.hertz, send), 12)
-    hidden = min(max(0.0, hidden), computing, sending)
+    # Rounded to 1e-12 s: smaller differences come from the order of the sums.
+    elapsed = timeline.seconds(step.events, chip.hertz, transfer_seconds)
+    hidden = min(max(0.0, round(computing + sending - elapsed, 12)), computing, sending)
     values = {
         "steps": phase.last - phase.first,
         "bytes_per_chip": devices * step.memory.total,
@@ -58,26 +61,28 @@ def estimate(job: Job, one: topology.Slice, mesh, phase, step: Step) -> dict:
     }
     least, most = (computing + calls * (factor / LIKELY - 1) for factor in (LEAST, MOST))
     ends = {"": computing + sending - hidden, ALL_HIDDEN: max(least, sending)}
-    for end, taken in (ends | {NONE_HIDDEN: most + sending}).items():
-        values |= {f"{key}{end}": value for key, value in times(one, phase, values, taken).items()}
+    for end, total_seconds in (ends | {NONE_HIDDEN: most + sending}).items():
+        numbers = rates(tpu, phase, values, total_seconds)
+        values |= {f"{key}{end}": value for key, value in numbers.items()}
     return values
 
 
-def times(one: topology.Slice, phase, values: dict, seconds: float) -> dict:
+def rates(tpu: topology.Slice, phase, values: dict, seconds: float) -> dict:
+    """Returns the numbers that follow from the seconds of a step."""
     return {
         "seconds_per_step": seconds,
         "rows_per_second": phase.batch / seconds,
         "tokens_per_second": values["real_token_share"] * phase.batch * phase.length / seconds,
-        "utilization": values["flops_per_step"] / seconds / one.chips / one.chip.flops,
+        "utilization": values["flops_per_step"] / seconds / tpu.chips / tpu.chip.flops,
         "hours": (phase.last - phase.first) * seconds / HOUR,
     }
 
 
-def total(one: topology.Slice, phases: list[dict], price: float | None) -> dict:
-    """Of all phases; cost in the currency of the price of a chip for an hour."""
+def total(tpu: topology.Slice, phases: list[dict], price: float | None) -> dict:
+    """Returns hours and cost of all phases. price: of a chip-hour; the cost has its currency."""
     values = {}
     for end in ("", ALL_HIDDEN, NONE_HIDDEN):
         hours = sum(phase[f"hours{end}"] for phase in phases)
         values[f"hours{end}"] = hours
-        values[f"cost{end}"] = None if price is None else price * one.chips * hours
+        values[f"cost{end}"] = None if price is None else price * tpu.chips * hours
     return values

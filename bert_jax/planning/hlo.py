@@ -1,7 +1,6 @@
-"""The text of a compiled program: its computations, instructions, arrays and collectives; and the memory it takes.
+"""Parses the HLO text of a compiled program: computations, instructions, arrays, collectives; and its memory use.
 
-The text is that of `compiled.as_text()`, on CPU and TPU. Sizes are those on one device. timeline.py reads from it what
-a device does, and for how long.
+The text is that of `compiled.as_text()`, on CPU and TPU. Sizes are per device. timeline.py builds a schedule from it.
 """
 
 import math
@@ -19,7 +18,9 @@ ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
 
 
 class Array(NamedTuple):
-    dtype: str  # as the text has it: f32, bf16, s32, pred, token
+    """An array in the text of a program."""
+
+    dtype: str  # in HLO's spelling: f32, bf16, s32, pred, token
     shape: tuple[int, ...]
 
     @property
@@ -29,28 +30,32 @@ class Array(NamedTuple):
 
 
 class Instruction(NamedTuple):
+    """One line of a computation."""
+
     name: str
     results: str  # the shape of an array, or of a tuple of them
     opcode: str
-    text: str  # behind the opening parenthesis: operands and attributes
+    text: str  # after the opening parenthesis: operands and attributes
 
     def called(self, attribute: str) -> str:
-        """The computation that an attribute names, as `body` and `condition` of a loop."""
+        """Returns the name of the computation in an attribute, such as `body` or `condition` of a loop."""
         return re.search(rf"\b{attribute}=%?([\w.\-]+)", self.text)[1]
 
 
 class Collective(NamedTuple):
-    """What the devices of a group do together to one array."""
+    """A collective operation of groups of devices on one array."""
 
     kind: str  # one of KINDS
-    array: Array  # in its largest form: what is gathered, reduced, or scattered
-    axes: tuple[str, ...]  # of the mesh, along which the devices of a group differ
-    group: int  # devices
+    array: Array  # the full array: gathered, or before it is reduced and scattered
+    axes: tuple[str, ...]  # mesh axes along which the devices of a group differ
+    group: int  # devices in a group
 
     @property
     def sent(self) -> float:
-        """Bytes that each device sends, by the best algorithm for large arrays: a ring. What others pass on to those
-        that are not their neighbours is not counted; see topology.bandwidth."""
+        """Bytes that each device sends in a ring, which is the best algorithm for large arrays.
+
+        Bytes forwarded between devices that are not neighbours are not counted; see topology.bandwidth.
+        """
         if self.kind == "collective-permute":
             return self.array.bytes
         rounds = 2 if self.kind == "all-reduce" else 1
@@ -63,10 +68,11 @@ class Memory(NamedTuple):
     arguments: int
     temporaries: int
     program: int
-    total: int  # with results that do not lie where donated arguments lay
+    total: int  # the sum, and results that do not reuse the memory of donated arguments
 
 
 def memory(compiled) -> Memory:
+    """Returns the memory that a compiled program needs on each device."""
     sizes = compiled.memory_analysis()
     parts = (
         sizes.argument_size_in_bytes,
@@ -78,73 +84,78 @@ def memory(compiled) -> Memory:
 
 
 def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
-    """The instructions of each computation of a program, what is called before what calls it, and the name of the first
-    to run."""
-    found, name, entry = {}, "", ""
+    """Returns the instructions of each computation, callees before callers, and the name of the entry computation."""
+    parsed, name, entry = {}, "", ""
     for line in text.splitlines():
         if head := COMPUTATION.match(line):
             name = head[2]
-            found[name] = []
+            parsed[name] = []
             entry = name if head[1] else entry
         elif instruction := INSTRUCTION.match(line):
-            found[name].append(Instruction(*instruction.groups()))
-    return found, entry
+            parsed[name].append(Instruction(*instruction.groups()))
+    return parsed, entry
 
 
 def arrays(text: str) -> list[Array]:
-    """The arrays of the text of a shape, without layouts."""
+    """Returns the arrays in the text of a shape, without layouts."""
     shapes = re.sub(r"\{[^{}]*\}", "", text)
     return [Array(dtype, tuple(numbers(sizes))) for dtype, sizes in ARRAY.findall(shapes)]
 
 
 def numbers(text: str) -> list[int]:
+    """Returns the integers in a text."""
     return [int(digits) for digits in re.findall(r"\d+", text)]
 
 
 def trips(loop: Instruction, computations: dict) -> int:
-    """How often a loop runs: as the compiler knows it, or by a condition that compares a counter with a constant; once
-    where neither tells."""
-    if known := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text):
-        return int(known[1])
+    """Returns the trip count of a loop: the compiler's, or the constant that its condition compares a counter with.
+
+    Returns 1 if neither is in the text.
+    """
+    if count := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text):
+        return int(count[1])
     condition = computations[loop.called("condition")]
     bounds = [
-        one.text for one in condition if (one.opcode, one.results[:5]) == ("constant", "s32[]")
+        line.text for line in condition if (line.opcode, line.results[:5]) == ("constant", "s32[]")
     ]
-    compares = any("direction=LT" in one.text for one in condition)
+    compares = any("direction=LT" in line.text for line in condition)
     return numbers(bounds[0])[0] if compares and len(bounds) == 1 else 1
 
 
 def chain(instruction: Instruction) -> str:
-    """The name that all pieces of one collective share: a TPU splits a collective to compute other things meanwhile."""
-    found = re.search(r'channel_id=(\d+),.*chain_id="(\d+)"', instruction.text)
-    return "/".join(found.groups()) if found else ""
+    """Returns the name shared by all pieces of one collective, or "".
+
+    On a TPU, XLA splits a collective into pieces to overlap it with compute.
+    """
+    ids = re.search(r'channel_id=(\d+),.*chain_id="(\d+)"', instruction.text)
+    return "/".join(ids.groups()) if ids else ""
 
 
 def collectives(instruction: Instruction, computation: str, mesh) -> Iterator[Collective]:
-    """Of an instruction that is a collective of devices of `mesh`, or the start of one: one for each array.
+    """Yields the collectives of an instruction, or of the start of one: one for each array.
 
-    What a program of several TPU slices sends from one to the other is not a collective in its text, and not here.
+    Transfers between several TPU slices are not collectives in the text, so they are not counted.
     """
     kind = instruction.opcode.removesuffix("-start")
     if kind not in KINDS:
         return
     members = groups(instruction.text, mesh.size)
-    places = np.array(np.unravel_index(members, mesh.devices.shape))  # [axis, group, device]
-    differs = np.ptp(places, axis=2).any(axis=1)
-    axes = tuple(name for name, apart in zip(mesh.axis_names, differs, strict=True) if apart)
+    positions = np.array(np.unravel_index(members, mesh.devices.shape))  # [axis, group, device]
+    varies = np.ptp(positions, axis=2).any(axis=1)
+    axes = tuple(name for name, differs in zip(mesh.axis_names, varies, strict=True) if differs)
     if not axes:
         return
     size = members.shape[1]
-    is_scatter = computation.startswith("all-reduce-scatter")  # fused on a TPU
-    for array in whole(instruction, size):
+    is_scatter = computation.startswith("all-reduce-scatter")  # a fusion on TPUs
+    for array in full_arrays(instruction, size):
         yield Collective("reduce-scatter" if is_scatter else kind, array, axes, size)
 
 
-def whole(instruction: Instruction, group: int) -> list[Array]:
-    """The arrays of a collective in their largest form."""
+def full_arrays(instruction: Instruction, group: int) -> list[Array]:
+    """Returns the full arrays of a collective: gathered, or before they are scattered."""
     results, opcode = arrays(instruction.results), instruction.opcode
     if opcode.endswith("-start") and opcode != "all-reduce-start":
-        # (operands, results, flags): the results of these kinds are behind the operands.
+        # (operands, results, flags): the results follow the operands.
         results = [array for array in results if array != ("u32", ())]
         results = results[len(results) // 2 :]
     if opcode.startswith("reduce-scatter"):
@@ -153,8 +164,10 @@ def whole(instruction: Instruction, group: int) -> list[Array]:
 
 
 def groups(text: str, count: int) -> np.ndarray:
-    """int[groups, devices of each] of a collective, numbers of devices by their place in the flat mesh, in any of the
-    notations that different passes of XLA print; pairs of a permutation are groups of two."""
+    """Returns the groups of a collective: int[groups, devices of each], as indices into the flat mesh.
+
+    Reads all notations that passes of XLA print. The pairs of a permutation are groups of two.
+    """
     if lists := re.search(r"(?:replica_groups|source_target_pairs)=\{(\{.*?\})\}", text):
         return np.array([numbers(group) for group in lists[1].split("},")])
     if tiles := re.search(r"replica_groups=\[(\d+),(\d+)\]<=(\S+)", text):
@@ -169,7 +182,7 @@ def groups(text: str, count: int) -> np.ndarray:
 
 
 def iota(text: str) -> np.ndarray:
-    """int[devices] of '[4,2]T(1,0)': the numbers from 0 on in this shape, transposed, and flat again."""
+    """Returns int[devices] of '[4,2]T(1,0)': 0, 1, ... in this shape, transposed and flattened."""
     shape, _, order = text.partition("T")
     devices = np.arange(math.prod(numbers(shape))).reshape(numbers(shape))
     return devices.transpose(numbers(order) or range(devices.ndim)).reshape(-1)

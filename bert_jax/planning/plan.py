@@ -1,4 +1,4 @@
-"""What a run needs, takes and costs on a TPU slice that is not here: its training steps are compiled for it."""
+"""Plans a run on a TPU slice without one: compiles its training steps, and estimates memory, time and cost."""
 
 import time
 from collections.abc import Callable
@@ -20,66 +20,68 @@ from bert_jax.runs.out_of_memory import TooLarge
 from bert_jax.runs.run_info import versions
 from bert_jax.storage import remote
 
-ALL = "all"  # kinds of chips
+ALL = "all"  # the --topology of a table over all kinds of chips
 
 
 def plan(
-    config: ConfigDict, name: str, price: float | None, phase: str | None, tell: Callable
+    config: ConfigDict, name: str, price: float | None, phase: str | None, log: Callable
 ) -> dict:
-    """What DESIGN promises of `plan --json`: of every phase, or of one, on the slice of this name.
+    """Returns the values of `plan --json`: every phase, or the given one, on the slice of this name.
 
-    price: of a chip for an hour. Of a phase that does not fit: `fits`, false, `bytes_per_chip`, `reason` and `advice`;
-    then nothing is there of hours and cost. Raises BadInput before anything is compiled.
+    price: of a chip-hour. A phase that does not fit has `fits` (false), `bytes_per_chip`, `reason` and `advice`; then
+    hours and cost are missing. Raises BadInput before anything is compiled.
     """
-    one = topology.find(name)
-    job = prepare(config, phase, tell)
-    mesh = compilation.make_mesh(job, one)
-    phases = {part.name: plan_phase(job, one, mesh, part) for part in job.phases}
+    tpu = topology.find(name)
+    job = make_job(config, phase, log)
+    mesh = compilation.make_mesh(job, tpu)
+    phases = {part.name: plan_phase(job, tpu, mesh, part) for part in job.phases}
     design = build.design(job.config, mesh, job.vocabulary)
-    is_whole = not any("reason" in values for values in phases.values())
+    all_compiled = not any("reason" in values for values in phases.values())
     return {
-        "topology": one.name,
-        "accelerator_type": one.accelerator_type,
-        "chips": one.chips,
+        "topology": tpu.name,
+        "accelerator_type": tpu.accelerator_type,
+        "chips": tpu.chips,
         "hosts": len({device.process_index for device in mesh.devices.flat}),
         "mesh": dict(mesh.shape),
         "dtype": job.config.dtype,
         **bert.parameters(design.shapes.params, job.vocabulary.size),
-        "memory_per_chip": one.chip.memory,
+        "memory_per_chip": tpu.chip.memory,
         "fits": all(values["fits"] for values in phases.values()),
         "phases": phases,
-        "versions": compiled_by(),
-        **(total(one, list(phases.values()), price) if is_whole else {}),
+        "versions": compiler_versions(),
+        **(total(tpu, list(phases.values()), price) if all_compiled else {}),
     }
 
 
-def plan_phase(job: Job, one: topology.Slice, mesh, phase) -> dict:
+def plan_phase(job: Job, tpu: topology.Slice, mesh, phase) -> dict:
+    """Returns the values of one phase."""
     started = time.monotonic()
     try:
-        step = compilation.compile_step(job, one, mesh, phase)
+        step = compilation.compile_step(job, tpu, mesh, phase)
     except TooLarge as error:
-        return search.does_not_fit(one, error) | {"advice": advise(job, one, phase)}
+        return search.does_not_fit(tpu, error) | {"advice": advise(job, tpu, phase)}
     return {
-        **estimate(job, one, mesh, phase, step),
+        **estimate(job, tpu, mesh, phase, step),
         "attention": attention.resolve(job.config, phase, mesh),
         "seconds_planning": time.monotonic() - started,
     }
 
 
-def advise(job: Job, one: topology.Slice, phase) -> str:
-    """What makes a step fit that does not, and what it is like then."""
-    rows = search.attempts(job, one, phase, search.settings(job.config, one)[1:])
-    found = next((row for row in rows if row["fits"]), None)
-    if not found:
-        return "no micro-batches, remat or fsdp that were tried make it fit"
+def advise(job: Job, tpu: topology.Slice, phase) -> str:
+    """Suggests the first settings that make a step fit, with their memory and seconds."""
+    rows = search.attempts(job, tpu, phase, search.settings(job.config, tpu)[1:])
+    fitting = next((row for row in rows if row["fits"]), None)
+    if not fitting:
+        return "no tried setting of micro-batches, remat and fsdp makes it fit"
     return (
-        f"{search.options(found['settings'])} fits: {found['bytes_per_chip'] / chips.GIB:.2f} GiB a chip,"
-        f" {found['seconds_per_step']:.3g} s a step"
+        f"{search.options(fitting['settings'])} fits:"
+        f" {fitting['bytes_per_chip'] / chips.GIB:.2f} GiB a chip,"
+        f" {fitting['seconds_per_step']:.3g} s a step"
     )
 
 
 def check_fits(values: dict) -> None:
-    """Raises BadInput where a phase of a plan does not fit."""
+    """Raises BadInput if a phase of a plan does not fit."""
     reasons = [
         f"config.phases.{name} on {values['topology']}: {phase['reason']}; {phase['advice']}"
         for name, phase in values["phases"].items()
@@ -89,43 +91,46 @@ def check_fits(values: dict) -> None:
         raise BadInput("; ".join(reasons))
 
 
-def plan_all(config, name: str, price: float | None, phase: str | None, tell) -> dict:
-    """The slices of every kind of chip, or of the one of this name, by hours; see slices.py."""
+def plan_all(config, name: str, price: float | None, phase: str | None, log) -> dict:
+    """Returns the table of slices of all kinds of chips, or of the named kind, sorted by hours; see slices.py."""
     kinds = list(chips.CHIPS) if name == ALL else [name]
-    found = slices.table(prepare(config, phase, tell), kinds, price)
-    return found | {"versions": compiled_by()}
+    table = slices.table(make_job(config, phase, log), kinds, price)
+    return table | {"versions": compiler_versions()}
 
 
-def plan_search(config, name: str, phase: str | None, tell) -> dict:
-    """Ways to train on a slice, the fastest first; see search.py."""
-    one = topology.find(name)
-    job = prepare(config, phase, tell)
-    compilation.make_mesh(job, one)  # raises what is wrong with the config as it is
+def plan_search(config, name: str, phase: str | None, log) -> dict:
+    """Returns a table of settings for one slice, the fastest first; see search.py."""
+    tpu = topology.find(name)
+    job = make_job(config, phase, log)
+    compilation.make_mesh(job, tpu)  # raises BadInput if the unchanged config is wrong
     return {
-        "topology": one.name,
-        "memory_per_chip": one.chip.memory,
-        "phases": {part.name: search.search(job, one, part) for part in job.phases},
-        "versions": compiled_by(),
+        "topology": tpu.name,
+        "memory_per_chip": tpu.chip.memory,
+        "phases": {part.name: search.search(job, tpu, part) for part in job.phases},
+        "versions": compiler_versions(),
     }
 
 
-def compiled_by() -> dict[str, str]:
+def compiler_versions() -> dict[str, str]:
+    """Returns the versions of the libraries, libtpu included."""
     return versions() | {"libtpu": version("libtpu")}
 
 
-def prepare(config: ConfigDict, phase: str | None, tell) -> Job:
-    """Of all phases, or of one."""
+def make_job(config: ConfigDict, phase: str | None, log) -> Job:
+    """Returns the job of all phases, or of the given one."""
     config = config.copy_and_resolve_references()
     if config.dtype == "auto":
         config.dtype = "bfloat16"
     chosen = choose_phases(config, phase)
-    vocabulary = expected_vocabulary(config, tell)
-    return Job(config, chosen, vocabulary, expected_real_tokens(config, chosen), tell)
+    vocabulary = expected_vocabulary(config, log)
+    return Job(config, chosen, vocabulary, expected_real_tokens(config, chosen), log)
 
 
 def expected_real_tokens(config, phases: list) -> dict[str, RealTokens]:
-    """By the name of a phase; of a sample of the store, where one is on this disk. Raises BadInput where it is
-    damaged."""
+    """Returns {phase: share of real tokens}, from a sample of the store if it is on this disk, else 1.
+
+    Raises BadInput if the store is damaged.
+    """
     shares = {phase.name: RealTokens(1.0, "no store") for phase in phases}
     if remote.is_address(config.store) or not download.exists(config.store):
         return shares

@@ -1,9 +1,9 @@
-"""The slices that a config divides over, by hours: arithmetic from one compile a kind of chip.
+"""The table of slices that a config divides over, sorted by hours.
 
-What a slice computes and sends follows from another's: its rows a device, and the share that a chip sends of a ring.
-What is done once for all rows, as the update of parameters, does not shrink with the rows; that any instruction takes
-some cycles however few they are is left out, so that large slices look faster than they are. What a slice holds does
-not follow, so the first ones are compiled whole, and only these are told to fit.
+One slice of each kind of chip is compiled, and its numbers are scaled to the others. Compute scales with the rows per
+device; communication with the share that a chip sends in a ring. The parameter update does not scale with the rows. The
+fixed overhead of an instruction is ignored, so large slices look faster than they are. Memory cannot be scaled, so the
+first COMPILED slices of the table are compiled themselves, and `fits` is given for these alone.
 """
 
 import math
@@ -11,123 +11,125 @@ import math
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import compilation, topology
-from bert_jax.planning.compilation import Failed, Job, Step
+from bert_jax.planning.compilation import CompilerFailed, Job, Step
 from bert_jax.planning.estimate import estimate, total
 
-COMPILED = 3  # slices
-TRIES = 3  # slices of a kind that are compiled until one fits
-TOKENS = 8192  # that a device of the compiled slice computes at once, about: few enough to fit, enough to be busy
+COMPILED = 3  # slices at the top of the table that are compiled themselves
+TRIES = 3  # slices of a kind to compile at most, until one fits
+TOKENS = 8192  # preferred tokens per device of the compiled slice: few enough to fit, enough to keep it busy
 
 
 def table(job: Job, kinds: list[str], price: float | None) -> dict:
-    """`slices` of these kinds, the fastest first, and `left_out`: over which the config does not divide, and why.
+    """Returns `slices` of these kinds, the fastest first, and `left_out`: {name of a skipped slice: reason}.
 
-    price: of a chip for an hour.
+    A slice is skipped if the config does not divide over it. price: of a chip-hour.
     """
     left_out = {}
-    rows = [row for kind in kinds for row in uncompiled(job, kind, price, left_out)]
+    rows = [row for kind in kinds for row in scaled_rows(job, kind, price, left_out)]
     if not rows:
         raise BadInput("; ".join(f"{name}: {reason}" for name, reason in left_out.items())[:1000])
     rows.sort(key=lambda row: row["hours"])
-    first = [compiled(job, row, price) for row in rows[:COMPILED]]
+    first = [compile_row(job, row, price) for row in rows[:COMPILED]]
     first.sort(key=lambda row: (not row["fits"], row["hours"]))
     return {"slices": first + rows[COMPILED:], "left_out": left_out}
 
 
-def uncompiled(job: Job, kind: str, price: float | None, left_out: dict[str, str]) -> list[dict]:
-    """A row for each slice of a kind, by what the compiler makes of one of them."""
-    made = {}
-    for one in (one for one in topology.known() if one.kind == kind):
+def scaled_rows(job: Job, kind: str, price: float | None, left_out: dict[str, str]) -> list[dict]:
+    """Returns a row for each slice of a kind, scaled from the one that is compiled. Adds to left_out."""
+    candidates = {}
+    for tpu in (tpu for tpu in topology.all_slices() if tpu.kind == kind):
         try:
-            made[one] = compilation.make_mesh(job, one)
+            candidates[tpu] = compilation.make_mesh(job, tpu)
         except BadInput as error:
-            left_out[one.name] = str(error)
-    for reference in choose(job, made):
-        mesh = made[reference]
+            left_out[tpu.name] = str(error)
+    for reference in choose(job, candidates):
+        mesh = candidates[reference]
         try:
             steps = [compilation.compile_step(job, reference, mesh, phase) for phase in job.phases]
-        except (BadInput, Failed) as error:
+        except (BadInput, CompilerFailed) as error:
             left_out[reference.name] = str(error)
-            del made[reference]
+            del candidates[reference]
         else:
             return [
-                describe(job, one, other, [elsewhere(step, mesh, other) for step in steps], price)
-                for one, other in made.items()
+                describe(job, tpu, other, [rescale(step, mesh, other) for step in steps], price)
+                for tpu, other in candidates.items()
             ]
-    left_out |= {one.name: f"none of {kind} that were compiled fits" for one in made}
+    left_out |= {tpu.name: f"no compiled slice of {kind} fits" for tpu in candidates}
     return []
 
 
-def choose(job: Job, made: dict) -> list[topology.Slice]:
-    """The slices to compile, one after the other until one fits: those that send along every axis first, and of these
-    those whose devices compute about TOKENS at once."""
-    wanted = {axis for mesh in made.values() for axis, size in mesh.shape.items() if size > 1}
+def choose(job: Job, candidates: dict) -> list[topology.Slice]:
+    """Returns up to TRIES of the candidates ({slice: mesh}), in the order in which to compile them until one fits.
+
+    Slices that communicate along all mesh axes come first; among these, those with about TOKENS tokens per device.
+    """
+    wanted = {axis for mesh in candidates.values() for axis, size in mesh.shape.items() if size > 1}
     phase = job.phases[0]
 
-    def distance(one: topology.Slice) -> tuple:
-        missing = sum(made[one].shape[axis] == 1 for axis in wanted)
-        count = meshes.micro_batches(made[one], phase.batch, job.config.train)
-        rows = phase.batch / meshes.axis_size(made[one], meshes.ROWS) / count
+    def distance(tpu: topology.Slice) -> tuple:
+        missing = sum(candidates[tpu].shape[axis] == 1 for axis in wanted)
+        count = meshes.micro_batches(candidates[tpu], phase.batch, job.config.train)
+        rows = phase.batch / meshes.axis_size(candidates[tpu], meshes.ROWS) / count
         return missing, abs(math.log(rows * phase.length / TOKENS))
 
-    return sorted(made, key=distance)[:TRIES]
+    return sorted(candidates, key=distance)[:TRIES]
 
 
-def compiled(job: Job, row: dict, price: float | None) -> dict:
-    """The row of a slice by a compile of its own, which tells whether it fits."""
-    one = topology.find(row["topology"])
-    mesh = compilation.make_mesh(job, one)
+def compile_row(job: Job, row: dict, price: float | None) -> dict:
+    """Returns the row of a slice from a compile of its own, with `fits` and `bytes_per_chip`."""
+    tpu = topology.find(row["topology"])
+    mesh = compilation.make_mesh(job, tpu)
     try:
-        steps = [compilation.compile_step(job, one, mesh, phase) for phase in job.phases]
-    except (BadInput, Failed) as error:
+        steps = [compilation.compile_step(job, tpu, mesh, phase) for phase in job.phases]
+    except (BadInput, CompilerFailed) as error:
         return row | {"fits": False, "reason": str(error)}
-    held = round(max(step.memory.total for step in steps) * one.chip.devices)
-    found = {"fits": held <= one.chip.memory, "bytes_per_chip": held}
-    return describe(job, one, mesh, steps, price) | found
+    used = round(max(step.memory.total for step in steps) * tpu.chip.devices)
+    memory = {"fits": used <= tpu.chip.memory, "bytes_per_chip": used}
+    return describe(job, tpu, mesh, steps, price) | memory
 
 
-def elsewhere(step: Step, mesh, other) -> Step:
-    """A step of `mesh` on another one, whose devices compute fewer or more of its rows."""
+def rescale(step: Step, mesh, other) -> Step:
+    """Scales a step that was compiled for `mesh` to the mesh `other`, which has other rows per device."""
     work = mesh.size / other.size
 
-    def share(where, axes: list[str]) -> float:
-        group = math.prod(where.shape[axis] for axis in axes)
+    def ring_share(mesh, axes: list[str]) -> float:
+        group = math.prod(mesh.shape[axis] for axis in axes)
         return (group - 1) / group
 
-    def part(kind: str, axes: list[str], size: float) -> list:
-        # Activations, which grow with the rows, are sent along `tensor`; elsewhere parameters or gradients.
-        grown = work if "tensor" in axes else 1
-        return [kind, axes, size * grown * share(other, axes) / share(mesh, axes)]
+    def scale_transfer(kind: str, axes: list[str], size: float) -> list:
+        # Along `tensor` devices send activations, which scale with the rows; along other axes parameters or gradients.
+        factor = work if "tensor" in axes else 1
+        return [kind, axes, size * factor * ring_share(other, axes) / ring_share(mesh, axes)]
 
-    def moved(event: list) -> list:
+    def scale(event: list) -> list:
         match event:
             case ["compute" | "call" as kind, cycles]:
                 return [kind, cycles * work]
             case ["loop", trips, events]:
-                return ["loop", trips, [*map(moved, events)]]
-            case ["send" | "start", *key, sent]:
-                return [event[0], *key, [part(*each) for each in sent]]
+                return ["loop", trips, [*map(scale, events)]]
+            case ["send" | "start", *key, transfers]:
+                return [event[0], *key, [scale_transfer(*transfer) for transfer in transfers]]
         return event
 
-    return step._replace(events=[*map(moved, step.events)])
+    return step._replace(events=[*map(scale, step.events)])
 
 
-def describe(job: Job, one, mesh, steps: list[Step], price: float | None) -> dict:
-    """The row of a slice, by the steps of its phases; whether they fit is another question."""
+def describe(job: Job, tpu, mesh, steps: list[Step], price: float | None) -> dict:
+    """Returns the row of a slice from the steps of its phases. `fits` and `bytes_per_chip` are None."""
     numbers = {
-        phase.name: estimate(job, one, mesh, phase, step)
+        phase.name: estimate(job, tpu, mesh, phase, step)
         for phase, step in zip(job.phases, steps, strict=True)
     }
-    values = total(one, list(numbers.values()), price)
+    values = total(tpu, list(numbers.values()), price)
     return {
-        "topology": one.name,
-        "accelerator_type": one.accelerator_type,
-        "chips": one.chips,
+        "topology": tpu.name,
+        "accelerator_type": tpu.accelerator_type,
+        "chips": tpu.chips,
         "mesh": dict(mesh.shape),
-        "memory_per_chip": one.chip.memory,
+        "memory_per_chip": tpu.chip.memory,
         "fits": None,
         "bytes_per_chip": None,
-        "chip_hours": one.chips * values["hours"],
+        "chip_hours": tpu.chips * values["hours"],
         **values,
         "phases": numbers,
     }

@@ -1,13 +1,13 @@
-"""What a device does one after the other in a compiled step, and how long that takes.
+"""Reads the schedule of a device from a compiled step, and computes how long it takes.
 
-The text of a TPU's program is its schedule: in the order of its lines a device computes, sends and waits, or starts to
-send, computes other things, and waits for the rest. Events are plain lists, which JSON keeps:
+The text of a TPU program is its schedule: the device runs its lines in order. A collective either blocks, or starts,
+overlaps with other compute and is waited for. Events are plain lists, because JSON has no tuples:
 
-    ["compute", cycles]                            by the compiler
-    ["update", cycles]                             the same, of what is done once for all rows, as to parameters
-    ["call", cycles]                               of a custom call, by custom_calls.py
-    ["send", [[kind, axes, bytes], ...]]           and wait for it
-    ["start", key, [[kind, axes, bytes], ...]]     ["done", key]
+    ["compute", cycles]                            the compiler's estimate
+    ["update", cycles]                             the same, of work that does not scale with the rows, as the optimizer
+    ["call", cycles]                               a custom call, estimated by custom_calls.py
+    ["send", [[kind, axes, bytes], ...]]           blocking
+    ["start", key, [[kind, axes, bytes], ...]]     asynchronous; ["done", key] waits for it
     ["loop", trips, events]
 """
 
@@ -18,52 +18,55 @@ from itertools import chain, groupby
 from bert_jax.planning import custom_calls, hlo
 from bert_jax.planning.hlo import Instruction
 
-# 19 digits stand for a number that the compiler does not know, as of a scatter on a SparseCore.
+# 19 digits mean that the compiler has no estimate, as for a scatter on a SparseCore.
 CYCLES = re.compile(r'"estimated_cycles":"(\d{1,18})"')
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-GRADIENT = "jvp("  # in the names of all that is computed of rows, forwards and backwards
+GRADIENT = "jvp("  # in the names of all operations of the forward and backward pass
 COMPUTING = ("compute", "update", "call")
 
 
 def read(text: str, mesh) -> list:
-    """The events of a program for the devices of `mesh`; of a condition the branch with most cycles."""
+    """Returns the events of a program for the devices of `mesh`; of a conditional, those of its longest branch."""
     computations, entry = hlo.computations(text)
-    made = {}
-    for name, instructions in computations.items():  # what is called stands before what calls it
-        found = (events(one, name, computations, made, mesh) for one in instructions)
-        made[name] = list(join(chain.from_iterable(found)))
-    return made[entry]
+    by_name = {}
+    for name, instructions in computations.items():  # callees come before their callers
+        parts = (events(line, name, computations, by_name, mesh) for line in instructions)
+        by_name[name] = list(merge_computing(chain.from_iterable(parts)))
+    return by_name[entry]
 
 
 def events(
-    one: Instruction, computation: str, computations: dict, made: dict, mesh
+    op: Instruction, computation: str, computations: dict, by_name: dict, mesh
 ) -> Iterator[list]:
-    """Of an instruction of a computation, with those of the computations that it runs."""
-    if found := CYCLES.search(one.text):
-        yield ["compute" if GRADIENT in one.text else "update", int(found[1])]
-    elif one.opcode == "custom-call" and (count := custom_calls.cycles(one, mesh)):
+    """Yields the events of an instruction and of the computations that it calls.
+
+    by_name: {computation: its events}.
+    """
+    if estimate := CYCLES.search(op.text):
+        yield ["compute" if GRADIENT in op.text else "update", int(estimate[1])]
+    elif op.opcode == "custom-call" and (count := custom_calls.cycles(op, mesh)):
         yield ["call", count]
-    if one.opcode == "fusion":
-        yield from fused(one.called("calls"), computations, mesh)
-    elif one.opcode == "while":
-        yield ["loop", hlo.trips(one, computations), made[one.called("body")]]
-    elif one.opcode == "call":
-        yield from made[one.called("to_apply")]
-    elif branches := BRANCHES.search(one.text):
-        yield from max((made[name.strip(" %")] for name in branches[1].split(",")), key=cycles)
-    elif one.opcode.removesuffix("-done") in hlo.KINDS and one.opcode.endswith("-done"):
-        yield ["done", re.search(r"%?([\w.\-]+)\)", one.text)[1]]
-    elif sent := sends(one, computation, mesh):
-        is_start = one.opcode.endswith("-start")
-        yield ["start", one.name, sent] if is_start else ["send", sent]
+    if op.opcode == "fusion":
+        yield from fusion_events(op.called("calls"), computations, mesh)
+    elif op.opcode == "while":
+        yield ["loop", hlo.trips(op, computations), by_name[op.called("body")]]
+    elif op.opcode == "call":
+        yield from by_name[op.called("to_apply")]
+    elif branches := BRANCHES.search(op.text):
+        yield from max((by_name[name.strip(" %")] for name in branches[1].split(",")), key=cycles)
+    elif op.opcode.removesuffix("-done") in hlo.KINDS and op.opcode.endswith("-done"):
+        yield ["done", re.search(r"%?([\w.\-]+)\)", op.text)[1]]
+    elif sent := transfers(op, computation, mesh):
+        is_start = op.opcode.endswith("-start")
+        yield ["start", op.name, sent] if is_start else ["send", sent]
 
 
-def fused(computation: str, computations: dict, mesh) -> Iterator[list]:
-    """Of a fusion: a collective and what it is fused with, or the start, a piece, or the end of one."""
-    inside = computations[computation]
-    targets = {target[1] for one in inside if (target := custom_calls.TARGET.search(one.text))}
-    for one in inside:
-        sent, key = sends(one, computation, mesh), hlo.chain(one)
+def fusion_events(computation: str, computations: dict, mesh) -> Iterator[list]:
+    """Yields the events of collectives inside a fusion: whole collectives, their starts, pieces and ends."""
+    body = computations[computation]
+    targets = {target[1] for op in body if (target := custom_calls.TARGET.search(op.text))}
+    for op in body:
+        sent, key = transfers(op, computation, mesh), hlo.chain(op)
         if sent and not key:
             yield ["send", sent]
         elif sent and "AsyncCollectiveStart" in targets:
@@ -72,48 +75,53 @@ def fused(computation: str, computations: dict, mesh) -> Iterator[list]:
             yield ["done", key]
 
 
-def sends(one: Instruction, computation: str, mesh) -> list[list]:
-    found = hlo.collectives(one, computation, mesh)
-    return [[part.kind, list(part.axes), round(part.sent)] for part in found]
+def transfers(op: Instruction, computation: str, mesh) -> list[list]:
+    """Returns [kind, axes, bytes] of each collective of an instruction."""
+    collectives = hlo.collectives(op, computation, mesh)
+    return [[part.kind, list(part.axes), round(part.sent)] for part in collectives]
 
 
-def join(found: Iterator[list]) -> Iterator[list]:
-    """Computing of one kind in one piece."""
-    for kind, group in groupby(found, key=lambda event: event[0]):
+def merge_computing(parts: Iterator[list]) -> Iterator[list]:
+    """Merges neighbouring events of the same kind of compute."""
+    for kind, group in groupby(parts, key=lambda event: event[0]):
         if kind in ("compute", "update"):
             yield [kind, sum(event[1] for event in group)]
         else:
             yield from group
 
 
-def walk(found: list, times: int = 1) -> Iterator[tuple[list, int]]:
-    """Every event and how often it happens."""
-    for event in found:
+def walk(events: list, times: int = 1) -> Iterator[tuple[list, int]]:
+    """Yields every event and how often it runs."""
+    for event in events:
         if event[0] == "loop":
             yield from walk(event[2], times * event[1])
         else:
             yield event, times
 
 
-def cycles(found: list, kinds: tuple[str, ...] = COMPUTING) -> int:
-    return sum(event[1] * times for event, times in walk(found) if event[0] in kinds)
+def cycles(events: list, kinds: tuple[str, ...] = COMPUTING) -> int:
+    """Returns the cycles of all events of these kinds."""
+    return sum(event[1] * times for event, times in walk(events) if event[0] in kinds)
 
 
-def sent(found: list) -> dict[tuple[str, tuple[str, ...]], int]:
-    """Bytes by kind and axes."""
+def sent(events: list) -> dict[tuple[str, tuple[str, ...]], int]:
+    """Returns the bytes that a device sends, by kind of collective and mesh axes."""
     total = {}
-    for event, times in walk(found):
+    for event, times in walk(events):
         if event[0] in ("send", "start"):
             for kind, axes, count in event[-1]:
                 total[kind, tuple(axes)] = total.get((kind, tuple(axes)), 0) + times * count
     return total
 
 
-def seconds(found: list, hertz: float, sending: Callable[[list], float]) -> float:
-    """That the events take. `sending`: the seconds of a list of [kind, axes, bytes]; one is sent after the other."""
-    now = free = 0.0  # when the device goes on, and when its links are free
+def seconds(events: list, hertz: float, sending: Callable[[list], float]) -> float:
+    """Returns the seconds that the events take. Transfers run one after the other.
+
+    sending: the seconds of a list of [kind, axes, bytes].
+    """
+    now = free = 0.0  # when the device continues, and when its links are free
     ends = {}
-    for event in found:
+    for event in events:
         if event[0] in COMPUTING:
             now += event[1] / hertz
         elif event[0] == "loop":

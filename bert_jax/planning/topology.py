@@ -1,4 +1,4 @@
-"""TPU slices by name, and devices of slices that are not here, to compile for."""
+"""TPU slices: their names, abstract devices to compile for, and the bandwidth of their links."""
 
 import math
 import os
@@ -16,7 +16,7 @@ from bert_jax.runs import libtpu
 
 
 class Slice(NamedTuple):
-    """Chips that are rented together."""
+    """A TPU slice: connected chips that are rented together."""
 
     name: str  # v5e:4x4
     kind: str  # a key of CHIPS
@@ -32,83 +32,85 @@ class Slice(NamedTuple):
 
     @property
     def accelerator_type(self) -> str:
-        """As Google Cloud calls it: v5litepod-16."""
+        """The name in Google Cloud, such as v5litepod-16."""
         return f"{self.chip.cloud}-{self.chips * self.chip.counted}"
 
     @property
     def rings(self) -> list[bool]:
-        """Of each axis; in three dimensions all are, or none."""
+        """Whether the links of each axis form a ring. In three dimensions all axes do, or none."""
         rings = [size % self.chip.ring == 0 for size in self.shape]
         return rings if len(self.shape) == 2 else [all(rings)] * 3
 
 
-def known() -> list[Slice]:
-    return [make(kind, shape) for kind, chip in CHIPS.items() for shape in chip.shapes]
+def all_slices() -> list[Slice]:
+    return [make_slice(kind, shape) for kind, chip in CHIPS.items() for shape in chip.shapes]
 
 
-def make(kind: str, shape: str) -> Slice:
+def make_slice(kind: str, shape: str) -> Slice:
     return Slice(f"{kind}:{shape}", kind, tuple(map(int, shape.split("x"))))
 
 
 def find(name: str) -> Slice:
-    """The slice of a name such as v5e:4x4 or v5litepod-16; raises BadInput where there is none."""
-    for one in known():
-        if name in (one.name, one.accelerator_type, f"{one.kind}-{one.chips * one.chip.counted}"):
-            return one
+    """Returns the slice of a name such as v5e:4x4 or v5litepod-16. Raises BadInput for an unknown name."""
+    for tpu in all_slices():
+        if name in (tpu.name, tpu.accelerator_type, f"{tpu.kind}-{tpu.chips * tpu.chip.counted}"):
+            return tpu
     kinds = "; ".join(f"{kind}: {' '.join(chip.shapes)}" for kind, chip in CHIPS.items())
     raise BadInput(f"--topology {name}: expected all, v5e, v5e:4x4 or v5litepod-16, of {kinds}")
 
 
-def devices(one: Slice) -> list:
-    """Devices of JAX to compile for, none of which is there. Raises BadInput without a libtpu that can be loaded."""
+def devices(tpu: Slice) -> list:
+    """Returns JAX devices to compile for; none is attached. Raises BadInput if libtpu cannot be loaded."""
     libtpu.widen()
     os.environ |= libtpu.ABSENT | {
-        "TPU_ACCELERATOR_TYPE": one.accelerator_type,
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it wants to be alone
+        "TPU_ACCELERATOR_TYPE": tpu.accelerator_type,
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # or it fails beside another process
     }
     options = {}
-    if one.chips < 4:
+    if tpu.chips < 4:
         options["chips_per_host_bounds"] = (1, 1, 1)
-    if one.kind == "v4":
-        options["chip_config_name"] = "megacore"  # both cores as one device, as on a real one
+    if tpu.kind == "v4":
+        options["chip_config_name"] = "megacore"  # both cores are one device, as on a real v4
     try:
-        version("libtpu")  # the package, not the module alone: `plan` says which it was
-        described = topologies.get_topology_desc(platform="tpu", topology_name=one.name, **options)
+        version("libtpu")  # requires the package, because `plan` reports its version
+        described = topologies.get_topology_desc(platform="tpu", topology_name=tpu.name, **options)
     except (PackageNotFoundError, RuntimeError) as error:
-        how = "pip install 'bert_jax[plan]'"
-        raise BadInput(f"libtpu: cannot be loaded, {how}: {one_line(error)}") from None
+        how = "run pip install 'bert_jax[plan]'"
+        raise BadInput(f"libtpu cannot be loaded, {how}: {one_line(error)}") from None
     libtpu.release()
     return list(described.devices)
 
 
 @lru_cache
-def bandwidth(one: Slice, mesh, kind: str, axes: tuple[str, ...]) -> float:
-    """Bytes a second that each chip sends in a collective along these axes of a mesh of the slice's devices: its
-    `hlo.Collective.sent`, by the seconds that the links need which have most to carry.
+def bandwidth(tpu: Slice, mesh, kind: str, axes: tuple[str, ...]) -> float:
+    """Returns the bytes per second that each chip sends in a collective along these mesh axes.
 
-    Sums, gathers and scatters go from neighbour to neighbour, over every axis of the slice along which a group's chips
-    differ: both links of a ring, one of a line, where what goes there has to come back.
+    It is `hlo.Collective.sent` divided by the seconds that the busiest links need.
 
-    All to all: half of what the chips of an axis hold, B bytes each, goes over its middle. Of n in a line n B / 4 go
-    each way over one link; in a ring there are two. The axis that needs longest decides; they send at once.
+    All-reduce, all-gather and reduce-scatter send from neighbour to neighbour, over all slice axes along which the
+    chips of a group differ. A ring uses both links of a chip. A line uses one: the other carries the way back.
 
-    A permutation goes one way, over one link.
+    All-to-all: each chip holds B bytes, and half of the bytes of an axis cross its middle. In a line of n chips,
+    n B / 4 bytes cross one link in each direction; a ring has two such links. Axes send in parallel, so the slowest
+    decides.
 
-    Where the neighbours of a group are s chips apart, s groups share the links between them.
+    A permutation sends in one direction over one link.
+
+    If the neighbours in a group are s chips apart, s groups share the links between them.
     """
-    lines = list(passed(one, mesh, axes))
+    lines = list(axis_links(tpu, mesh, axes))
     if kind == "all-to-all":
         group = math.prod(mesh.shape[axis] for axis in axes)
         links = (group - 1) / group * min((4 * n / (size * s) for n, size, s in lines), default=1)
     elif kind == "collective-permute":
         links = 1 / max((s for _, _, s in lines), default=1)
     else:
-        links = sum(n / s for n, _, s in lines) or 1  # between the devices of a chip: as over one
-    return links * one.chip.link
+        links = sum(n / s for n, _, s in lines) or 1  # within a chip: counted as one link
+    return links * tpu.chip.link
 
 
-def passed(one: Slice, mesh, axes: tuple[str, ...]) -> Iterator[tuple[int, int, int]]:
-    """(links of a chip, chips of a group, how far these are apart) of each axis of a slice along which they differ."""
+def axis_links(tpu: Slice, mesh, axes: tuple[str, ...]) -> Iterator[tuple[int, int, int]]:
+    """Yields (links of a chip, chips in a group, their distance) for each slice axis along which a group extends."""
     coordinates = np.array([device.coords for device in mesh.devices.flat])
     coordinates = coordinates.reshape(*mesh.devices.shape, -1)
     along = [mesh.axis_names.index(axis) for axis in axes]
@@ -116,7 +118,7 @@ def passed(one: Slice, mesh, axes: tuple[str, ...]) -> Iterator[tuple[int, int, 
     groups = groups.reshape(math.prod(groups.shape[: len(along)]), -1, coordinates.shape[-1])
     gaps = np.diff(np.sort(groups, axis=0), axis=0)
     sizes = 1 + (gaps > 0).sum(axis=0).max(axis=0)
-    apart = gaps.max(axis=(0, 1), initial=0)
-    for size, gap, whole, is_ring in zip(sizes, apart, one.shape, one.rings, strict=False):
+    distances = gaps.max(axis=(0, 1), initial=0)
+    for size, gap, length, is_ring in zip(sizes, distances, tpu.shape, tpu.rings, strict=False):
         if size > 1:
-            yield (2 if is_ring and size * gap >= whole else 1), int(size), int(gap)
+            yield (2 if is_ring and size * gap >= length else 1), int(size), int(gap)

@@ -1,4 +1,4 @@
-"""The numbers of `benchmark` are of the program that trains, and nothing but the config is needed."""
+"""`benchmark` times the program that trains, and needs the config alone."""
 
 import json
 
@@ -30,8 +30,8 @@ def world(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_numbers_fit_one_another(tmp_path):
-    config = small_config(f"store={tmp_path}/store")  # which is not there
+def test_the_numbers_are_consistent(tmp_path):
+    config = small_config(f"store={tmp_path}/store")  # does not exist
     measured = time(config, steps=3)
     numbers, parameters = measured["phases"]["main"], measured["parameters"]
     vocabulary = expected_vocabulary(config, print)
@@ -44,16 +44,16 @@ def test_the_numbers_fit_one_another(tmp_path):
     assert numbers["tokens_per_second"] == pytest.approx(16 * 32 / numbers["step_seconds"])
     assert numbers["flops_per_step"] == 16 * bert.row_flops(config.model, 200, 32, 5)
     assert numbers["utilization"] is None and numbers["peak_bytes_from"] == "compiler"
-    # Parameters and two moments in float32, on every device; activations are as small here.
+    # Every device holds the parameters and two moments in float32; activations are small in this model.
     assert 3 * 4 * parameters < numbers["peak_bytes"] < 40 * 3 * 4 * parameters
     assert measured["devices"] == ["cpu"] * 8 and measured["mesh"]["data"] == 8
 
 
 @pytest.mark.parametrize("before, source", [(5 * 2**30, "compiler"), (2**30, "device")])
-def test_what_devices_tell(tmp_path, monkeypatch, before, source):
-    """Their peak is the most since their process began: that of a phase before does not count."""
-    told = iter([before, 5 * 2**30])
-    monkeypatch.setattr(metrics, "peak_bytes", lambda devices: next(told))
+def test_peak_bytes_of_devices(tmp_path, monkeypatch, before, source):
+    """The counter is the maximum since the process started: one that did not rise does not count."""
+    counter = iter([before, 5 * 2**30])
+    monkeypatch.setattr(metrics, "peak_bytes", lambda devices: next(counter))
     monkeypatch.setitem(chips.PEAK_FLOPS, "cpu", 1e9)
     numbers = time(small_config(f"store={tmp_path}/store", *TINY))["phases"]["main"]
     assert numbers["peak_bytes_from"] == source
@@ -62,40 +62,40 @@ def test_what_devices_tell(tmp_path, monkeypatch, before, source):
     assert numbers["utilization"] == pytest.approx(expected)
 
 
-def test_steps_are_timed_one_by_one_and_warm(tmp_path, monkeypatch):
-    """The clock only moves when a step is called: of five calls the first two do not count."""
-    moves, now, compile_it = iter((100, 50, 3, 1, 2)), [0.0], benchmark.compile_phase
+def test_steps_are_timed_one_by_one_after_a_warm_up(tmp_path, monkeypatch):
+    """The clock only advances when a step is called: of five calls the first two do not count."""
+    advances, now, compile_phase = iter((100, 50, 3, 1, 2)), [0.0], benchmark.compile_phase
 
     class Slow:
         def __init__(self, program):
             self.program, self.memory_analysis = program, program.memory_analysis
 
         def __call__(self, *inputs):
-            now[0] += next(moves)
+            now[0] += next(advances)
             return self.program(*inputs)
 
     def slow(*arguments):
-        initialize, train, seconds = compile_it(*arguments)
+        initialize, train, seconds = compile_phase(*arguments)
         return initialize, Slow(train), seconds
 
     monkeypatch.setattr(benchmark, "compile_phase", slow)
     monkeypatch.setattr(benchmark.time, "perf_counter", lambda: now[0])
     numbers = time(small_config(f"store={tmp_path}/store", *TINY), steps=3)["phases"]["main"]
     assert (numbers["step_seconds"], numbers["slowest_seconds"]) == (2, 3)
-    assert next(moves, None) is None
+    assert next(advances, None) is None
 
 
 @pytest.mark.slow
 def test_every_phase_is_timed_and_traced(world, tmp_path, capsys):
-    """Only timed steps are in the traces, of which each phase has a directory."""
-    place = tmp_path / "new/traces"
-    options = "--steps", 3, "--profile", place, "--json", "-"
+    """Each phase has a directory of traces, which have the timed steps alone."""
+    directory = tmp_path / "new/traces"
+    options = "--steps", 3, "--profile", directory, "--json", "-"
     assert main(["benchmark", *world.arguments(*options)]) == 0
     values = json.loads(capsys.readouterr().out)
     assert list(values["phases"]) == ["short", "long"]
     first, last = benchmark.WARM_UP, benchmark.WARM_UP + 3
-    assert {path.name for path in place.iterdir()} == {"long", "short"}
-    for phase in place.iterdir():
+    assert {path.name for path in directory.iterdir()} == {"long", "short"}
+    for phase in directory.iterdir():
         assert traced_steps(phase) == [list(range(first, last))]
 
 
@@ -107,8 +107,8 @@ def test_every_phase_is_timed_and_traced(world, tmp_path, capsys):
         (["--config.mesh.tensor=3"], "8 devices"),
     ],
 )
-def test_what_cannot_be_timed(world, tmp_path, monkeypatch, options, named):
-    """Refused before anything is compiled or written."""
+def test_bad_input_is_refused(world, tmp_path, monkeypatch, options, named):
+    """Nothing is compiled or written."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(benchmark, "compile_phase", None)
     assert named in refused("benchmark", *world.arguments(*options))

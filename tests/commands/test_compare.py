@@ -1,4 +1,4 @@
-"""What differs between two models is found and named, and nothing that is not finite is hidden."""
+"""`compare` finds and names the differences of two models, NaN and infinity included."""
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from bert_jax.tokenizers.wordpiece import WordPiece
 WORDS = "encoder/embedder/words"
 
 
-def make_model(size: int, *changes) -> load_model.Trained:
+def make_model(size: int, *changes) -> load_model.Model:
     return untrained(tokenizers.train("wordpiece", PROSE, size, True), *changes)
 
 
@@ -25,11 +25,11 @@ def model():
 
 @pytest.fixture
 def compared(monkeypatch):
-    """compared(a, b) -> what compare says of two models; that it can be told, too."""
+    """compared(a, b): the values of `compare` for two models, which can also be formatted."""
 
     def run(a, b):
-        known = {"a": a, "b": b}
-        monkeypatch.setattr(load_model, "open_model", lambda name, overrides: known[name])
+        models = {"a": a, "b": b}
+        monkeypatch.setattr(load_model, "open_model", lambda name, overrides: models[name])
         values = compare.compare("a", "b")
         assert compare.describe(values)
         return values
@@ -37,7 +37,7 @@ def compared(monkeypatch):
     return run
 
 
-def changed(model, path: str, at, by) -> load_model.Trained:
+def changed(model, path: str, at, by) -> load_model.Model:
     """The model with `by` added to one element of a parameter."""
     params = jax.tree.map(np.array, model.params)
     leaf = params
@@ -87,7 +87,7 @@ def test_padding_is_not_compared(compared, model):
 
 
 def test_layers_and_settings_that_differ(compared, model):
-    """Not one that is only spelled in another way: 0 stands for four times the width."""
+    """Two spellings of one value are no difference: feed_forward 0 is four times the width."""
     changes = "model.layers=3", "objective.pair_task=none", "model.feed_forward=128"
     values = compared(model, make_model(300, *changes))
     assert values["settings"] == {"model.layers": (2, 3), "objective.pair_task": ("nsp", "none")}
@@ -96,7 +96,7 @@ def test_layers_and_settings_that_differ(compared, model):
 
 
 def test_vocabularies_that_differ(compared, model):
-    """A longer one whose ids mean something else: a batch would be two texts."""
+    """Outputs are not compared, because the same ids are different texts."""
     other = make_model(310)
     pieces = [*other.tokenizer.pieces[:5], *reversed(other.tokenizer.pieces[5:])]
     other = other._replace(tokenizer=WordPiece(pieces, lowercase=True))
@@ -107,17 +107,17 @@ def test_vocabularies_that_differ(compared, model):
     assert values["outputs"] == {}
 
 
-def test_what_is_not_finite_is_told(compared, model):
-    """Where both models have it, it is no difference."""
-    place = "encoder/blocks_0/feed_forward/up/bias"
-    broken = changed(model, place, at=1, by=np.nan)
+def test_nan_is_reported(compared, model):
+    """NaN in both models is no difference."""
+    path = "encoder/blocks_0/feed_forward/up/bias"
+    broken = changed(model, path, at=1, by=np.nan)
     entry = compared(model, broken)["tensors"][0]
-    assert entry["tensor"] == place and entry["difference"] == np.inf
+    assert entry["tensor"] == path and entry["difference"] == np.inf
     values = compared(broken, broken)
     assert bitwise(values) == len(values["tensors"])
 
 
-def test_heads_that_only_init_has_made_are_no_part(compared, model):
-    values = compared(model, model._replace(step=0, facts={"fresh": ["pooler", "pair"]}))
+def test_untrained_heads_are_left_out(compared, model):
+    values = compared(model, model._replace(step=0, info={"fresh": ["pooler", "pair"]}))
     assert "pair/bias" in values["only_a"] and "encoder/pooler/kernel" in values["only_a"]
     assert set(values["outputs"]) == {"mlm_logits"}

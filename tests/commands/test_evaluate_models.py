@@ -1,4 +1,4 @@
-"""Nats of whole words: equal to a slow count, the same in any batch, comparable between vocabularies."""
+"""Nats of whole words: equal to a slow computation, independent of the batch, comparable between vocabularies."""
 
 import math
 
@@ -25,28 +25,28 @@ LENGTH = 32
 @pytest.fixture(scope="module")
 def models():
     kinds = {"wordpiece": 800, "unigram": 230, "byte_bpe": 700}
-    made = [tokenizers.train(kind, TEXTS, size, True) for kind, size in kinds.items()]
-    made.append(tokenizers.train("wordpiece", TEXTS, 700, False))
-    return {name: untrained(t) for name, t in zip("abcd", made, strict=True)}
+    trained = [tokenizers.train(kind, TEXTS, size, True) for kind, size in kinds.items()]
+    trained.append(tokenizers.train("wordpiece", TEXTS, 700, False))
+    return {name: untrained(t) for name, t in zip("abcd", trained, strict=True)}
 
 
 @pytest.fixture
 def measure(tmp_path, monkeypatch, models):
-    """measure(names, models of other names...) -> what evaluate says of them on the same text."""
+    """measure(names, **other models): the values of `evaluate` for these models on the same text."""
     documents = ["\n".join(TEXTS[n : n + 3]) for n in range(0, len(TEXTS), 3)]
     changes = "corpus.heldout=0.5", f"phases.main.length={LENGTH}", "evaluate.rows=40"
     config = corpora.config_of(tmp_path, documents, *changes)
 
     def run(names, **others):
-        known = models | others
-        monkeypatch.setattr(load_model, "open_model", lambda name, overrides: known[name])
+        by_name = models | others
+        monkeypatch.setattr(load_model, "open_model", lambda name, overrides: by_name[name])
         return evaluate_models.evaluate(list(names), config, lambda line: None)
 
     return run
 
 
-def with_logits(model, function) -> load_model.Trained:
-    """The model with the mlm_logits that a function makes of a batch."""
+def with_logits(model, function) -> load_model.Model:
+    """Returns the model with mlm_logits computed by a function of the batch."""
     objective = model.objective._replace(
         outputs=lambda params, batch: {"mlm_logits": function(batch)}
     )
@@ -54,7 +54,7 @@ def with_logits(model, function) -> load_model.Trained:
 
 
 def test_windows_hold_all_text_in_the_pieces_of_their_parts(models):
-    """WordPiece, which cuts at punctuation, has the very pieces of the whole text."""
+    """WordPiece splits at punctuation, so it has the same pieces as for the whole text."""
     vocabularies = [model.tokenizer for model in models.values()]
     documents = [TEXTS, ["a" * 500, "the end."], [""], []]
     texts, pieces = {}, {}
@@ -79,25 +79,25 @@ def test_equal_models_are_equal(measure):
     assert 0 < values["word_entropy"] <= math.log(values["words"])
 
 
-def test_a_model_that_knows_is_right(measure, models):
-    """And one that knows nothing pays the logarithm of its vocabulary for every piece."""
+def test_an_oracle_is_correct_and_a_uniform_model_is_not(measure, models):
+    """The uniform model has the logarithm of its vocabulary size in nats for every piece."""
     size = models["c"].vocabulary.size
     oracle = with_logits(models["b"], lambda b: 100 * jax.nn.one_hot(b["masked_targets"], 256))
     blank = with_logits(models["c"], lambda b: jnp.zeros((*b["masked_targets"].shape, size)))
     values = measure("dox", o=oracle, x=blank)
-    _, right, ignorant = values["models"]
-    assert right["accuracy"] == 1 and 0 <= right["nats_per_word"] < 1e-6
-    expected = ignorant["pieces_per_word"] * math.log(size)
-    assert ignorant["nats_per_word"] == pytest.approx(expected, rel=1e-6)
+    _, correct, uniform = values["models"]
+    assert correct["accuracy"] == 1 and 0 <= correct["nats_per_word"] < 1e-6
+    expected = uniform["pieces_per_word"] * math.log(size)
+    assert uniform["nats_per_word"] == pytest.approx(expected, rel=1e-6)
     bits = expected * values["words"] / values["characters"] / math.log(2)
-    assert ignorant["bits_per_character"] == pytest.approx(bits, rel=1e-6)
-    assert ignorant["accuracy"] == 0
+    assert uniform["bits_per_character"] == pytest.approx(bits, rel=1e-6)
+    assert uniform["accuracy"] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", "abcd")
-def test_nats_of_a_slow_count(models, name):
-    """A window at a time, at its own length, summed in float64, beside batches of many windows."""
+def test_nats_of_a_slow_computation(models, name):
+    """One window at a time, at its own length, summed in float64, gives the same as batches of windows."""
     vocabularies, number, model = (
         [m.tokenizer for m in models.values()],
         "abcd".index(name),
@@ -105,58 +105,58 @@ def test_nats_of_a_slow_count(models, name):
     )
     every = evaluate_models.windows([TEXTS], vocabularies, LENGTH - 2)
     windows = [window._replace(chosen=[*range(0, len(window.parts), 3)]) for window in every][:3]
-    nats, right, pieces = evaluate_models.score(model, windows, number, LENGTH)
+    nats, correct, pieces = evaluate_models.score(model, windows, number, LENGTH)
     expected = []
     for window in windows:
         tokens, masked, targets = [model.tokenizer.cls], [], []
-        for place, cuts in enumerate(window.pieces):
+        for index, cuts in enumerate(window.pieces):
             ids = cuts[number]
-            if place in window.chosen:
+            if index in window.chosen:
                 masked.append([*range(len(tokens), len(tokens) + len(ids))])
                 targets.append(ids)
-            tokens += [model.tokenizer.mask] * len(ids) if place in window.chosen else ids
+            tokens += [model.tokenizer.mask] * len(ids) if index in window.chosen else ids
         tokens.append(model.tokenizer.sep)
-        places, size = np.concatenate(masked), len(tokens)
+        positions, size = np.concatenate(masked), len(tokens)
         batch = small_batch(1, size, 1) | {
             "tokens": np.array([tokens], np.int32),
             "segments": np.zeros((1, size), np.int32),
             "positions": np.arange(size, dtype=np.int32)[None],
             "sequence_ids": np.ones((1, size), np.int32),
-            "masked_positions": places[None].astype(np.int32),
+            "masked_positions": positions[None].astype(np.int32),
         }
         logits = np.asarray(model.objective.outputs(model.params, batch)["mlm_logits"][0], float)
         logits = logits[:, : model.vocabulary.size]
-        for own, target in zip(masked, targets, strict=True):
-            mine = logits[[list(places).index(place) for place in own]]
-            cost = np.log(np.exp(mine).sum(axis=1)) - mine[np.arange(len(own)), target]
-            expected.append((cost.sum(), (mine.argmax(axis=1) == target).all(), len(own)))
+        for word, target in zip(masked, targets, strict=True):
+            rows = logits[[list(positions).index(position) for position in word]]
+            cost = np.log(np.exp(rows).sum(axis=1)) - rows[np.arange(len(word)), target]
+            expected.append((cost.sum(), (rows.argmax(axis=1) == target).all(), len(word)))
     slow = np.array(expected)
     np.testing.assert_allclose(nats, slow[:, 0], rtol=1e-5)
-    assert (right == slow[:, 1]).all() and (pieces == slow[:, 2]).all()
+    assert (correct == slow[:, 1]).all() and (pieces == slow[:, 2]).all()
 
 
 def test_unknown_words_are_left_out_for_all(models, tmp_path, monkeypatch):
-    known, odd = "the lazy dog sleeps " * 9, "ЖжЖ " * 36
-    monkeypatch.setattr(heldout_text, "documents", lambda *_: (d for d in [[known + odd]]))
+    familiar, odd = "the lazy dog sleeps " * 9, "ЖжЖ " * 36
+    monkeypatch.setattr(heldout_text, "documents", lambda *_: (d for d in [[familiar + odd]]))
     config = corpora.config_of(tmp_path, ["none"])
     vocabularies = [models[name].tokenizer for name in "ac"]
     windows, unknown = evaluate_models.read(config, None, vocabularies, 500)
-    shown = {window.parts[place] for window in windows for place in window.chosen}
-    assert unknown[0] > 0 == unknown[1] and shown and "ЖжЖ" not in shown
+    chosen = {window.parts[index] for window in windows for index in window.chosen}
+    assert unknown[0] > 0 == unknown[1] and chosen and "ЖжЖ" not in chosen
 
 
 def test_whether_the_text_is_new_to_a_model(measure, tmp_path, models):
     measure("a")
     own = {"store_fingerprint": stores.open_store(tmp_path / "store").fingerprint}
-    facts = {"o": own, "e": {"store_fingerprint": "else"}, "i": own | {"imported": {}}}
-    others = {name: models["a"]._replace(facts=known) for name, known in facts.items()}
+    infos = {"o": own, "e": {"store_fingerprint": "else"}, "i": own | {"imported": {}}}
+    others = {name: models["a"]._replace(info=info) for name, info in infos.items()}
     values = measure("aoei", **others)
     assert [model["held_out"] for model in values["models"]] == [False, True, False, False]
 
 
-def test_models_that_predict_no_words(measure, models):
+def test_models_that_cannot_fill_in_masks_are_refused(measure, models):
     outputs = models["a"].objective._replace(outputs=lambda params, batch: {"pair_logits": 0})
-    headless = models["a"]._replace(step=0, facts={"fresh": ["mlm"]})
+    headless = models["a"]._replace(step=0, info={"fresh": ["mlm"]})
     with pytest.raises(BadInput, match="mlm_logits"):
         measure("an", n=models["a"]._replace(objective=outputs))
     with pytest.raises(BadInput, match="masked-LM head"):

@@ -1,4 +1,4 @@
-"""bert-jax export: a whole directory or none, a card whose numbers and code are right, one line for bad input."""
+"""`export`: a complete directory or none, a correct model card, one line for bad input."""
 
 import json
 import re
@@ -21,9 +21,9 @@ FILES |= {"tokenizer_config.json", "training.json"}
 
 
 def export(directory, *options) -> str:
-    """The model card."""
-    places = ["--workdir", str(directory / "run"), "--output", str(directory / "out")]
-    assert main(["export", *places, *options]) == 0
+    """Exports directory/run to directory/out; returns the model card."""
+    paths = ["--workdir", str(directory / "run"), "--output", str(directory / "out")]
+    assert main(["export", *paths, *options]) == 0
     return (directory / "out/README.md").read_text()
 
 
@@ -33,9 +33,9 @@ def test_the_newest_checkpoint_is_exported_bit_for_bit(tmp_path, capsys):
     save(tmp_path / "run", 9, params)
     export(tmp_path, "--json", "-")
     values = json.loads(capsys.readouterr().out)
-    found = {path.name: path.stat().st_size for path in (tmp_path / "out").iterdir()}
-    assert set(found) == set(values["files"]) == FILES
-    assert values["bytes"] == sum(found.values()) and values["step"] == 9
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "out").iterdir()}
+    assert set(sizes) == set(values["files"]) == FILES
+    assert values["bytes"] == sum(sizes.values()) and values["step"] == 9
     tensors = load_file(tmp_path / "out/model.safetensors")
     assert values["parameters"] == sum(array.size for array in tensors.values())
     for item in names.parameters(2):
@@ -46,18 +46,18 @@ def test_the_newest_checkpoint_is_exported_bit_for_bit(tmp_path, capsys):
     assert not tensors and {path.name for path in tmp_path.iterdir()} == {"run", "out"}
 
 
-def test_the_card_says_what_the_run_knows(finished, tmp_path):
-    """And no place of this machine."""
+def test_the_content_of_the_card(finished, tmp_path):
+    """It has no path of this machine."""
     import yaml
 
     settings, workdir = finished
     (tmp_path / "run").symlink_to(workdir)
-    words = "--name", "mine", "--license", "apache-2.0", "--language", "no"
-    text = export(tmp_path, *words, "--data-license", "cc-by-sa-4.0")
+    options = "--name", "mine", "--license", "apache-2.0", "--language", "no"
+    text = export(tmp_path, *options, "--data-license", "cc-by-sa-4.0")
     summary = json.loads((workdir / "summary.json").read_text())
     expected = {"license": "apache-2.0", "language": "no", "library_name": "transformers"}
-    found = yaml.safe_load(text.split("---\n")[1])
-    assert found | expected | {"pipeline_tag": "fill-mask"} == found
+    head = yaml.safe_load(text.split("---\n")[1])
+    assert head | expected | {"pipeline_tag": "fill-mask"} == head
     for part in (
         "# mine\n",
         f"{summary['parameters']:,}",
@@ -72,15 +72,15 @@ def test_the_card_says_what_the_run_knows(finished, tmp_path):
         assert part in text, part
     training = configs.load(str(tmp_path / "out/training.json"))
     before = configs.load(str(workdir / "config.json"))
-    places = {"corpus.source", "store", "compilation_cache"}
-    assert set(configs.differences(before, training)) == places
+    paths = {"corpus.source", "store", "compilation_cache"}
+    assert set(configs.differences(before, training)) == paths
     for path in (tmp_path / "out").iterdir():
         assert str(workdir.parent).encode() not in path.read_bytes(), path
 
 
 @pytest.mark.slow
 def test_the_card_of_an_import(tmp_path):
-    """Before its first step it claims no training and only the heads that its source had."""
+    """Before the first step, the card claims no training, and has only the heads of the source."""
     imported = {"fresh": ["mlm", "pair"], "imported": {"source": "theirs", "format": "google"}}
     *_, params = make_run(tmp_path / "run", step=0, **imported)
     text = export(tmp_path)
@@ -97,7 +97,7 @@ def test_the_card_of_an_import(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("fresh", [[], ["mlm", "pair"]])
-def test_the_cards_code_works_as_pasted(tmp_path, fresh):
+def test_the_code_of_the_card_runs(tmp_path, fresh):
     pytest.importorskip("torch")
     make_run(tmp_path / "run", step=0, kind="unigram", fresh=fresh)
     (code,) = re.findall(r"```python\n(.*?)```", export(tmp_path), re.DOTALL)
@@ -108,9 +108,9 @@ def test_the_cards_code_works_as_pasted(tmp_path, fresh):
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
-    """A sound run, one without checkpoints, one of NaN, and what is in the way."""
-    directory = tmp_path_factory.mktemp("places")
+def directory(tmp_path_factory):
+    """A directory with an intact run, one without checkpoints, one with NaN, and outputs that exist."""
+    directory = tmp_path_factory.mktemp("runs")
     make_run(directory / "run")
     for name in ("empty", "broken"):
         shutil.copytree(directory / "run", directory / name)
@@ -136,9 +136,9 @@ def places(tmp_path_factory):
         ({"--config.seed": "1"}, "config"),
     ],
 )
-def test_what_is_refused_leaves_nothing(places, monkeypatch, changes, named):
-    monkeypatch.chdir(places)
-    before = sorted(places.rglob("*"))
+def test_bad_input_writes_nothing(directory, monkeypatch, changes, named):
+    monkeypatch.chdir(directory)
+    before = sorted(directory.rglob("*"))
     options = {"--workdir": "run", "--output": "out"} | changes
     assert named in refused("export", *(f"{key}={value}" for key, value in options.items()))
-    assert sorted(places.rglob("*")) == before
+    assert sorted(directory.rglob("*")) == before

@@ -1,4 +1,4 @@
-"""A model of others becomes a run: the same parameters, step 0 measured, and training that goes on from it."""
+"""`import`: the parameters are unchanged, and training continues from them after an evaluation at step 0."""
 
 import json
 from functools import partial
@@ -28,7 +28,7 @@ def source(tmp_path_factory):
 
 
 def loss_of(source, workdir) -> float:
-    """The source's own parameters over the held-out rows of a run."""
+    """Returns the loss of the source's parameters on the held-out rows of a run."""
     model, run = load_model.open_model(source), load_model.open_model(workdir)
     phase, mesh = config.phases(run.config)[0], meshes.make_mesh(run.config.mesh)
     params = jax.device_put(model.params, meshes.parameters(model.params, mesh))
@@ -46,8 +46,8 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
     run, given = load_model.open_model(workdir), load_model.open_model(source)
     assert_same_bits(run.params, given.params)
     assert status.describe(status.status(workdir)).startswith("imported, step 0 of 1000")
-    go_on = f"bert-jax pretrain --config {workdir / 'config.json'} --workdir {workdir}"
-    assert import_model.describe(values).endswith(go_on)
+    command = f"bert-jax pretrain --config {workdir / 'config.json'} --workdir {workdir}"
+    assert import_model.describe(values).endswith(command)
     assert run.step == 0 and run.tokenizer.fingerprint == given.tokenizer.fingerprint
     assert values["fresh"] == [] and values["imported"]["format"] == "huggingface"
     saved = config.load(str(workdir / "config.json"))
@@ -55,16 +55,16 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
     assert (saved.model.activation, saved.model.layers) == ("gelu", 2)
     text = "the old [MASK] walks."
     assert predict.predict(workdir, [text]) == predict.predict(source, [text])
-    refused("import", "--source", workdir, "--workdir", tmp_path / "again")  # it is a run already
+    refused("import", "--source", workdir, "--workdir", tmp_path / "again")  # already a run
     workdir.rename(tmp_path / "moved")
-    found = config.load(str(tmp_path / "moved/config.json"))
-    assert found.tokenizer.path == str(tmp_path / "moved/tokenizer/vocab.txt")
+    moved = config.load(str(tmp_path / "moved/config.json"))
+    assert moved.tokenizer.path == str(tmp_path / "moved/tokenizer/vocab.txt")
 
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_training_goes_on_from_an_import(source, tmp_path):
-    """The loss at step 0 is the source's on the same rows; what makes the model is fixed, all else is free."""
+def test_training_continues_from_an_import(source, tmp_path):
+    """The loss at step 0 is the source's on the same rows. Keys of the model are fixed, all others may change."""
     corpus, workdir = write(tmp_path / "corpus.txt", make_text(60)), tmp_path / "run"
     keys = outside.SETTINGS | {"corpus.source": corpus, "store": tmp_path / "store"}
     settings = [f"{key}={value}" for key, value in keys.items()]
@@ -87,13 +87,13 @@ def test_training_goes_on_from_an_import(source, tmp_path):
     assert step_0["loss"] == pytest.approx(loss_of(source, workdir), rel=1e-6)
     assert all(line["step"] > 0 for line in others)
     assert others[-1]["split"] == "heldout" and others[-1]["loss"] < step_0["loss"]
-    facts = json.loads((workdir / "run.json").read_text())
-    assert facts["imported"]["source"] == "model" and "store_fingerprint" in facts
+    info = json.loads((workdir / "run.json").read_text())
+    assert info["imported"]["source"] == "model" and "store_fingerprint" in info
 
 
 @pytest.mark.parametrize("key", ["tokenizer.size=7", "model.layers=3", "workdir"])
 def test_nothing_is_written_for_bad_input(source, tmp_path, key):
-    """Damaged sources: tests/convert/test_door_refused.py."""
+    """Damaged sources: tests/convert/test_external_model_refused.py."""
     if key == "workdir":
         (tmp_path / "run").mkdir()
         (tmp_path / "run/a file").write_text("")
@@ -104,12 +104,12 @@ def test_nothing_is_written_for_bad_input(source, tmp_path, key):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_in_and_out_again_is_bitwise(tmp_path, form):
-    """Import, then export: the tensors that were given. Export, then open: the parameters of the run."""
-    place = write_model(form, tmp_path / "model")
-    import_model.import_model(place, tmp_path / "run")
+def test_import_and_export_are_bitwise(tmp_path, form):
+    """An import that is exported has the tensors of the source; the export has the parameters of the run."""
+    source = write_model(form, tmp_path / "model")
+    import_model.import_model(source, tmp_path / "run")
     export.export(Workdir(tmp_path / "run"), tmp_path / "out", form)
-    given, back = load_model.read_source(place), load_model.read_source(tmp_path / "out")
+    given, back = load_model.read_source(source), load_model.read_source(tmp_path / "out")
     assert given.shapes == back.shapes and len(given.shapes) == 46
     for name in given.shapes:
         np.testing.assert_array_equal(given.load(name), back.load(name), err_msg=name)

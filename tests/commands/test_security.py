@@ -1,4 +1,4 @@
-"""Configs are Python and say so; all else is data: no pickles, nothing executed, nothing read or written outside."""
+"""Only .py configs are code. All else is data: no pickles, nothing executed, no file accessed outside."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from bert_jax.storage import checksums
 
 
 class Trap:
-    """Unpickled, it makes a directory."""
+    """An object that creates a directory when it is unpickled."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -26,58 +26,58 @@ class Trap:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory):
+def intact(tmp_path_factory):
     world = World(tmp_path_factory.mktemp("world"))
     world.save(0, 10, world.saved)
     return world
 
 
 @pytest.fixture(params=["store", "batches"])
-def opened(request, sound, tmp_path):
-    """(directory, inspect): a copy of the store or of the saved batches, and the command that opens it."""
-    original = sound.saved if request.param == "batches" else sound.settings["store"]
-    place = shutil.copytree(original, tmp_path / "copy")
-    return place, ["inspect", *sound.arguments("--step", 0, **{request.param: place})]
+def opened(request, intact, tmp_path):
+    """(directory, command): a copy of the store or of the saved batches, and the command that opens it."""
+    original = intact.saved if request.param == "batches" else intact.settings["store"]
+    directory = shutil.copytree(original, tmp_path / "copy")
+    return directory, ["inspect", *intact.arguments("--step", 0, **{request.param: directory})]
 
 
-def add(place, name: str, path) -> None:
-    """The manifest knows a file by that name."""
-    known = {"bytes": path.stat().st_size, "sha256": checksums.digest(path)}
-    files = json.loads((place / "manifest.json").read_text())["files"]
-    rewrite(place, {"files": files | {name: known}})
+def add(directory, name: str, path) -> None:
+    """Adds a file to the manifest under this name."""
+    entry = {"bytes": path.stat().st_size, "sha256": checksums.digest(path)}
+    files = json.loads((directory / "manifest.json").read_text())["files"]
+    rewrite(directory, {"files": files | {name: entry}})
 
 
 def test_a_pickle_is_not_opened(opened, tmp_path):
-    """Under a manifest as whoever wants to harm would make it: sound in itself."""
-    (place, command), trap = opened, tmp_path / "trap"
-    is_store = (place / "unigrams.npy").exists()
-    path = sorted(place.glob("train/*.npy" if is_store else "short/0*.npz"))[0]
+    """The manifest is consistent, as an attacker would write it."""
+    (directory, command), trap = opened, tmp_path / "trap"
+    is_store = (directory / "unigrams.npy").exists()
+    path = sorted(directory.glob("train/*.npy" if is_store else "short/0*.npz"))[0]
     if is_store:
         np.save(path, np.array([Trap(trap)], object))
     else:
         np.savez(path, tokens=np.array([Trap(trap)], object))
-    add(place, path.relative_to(place).as_posix(), path)
+    add(directory, path.relative_to(directory).as_posix(), path)
     assert path.name in refused(*command) and not trap.exists()
     if is_store:
-        assert main(["verify", "--store", str(place)]) == 0 and not trap.exists()
-    found = np.load(path, allow_pickle=True)  # so it would have
-    assert is_store or found["tokens"].size
+        assert main(["verify", "--store", str(directory)]) == 0 and not trap.exists()
+    arrays = np.load(path, allow_pickle=True)  # springs the trap
+    assert is_store or arrays["tokens"].size
     assert trap.exists()
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "a/../../outside", "link"])
 def test_paths_of_manifests_stay_inside(opened, tmp_path, name):
-    (place, command), outside = opened, tmp_path / "outside"
+    (directory, command), outside = opened, tmp_path / "outside"
     outside.write_text("secret")
-    (place / "link").symlink_to(outside)
-    add(place, name, outside)
+    (directory / "link").symlink_to(outside)
+    add(directory, name, outside)
     assert name in refused(*command)
-    if (place / "unigrams.npy").exists():
-        assert main(["verify", "--store", str(place)]) == 1
+    if (directory / "unigrams.npy").exists():
+        assert main(["verify", "--store", str(directory)]) == 1
 
 
 def test_the_config_of_a_run_is_data(tmp_path):
-    """Python under its name is not executed, names of files are names, overrides are literals."""
+    """Python in config.json is not executed, names of modules are checked, overrides are literals."""
     trap, path = tmp_path / "trap", tmp_path / "config.json"
     code = f"__import__('os').mkdir({str(trap)!r})"
     for text in (code, json.dumps({"seed": code})):

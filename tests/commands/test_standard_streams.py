@@ -1,4 +1,4 @@
-"""Streams that cannot be written change no exit code of an error, and lose no work."""
+"""Output streams that cannot be written do not change the exit code of an error, and lose no work."""
 
 import signal
 import subprocess
@@ -14,10 +14,10 @@ PROGRAM = (sys.executable, "-m", "bert_jax")
 CONFIG = ("config", "--config", "demo")
 
 
-def shell(redirected: str, *arguments):
-    """`bert-jax` with the streams that a shell gives it."""
+def shell(redirections: str, *arguments):
+    """Runs bert-jax with the shell's redirections of its streams."""
     return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f'"$@" {redirected}', "bash", *PROGRAM, *arguments],
+        ["bash", "-o", "pipefail", "-c", f'"$@" {redirections}', "bash", *PROGRAM, *arguments],
         capture_output=True,
         text=True,
         env=environment(1),
@@ -25,7 +25,7 @@ def shell(redirected: str, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("redirected", "words", "code"),
+    ("redirections", "arguments", "code"),
     [
         ("| true", (), 0),
         ("2>&-", ("--config.seed=-1",), 2),
@@ -34,16 +34,16 @@ def shell(redirected: str, *arguments):
         ("", ("--json", "/dev/full"), 1),
     ],
 )
-def test_only_results_that_cannot_be_written_change_the_code(redirected, words, code):
-    ended = shell(redirected, *CONFIG, *words)
-    assert ended.returncode == code and "Traceback" not in ended.stderr
+def test_only_results_that_cannot_be_written_change_the_code(redirections, arguments, code):
+    done = shell(redirections, *CONFIG, *arguments)
+    assert done.returncode == code and "Traceback" not in done.stderr
     if code == 1:
-        assert "No space left" in ended.stderr and ended.stderr.count("\n") == 1
+        assert "No space left" in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_a_run_whose_log_nobody_reads_is_saved_when_it_is_stopped(finished, tmp_path):
-    """As by Ctrl-C under `| tee log`, which ends both."""
+def test_a_run_with_a_closed_log_is_saved_at_an_interrupt(finished, tmp_path):
+    """Ctrl-C under `| tee log` ends both processes."""
     changes = {"log.every": 1, "phases.main.steps": 100_000, "checkpoint.every": 100_000}
     command = [*PROGRAM, *pretraining(finished[0], tmp_path / "run", **changes)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(1)) as process:
@@ -51,6 +51,6 @@ def test_a_run_whose_log_nobody_reads_is_saved_when_it_is_stopped(finished, tmp_
             assert process.poll() is None
         process.stdout.close()
         process.send_signal(signal.SIGINT)
-    found = status.status(tmp_path / "run")
-    assert process.returncode == 130 and found["state"] == "interrupted"
-    assert found["last_checkpoint"] == found["step"] >= 2
+    state = status.status(tmp_path / "run")
+    assert process.returncode == 130 and state["state"] == "interrupted"
+    assert state["last_checkpoint"] == state["step"] >= 2

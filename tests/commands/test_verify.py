@@ -1,4 +1,4 @@
-"""Every altered file of a store is named; of a run its checkpoints, config and tokenizer; nothing in a sound one."""
+"""`verify` names altered files of a store, and altered checkpoints, config and tokenizer of a run, and no others."""
 
 import json
 import shutil
@@ -12,13 +12,13 @@ from kits.doors import refused
 from bert_jax.cli import main
 
 
-def found(capsys, kind, place) -> set[str]:
-    """The files that verify names; it changes none."""
-    before = listing(place)
+def verify(capsys, kind, directory) -> set[str]:
+    """Returns the files that verify names. It changes none."""
+    before = listing(directory)
     capsys.readouterr()
-    code = main(["verify", f"--{kind}", str(place), "--json", "-"])
+    code = main(["verify", f"--{kind}", str(directory), "--json", "-"])
     values = json.loads(capsys.readouterr().out)
-    assert listing(place) == before
+    assert listing(directory) == before
     assert code == int(not values["sound"]) and values["sound"] == (not values["problems"])
     return {problem["file"] for problem in values["problems"]}
 
@@ -30,28 +30,28 @@ def store(finished, tmp_path):
 
 @pytest.fixture
 def run(finished, tmp_path):
-    """20 steps, with checkpoints at 10 and 20."""
+    """A run of 20 steps with checkpoints at 10 and 20."""
     return shutil.copytree(finished[1], tmp_path / "run")
 
 
 @pytest.mark.slow
-def test_what_is_sound(store, run, capsys):
-    assert found(capsys, "store", store) == found(capsys, "workdir", run) == set()
+def test_intact_files(store, run, capsys):
+    assert verify(capsys, "store", store) == verify(capsys, "workdir", run) == set()
     assert main(["verify", "--workdir", str(run)]) == 0
     assert str(run) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", range(22))
-def test_damages_of_a_store(store, capsys, number):
+def test_damage_of_a_store(store, capsys, number):
     draw, damage = np.random.default_rng(number), DAMAGES[number % len(DAMAGES)]
     before = {name: (store / name).read_bytes() for name in names(store)}
     damaged = set(damage(store, draw))
     assert before != {name: (store / name).read_bytes() for name in names(store)}
-    assert found(capsys, "store", store) == damaged
+    assert verify(capsys, "store", store) == damaged
 
 
 def edited(name, **changes):
-    """A damage: other values in a JSON file."""
+    """Returns a damage: changed values in a JSON file."""
 
     def damage(run):
         values = json.loads((run / name).read_text()) | changes
@@ -61,13 +61,13 @@ def edited(name, **changes):
 
 
 def flipped(name):
-    """A damage: a bit of a file, or of the largest one in a directory, where the numbers of arrays are."""
+    """Returns a damage: flipped bits in a file, or in the largest file of a directory, which has the arrays."""
 
     def damage(run):
-        place = run / name
-        files = place.rglob("d/*") if place.is_dir() else [place]
+        target = run / name
+        files = target.rglob("d/*") if target.is_dir() else [target]
         path = max(files, key=lambda path: path.stat().st_size)
-        for part in (2, 3, 4):  # in one of them may be what nobody reads
+        for part in (2, 3, 4):  # one of them may be in bytes that are not read
             flip_bit(path, path.stat().st_size // part, 4)
 
     return damage
@@ -76,7 +76,7 @@ def flipped(name):
 OF_RUNS = {
     "config unreadable": (lambda run: (run / "config.json").write_text("{"), "config.json"),
     "another config": (edited("config.json", seed=7), "config.json"),
-    "facts unreadable": (lambda run: (run / "run.json").write_text("{"), "run.json"),
+    "run.json unreadable": (lambda run: (run / "run.json").write_text("{"), "run.json"),
     "another run": (edited("run.json", run="x"), "checkpoints/20"),
     "status unreadable": (lambda run: (run / "status.json").write_text("["), "status.json"),
     "a piece": (flipped("tokenizer/vocab.txt"), "tokenizer"),
@@ -89,21 +89,21 @@ OF_RUNS = {
 def test_damages_of_a_run(run, capsys, damage):
     change, name = OF_RUNS[damage]
     change(run)
-    assert name in found(capsys, "workdir", run)
+    assert name in verify(capsys, "workdir", run)
 
 
-def test_what_a_kill_leaves_is_sound(run, capsys):
-    """The last line is half-written: the next start drops it."""
+def test_a_killed_run_is_intact(run, capsys):
+    """The last line of metrics.jsonl is incomplete: the next start drops it."""
     (run / "summary.json").unlink()
     with open(run / "metrics.jsonl", "a") as file:
         file.write('{"step": 25, "sp')
-    assert found(capsys, "workdir", run) == set()
+    assert verify(capsys, "workdir", run) == set()
 
 
-def test_places_that_are_neither(tmp_path):
-    for place in (tmp_path, tmp_path / "nowhere", tmp_path / ("x" * 300)):
+def test_paths_that_are_no_store_and_no_run(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere", tmp_path / ("x" * 300)):
         for kind in ("--store", "--workdir"):
-            assert str(place) in refused("verify", kind, place)
+            assert str(path) in refused("verify", kind, path)
     assert "--workdir" in refused("verify")
     assert "--workdir" in refused("verify", "--store", tmp_path, "--workdir", tmp_path)
     assert list(tmp_path.iterdir()) == []

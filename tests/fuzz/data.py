@@ -1,21 +1,23 @@
-"""The doors of stores and saved batches: what was damaged is named, or the very batches come out (what `verify` says of
-a store: tests/commands/test_verify.py)."""
+"""Targets of stores and saved batches: damage is reported, or the batches are unchanged.
+
+For `verify` of a store see tests/commands/test_verify.py.
+"""
 
 from hypothesis import strategies as st
 
 from fuzz.attempts import Attempt
-from fuzz.damage import damaged
+from fuzz.damage import copy_damaged
 from fuzz.world import BATCHES
 
 
-def opened_store(draw, world, place) -> Attempt:
-    damaged(draw, world.path / "store", place / "store")
-    return same_batch(draw, world, store=place / "store")
+def store(draw, world, directory) -> Attempt:
+    copy_damaged(draw, world.path / "store", directory / "store")
+    return same_batch(draw, world, store=directory / "store")
 
 
-def saved_batches(draw, world, place) -> Attempt:
-    damaged(draw, world.path / "saved", place / "saved")
-    return same_batch(draw, world, batches=place / "saved")
+def saved_batches(draw, world, directory) -> Attempt:
+    copy_damaged(draw, world.path / "saved", directory / "saved")
+    return same_batch(draw, world, batches=directory / "saved")
 
 
 def same_batch(draw, world, **changes) -> Attempt:

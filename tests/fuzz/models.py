@@ -1,4 +1,4 @@
-"""The door of models that others made: what comes in is what another reader of the files finds."""
+"""Target of models of other programs: import reads the same tensors as another reader of the files."""
 
 import json
 import struct
@@ -16,29 +16,29 @@ from fuzz.runs import WEIGHTS, check_tensors
 
 SETTINGS = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
 SETTINGS += ("max_position_embeddings", "type_vocab_size", "hidden_act", "layer_norm_eps")
-ALIKE = {"gelu_pytorch_tanh": "gelu_new"}
-# A run without pairs has no place for these.
+ALIASES = {"gelu_pytorch_tanh": "gelu_new"}
+# A run without sentence pairs does not have these.
 OPTIONAL = ("bert.pooler", "cls.seq_relationship")
 
 
-def imported(draw, world, place) -> Attempt:
+def external_model(draw, world, directory) -> Attempt:
     kind = draw(st.sampled_from(["huggingface", "huggingface", "google"]))
-    source, run = outside.copy(world.path / kind, place / "source"), place / "run"
+    source, run = outside.copy(world.path / kind, directory / "source"), directory / "run"
     if kind == "huggingface" and draw(st.booleans()):
         change_header(draw, source / WEIGHTS)
     else:
         change_file(draw, draw(st.sampled_from(files(source))))
 
     def oracle(outcome):
-        done("export", "--workdir", run, "--output", place / "exported")
-        check_import(source, kind, place / "exported")
+        done("export", "--workdir", run, "--output", directory / "exported")
+        check_import(source, kind, directory / "exported")
 
     command = ["import", "--source", source, "--workdir", run, "--config.dtype=float32"]
     return Attempt([*command, "--json", "-"], oracle)
 
 
 def change_header(draw, path: Path) -> None:
-    """A safetensors file whose header says something else of the same data."""
+    """Damages the header of a safetensors file, or the length of the header."""
     content = path.read_bytes()
     end = 8 + struct.unpack("<Q", content[:8])[0]
     header = json.dumps(changed_json(draw, json.loads(content[8:end]))).encode()
@@ -49,17 +49,18 @@ def change_header(draw, path: Path) -> None:
 
 
 def check_import(source: Path, kind: str, exported: Path) -> None:
-    """An import, exported again, is as its source is."""
-    known, here = outside.make_tensors(), load_file(exported / WEIGHTS)
-    # TensorFlow checks what it reads: a checkpoint of the original comes in as it was made, or not at all.
-    there = load_file(source / WEIGHTS) if kind == "huggingface" else known
-    there = {name: np.asarray(there[name], np.float32) for name in known.keys() & there.keys()}
-    lost = {name for name in there if name not in here and name.startswith(OPTIONAL)}
-    check_tensors({name: there[name] for name in there.keys() - lost}, here)
+    """Checks that an import, exported again, equals its source."""
+    original, actual = outside.make_tensors(), load_file(exported / WEIGHTS)
+    # TensorFlow verifies checksums, so a checkpoint of Google's BERT is either read unchanged or refused.
+    tensors = load_file(source / WEIGHTS) if kind == "huggingface" else original
+    names = original.keys() & tensors.keys()
+    expected = {name: np.asarray(tensors[name], np.float32) for name in names}
+    lost = {name for name in expected if name not in actual and name.startswith(OPTIONAL)}
+    check_tensors({name: expected[name] for name in expected.keys() - lost}, actual)
     paths = source / CONFIGS[kind], exported / "config.json"
-    one, two = (json.loads(path.read_text()) for path in paths)
-    alike = ALIKE | ({"gelu": "gelu_new"} if kind == "google" else {})
-    for key in one.keys() & {*SETTINGS}:
-        assert alike.get(one[key], one[key]) == alike.get(two[key], two[key]), key
-    words = ((place / "vocab.txt").read_text().removesuffix("\n") for place in (source, exported))
+    before, after = (json.loads(path.read_text()) for path in paths)
+    aliases = ALIASES | ({"gelu": "gelu_new"} if kind == "google" else {})
+    for key in before.keys() & {*SETTINGS}:
+        assert aliases.get(before[key], before[key]) == aliases.get(after[key], after[key]), key
+    words = ((path / "vocab.txt").read_text().removesuffix("\n") for path in (source, exported))
     assert next(words) == next(words)

@@ -1,4 +1,4 @@
-"""The door of workdirs: the run's own numbers come out, or nothing."""
+"""Target of workdirs: damage is reported, or the results are those of the intact run."""
 
 import shutil
 from pathlib import Path
@@ -14,18 +14,18 @@ from fuzz.damage import change_file, files
 from fuzz.world import EARLIER, STEPS, TEXT
 
 WEIGHTS = "model.safetensors"
-# Of an export. README.md and training.json tell of metrics and places, which nothing covers.
-TOLD = ("README.md", "training.json")
-# Damage of these may show as something else that does not agree with them.
-AGREE = ("run.json", "status.json", "metrics.jsonl", "summary.json")
+# Files of an export with metrics and paths, which no checksum covers.
+UNCHECKED = ("README.md", "training.json")
+# Damage of these files may be reported for another file that they no longer match.
+CROSS_CHECKED = ("run.json", "status.json", "metrics.jsonl", "summary.json")
 
 
-def workdir(draw, world, place) -> Attempt:
-    run, original, exported = place / "run", world.path / "run", place / "exported"
+def workdir(draw, world, directory) -> Attempt:
+    run, original, exported = directory / "run", world.path / "run", directory / "exported"
     shutil.copytree(original, run)
     chosen = [path for path in files(run) if "tensorboard" not in path.parts]
     path = draw(st.sampled_from(chosen))
-    if draw(st.booleans()):  # there are many files of arrays, and few others
+    if draw(st.booleans()):  # most files are those of arrays
         path = draw(st.sampled_from([path for path in chosen if "checkpoints" not in path.parts]))
     name = path.relative_to(run)
     change_file(draw, path)
@@ -46,7 +46,7 @@ def workdir(draw, world, place) -> Attempt:
         is_damaged = name.parts[:2] == ("checkpoints", str(STEPS))
         assert not outcome.skipped or outcome.skipped == {STEPS} and is_damaged
         if kind == "predict":
-            assert values == world.answers[step]
+            assert values == world.predictions[step]
         else:
             assert values["step"] == step
             check_export(world.exported[step], exported)
@@ -56,32 +56,35 @@ def workdir(draw, world, place) -> Attempt:
 
 
 def check_verdict(original: Path, run: Path, name: Path, outcome) -> None:
-    """Of a run of which the file `name` was damaged; of the other files only those that cannot be read are named."""
+    """Checks the result of `verify` for a run whose file `name` was damaged.
+
+    original: the intact run. Files that are not checked by a hash are named only if they cannot be read.
+    """
     values, is_sound = outcome.values, outcome.code == 0
     assert values["sound"] == is_sound == (not values["problems"])
     if not is_sound:
         named = {problem["file"] for problem in values["problems"]}
-        assert str(name) in AGREE or any(f"{name}/".startswith(f"{n}/") for n in named)
+        assert str(name) in CROSS_CHECKED or any(f"{name}/".startswith(f"{n}/") for n in named)
     elif name.parts[0] == "checkpoints":
         step = Path(*name.parts[:2])
         assert arrays(original / step) == arrays(run / step)
 
 
-def arrays(place: Path) -> dict[str, bytes]:
-    """Every array of a checkpoint, as its fingerprints name them."""
-    trees = {item: reader.read(place, item) for item in reader.ITEMS}
+def arrays(checkpoint: Path) -> dict[str, bytes]:
+    """Returns {name: bytes} of the arrays of a checkpoint."""
+    trees = {item: reader.read(checkpoint, item) for item in reader.ITEMS}
     return {path_name(path): leaf.tobytes() for path, leaf in jax.tree.leaves_with_path(trees)}
 
 
-def check_export(expected: Path, found: Path) -> None:
-    one, two = ({path.name: path for path in place.iterdir()} for place in (expected, found))
-    assert one.keys() == two.keys()
-    for name in one.keys() - {*TOLD, WEIGHTS}:
-        assert one[name].read_bytes() == two[name].read_bytes(), name
-    check_tensors(load_file(one[WEIGHTS]), load_file(two[WEIGHTS]))
+def check_export(expected: Path, actual: Path) -> None:
+    first, second = ({path.name: path for path in d.iterdir()} for d in (expected, actual))
+    assert first.keys() == second.keys()
+    for name in first.keys() - {*UNCHECKED, WEIGHTS}:
+        assert first[name].read_bytes() == second[name].read_bytes(), name
+    check_tensors(load_file(first[WEIGHTS]), load_file(second[WEIGHTS]))
 
 
-def check_tensors(expected: dict, found: dict) -> None:
-    assert expected.keys() == found.keys()
+def check_tensors(expected: dict, actual: dict) -> None:
+    assert expected.keys() == actual.keys()
     for name, array in expected.items():
-        assert array.shape == found[name].shape and array.tobytes() == found[name].tobytes(), name
+        assert array.shape == actual[name].shape and array.tobytes() == actual[name].tobytes(), name

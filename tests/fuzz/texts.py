@@ -1,4 +1,4 @@
-"""The doors of text and of vocabularies: a store is whole, with all documents and all pieces."""
+"""Targets of texts and vocabularies: the store is complete, with all documents and all pieces."""
 
 import gzip
 import json
@@ -19,6 +19,7 @@ ODD += ["é" * 1500 + " end", "<doc id=1>", "</doc>", "{", "\t\x0b"]
 
 
 def write_form(form: str, documents: list[str]) -> bytes:
+    """Returns a file with the documents in this format."""
     if form == "jsonl":
         return "".join(json.dumps({"text": text}) + "\n" for text in documents).encode()
     if form == "wiki":
@@ -27,8 +28,8 @@ def write_form(form: str, documents: list[str]) -> bytes:
     return ("\n\n" if form == "lines" else "\n").join(documents).encode()
 
 
-def text(draw, world, place) -> Attempt:
-    """Of whose lines tests/data has readers."""
+def text(draw, world, directory) -> Attempt:
+    """The oracle counts documents. For their content see tests/data."""
     form, suffix = draw(st.sampled_from(FORMS)), draw(st.sampled_from(["", "", ".gz"]))
     documents = make_text(draw(st.integers(0, 12)), draw(st.integers(0, 99)))
     more = st.sampled_from(ODD) | st.text(st.characters(codec="utf-8"))
@@ -36,19 +37,19 @@ def text(draw, world, place) -> Attempt:
     damaged = draw(st.sampled_from(["nothing", "nothing", "text", "file"]))
     content = write_form(form, documents + odd)
     content = changed_bytes(draw, content) if damaged == "text" else content
-    path = place / "text" / f"corpus.txt{suffix}"
+    path = directory / "text" / f"corpus.txt{suffix}"
     path.parent.mkdir()
     path.write_bytes(gzip.compress(content) if suffix else content)
     if damaged == "file":
         change_file(draw, path)
-    asked = draw(st.sampled_from([form] * 6 + list(FORMS)))
-    # JSON parts documents whatever stands in them.
+    configured = draw(st.sampled_from([form] * 6 + list(FORMS)))
+    # The number of documents is known if odd text cannot split them: in JSON it never does.
     is_known = form == "jsonl" or form != "files" and not odd
-    is_known = is_known and asked == form and damaged == "nothing"
+    is_known = is_known and configured == form and damaged == "nothing"
     source = draw(st.sampled_from([path, path.parent]))
-    settings = {"corpus.source": source, "corpus.format": asked, "filter.duplicates": False}
+    settings = {"corpus.source": source, "corpus.format": configured, "filter.duplicates": False}
     settings["tokenizer.path"] = world.path / "run/tokenizer/vocab.txt"
-    store = place / "store"
+    store = directory / "store"
 
     def oracle(outcome):
         report = outcome.values
@@ -61,20 +62,20 @@ def text(draw, world, place) -> Attempt:
     return Attempt(arguments, oracle)
 
 
-def vocabulary(draw, world, place) -> Attempt:
+def vocabulary(draw, world, directory) -> Attempt:
     kinds = {"vocab.txt": world.path / "run/tokenizer/vocab.txt"}
     kinds |= {"a.model": world.path / "unigram/sentencepiece.model"}
     kinds |= {"tokenizer.json": world.path / "byte_bpe/tokenizer.json"}
     name = draw(st.sampled_from(list(kinds)))
-    path, store = place / name, place / "store"
+    path, store = directory / name, directory / "store"
     shutil.copyfile(kinds[name], path)
     change_file(draw, path)
 
     def oracle(outcome):
-        pieces = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}  # may be added
+        special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}  # prepare may add these
         saved = next(p for p in (store / "tokenizer").iterdir() if p.stem != "settings")
         missing = read_vocabulary(path).items() - read_vocabulary(saved).items()
-        assert {piece for piece, _ in missing} <= pieces
+        assert {piece for piece, _ in missing} <= special
         done("verify", "--store", store)
 
     settings = {"tokenizer.path": path, "store": store, "filter.duplicates": False}
@@ -82,7 +83,7 @@ def vocabulary(draw, world, place) -> Attempt:
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:
-    """{piece: id} as the library of each kind of file has them."""
+    """Returns {piece: id}, as read by the library of each kind of file."""
     if path.suffix == ".txt":
         lines = path.read_bytes().decode().removesuffix("\n").replace("\r\n", "\n").split("\n")
         return {piece: number for number, piece in enumerate(lines)}

@@ -1,4 +1,4 @@
-"""What is sound and is copied to be damaged: a run and its store, saved batches, exports, models, vocabularies."""
+"""Intact inputs, which are copied and damaged: a run and its store, saved batches, models, vocabularies."""
 
 import json
 import shutil
@@ -11,16 +11,21 @@ from kits.texts import PROSE
 from bert_jax.tokenizers import tokenizer
 from fuzz.attempts import done
 
-BATCHES = 4  # steps of which the batch is known
-EARLIER, STEPS = SMALL["checkpoint.every"], SMALL["phases.main.steps"]  # of the run's checkpoints
+BATCHES = 4  # steps with saved batches
+# Steps of the run's checkpoints.
+EARLIER, STEPS = SMALL["checkpoint.every"], SMALL["phases.main.steps"]
 TEXT = "the [MASK] dog"
 
 
 class World:
-    """digests: of each step's batch. exported, answers: {step: the run's export, and what it predicts for TEXT}."""
+    """The intact inputs, in `path`.
+
+    digests: SHA-256 of the batch of each step. exported: {step: directory of the run's export}. predictions: {step:
+    result of `predict` for TEXT}.
+    """
 
     def __init__(self, path: Path, settings: dict, workdir: Path):
-        """settings, workdir: of the finished run that is copied."""
+        """settings, workdir: those of the finished run, which is copied."""
         shutil.copytree(workdir.parent, path)
         self.path, self.settings = path, settings | {"store": f"{path}/store"}
         for kind, size in (("unigram", 200), ("byte_bpe", 300)):
@@ -33,11 +38,13 @@ class World:
         self.digests = [json.loads(batch)["sha256"] for batch in batches]
         earlier = shutil.copytree(path / "run", path / "earlier")
         shutil.rmtree(earlier / "checkpoints" / str(STEPS))
-        self.exported, self.answers = {}, {}
+        self.exported, self.predictions = {}, {}
         for step, run in {STEPS: path / "run", EARLIER: earlier}.items():
             self.exported[step] = path / f"exported-{step}"
             done("export", "--workdir", run, "--output", self.exported[step])
-            self.answers[step] = json.loads(done("predict", "--model", run, TEXT, "--json", "-"))
+            self.predictions[step] = json.loads(
+                done("predict", "--model", run, TEXT, "--json", "-")
+            )
 
     def arguments(self, **changes) -> list[str]:
         keys = overrides(self.settings | changes)

@@ -28,7 +28,7 @@ def spelled(form: str, path: str) -> str:
     return next(getattr(item, form) for item in names.parameters(3) if item.path == path)
 
 
-def open_directory(directory, *overrides) -> load_model.Trained:
+def open_directory(directory, *overrides) -> load_model.Model:
     overrides = ("dtype=float32", *overrides)
     return load_model.open_source(load_model.read_source(directory), None, overrides)
 

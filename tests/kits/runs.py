@@ -116,12 +116,12 @@ def save(directory: Path, step: int, params) -> None:
         writer.finish(checkpoints)
 
 
-def untrained(tokenizer, *overrides: str) -> load_model.Trained:
+def untrained(tokenizer, *overrides: str) -> load_model.Model:
     """A model of this vocabulary as `load_model` would open it, which no directory holds."""
     config, vocabulary = small_config(*overrides), Vocabulary(tokenizer.size, **tokenizer.special)
     objective = base.make(config, vocabulary)
     params = jax.jit(objective.init)(jax.random.key(0), small_batch())
-    return load_model.Trained(config, {}, vocabulary, tokenizer, objective, 1, params)
+    return load_model.Model(config, {}, vocabulary, tokenizer, objective, 1, params)
 
 
 def run_batch(vocabulary: Vocabulary, rows: int = 6) -> dict:

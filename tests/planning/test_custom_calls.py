@@ -1,4 +1,4 @@
-"""Custom calls are never free: their limit by hand, and the compiler's own marks."""
+"""Estimates of custom calls: the roofline computed by hand, and the compiler's markers, which are free."""
 
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ backend_config={"custom_call_config":{COST"needs_layout_passes":true}}"""
 COST = '"cost_estimate":{"transcendentals":"7","flops":"1000000000000","bytes_accessed":"8"},'
 
 
-@pytest.mark.parametrize("kind", ["v3", "v5e"])  # of two devices a chip, and of one
+@pytest.mark.parametrize("kind", ["v3", "v5e"])  # two devices a chip, and one
 def test_the_larger_of_flops_and_bytes_counts(kind):
     chip = CHIPS[kind]
     mesh = SimpleNamespace(devices=np.array([SimpleNamespace(device_kind=chip.device_kind)]))

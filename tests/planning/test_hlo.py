@@ -1,4 +1,4 @@
-"""Reading compiled programs: small ones whose collectives are known, for CPU and TPU."""
+"""Parsing compiled programs: small functions with known collectives, for CPU and TPU."""
 
 import jax
 import pytest
@@ -7,12 +7,12 @@ from kits.slices import needs_libtpu
 
 from bert_jax.planning import hlo, timeline
 
-# One part of x is 128 x 256 float32 numbers on each of two times four devices.
+# Each of 2 x 4 devices holds a shard of x: float32[128, 256].
 PART = 128 * 256 * 4
 
 
 def loops(x):
-    """Five sums over `data`, and three over `tensor` after each."""
+    """Runs five sums over `data`, and three over `tensor` after each of them."""
 
     def inner(x, _):
         return jax.lax.psum(x, "tensor") * 0.5, None
@@ -32,7 +32,7 @@ FUNCTIONS = {
     "collective-permute": lambda x: jax.lax.ppermute(x, "data", [(0, 1), (1, 0)]),
     "loops": loops,
 }
-# Kind: bytes in its largest form, axes, devices, and what each device sends around a ring.
+# {kind: (bytes of the full array, axes, devices in a group, bytes that each device sends in a ring)}
 EXPECTED = {
     "all-reduce": (PART, ("data",), 2, PART),
     "all-gather": (4 * PART, ("tensor",), 4, 3 * PART),
@@ -48,8 +48,8 @@ def text_for(platform, name):
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
 @pytest.mark.parametrize("kind", EXPECTED)
-def test_each_kind_with_its_bytes_and_axes(kind, platform):
-    """The CPU makes an all-to-all of as many arrays as there are devices in a group."""
+def test_bytes_and_axes_of_each_kind(kind, platform):
+    """On a CPU, an all-to-all has as many arrays as a group has devices."""
     text, mesh = text_for(platform, kind), mesh_on("cpu")
     found = [part for part, _ in collectives(text, mesh)]
     size, axes, group, sent = EXPECTED[kind]
@@ -60,7 +60,7 @@ def test_each_kind_with_its_bytes_and_axes(kind, platform):
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
-def test_a_loop_multiplies(platform):
+def test_loops_multiply_bytes_by_trips(platform):
     events = timeline.read(text_for(platform, "loops"), mesh_on("cpu"))
     sent = {("data",): 5 * PART, ("tensor",): 15 * 2 * PART * 3 // 4}
     assert timeline.sent(events) == {("all-reduce", axes): count for axes, count in sent.items()}
@@ -68,12 +68,12 @@ def test_a_loop_multiplies(platform):
 
 @needs_libtpu
 @pytest.mark.full
-def test_the_kept_programs_are_made_again():
+def test_the_stored_programs_are_reproduced():
     mesh = mesh_on("tpu")
-    made = {name: compiled(function, mesh).as_text() for name, function in FUNCTIONS.items()}
-    for name, text in made.items():
+    texts = {name: compiled(function, mesh).as_text() for name, function in FUNCTIONS.items()}
+    for name, text in texts.items():
         assert timeline.read(text, mesh) == timeline.read(kept(name), mesh), name
-    keep(made)
+    keep(texts)
 
 
 ODD_AND_EVEN = [[0, 2, 4, 6], [1, 3, 5, 7]]
@@ -95,12 +95,12 @@ MESH = "replica_groups=mesh['axis_0'=2,'axis_1'=4], device_ids=([4,2]T(1,0)) {'a
     ],
 )
 def test_notations_of_groups(text, groups):
-    """As different passes of XLA print them."""
+    """Passes of XLA print groups in different notations."""
     assert hlo.groups(text, 8).tolist() == groups
 
 
-def test_starts_and_ends_and_several_arrays():
-    """The result of a GPU's start holds the operand, too; an all-reduce may be of several arrays and types."""
+def test_asynchronous_collectives_and_tuples_of_arrays():
+    """On a GPU, the result of a start includes the operand; an all-reduce may have several arrays and types."""
     text = """
 ENTRY %main (p: f32[8,4]) -> f32[32,4] {
   %s = (f32[8,4]{1,0}, f32[32,4]{1,0}) all-gather-start(%p), replica_groups=[2,4]<=[8], dimensions={0}

@@ -1,4 +1,4 @@
-"""`plan`: a small step compiled for slices that are not here, and its arithmetic by hand."""
+"""`plan`: a small step compiled for slices that are not attached, and its arithmetic checked by hand."""
 
 import json
 import os
@@ -22,8 +22,8 @@ CHIP = chips.CHIPS["v5e"]
 
 
 @pytest.mark.slow
-def test_a_plan_from_outside(tmp_path):
-    """Nothing but progress is on standard error: libtpu has a lot to say."""
+def test_plan_as_a_command(tmp_path):
+    """Standard error has progress alone, and no output of libtpu."""
     command = [sys.executable, "-m", "bert_jax", *arguments(tmp_path, "--json", "-", "--price", 2)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr.count("\n") == 1
@@ -32,14 +32,14 @@ def test_a_plan_from_outside(tmp_path):
     assert (values["chips"], values["hosts"], values["mesh"]["data"]) == (4, 1, 4)
     phase = values["phases"]["main"]
     assert phase["fits"] and phase["sent_per_chip"].keys() == {"all-reduce"}
-    # Around a ring of four, each chip sends 2 x 3/4 of the gradients, in float32.
+    # In a ring of four, each chip sends 2 x 3/4 of the float32 gradients.
     gradients = 4 * values["parameters"]
     assert phase["sent_per_chip"]["all-reduce"] == pytest.approx(1.5 * gradients, rel=0.1)
-    # Parameters and two moments, on every chip, and rows.
+    # Every chip holds the parameters, two moments and its rows.
     assert phase["bytes_of_arguments"] > 3 * gradients
-    # The rest are results that do not replace a part of the state: numbers of the log.
-    held = sum(phase[f"bytes_of_{part}"] for part in ("arguments", "temporaries", "program"))
-    assert held <= phase["bytes_per_chip"] < held + 1e5
+    # The rest is results that are not part of the state: the metrics.
+    used = sum(phase[f"bytes_of_{part}"] for part in ("arguments", "temporaries", "program"))
+    assert used <= phase["bytes_per_chip"] < used + 1e5
     assert values["hours"] == pytest.approx(20 * phase["seconds_per_step"] / 3600)
     assert values["cost"] == pytest.approx(2 * 4 * values["hours"])
     text = describe.describe(values)
@@ -57,7 +57,7 @@ def estimated(name, events, *keys):
 
 
 def test_the_arithmetic_of_a_step():
-    """It computes for 3 ms, sends for 1 ms along one line, hidden, and for 2 ms along two."""
+    """The step computes for 3 ms, sends for 1 ms along one axis, overlapped, and for 2 ms along two."""
     values = estimated(
         "v5e:4x4",
         [
@@ -91,30 +91,29 @@ def test_the_arithmetic_of_a_step():
 
 
 def test_real_tokens_are_those_of_the_store(finished, tmp_path, capsys, monkeypatch):
-    """As many as a batch of the run held, about; where there is no store, rows are full."""
+    """The share is about that of the run's batches; without a store it is 1."""
     monkeypatch.setattr(compilation, "compile_step", compile_nothing)
     settings, workdir = finished
-    told = [line["real_token_share"] for line in runs.lines(workdir) if line["split"] == "train"]
-    for store, fill in ((settings["store"], sum(told) / len(told)), (tmp_path / "none", 1)):
+    logged = [line["real_token_share"] for line in runs.lines(workdir) if line["split"] == "train"]
+    for store, share in ((settings["store"], sum(logged) / len(logged)), (tmp_path / "none", 1)):
         assert main(arguments(tmp_path, "--json", "-", store=store)) == 0
         phase = json.loads(capsys.readouterr().out)["phases"]["main"]
-        assert phase["real_token_share"] == pytest.approx(fill, abs=0.1) and (fill == 1) == (
-            phase["real_token_share"] == 1
-        )
+        assert phase["real_token_share"] == pytest.approx(share, abs=0.1)
+        assert (share == 1) == (phase["real_token_share"] == 1)
         real = phase["real_token_share"] * 32 * phase["rows_per_second"]
         assert phase["tokens_per_second"] == pytest.approx(real)
 
 
 @pytest.mark.slow
-def test_what_was_compiled_is_kept(tmp_path, monkeypatch, capsys):
-    """In the place of JAX's own variable, which may be of no use; a price makes no program another, a batch does."""
+def test_compiled_steps_are_cached(tmp_path, monkeypatch, capsys):
+    """The cache is in JAX's own directory, if that is writable. A price reuses an entry, a new batch size does not."""
     compiled = []
 
-    def compile_apart(*_):
+    def compile_in_subprocess(*_):
         compiled.append(1)
         return compile_nothing()
 
-    monkeypatch.setattr(compilation, "compile_apart", compile_apart)
+    monkeypatch.setattr(compilation, "compile_in_subprocess", compile_in_subprocess)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "own"))
     for more, changes, count in (
         ([], {}, 1),
@@ -137,12 +136,12 @@ def test_a_damaged_entry_is_compiled_again(tmp_path, monkeypatch, text):
     config = small_config("compilation_cache=auto")
     job = compilation.Job(config, configs.phases(config), VOCABULARY, {}, print)
     mesh = compilation.make_mesh(job, topology.find("v5e:2x2"))
-    asked = job, "program", mesh, compile_nothing
-    made = compilation.read_or_compile(*asked)
+    request = job, "program", mesh, compile_nothing
+    step = compilation.read_or_compile(*request)
     [entry] = (tmp_path / "plans").iterdir()
-    kept = entry.read_text()
+    cached = entry.read_text()
     entry.write_text(text)
-    assert compilation.read_or_compile(*asked) == made and entry.read_text() == kept
+    assert compilation.read_or_compile(*request) == step and entry.read_text() == cached
 
 
 def crash(*_):
@@ -150,7 +149,7 @@ def crash(*_):
 
 
 @pytest.mark.slow
-def test_a_compiler_that_crashes_ends_in_one_line(tmp_path, monkeypatch, capsys):
+def test_a_compiler_crash_is_reported_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compilation, "compile_here", crash)
     assert main(arguments(tmp_path)) == 1
     error = capsys.readouterr().err.splitlines()[-1]
@@ -173,10 +172,8 @@ def test_a_compiler_that_crashes_ends_in_one_line(tmp_path, monkeypatch, capsys)
         (["--search"], {"model.attention": "splash"}, "config.model.attention=splash"),
     ],
 )
-def test_what_cannot_be_planned_is_refused_before_compiling(
-    tmp_path, monkeypatch, capsys, more, changes, words
-):
-    monkeypatch.setattr(compilation, "compile_apart", None)
+def test_bad_input_is_refused_before_compiling(tmp_path, monkeypatch, capsys, more, changes, words):
+    monkeypatch.setattr(compilation, "compile_in_subprocess", None)
     assert main(arguments(tmp_path, *more, **changes)) == 2
     error = capsys.readouterr().err.strip()
     assert words in error and "\n" not in error

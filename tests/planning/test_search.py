@@ -1,4 +1,4 @@
-"""What makes a step fit that does not, and what makes it fast: which settings are tried, and that they do."""
+"""The search for settings that make a step fit or fast: which ones it tries, and that they do."""
 
 import json
 import re
@@ -17,7 +17,7 @@ pytestmark = needs_libtpu
 
 
 @pytest.mark.full
-def test_the_advice_makes_a_step_fit_that_is_too_large(tmp_path, capsys):
+def test_the_advised_settings_make_a_large_step_fit(tmp_path, capsys):
     rows = {"phases.main.batch": 2**17, "model.max_length": 512, "phases.main.length": 512}
     rows |= {"model.layers": 1, "compilation_cache": tmp_path / "cache"}
     assert main(arguments(tmp_path, **rows)) == 2
@@ -26,18 +26,19 @@ def test_the_advice_makes_a_step_fit_that_is_too_large(tmp_path, capsys):
     changes = dict(re.findall(r"--config\.(\S+)=(\S+)", error))
     assert main(arguments(tmp_path, "--json", "-", **rows | changes)) == 0
     phase = json.loads(capsys.readouterr().out)["phases"]["main"]
-    told = float(re.search(r"(\S+) GiB a chip", error)[1])
-    assert told == pytest.approx(phase["bytes_per_chip"] / 2**30, abs=0.01) and 4 < told < 15.75
+    advised = float(re.search(r"(\S+) GiB a chip", error)[1])
+    assert advised == pytest.approx(phase["bytes_per_chip"] / 2**30, abs=0.01)
+    assert 4 < advised < 15.75
 
 
 class Compiler:
-    """Knows one number: the bytes of so many rows at once, a remat, and parts of fsdp, of the 2**30 that are there."""
+    """A fake compiler. needs(rows, remat, fsdp): the bytes of a step, of 2**30 available."""
 
     def __init__(self, monkeypatch, needs):
         self.tried, self.needs = [], needs
         monkeypatch.setattr(compilation, "compile_step", self.compile)
 
-    def compile(self, job, one, mesh, phase):
+    def compile(self, job, tpu, mesh, phase):
         parts = meshes.micro_batches(mesh, phase.batch, job.config.train)
         self.tried.append((phase.batch // 4 // parts, job.config.train.remat, mesh.shape["fsdp"]))
         if (used := self.needs(*self.tried[-1])) > 2**30:
@@ -60,8 +61,8 @@ def test_the_cheapest_setting_that_fits_is_advised(monkeypatch, tmp_path, capsys
     assert len(set(compiler.tried)) == len(compiler.tried)
 
 
-def test_where_nothing_fits_it_is_said(monkeypatch, tmp_path, capsys):
-    """Of a width of 30, which four parts of fsdp do not divide."""
+def test_advice_if_nothing_fits(monkeypatch, tmp_path, capsys):
+    """The width is 30, which fsdp=4 does not divide."""
     compiler = Compiler(monkeypatch, lambda *_: 2**31)
     model = {"model.width": 30, "model.heads": 2, "train.remat": "full"}
     assert main(arguments(tmp_path, **{"phases.main.batch": 64}, **model)) == 2
@@ -69,7 +70,7 @@ def test_where_nothing_fits_it_is_said(monkeypatch, tmp_path, capsys):
     assert {(1, "full", 1), (16, "full", 2)} < set(compiler.tried)
 
 
-def test_a_search_is_sorted_and_names_what_does_not_fit(monkeypatch, tmp_path, capsys):
+def test_a_search_is_sorted_with_unfitting_settings_last(monkeypatch, tmp_path, capsys):
     Compiler(monkeypatch, lambda rows, remat, fsdp: 2**31 if remat == "full" else 9)
     command = arguments(tmp_path, "--search", "--json", "-", **{"phases.main.batch": 64})
     assert main(command) == 0
@@ -83,8 +84,8 @@ def test_a_search_is_sorted_and_names_what_does_not_fit(monkeypatch, tmp_path, c
     assert fitting == sorted(fitting) and not table[-1]["fits"]
 
 
-def test_a_phase_that_does_not_fit_stands_beside_one_that_does(monkeypatch, tmp_path, capsys):
-    """Of 32 rows of a device, twenty fit: the plan is printed with advice, and the exit code is 2."""
+def test_one_phase_fits_and_another_does_not(monkeypatch, tmp_path, capsys):
+    """A device has 32 rows, and twenty fit: the plan is printed with advice, and the exit code is 2."""
     Compiler(monkeypatch, lambda rows, *_: 2**30 * rows / 20)
     config, path = small_config("dtype=auto").to_dict(), tmp_path / "config.json"
     few = config["phases"].pop("main")

@@ -1,4 +1,4 @@
-"""The table of slices: by hours, the first compiled whole, and what is left out."""
+"""The table of slices: sorted by hours, the first ones compiled, and those left out."""
 
 import json
 
@@ -17,27 +17,27 @@ pytestmark = needs_libtpu
 
 
 @pytest.mark.full
-def test_arithmetic_is_near_the_compiler():
-    """From four chips to sixteen; of a small model, whose update of parameters is much of a step."""
+def test_scaled_numbers_are_close_to_compiled_ones():
+    """From 4 chips to 16, for a small model, whose parameter update is a large part of the step."""
     config = small_config("dtype=bfloat16", "model.width=128")
     phase = configs.phases(config)[0]._replace(batch=1024)
     job = compilation.Job(config, [phase], VOCABULARY, {}, print)
-    places = [topology.find(name) for name in ("v5e:2x2", "v5e:4x4")]
-    small, large = (compilation.make_mesh(job, one) for one in places)
-    step, whole = (
-        compilation.compile_step(job, one, mesh, phase)
-        for one, mesh in zip(places, (small, large), strict=True)
+    tpus = [topology.find(name) for name in ("v5e:2x2", "v5e:4x4")]
+    small, large = (compilation.make_mesh(job, tpu) for tpu in tpus)
+    step, compiled = (
+        compilation.compile_step(job, tpu, mesh, phase)
+        for tpu, mesh in zip(tpus, (small, large), strict=True)
     )
-    there = slices.elsewhere(step, small, large)
-    share = timeline.cycles(there.events) / timeline.cycles(whole.events)
+    scaled = slices.rescale(step, small, large)
+    share = timeline.cycles(scaled.events) / timeline.cycles(compiled.events)
     assert 0.7 < share < 1.1
-    sent, expected = (sum(timeline.sent(found.events).values()) for found in (there, whole))
+    sent, expected = (sum(timeline.sent(s.events).values()) for s in (scaled, compiled))
     assert sent == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.slow
-def test_the_table_is_by_hours_and_says_what_is_left_out(monkeypatch, tmp_path, capsys):
-    """By numbers made up, of a batch that does not divide over one slice; the second of the three does not fit."""
+def test_the_table_is_sorted_by_hours_and_names_skipped_slices(monkeypatch, tmp_path, capsys):
+    """The compiler is fake. The batch does not divide over one slice, and the second of the three does not fit."""
     compiled = []
 
     def compile_step(job, one, mesh, phase):
@@ -52,14 +52,14 @@ def test_the_table_is_by_hours_and_says_what_is_left_out(monkeypatch, tmp_path, 
     assert main([*command, "--config.phases.main.batch=128"]) == 0
     values = json.loads(capsys.readouterr().out)
     table = values["slices"]
-    names = {one["topology"] for one in table}
+    names = {row["topology"] for row in table}
     assert "128" in values["left_out"]["v5e:16x16"]
     assert not names & values["left_out"].keys() and {"v5e:2x2", "v5p:2x2x1"} < names
     assert len(compiled) == len(chips.CHIPS) + slices.COMPILED
-    assert {one["fits"] for one in table[slices.COMPILED :]} == {None}
-    hours = [one["hours"] for one in table[slices.COMPILED :]]
+    assert {row["fits"] for row in table[slices.COMPILED :]} == {None}
+    hours = [row["hours"] for row in table[slices.COMPILED :]]
     assert hours == sorted(hours)
-    for one in table:
-        assert one["chip_hours"] == pytest.approx(one["chips"] * one["hours"])
-    (unfit,) = [one for one in table if one["fits"] is False]
+    for row in table:
+        assert row["chip_hours"] == pytest.approx(row["chips"] * row["hours"])
+    (unfit,) = [row for row in table if row["fits"] is False]
     assert unfit["reason"] and table.index(unfit) == slices.COMPILED - 1

@@ -1,4 +1,4 @@
-"""Schedules read from programs, and how long they take: by hand, and beside the other reader of a program."""
+"""Schedules read from programs, and the seconds that they take, checked by hand."""
 
 import numpy as np
 from jax.sharding import Mesh
@@ -6,8 +6,8 @@ from kits.programs import PROGRAM
 
 from bert_jax.planning import timeline
 
-# In the notations of a TPU's program: a start and what waits for it, one in three pieces with a product between them,
-# one that is waited for, one fused with what adds up, and a loop.
+# A TPU program in its notations: an asynchronous collective, one in three pieces around a matrix product, a blocking
+# one, one fused with its reduction, and a loop.
 SCHEDULE = """
 HloModule jit_step, is_scheduled=true
 
@@ -85,20 +85,19 @@ def one_byte_a_second(sent):
     return sum(part[2] for part in sent)
 
 
-def test_sending_is_hidden_behind_computing_until_it_is_waited_for():
-    """Of the schedule 76 of 128 are hidden, then 20 of 48, then none; what is sent at once goes in turn."""
+def test_asynchronous_transfers_overlap_with_compute():
+    """76 of 128 seconds overlap, then 20 of 48, then none. Transfers that start together run one after the other."""
     assert timeline.seconds(EVENTS, 1, one_byte_a_second) == 128 + 48 + 96 + 5 * (192 + 50)
     events = [["start", "a", [["x", [], 10]]], ["start", "b", [["x", [], 20]]], ["compute", 25]]
     for rest, seconds in (
-        ([["done", "a"]], 30),  # b is there after 10 + 20
+        ([["done", "a"]], 30),  # b is done after 10 + 20
         ([["done", "b"], ["compute", 1]], 31),
         ([["compute", 25], ["done", "b"]], 50),
     ):
         assert timeline.seconds([*events, *rest], 1, one_byte_a_second) == seconds
 
 
-def test_loops_and_conditions_count_as_often_as_they_run():
-    """Of the branches of a condition the longest counts."""
+def test_loops_count_by_trips_and_conditionals_by_their_longest_branch():
     events = timeline.read(PROGRAM, FOUR)
     assert events == [
         ["compute", 1000],

@@ -1,4 +1,4 @@
-"""Slices by name, against those that libtpu knows, and chips against what its compiler says of them."""
+"""Slices by name, compared with those of libtpu; chips, compared with its compiler."""
 
 import math
 
@@ -18,51 +18,51 @@ from bert_jax.runs import out_of_memory
     "name, expected",
     [
         ("v5litepod-16", "v5e:4x4"),
-        ("v5p-8", "v5p:2x2x1"),  # of cores: four chips
+        ("v5p-8", "v5p:2x2x1"),  # counts cores: four chips
         ("v3-8", "v3:2x2"),
         ("v4-128", "v4:4x4x4"),
     ],
 )
-def test_names_are_those_of_the_cloud(name, expected):
+def test_names_of_google_cloud(name, expected):
     assert topology.find(name).name == expected
 
 
 def test_every_slice_is_found_by_its_names():
-    for one in topology.known():
-        assert topology.find(one.name) == topology.find(one.accelerator_type) == one
+    for tpu in topology.all_slices():
+        assert topology.find(tpu.name) == topology.find(tpu.accelerator_type) == tpu
 
 
 @needs_libtpu
-@pytest.mark.parametrize("one", topology.known(), ids=lambda one: one.name)
-def test_libtpu_knows_every_slice(one):
-    devices = topology.devices(one)
-    assert len(devices) == one.chips * one.chip.devices
-    assert len({tuple(device.coords) for device in devices}) == one.chips
+@pytest.mark.parametrize("tpu", topology.all_slices(), ids=lambda tpu: tpu.name)
+def test_libtpu_knows_every_slice(tpu):
+    devices = topology.devices(tpu)
+    assert len(devices) == tpu.chips * tpu.chip.devices
+    assert len({tuple(device.coords) for device in devices}) == tpu.chips
     extents = 1 + np.max([device.coords for device in devices], axis=0)
-    assert tuple(extents[: len(one.shape)]) == one.shape and math.prod(extents) == one.chips
-    assert len({device.process_index for device in devices}) == max(1, one.chips // 4)
-    assert chips.utilization(one.chip.flops * one.chips, devices) == pytest.approx(1)
+    assert tuple(extents[: len(tpu.shape)]) == tpu.shape and math.prod(extents) == tpu.chips
+    assert len({device.process_index for device in devices}) == max(1, tpu.chips // 4)
+    assert chips.utilization(tpu.chip.flops * tpu.chips, devices) == pytest.approx(1)
 
 
 @needs_libtpu
 @pytest.mark.full
 @pytest.mark.parametrize("kind", chips.CHIPS)
 def test_the_compiler_agrees_about_a_chip(kind):
-    """Cycles of a large matrix product fit the published peak, and what does not fit names the chip's memory."""
-    one = topology.make(kind, chips.CHIPS[kind].shapes[0])
-    device = topology.devices(one)[0]
-    place = SingleDeviceSharding(device)
-    x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16, sharding=place)
+    """Cycles of a large matrix product match the published peak; an out-of-memory error has the chip's memory."""
+    tpu = topology.make_slice(kind, chips.CHIPS[kind].shapes[0])
+    device = topology.devices(tpu)[0]
+    sharding = SingleDeviceSharding(device)
+    x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16, sharding=sharding)
     with compiling():
         text = jax.jit(lambda a, b: a @ b).lower(x, x).compile().as_text()
-    seconds = timeline.cycles(timeline.read(text, Mesh([device], "x"))) / one.chip.hertz
-    assert 0.85 < 2 * 4096**3 / seconds / (one.chip.flops / one.chip.devices) <= 1.02
-    large = jax.ShapeDtypeStruct((1 << 20, 1 << 18), jnp.float32, sharding=place)
+    seconds = timeline.cycles(timeline.read(text, Mesh([device], "x"))) / tpu.chip.hertz
+    assert 0.85 < 2 * 4096**3 / seconds / (tpu.chip.flops / tpu.chip.devices) <= 1.02
+    large = jax.ShapeDtypeStruct((1 << 20, 1 << 18), jnp.float32, sharding=sharding)
     with compiling(), pytest.raises(jax.errors.JaxRuntimeError) as error:
         jax.jit(lambda a: a + 1).lower(large).compile()
-    found = out_of_memory.too_large(error.value)
-    assert found.there * one.chip.devices == pytest.approx(one.chip.memory, rel=1e-3)
-    assert found.used >= 4 << 38
+    problem = out_of_memory.too_large(error.value)
+    assert problem.there * tpu.chip.devices == pytest.approx(tpu.chip.memory, rel=1e-3)
+    assert problem.used >= 4 << 38
 
 
 @needs_libtpu
@@ -78,8 +78,8 @@ def test_the_compiler_agrees_about_a_chip(kind):
         ("v5e:16x16", (64, 4), ("data",), 2 + 2 / 4),  # four groups share the rings of one axis
     ],
 )
-def test_links_that_a_collective_goes_over(name, shape, axes, links):
-    one = topology.find(name)
-    places = sorted(topology.devices(one), key=lambda device: device.coords)
-    mesh = Mesh(np.array(places).reshape(shape), ("data", "fsdp"))
-    assert topology.bandwidth(one, mesh, "all-reduce", axes) == links * one.chip.link
+def test_links_that_a_collective_uses(name, shape, axes, links):
+    tpu = topology.find(name)
+    devices = sorted(topology.devices(tpu), key=lambda device: device.coords)
+    mesh = Mesh(np.array(devices).reshape(shape), ("data", "fsdp"))
+    assert topology.bandwidth(tpu, mesh, "all-reduce", axes) == links * tpu.chip.link

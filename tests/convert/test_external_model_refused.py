@@ -1,4 +1,4 @@
-"""Models of others that are damaged are refused in one line that names what is wrong (chance damage: tests/fuzz)."""
+"""Damaged models of other programs are refused in one line that names the problem (random damage: tests/fuzz)."""
 
 import json
 import re
@@ -20,83 +20,85 @@ from kits.doors import (
     write_tokenizer,
 )
 
-# --- Damages: functions of a directory and its format ---------------------------------------------
+# --- Damages: functions (directory, format) that change the files ---------------------------------
 
 
 def tensors(change):
-    """change: of the tensors, with the name of UP."""
+    """Returns a damage. change(tensors, name): changes the tensors; name is that of UP in the format."""
 
-    def damage(place, form):
-        found = outside.make_tensors(form)
-        change(found, spelled(form, UP))
-        write(form, place, found)
+    def damage(directory, form):
+        arrays = outside.make_tensors(form)
+        change(arrays, spelled(form, UP))
+        write(form, directory, arrays)
 
     return damage
 
 
 def setting(key, value):
-    def damage(place, form):
-        path = place / CONFIGS[form]
+    def damage(directory, form):
+        path = directory / CONFIGS[form]
         outside.write_config(path, json.loads(path.read_text()) | {key: value})
 
     return damage
 
 
-def pieces(place, form):
-    outside.write_vocabulary(place, [*outside.PIECES, "one more"])
+def pieces(directory, form):
+    outside.write_vocabulary(directory, [*outside.PIECES, "one more"])
 
 
 def edit(name, change):
-    """change: of the content of a file."""
-    return lambda place, form: (place / name).write_bytes(change((place / name).read_bytes()))
+    """Returns a damage. change(content): the new content of the file."""
+    return lambda directory, form: (directory / name).write_bytes(
+        change((directory / name).read_bytes())
+    )
 
 
-def cut(name, end):
+def truncate(name, end):
     return edit(name, lambda content: content[:end])
 
 
-def flip(name):
+def flip_bit(name):
     return edit(name, lambda content: content[:500] + bytes([content[500] ^ 4]) + content[501:])
 
 
 def text(name, content):
-    return lambda place, form: (place / name).write_text(content)
+    return lambda directory, form: (directory / name).write_text(content)
 
 
-def lose(name):
-    return lambda place, form: (place / name).unlink()
+def delete(name):
+    return lambda directory, form: (directory / name).unlink()
 
 
 def rename(name):
-    return lambda place, form: (place / WEIGHTS).rename(place / name)
+    return lambda directory, form: (directory / WEIGHTS).rename(directory / name)
 
 
 def tokenizer(change):
-    return lambda place, form: write_tokenizer(place, change)
+    return lambda directory, form: write_tokenizer(directory, change)
 
 
 def shards(change):
-    """change: of the table of an index, {tensor: file}."""
+    """Returns a damage. change(table): changes the table of the index, {tensor: file}."""
 
-    def damage(place, form):
-        index = split(place)
+    def damage(directory, form):
+        index = split(directory)
         change(index["weight_map"])
-        (place / INDEX).write_text(json.dumps(index))
+        (directory / INDEX).write_text(json.dumps(index))
 
     return damage
 
 
-def drop_shard(place, form):
-    split(place)
-    (place / "model-00002-of-00002.safetensors").unlink()
+def drop_shard(directory, form):
+    split(directory)
+    (directory / "model-00002-of-00002.safetensors").unlink()
 
 
-# --- What is done, and a pattern of what is named; {up} is the name of a tensor -------------------
+# --- {name: (damage, pattern of the message)}; {up} is the name of a tensor -----------------------
 
 NAME, TABLE = spelled("huggingface", UP), spelled("huggingface", WORDS)
 NORM, DECODER = "bert.embeddings.LayerNorm.gamma", "cls.predictions.decoder"
 DATA, TENSOR_INDEX = "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"
-HUGE = 10**12  # refused before any array is made of such a size
+HUGE = 10**12  # refused before an array of this size is allocated
 BOTH = {
     "missing": (tensors(lambda t, up: t.pop(up)), "{up}"),
     "transposed": (tensors(lambda t, up: t.update({up: t[up].T.copy()})), "{up}"),
@@ -130,46 +132,46 @@ HUGGINGFACE = {
     "no model": (text("tokenizer.json", "{}"), r"tokenizer\.json"),
     "a far id": (tokenizer(lambda d: d["model"]["vocab"].update(far=2**32 - 1)), "tokenizer"),
     "normalizer": (tokenizer(lambda d: d.update(normalizer="lower")), "tokenizer"),
-    "empty": (cut(WEIGHTS, 0), WEIGHTS),
-    "header cut": (cut(WEIGHTS, 100), WEIGHTS),
-    "data cut": (cut(WEIGHTS, -1), WEIGHTS),
+    "empty": (truncate(WEIGHTS, 0), WEIGHTS),
+    "header cut": (truncate(WEIGHTS, 100), WEIGHTS),
+    "data cut": (truncate(WEIGHTS, -1), WEIGHTS),
     "a shard is missing": (drop_shard, "model-00002-of-00002.safetensors"),
     "a tensor of no shard": (shards(lambda m: m.update(lost=m[NAME])), "lost"),
     "up": (shards(lambda m: m.update({NAME: "../x.safetensors"})), INDEX),
     "pickle": (rename("pytorch_model.bin"), r"pytorch_model\.bin"),
     "no weights": (rename("tf_model.h5"), WEIGHTS),
-    "no tokenizer": (lose("vocab.txt"), r"vocab\.txt"),
+    "no tokenizer": (delete("vocab.txt"), r"vocab\.txt"),
 }
 GOOGLE = {
-    "no data": (lose(DATA), r"ckpt\.data-"),
-    "data cut to a page": (cut(DATA, 1000), r"ckpt: bert/\S+ "),
-    "a bit of the data": (flip(DATA), r"ckpt: bert/\S+ "),
-    "index cut": (cut(TENSOR_INDEX, 1000), r"ckpt\.index"),
-    "a bit of the index": (flip(TENSOR_INDEX), r"ckpt\.index"),
-    "no index": (lose(TENSOR_INDEX), r"ckpt\.index"),
-    "no config": (lose("bert_config.json"), r"bert_config\.json"),
-    "no vocabulary": (lose("vocab.txt"), r"vocab\.txt"),
+    "no data": (delete(DATA), r"ckpt\.data-"),
+    "data cut to a page": (truncate(DATA, 1000), r"ckpt: bert/\S+ "),
+    "a bit of the data": (flip_bit(DATA), r"ckpt: bert/\S+ "),
+    "index cut": (truncate(TENSOR_INDEX, 1000), r"ckpt\.index"),
+    "a bit of the index": (flip_bit(TENSOR_INDEX), r"ckpt\.index"),
+    "no index": (delete(TENSOR_INDEX), r"ckpt\.index"),
+    "no config": (delete("bert_config.json"), r"bert_config\.json"),
+    "no vocabulary": (delete("vocab.txt"), r"vocab\.txt"),
 }
 DAMAGES = {"huggingface": BOTH | HUGGINGFACE, "google": BOTH | GOOGLE}
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory):
-    """{format: a directory that nobody changes}."""
-    directory = tmp_path_factory.mktemp("sound")
+def intact(tmp_path_factory):
+    """{format: an undamaged directory}."""
+    directory = tmp_path_factory.mktemp("intact")
     return {form: write(form, directory / form) for form in FORMATS}
 
 
 @pytest.mark.parametrize(
     ("form", "kind"), [(form, kind) for form in FORMATS for kind in DAMAGES[form]]
 )
-def test_what_is_damaged_is_named(form, kind, sound, tmp_path):
-    place = outside.copy(sound[form], tmp_path / "model")
-    damage, named = DAMAGES[form][kind]
-    damage(place, form)
-    line = refused_import(place)
-    assert line.startswith(str(place))
-    assert re.search(named.replace("{up}", re.escape(spelled(form, UP))), line), line
+def test_damage_is_named(form, kind, intact, tmp_path):
+    directory = outside.copy(intact[form], tmp_path / "model")
+    damage, pattern = DAMAGES[form][kind]
+    damage(directory, form)
+    line = refused_import(directory)
+    assert line.startswith(str(directory))
+    assert re.search(pattern.replace("{up}", re.escape(spelled(form, UP))), line), line
 
 
 def test_directories_without_a_model(tmp_path):

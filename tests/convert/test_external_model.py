@@ -1,4 +1,4 @@
-"""Models of others that are right come in bit for bit, however their files spell them."""
+"""Valid models of other programs are read bit for bit, in all spellings of their tensor names."""
 
 import ml_dtypes
 import numpy as np
@@ -20,13 +20,13 @@ BIAS, DECODER = "cls.predictions.bias", "cls.predictions.decoder"
 
 
 @pytest.fixture
-def made(tmp_path):
+def source(tmp_path):
     return outside.write_huggingface(tmp_path / "model")
 
 
 def old_names(tensors):
-    turns = (".LayerNorm.weight", ".LayerNorm.gamma"), (".LayerNorm.bias", ".LayerNorm.beta")
-    for new, old in turns:
+    renames = (".LayerNorm.weight", ".LayerNorm.gamma"), (".LayerNorm.bias", ".LayerNorm.beta")
+    for new, old in renames:
         tensors = {name.replace(new, old): array for name, array in tensors.items()}
     return tensors
 
@@ -36,7 +36,7 @@ def with_copies(tensors):
     return tensors | copies | {f"{DECODER}.bias": tensors[BIAS]}
 
 
-def with_decoders_bias(tensors):
+def with_decoder_bias(tensors):
     renamed = {f"{DECODER}.bias": tensors[BIAS]}
     return {name: array for name, array in tensors.items() if name != BIAS} | renamed
 
@@ -46,12 +46,12 @@ def with_buffers(tensors):
     return tensors | ids | {"bert.embeddings.token_type_ids": np.zeros((1, 32), np.int64)}
 
 
-@pytest.mark.parametrize("spell", [old_names, with_copies, with_decoders_bias, with_buffers])
+@pytest.mark.parametrize("spell", [old_names, with_copies, with_decoder_bias, with_buffers])
 def test_spellings_of_the_same_model(spell, tmp_path):
     tensors = outside.make_tensors()
     model = open_directory(outside.write_huggingface(tmp_path / "model", spell(tensors)))
     check_same(model.params, tensors)
-    assert model.facts["fresh"] == [] and model.facts["imported"]["unused"] == []
+    assert model.info["fresh"] == [] and model.info["imported"]["unused"] == []
 
 
 @pytest.mark.parametrize("spell", [dict, old_names, with_buffers])
@@ -60,34 +60,34 @@ def test_a_bare_encoder(spell, tmp_path):
     bare = {name.removeprefix("bert."): array for name, array in spell(tensors).items()}
     model = open_directory(outside.write_huggingface(tmp_path / "model", bare))
     check_same(model.params, tensors, ("encoder", "pooler"))
-    assert model.facts["fresh"] == ["mlm", "pair"]
+    assert model.info["fresh"] == ["mlm", "pair"]
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
-def test_halves_are_read_exactly(form, kind, tmp_path):
-    tensors = {name: array.astype(kind) for name, array in outside.make_tensors(form).items()}
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_16_bit_tensors_are_read_exactly(form, dtype, tmp_path):
+    tensors = {name: array.astype(dtype) for name, array in outside.make_tensors(form).items()}
     check_same(open_directory(write(form, tmp_path / "m", tensors)).params, tensors, form=form)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("heads", [(), ("mlm",), ("pooler",), ("pooler", "pair"), ("mlm", "pair")])
 def test_heads_may_be_absent(form, heads, tmp_path):
-    there = {"encoder", *heads}
-    tensors = outside.make_tensors(form, there)
+    parts = {"encoder", *heads}
+    tensors = outside.make_tensors(form, parts)
     model = open_directory(write(form, tmp_path / "model", tensors))
-    paired = bool(there & {"pooler", "pair"})
+    paired = bool(parts & {"pooler", "pair"})
     assert model.config.objective.pair_task == ("nsp" if paired else "none")
     needed = {"encoder", "mlm"} | ({"pooler", "pair"} if paired else set())
-    assert model.facts["fresh"] == sorted(needed - there)
-    check_same(model.params, tensors, there, form)
+    assert model.info["fresh"] == sorted(needed - parts)
+    check_same(model.params, tensors, parts, form)
 
 
-def test_several_files_and_links(made, tmp_path):
-    """The hub's cache has links for files."""
-    split(made)
+def test_shards_and_symbolic_links(source, tmp_path):
+    """The hub's cache has symbolic links to files."""
+    split(source)
     (tmp_path / "links").mkdir()
-    for file in made.iterdir():
+    for file in source.iterdir():
         (tmp_path / "links" / file.name).symlink_to(file)
     check_same(open_directory(tmp_path / "links").params, outside.make_tensors())
 
@@ -103,17 +103,17 @@ def test_settings_come_from_config_json(tmp_path):
 # --- The tokenizer --------------------------------------------------------------------------------
 
 
-def test_tokenizer_json_counts_before_vocab_txt(made):
-    write_tokenizer(made)
-    assert not open_directory(made).tokenizer.lowercase
-    outside.write_vocabulary(made, [*outside.PIECES[:-1], "else"])
-    assert refused_import(made).startswith(f"{made / 'vocab.txt'}: ")
+def test_tokenizer_json_takes_precedence_over_vocab_txt(source):
+    write_tokenizer(source)
+    assert not open_directory(source).tokenizer.lowercase
+    outside.write_vocabulary(source, [*outside.PIECES[:-1], "else"])
+    assert refused_import(source).startswith(f"{source / 'vocab.txt'}: ")
 
 
-def test_a_case_that_two_files_disagree_on(made):
-    """The library transformers would follow tokenizer_config.json."""
-    write_tokenizer(made)
-    (made / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    assert "do_lower_case" in refused_import(made)
-    (made / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert not open_directory(made).tokenizer.lowercase
+def test_two_files_disagree_on_lower_casing(source):
+    """transformers would follow tokenizer_config.json."""
+    write_tokenizer(source)
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert "do_lower_case" in refused_import(source)
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert not open_directory(source).tokenizer.lowercase
