@@ -48,7 +48,7 @@ padded words in the softmax | models/layers.py | models/test_bert.py
 - return jnp.where(real, logits + bias, MASKED)
 + return logits + bias
 no padding mask | models/attention.py | models/test_bert.py
-- scores_BHLM = jnp.where(visible(sequence_ids), scores_BHLM, layers.MASKED)
+- scores_BHLM = jnp.where(attention_mask(sequence_ids), scores_BHLM, layers.MASKED)
 + pass
 no residual around attention | models/layers.py | test_golden.py
 - name="attention_norm")(x + y))
@@ -66,8 +66,8 @@ bfloat16 sums of gradients | models/layers.py | test_golden.py
 - d_bias = gradient.sum(rows, dtype=gradient_dtype)
 + d_bias = gradient.astype(jnp.bfloat16).sum(rows)
 packed sequences that see each other | models/attention.py | models/test_packed_losses.py
-- visible(sequence_ids), scores_BHLM
-+ visible(jnp.minimum(sequence_ids, 1)), scores_BHLM
+- attention_mask(sequence_ids), scores_BHLM
++ attention_mask(jnp.minimum(sequence_ids, 1)), scores_BHLM
 dropout that forgets the step | step.py | test_step.py
 - key = prng.fold(jnp.uint32(prng.key(seed)), state.step.astype(jnp.uint32))
 + key = jnp.uint32(prng.key(seed))
@@ -75,8 +75,8 @@ dropout that forgets the seed | step.py | test_step.py
 - jnp.uint32(prng.key(seed)), state
 + jnp.uint32(prng.key(0)), state
 dropout that forgets the row | objectives/base.py | test_step.py
-- keys = prng.fold(place, batch["rows"].astype(jnp.uint32))
-+ keys = prng.fold(place, 0 * batch["rows"].astype(jnp.uint32))
+- keys = prng.fold(step_key, batch["rows"].astype(jnp.uint32))
++ keys = prng.fold(step_key, 0 * batch["rows"].astype(jnp.uint32))
 the last micro-batch alone | step.py | test_micro_batches.py
 - return jax.tree.map(jnp.add, sums, function(rows)), None
 + return jax.tree.map(lambda a, b: b, sums, function(rows)), None

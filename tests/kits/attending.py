@@ -48,7 +48,7 @@ def compute(function, arrays, dtype=jnp.float32):
 
 
 def plain(q, k, v, ids, rate=0.0):
-    return attention.plain(q, k, v, ids, None, keys_of(ids), dropout=rate)
+    return attention.xla(q, k, v, ids, None, keys_of(ids), dropout=rate)
 
 
 def fused(q, k, v, ids, rate=0.0):
@@ -77,7 +77,7 @@ def assert_aligned(found, exact, angle: float, ratio: float):
 
 def on_tpu(monkeypatch):
     """What a TPU would choose, here."""
-    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: TPU)
+    monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: TPU)
     monkeypatch.setattr(attention, "splash", interpreted)
     monkeypatch.setattr(attention, "fused", partial(attention.fused, interpret=True))
 

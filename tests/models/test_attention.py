@@ -151,7 +151,7 @@ def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
         return kit.attend(kind, ids)(q, k, v, None, keys).astype(jnp.float32).sum()
 
     with jax.set_mesh(mesh), compiling(), jax.default_matmul_precision(None):
-        assert attention.devices_of() == attention.devices_of(mesh) == kit.TPU
+        assert attention.device_and_kernels() == attention.device_and_kernels(mesh) == kit.TPU
         both = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))
         text = both.lower(x, x, x, ids).compile().as_text()
     rows, heads = 4 // shape[0], 4 // shape[2]
@@ -178,7 +178,7 @@ def test_cudnn_is_in_the_program_for_a_gpu(monkeypatch):
     """Forward and backward."""
     library = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
     monkeypatch.setattr(library, "check_cudnn_version", lambda: 91200)
-    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: kit.GPU)
+    monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: kit.GPU)
     x = jax.ShapeDtypeStruct((4, 100, 2, 64), jnp.bfloat16)
 
     def total(q, k, v, ids):

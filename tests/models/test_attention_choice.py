@@ -74,8 +74,8 @@ def test_what_a_program_drops_decides_and_not_the_config(monkeypatch):
         function(q, k, v, None, np.zeros(2, np.uint32))
     with pytest.raises(BadInput, match="biased"):
         function(q, k, v, np.zeros((1, HEADS, 128, 128)), None)
-    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: GPU)
-    with pytest.raises(BadInput, match="sequences=3.*dtype=float32"):  # all reasons at once
+    monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: GPU)
+    with pytest.raises(BadInput, match="max_packed=3.*dtype=float32"):  # all reasons at once
         attend("cudnn", ids, sequences=3)(q, k, v, None, None)
 
 
