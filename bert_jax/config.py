@@ -143,19 +143,19 @@ def base() -> ConfigDict:
 
 def read_remote(name: str) -> ConfigDict:
     """Reads a config in a workdir in a bucket, like `read`; `tokenizer.path` becomes that of the workdir."""
-    address, _, file = name.rpartition("/")
+    place, _, file = name.rpartition("/")
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / file
         with remote.reached(f"--config {name}"):
-            copy.write_bytes(remote.Place(address).read(file))
-        with remote.naming(copy.parent, address):
+            copy.write_bytes(remote.Place(place).read(file))
+        with remote.naming(copy.parent, place):
             config = read(copy)
         own = f"tokenizer/{Path(config.tokenizer.path).name}"
         with remote.reached(f"--config {name}"):
-            is_missing = config.tokenizer.path and not os.path.exists(config.tokenizer.path)
-            if is_missing and remote.Place(address).exists(own):
-                # The workdir was copied to this address, or its tokenizer is at another address, which is not read.
-                config.tokenizer.path = f"{address}/{own}"
+            is_elsewhere = config.tokenizer.path and not os.path.exists(config.tokenizer.path)
+            if is_elsewhere and remote.Place(place).exists(own):
+                # The workdir was copied there since; or they are the words of another address, which is not asked.
+                config.tokenizer.path = f"{place}/{own}"
         return config
 
 

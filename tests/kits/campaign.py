@@ -1,5 +1,5 @@
-"""What `bash launch/test.sh --full` and `bash launch/faults.sh` write: docs/tests.md, with a row for each folder of
-tests that was run, and docs/faults.md, with a row for each fault."""
+"""Writes the tables of `bash launch/test.sh --full` and `bash launch/faults.sh`: docs/tests.md, a row for each folder
+of tests, and docs/faults.md, a row for each fault."""
 
 import re
 import subprocess
@@ -11,18 +11,19 @@ from kits.places import ROOT
 HEADS = {
     "tests.md": """# The campaign
 
-What became of every test, those of the everyday suite included, when it ran last: by `bash launch/test.sh --full`,
-or by whole folders, as `bash launch/test.sh --full tests/data`. A plus behind a commit: files of it were changed.
-The campaign of faults has a table of its own, [faults.md](faults.md).
+The table shows the last result of every test, including the everyday ones. It is written by `bash launch/test.sh
+--full`, also for whole folders, for example `bash launch/test.sh --full tests/data`. A plus behind a commit marks
+uncommitted changes. Injected faults have their own table, [faults.md](faults.md).
 
 """,
-    "faults.md": """# What was done to runs, and what came of it
+    "faults.md": """# Injected faults
 
-Made by `bash launch/faults.sh`, not by hand: faults are injected from outside into runs of a small model (width 32,
-two layers) on simulated CPU devices, in one process of eight devices or two processes of one. Compared bitwise are all
-parameters and the optimizer's state at the end, and every line of metrics.jsonl but for its times. A try of a door is
-twenty malformed inputs; each ends in one line and code 2 with nothing touched, or in a success that is right. What has
-failed is told in full, with its `--seed`. A plus behind a commit: files of it were changed.
+Written by `bash launch/faults.sh`, not by hand. It injects faults from outside into runs of a small model (width 32,
+two layers) on simulated CPU devices, in one process of eight devices or two processes of one. At the end it compares
+bitwise all parameters, the optimizer's state, and every line of metrics.jsonl except its times. Rows named "door"
+test malformed inputs, twenty in each try: each must end in one line and exit code 2 and change nothing, or succeed
+with a correct result. A failed try is printed in full, with its `--seed`. A plus behind a commit marks uncommitted
+changes.
 
 """,
 }
@@ -30,18 +31,18 @@ COLUMNS = ("tests", "passed", "failed", "skipped", "seconds of tests", "commit",
 
 
 def name_of(file: str, test: str) -> str:
-    """The row of a table that a test is in: its folder, or the fault or door in words; none where it is no such."""
+    """Returns the name of a test's row: its folder, or the fault or command in words; '' for no row."""
     path, _, name = test.partition("::test_")
     parts = path.split("/")
     folder = parts[1] if len(parts) > 2 else "(top level)"
     if file == "tests.md":
         return folder
-    words = re.sub(r"\[\d+-?", ": ", name).replace("_", " ")  # without the number of the try
+    words = re.sub(r"\[\d+-?", ": ", name).replace("_", " ")  # without the index of the try
     return words.rstrip("]: ") if folder in ("faults", "fuzz") else ""
 
 
 def update(file: str, stats: dict) -> None:
-    """Replaces the rows of what was run. stats: of pytest's terminal reporter, {outcome: [report]}."""
+    """Replaces the rows of the tests that ran. stats: {outcome: [report]} of pytest's terminal reporter."""
     path, counts, seconds = ROOT / "docs" / file, defaultdict(Counter), Counter()
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in stats.get(outcome, []):
@@ -49,8 +50,8 @@ def update(file: str, stats: dict) -> None:
             counts[name][outcome] += 1
             seconds[name] += report.duration
     last = commit(), time.strftime("%Y-%m-%d", time.gmtime())
-    found = [line for line in path.read_text().splitlines() if line.startswith("| ")][2:]
-    rows = {line.split("|")[1].strip(): line for line in found}
+    old = [line for line in path.read_text().splitlines() if line.startswith("| ")][2:]
+    rows = {line.split("|")[1].strip(): line for line in old}
     for name, count in counts.items():
         failed = count["failed"] + count["error"]
         cells = (count["passed"], failed, count["skipped"], round(seconds[name]), *last)
@@ -65,7 +66,7 @@ def row(*cells) -> str:
 
 
 def commit() -> str:
-    """The commit that is tested, with a plus where files of it but those of docs/ are changed."""
+    """Returns the tested commit, with a plus if files outside docs/ have uncommitted changes."""
     git = ["git", "-C", str(ROOT)]
     name = subprocess.check_output([*git, "describe", "--always", "--exclude=*"], text=True)
     is_changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ".", ":!docs"]).returncode

@@ -1,4 +1,4 @@
-"""Random damages to a token store: each is given its directory and a generator, and says which files it hit."""
+"""Random damage to a token store: each function takes its directory and a generator, and returns the damaged files."""
 
 import os
 
@@ -6,7 +6,7 @@ from bert_jax.data import store as stores
 
 
 def flip_bit(path, place: int = -1, bit: int = 0) -> None:
-    """Changes a bit in the same file, as a disk would."""
+    """Flips a bit of a file in place, like a faulty disk."""
     with open(path, "r+b") as file:
         content = bytearray(file.read())
         content[place] ^= 1 << bit
@@ -15,7 +15,7 @@ def flip_bit(path, place: int = -1, bit: int = 0) -> None:
 
 
 def names(store) -> list[str]:
-    """Every file that has content, the manifest too, but no cached rows."""
+    """Returns the names of all files of a store, with the manifest but without indexes."""
     paths = (path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file())
     return sorted(name for name in paths if not name.startswith("index/"))
 
