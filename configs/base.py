@@ -23,30 +23,30 @@ def phase(
 
 def get_config() -> ConfigDict:
     config = ConfigDict()
-    config.seed = 12345  # of everything random: parameters, data order, masks, dropout
-    # Data type of matrix products: float32 or bfloat16. auto: bfloat16 on TPUs and GPUs, float32 on CPUs
+    config.seed = 12345  # seed of initial parameters, data order, masks and dropout
+    # data type of matrix products: float32 or bfloat16. auto: bfloat16 on TPUs and GPUs, float32 on CPUs
     config.dtype = "auto"
-    # Data type in which gradients are summed over rows and devices: float32 or bfloat16
+    # data type in which gradients are summed over rows and devices: float32 or bfloat16
     config.gradient_dtype = "float32"
-    # Directory of the token store that `prepare` writes, or the address of a copy, such as gs://bucket/store
+    # directory of the token store that `prepare` writes, or the address of a copy, such as gs://bucket/store
     config.store = "stores/default"
-    # Directory or address of saved batches (`inspect --save`) to train on instead of the store; '': the store
+    # directory or address of saved batches (`inspect --save`) to train on instead of the store. '': use the store
     config.batches = ""
-    # Whether to verify the store's SHA-256 checksums at every start, which takes about a second per GB
+    # whether to verify the store's SHA-256 checksums at every start, which takes about a second per GB
     config.verify_store = True
-    # Directory of the cache of compiled programs. '': no cache. auto: $XDG_CACHE_HOME/bert_jax, or ~/.cache/bert_jax.
-    # JAX's environment variable JAX_COMPILATION_CACHE_DIR has precedence.
+    # directory of the cache of compiled programs. '': no cache. auto: $XDG_CACHE_HOME/bert_jax, or ~/.cache/bert_jax.
+    # The environment variable JAX_COMPILATION_CACHE_DIR takes precedence
     config.compilation_cache = "auto"
 
     config.corpus = ConfigDict()
-    # Text to train on, separated by commas: pydocs (Python's documentation), tfds:NAME (TensorFlow Datasets), files,
-    # directories, globs. In a path, ? stands for a comma
+    # text to train on: pydocs (Python's documentation), tfds:NAME (TensorFlow Datasets), a file, a directory or a glob;
+    # several are separated by commas. In a path, write ? for a comma
     config.corpus.source = "pydocs"
-    # Format of text files: lines (blank lines separate documents), files (one document per file), wiki (output of
+    # format of text files: lines (blank lines separate documents), files (one document per file), wiki (output of
     # WikiExtractor), jsonl (one JSON object per line). One for all sources, or one per source, separated by commas
     config.corpus.format = "lines"
     config.corpus.field = "text"  # field with the text, in JSON lines and TensorFlow Datasets
-    # How text is split into sentences: lines (one per line), rules (at punctuation), auto (lines if the format is
+    # how text is split into sentences: lines (one per line), rules (at punctuation), auto (lines if the format is
     # lines, rules otherwise and for pydocs)
     config.corpus.sentences = "auto"
     config.corpus.heldout = 0.01  # share of documents held out for evaluation; at least two
@@ -60,62 +60,64 @@ def get_config() -> ConfigDict:
     config.tokenizer = ConfigDict()
     config.tokenizer.kind = "wordpiece"  # what to train: wordpiece, unigram, bpe or byte_bpe
     config.tokenizer.size = 30522  # vocabulary size to train, in pieces
-    # A vocab.txt, .model or tokenizer.json to use instead of training; then `kind` and `size` are ignored. '': train
+    # vocab.txt, .model or tokenizer.json to use instead of training one; then `kind` and `size` are ignored. '': train
     config.tokenizer.path = ""
-    # Whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
+    # whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
     config.tokenizer.lowercase = True
     config.tokenizer.sample = 50  # megabytes of text to train the vocabulary on, at most
 
     config.model = ConfigDict()
     config.model.name = "bert"  # a file in bert_jax/models
-    config.model.layers = 12
-    config.model.width = 768  # of hidden states; a multiple of `heads`
-    config.model.heads = 12
-    config.model.feed_forward = 0  # hidden width of the feed-forward layers; 0: 4 * width
+    config.model.layers = 12  # Transformer blocks
+    config.model.width = 768  # size of the hidden states; a multiple of `heads`
+    config.model.heads = 12  # attention heads
+    config.model.feed_forward = 0  # size of the feed-forward layers; 0: four times the width
     config.model.max_length = 512  # number of position embeddings; no row may be longer
     config.model.type_vocabulary = 2  # number of segment embeddings
-    config.model.dropout = 0.1  # rate on embeddings, attention output and feed-forward output
-    # Implementation of attention; the results are equal but for rounding.
-    # xla: supports everything. fused: TPUs from v5 on, lengths that are multiples of 128 up to 512.
+    # dropout rate on embeddings, attention output and feed-forward output
+    config.model.dropout = 0.1
+    # implementation of attention; the results are equal but for rounding.
+    # xla: any device and case. fused: TPUs from v5 on, lengths that are multiples of 128 up to 512.
     # splash: TPUs from v4 on, lengths that are multiples of 128, attention_dropout 0.
     # cudnn: NVIDIA GPUs from Ampere on, bfloat16, max_packed 1, attention_dropout 0.
-    # auto: the fastest that supports the row length and dropout, by the compiler's estimate; on GPUs cudnn if it can
+    # auto: on TPUs the fastest that supports the config, by the compiler's estimate; on GPUs cudnn if it does; or xla
     config.model.attention = "auto"
-    config.model.attention_dropout = 0.1  # rate on attention probabilities
+    config.model.attention_dropout = 0.1  # dropout rate on attention probabilities
     config.model.activation = "gelu_tanh"  # gelu_tanh (as in the original code), gelu or relu
-    config.model.epsilon = 1e-12  # of layer norms
+    config.model.epsilon = 1e-12  # epsilon of layer norms
     config.model.initializer = 0.02  # standard deviation of the truncated normal initializer
 
     config.objective = ConfigDict()
     config.objective.name = "mlm"  # a file in bert_jax/objectives
     # nsp: next sentence or random; sop: sentences in order or swapped; none: one segment per row
     config.objective.pair_task = "nsp"
-    config.objective.masking = "token"  # token or whole_word
+    config.objective.masking = "token"  # what is masked at once: token or whole_word
     config.objective.mask_rate = 0.15  # share of tokens that are predicted
     config.objective.mask_share = 0.8  # share of predicted tokens that are replaced by [MASK]
     config.objective.random_share = 0.1  # share replaced by a random token; the rest is unchanged
-    # Share of documents, drawn anew in each epoch, whose pairs get a random shorter target length
+    # share of documents, drawn anew in each epoch, whose rows get a random, shorter target length
     config.objective.short_rate = 0.1
 
     config.optimizer = ConfigDict()
     config.optimizer.name = "adam"  # adam (with decoupled weight decay) or adafactor
-    config.optimizer.learning_rate = 1e-4  # peak, at the end of the warm-up
-    config.optimizer.beta1 = 0.9  # decay of Adam's first moment
-    config.optimizer.beta2 = 0.999  # decay of Adam's second moment
-    config.optimizer.epsilon = 1e-6  # of Adam
-    config.optimizer.bias_correction = False  # of Adam's moments; the original code has none
-    # Data type of Adam's first moment: float32, or bfloat16 for half of its memory
+    config.optimizer.learning_rate = 1e-4  # peak learning rate, see `schedule`
+    config.optimizer.beta1 = 0.9  # decay rate of Adam's first moment
+    config.optimizer.beta2 = 0.999  # decay rate of Adam's second moment
+    config.optimizer.epsilon = 1e-6  # epsilon of Adam
+    # whether to correct the bias of Adam's moments; the original code does not
+    config.optimizer.bias_correction = False
+    # data type of Adam's first moment: float32, or bfloat16 for half of its memory
     config.optimizer.moment_dtype = "float32"
-    # Times the learning rate; not applied to biases and layer norms. 0: none
+    # decoupled weight decay, multiplied by the learning rate; not applied to biases and layer norms. 0: none
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0  # maximum global norm of the gradient; 0: no clipping
 
     config.schedule = ConfigDict()
-    # Learning rate after the warm-up: linear or cosine (to 0 at the last step), inverse_sqrt, constant
+    # learning rate after the warm-up: linear or cosine (to 0 at the last step), inverse_sqrt or constant
     config.schedule.name = "linear"
     config.schedule.warmup = 10000  # steps of linear warm-up; 0: none
 
-    config.phase_order = ("main",)  # the names in `phases`, in the order they run
+    config.phase_order = ("main",)  # names of the phases, in the order they run
     config.phases = ConfigDict(
         dict(main=phase(steps=1000, length=128, batch=256, max_predictions=20))
     )
@@ -129,7 +131,8 @@ def get_config() -> ConfigDict:
     # slice and under SLURM, JAX finds the values itself.
     config.distributed = ConfigDict()
     config.distributed.coordinator = ""  # HOST:PORT of process 0; '': $JAX_COORDINATOR_ADDRESS
-    config.distributed.processes = 0  # on all hosts; 0: $JAX_NUM_PROCESSES; 1: single process
+    # number of processes on all hosts; 0: $JAX_NUM_PROCESSES; 1: this one alone
+    config.distributed.processes = 0
     config.distributed.process = -1  # index of this process, from 0; -1: $JAX_PROCESS_ID
     config.distributed.timeout = 300  # seconds to wait for the other processes to connect
     config.distributed.heartbeat = 100  # seconds without a heartbeat until all processes end
@@ -137,26 +140,30 @@ def get_config() -> ConfigDict:
     # Deadlines in seconds; 0: none. A process that misses one is stuck, or waits for one that is. It prints its stack
     # traces to stderr and ends with exit code 142. Preparing a store has no deadline.
     config.timeouts = ConfigDict()
-    config.timeouts.compile = 3600  # opening and verifying data, compiling, first step of a phase
-    config.timeouts.step = 600  # any other step, including the wait for its batch and its report
-    config.timeouts.save = 3600  # restoring a checkpoint, or waiting for one to be written
-    config.timeouts.evaluate = 3600  # an evaluation
+    # seconds for opening and verifying data, for compiling, and for the first step of a phase; 0: no deadline
+    config.timeouts.compile = 3600
+    # seconds for any other step, including the wait for its batch and its report; 0: no deadline
+    config.timeouts.step = 600
+    # seconds for restoring a checkpoint, or for waiting until one is written; 0: no deadline
+    config.timeouts.save = 3600
+    config.timeouts.evaluate = 3600  # seconds for an evaluation; 0: no deadline
 
     config.train = ConfigDict()
-    config.train.micro_batches = 1  # parts of a batch whose gradients are accumulated
-    # Rows that a device computes at once, at most. The number of micro-batches of each phase is computed from it and
+    config.train.micro_batches = 1  # parts of a batch, whose gradients are accumulated
+    # rows that a device computes at once, at most. The number of micro-batches of each phase is computed from it and
     # the mesh, so one command suits slices of any size. 0: use micro_batches
     config.train.rows_per_device = 0
-    # What the backward pass recomputes, to save memory; the results are the same. none; attention (probabilities, most
-    # of the memory of long rows; matters for model.attention=xla only); full (whole blocks, a third more computation)
+    # what the backward pass recomputes, to save memory; the results are the same. none; attention (its probabilities,
+    # most of the memory of long rows; matters for model.attention=xla only); full (whole blocks, a third more
+    # computation)
     config.train.remat = "none"
 
     # A step whose loss or gradient is not finite is never applied, see README
     config.guard = ConfigDict()
-    config.guard.stop_after = 10  # consecutive steps that are not finite after which the run stops
-    # A loss more than `spike` mean absolute deviations above the running mean is logged as a spike. 0: never
+    config.guard.stop_after = 10  # number of consecutive such steps after which the run stops
+    # a loss that is more than this many mean deviations above the running mean is logged as a spike. 0: none is
     config.guard.spike = 8.0
-    # Steps that the running mean covers, about; none of the first `window` steps is a spike
+    # number of steps that the running mean covers, about; no spike is detected in as many first steps
     config.guard.window = 100
     config.guard.skip_spikes = False  # whether to skip the update of a spike
 
@@ -175,11 +182,11 @@ def get_config() -> ConfigDict:
     config.checkpoint.every = 1000  # steps between checkpoints; a multiple of log.every
     config.checkpoint.keep = 3  # number of newest checkpoints to keep
     config.checkpoint.keep_every = 0  # also keep those at multiples of this step; 0: none
-    # Steps between comparisons of parameters that several devices hold copies of; 0: only at each save
+    # steps between comparisons of the copies of parameters that several devices hold; 0: only at each save
     config.checkpoint.compare = 100
 
-    # Normal held-out masked-LM losses of exactly this config: step, lowest, highest loss in nats, next step, ... A
-    # config file sets it by its EXPECTED_LOSS; the log prints it beside the measured loss. (): none measured
+    # normal held-out masked-LM loss of exactly this config, in nats: step, lowest, highest, next step, ... A config
+    # file sets it by EXPECTED_LOSS; the log prints it beside the measured loss. (): unknown
     config.expected_loss = ()
 
     config.lock()
