@@ -158,9 +158,10 @@ def get_config() -> ConfigDict:
     # computation)
     config.train.remat = "none"
 
-    # A step whose loss or gradient is not finite is never applied, see README
+    # Steps with a loss or gradient that is not finite are never applied.
     config.guard = ConfigDict()
-    config.guard.stop_after = 10  # number of consecutive such steps after which the run stops
+    # consecutive steps with a loss or gradient that is not finite, after which the run stops
+    config.guard.stop_after = 10
     # a loss that is more than this many mean deviations above the running mean is logged as a spike. 0: none is
     config.guard.spike = 8.0
     # number of steps that the running mean covers, about; no spike is detected in as many first steps

@@ -19,7 +19,7 @@ PARAMETERS = {"bert_large": 336_226_108, "bert_1b": 1_280_595_772}
 STATE_BYTES = 12  # per parameter: itself and two moments in float32
 
 
-def shapes_and_places(name: str, *mesh: str):
+def shapes_and_shardings(name: str, *mesh: str):
     resolved = config.load(name, ["dtype=float32", *mesh])
     objective = base.make(resolved, VOCABULARY)
     update = optimizer.make(resolved.optimizer, lambda step: 1e-4)
@@ -28,11 +28,11 @@ def shapes_and_places(name: str, *mesh: str):
     return shapes, meshes.state(shapes, meshes.make_mesh(resolved.mesh))
 
 
-def bytes_of(shapes, places=None) -> int:
+def bytes_of(shapes, shardings=None) -> int:
     leaves = jax.tree.leaves(shapes)
     parts = [leaf.shape for leaf in leaves]
-    if places is not None:
-        parts = [p.shard_shape(s) for s, p in zip(parts, jax.tree.leaves(places), strict=True)]
+    if shardings is not None:
+        parts = [p.shard_shape(s) for s, p in zip(parts, jax.tree.leaves(shardings), strict=True)]
     return sum(
         math.prod(part) * leaf.dtype.itemsize for part, leaf in zip(parts, leaves, strict=True)
     )
@@ -41,9 +41,9 @@ def bytes_of(shapes, places=None) -> int:
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("fsdp, tensor", [(8, 1), (4, 2)])
 def test_parameters_and_state_on_a_device(name, fsdp, tensor):
-    shapes, places = shapes_and_places(name, f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
+    shapes, shardings = shapes_and_shardings(name, f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
     assert bert.count(shapes.params, VOCABULARY.size) == PARAMETERS[name]
-    whole, part = bytes_of(shapes), bytes_of(shapes, places)
+    whole, part = bytes_of(shapes), bytes_of(shapes, shardings)
     # The tolerances cover small arrays and the padding of the vocabulary.
     assert whole == pytest.approx(STATE_BYTES * PARAMETERS[name], rel=0.001)
     assert part == pytest.approx(whole / (fsdp * tensor), rel=0.05)

@@ -1,6 +1,6 @@
 """Output heads on top of an encoder.
 
-B batch, L length, P predictions a row, D width, V padded vocabulary.
+B batch, L length, P predictions per row, D width, V padded vocabulary.
 """
 
 import jax.numpy as jnp

@@ -60,8 +60,8 @@ def keys_of(ids):
     return prng.mix(np.arange(len(ids), dtype=np.uint32) + np.uint32(9))
 
 
-def assert_close(one, other, tolerance):
-    for left, right in zip(one, other, strict=True):
+def assert_close(actual, expected, tolerance):
+    for left, right in zip(actual, expected, strict=True):
         assert np.isfinite(left).all()
         np.testing.assert_allclose(left, right, atol=tolerance * np.abs(right).max(), rtol=0)
 

@@ -146,8 +146,8 @@ class Handler(BaseHTTPRequestHandler):
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         query = {key: values[-1] for key, values in query.items()}
         bucket = self.server.bucket
-        found = OBJECT.fullmatch(path)
-        name = unquote(found[2]) if found else query.get("name") or query.get("prefix", "")
+        match = OBJECT.fullmatch(path)
+        name = unquote(match[2]) if match else query.get("name") or query.get("prefix", "")
         method = "READ" if query.get("alt") == "media" else self.command
         bucket.asked.append((method, name))
         try:
@@ -168,11 +168,11 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(404)
         if UPLOAD.fullmatch(path):
             self.upload(query, body)
-        elif found := MOVE.fullmatch(path):
-            self.json(bucket.put(unquote(found[2]), bucket.get(unquote(found[1]), {}).data, query))
-            bucket.objects.pop(unquote(found[1]))
-        elif found := OBJECT.fullmatch(path):
-            self.object(unquote(found[2]), query)
+        elif match := MOVE.fullmatch(path):
+            self.json(bucket.put(unquote(match[2]), bucket.get(unquote(match[1]), {}).data, query))
+            bucket.objects.pop(unquote(match[1]))
+        elif match := OBJECT.fullmatch(path):
+            self.object(unquote(match[2]), query)
         elif LISTING.fullmatch(path):
             self.json(bucket.listing(query))
         elif ANY.fullmatch(path):
@@ -183,28 +183,28 @@ class Handler(BaseHTTPRequestHandler):
     def object(self, name: str, query: dict) -> None:
         bucket = self.server.bucket
         with bucket.lock:
-            found = bucket.get(name, query)
+            stored = bucket.get(name, query)
             if self.command == "DELETE":
                 del bucket.objects[name]
         if self.command == "DELETE":
             self.answer(b"", 204)
         elif query.get("alt") == "media":
-            self.media(found)
+            self.media(stored)
         else:
             self.json(bucket.facts(name))
 
-    def media(self, found: Object) -> None:
-        size, headers = len(found.data), {"x-goog-generation": str(found.generation)}
-        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        if not asked:
-            self.answer(found.data, 200, headers)
+    def media(self, stored: Object) -> None:
+        size, headers = len(stored.data), {"x-goog-generation": str(stored.generation)}
+        requested = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        if not requested:
+            self.answer(stored.data, 200, headers)
             return
-        first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
-        last = min(int(asked[2]), size - 1) if asked[1] and asked[2] else size - 1
+        first = int(requested[1]) if requested[1] else max(0, size - int(requested[2]))
+        last = min(int(requested[2]), size - 1) if requested[1] and requested[2] else size - 1
         if first >= size:
             raise Refused(416)
         headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-        self.answer(found.data[first : last + 1], 206, headers)
+        self.answer(stored.data[first : last + 1], 206, headers)
 
     def upload(self, query: dict, body: bytes) -> None:
         bucket = self.server.bucket

@@ -5,11 +5,11 @@ import os
 from bert_jax.data import store as stores
 
 
-def flip_bit(path, place: int = -1, bit: int = 0) -> None:
+def flip_bit(path, index: int = -1, bit: int = 0) -> None:
     """Flips a bit of a file in place, like a faulty disk."""
     with open(path, "r+b") as file:
         content = bytearray(file.read())
-        content[place] ^= 1 << bit
+        content[index] ^= 1 << bit
         file.seek(0)
         file.write(content)
 
@@ -51,9 +51,11 @@ def delete(store, draw):
 
 
 def swap(store, draw):
-    one, two = draw.choice([name for name in names(store) if name != "manifest.json"], 2, False)
-    exchange(store / one, store / two)
-    return [one, two]
+    first, second = draw.choice(
+        [name for name in names(store) if name != "manifest.json"], 2, False
+    )
+    exchange(store / first, store / second)
+    return [first, second]
 
 
 def swap_splits(store, draw):
@@ -62,11 +64,11 @@ def swap_splits(store, draw):
     return [*arrays, stores.HELDOUT_HASHES]
 
 
-def exchange(one, two) -> None:
-    aside = one.with_name("aside")
-    one.rename(aside)
-    two.rename(one)
-    aside.rename(two)
+def exchange(first, second) -> None:
+    aside = first.with_name("aside")
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
 
 
 DAMAGES = [truncate, grow, flip, delete, swap, swap_splits]

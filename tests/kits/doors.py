@@ -18,9 +18,9 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 WORDS, UP = "encoder/embedder/words", "encoder/blocks_1/feed_forward/up/kernel"
 
 
-def write(form: str, place, *arguments, **changes):
+def write(form: str, directory, *arguments, **changes):
     """Writes the directory of a model in a format, by the functions of outside.py."""
-    return getattr(outside, f"write_{form}")(place, *arguments, **changes)
+    return getattr(outside, f"write_{form}")(directory, *arguments, **changes)
 
 
 def spelled(form: str, path: str) -> str:
@@ -68,20 +68,22 @@ def check_same(params, tensors: dict, parts=outside.PARTS, form: str = "huggingf
             assert not ours[len(theirs) :].any()
 
 
-def split(place) -> dict:
+def split(directory) -> dict:
     """Splits the weights of a directory into two files and an index; returns the index."""
-    tensors = load_file(place / WEIGHTS)
-    (place / WEIGHTS).unlink()
+    tensors = load_file(directory / WEIGHTS)
+    (directory / WEIGHTS).unlink()
     shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     files = {name: shards[number % 2] for number, name in enumerate(sorted(tensors))}
     for shard in shards:
-        save_file({name: tensors[name] for name in files if files[name] == shard}, place / shard)
+        save_file(
+            {name: tensors[name] for name in files if files[name] == shard}, directory / shard
+        )
     index = {"metadata": {"total_size": 0}, "weight_map": files}
-    (place / INDEX).write_text(json.dumps(index))
+    (directory / INDEX).write_text(json.dumps(index))
     return index
 
 
-def write_tokenizer(place, change=lambda document: None) -> None:
+def write_tokenizer(directory, change=lambda document: None) -> None:
     document = json.loads(WordPiece(outside.PIECES, lowercase=False).tokenizer.to_str())
     change(document)
-    (place / "tokenizer.json").write_text(json.dumps(document))
+    (directory / "tokenizer.json").write_text(json.dumps(document))

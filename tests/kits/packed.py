@@ -37,10 +37,10 @@ def epoch(store, **changes):
 
 
 def assert_same(left, right):
-    for one, other in zip(left, right, strict=True):
-        assert one.keys() == other.keys()
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    for a, b in zip(left, right, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
 def apart(batch):

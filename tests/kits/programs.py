@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from kits.places import ROOT
+from kits.chips import ROOT
 from kits.slices import compiling, devices
 
 from bert_jax.planning import hlo
@@ -17,8 +17,8 @@ KEPT = ROOT / "tests/golden/tpu_programs.json"
 
 
 def mesh_on(platform, shape=(2, 4), names=("data", "tensor")):
-    places = jax.devices() if platform == "cpu" else devices("v5e:2x4")
-    return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(shape), devices=places)
+    chips = jax.devices() if platform == "cpu" else devices("v5e:2x4")
+    return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(shape), devices=chips)
 
 
 def compiled(function, mesh, shape=(256, 1024), spec=("data", "tensor")):

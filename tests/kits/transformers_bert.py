@@ -126,10 +126,10 @@ def differences(ours: dict, theirs: dict, real) -> dict:
     return result
 
 
-def check(found: dict, states: float, gradients: float, losses: float = 1e-6) -> None:
-    """Asserts that all `differences` are below their limits."""
+def check(differences: dict, states: float, gradients: float, losses: float = 1e-6) -> None:
+    """Asserts that all differences are below their limits."""
     limits = dict.fromkeys(STATES, states) | dict.fromkeys(LOSSES, losses)
-    wrong = {name: x for name, x in found.items() if not x < limits.get(name, gradients)}
+    wrong = {name: x for name, x in differences.items() if not x < limits.get(name, gradients)}
     assert not wrong, wrong
 
 

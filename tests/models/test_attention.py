@@ -66,8 +66,8 @@ def test_bfloat16_is_close_to_float32(function, reference):
     1 / 0.9 is rounded, and by less than 0.01 % without."""
     arrays = make_rows(5, 256, heads=8)
     exact, actual = compute(reference, arrays), compute(function, arrays, jnp.bfloat16)
-    for one, other in zip(actual, exact, strict=True):
-        kit.assert_aligned(one, other, 2e-5, 2e-3 if function is dropping else 2e-4)
+    for a, b in zip(actual, exact, strict=True):
+        kit.assert_aligned(a, b, 2e-5, 2e-3 if function is dropping else 2e-4)
 
 
 def dropping_by_heads(q, k, v, ids):
@@ -76,7 +76,7 @@ def dropping_by_heads(q, k, v, ids):
 
 
 @pytest.mark.parametrize(
-    ("one", "many", "shape", "rows", "heads"),
+    ("single", "sharded", "shape", "rows", "heads"),
     [
         (interpreted, constraints.by_heads(interpreted), (2, 2, 2), 8, kit.HEADS),
         (interpreted, constraints.by_heads(interpreted), (4, 2, 1), 3, kit.HEADS),
@@ -84,12 +84,12 @@ def dropping_by_heads(q, k, v, ids):
         pytest.param(dropping, dropping_by_heads, (2, 2, 2), 8, 16, marks=pytest.mark.full),
     ],
 )
-def test_kernels_on_a_mesh_equal_one_device(one, many, shape, rows, heads):
+def test_kernels_on_a_mesh_equal_one_device(single, sharded, shape, rows, heads):
     """Each device computes its rows and heads; if the rows do not divide, every device computes all of them."""
     arrays = make_rows(rows, 128, heads)
-    expected = compute(one, arrays)
+    expected = compute(single, arrays)
     with jax.set_mesh(mesh_of(shape)):
-        actual = compute(many, arrays)
+        actual = compute(sharded, arrays)
     kit.assert_close(actual, expected, 1e-6)
     parts = {part.data.shape for part in actual[0].addressable_shards}
     assert parts == {(8 // 4, 128, heads // 2, kit.SIZE)} or shape != (2, 2, 2)
@@ -111,15 +111,15 @@ def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, setting
     rows["masked_weights"] *= inside
     rows["pair_weights"][2] = 0
 
-    def learn(kind):
-        objective = small_objective(*settings, f"model.attention={kind}")
+    def learn(name):
+        objective = small_objective(*settings, f"model.attention={name}")
         totals = objective.weights(rows)
 
         def loss(params):
             return objective.loss(params, rows, totals, jnp.uint32(1), train=True)[0]
 
         program = jax.make_jaxpr(loss)(small_params(objective))
-        assert ("pallas_call" in str(program)) == (kind == kernel)
+        assert ("pallas_call" in str(program)) == (name == kernel)
         value, gradient = jax.jit(jax.value_and_grad(loss))(small_params(objective))
         return value, np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient)])
 
@@ -128,7 +128,7 @@ def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, setting
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    ("kind", "length", "shape", "dtype", "size"),
+    ("name", "length", "shape", "dtype", "size"),
     [
         ("fused", 128, (2, 1, 2), "bf16", 64),
         full("fused", 512, (1, 1, 1), "bf16", 128),
@@ -137,7 +137,7 @@ def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, setting
         full("splash", 512, (2, 1, 2), "f32", 64),
     ],
 )
-def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
+def test_kernels_compile_for_tpus(name, length, shape, dtype, size):
     """Forward and backward, split over two devices by rows and two by heads; `plan` counts their cycles."""
     chips = np.array(devices("v5e:2x2")[: np.prod(shape)]).reshape(shape)
     auto = (jax.sharding.AxisType.Auto,) * 3
@@ -148,8 +148,8 @@ def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
     ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=by_rows)
 
     def total(q, k, v, ids):
-        keys = kit.keys_of(ids) if kind == "fused" else None
-        return kit.attend(kind, ids)(q, k, v, None, keys).astype(jnp.float32).sum()
+        keys = kit.keys_of(ids) if name == "fused" else None
+        return kit.attend(name, ids)(q, k, v, None, keys).astype(jnp.float32).sum()
 
     with jax.set_mesh(mesh), compiling(), jax.default_matmul_precision(None):
         assert attention.device_and_kernels() == attention.device_and_kernels(mesh) == kit.TPU
@@ -160,7 +160,7 @@ def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
     every = (instruction for instructions in computations for instruction in instructions)
     calls = [call for call in every if 'custom_call_target="tpu_custom_call"' in call.text]
     assert len(calls) == 2
-    part = {"splash": [rows, heads, size, length], "fused": [rows, length, heads * size]}[kind]
+    part = {"splash": [rows, heads, size, length], "fused": [rows, length, heads * size]}[name]
     assert all(f"{dtype}[{','.join(map(str, part))}]" in str(call) for call in calls)
     forward, backward = sorted(custom_calls.cycles(call, mesh) for call in calls)
     assert 0 < forward < backward
@@ -206,9 +206,9 @@ assert attention.has_cudnn(jax.local_devices()[0]), "cuDNN's attention needs a G
 *arrays, ids = make_rows(5, 256)
 arrays = (*arrays, np.minimum(ids, 1))
 actual, expected = (compute(each, arrays, jnp.bfloat16) for each in (attention.cudnn, plain))
-for one, other in zip(actual, expected, strict=True):
-    assert np.isfinite(one).all()
-    assert_aligned(one, other, 1e-4, 2e-3)
+for a, b in zip(actual, expected, strict=True):
+    assert np.isfinite(a).all()
+    assert_aligned(a, b, 1e-4, 2e-3)
 """
 
 

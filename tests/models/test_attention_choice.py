@@ -38,19 +38,19 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "changes", "words"), REFUSALS)
-def test_unsupported_cases_are_refused_and_never_chosen(kind, changes, words):
-    able, unable = ABLE[kind], ABLE[kind]._replace(**changes)
-    assert attention.choose(kind, able) == attention.choose("auto", able) == kind
-    with pytest.raises(BadInput, match=f"config.model.attention={kind}.*{words}"):
-        attention.choose(kind, unable, "phases.main.")
+@pytest.mark.parametrize(("name", "changes", "words"), REFUSALS)
+def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
+    able, unable = ABLE[name], ABLE[name]._replace(**changes)
+    assert attention.choose(name, able) == attention.choose("auto", able) == name
+    with pytest.raises(BadInput, match=f"config.model.attention={name}.*{words}"):
+        attention.choose(name, unable, "phases.main.")
     assert attention.choose("xla", unable) == "xla"
-    if kind in unable.kernels:
+    if name in unable.kernels:
         assert attention.choose("auto", unable) == "xla"
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "chosen"),
+    ("name", "changes", "chosen"),
     [
         ("fused", dict(length=256), "fused"),
         ("fused", dict(length=128), "xla"),
@@ -60,8 +60,8 @@ def test_unsupported_cases_are_refused_and_never_chosen(kind, changes, words):
         ("cudnn", dict(length=100), "cudnn"),
     ],
 )
-def test_auto_chooses_the_fastest_supported_kernel(kind, changes, chosen):
-    assert attention.choose("auto", ABLE[kind]._replace(**changes)) == chosen
+def test_auto_chooses_the_fastest_supported_kernel(name, changes, chosen):
+    assert attention.choose("auto", ABLE[name]._replace(**changes)) == chosen
 
 
 def test_the_dropout_of_the_program_decides_not_the_config(monkeypatch):

@@ -38,9 +38,9 @@ def test_packed_pairs_have_the_loss_and_gradients_of_unpacked_ones(tmp_path):
         return objective.loss(params, batch, totals, jnp.uint32(prng.key(1)), train=True)
 
     differentiate = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    (one, metrics), gradients = differentiate(params, packed)
-    (other, apart_metrics), apart_gradients = differentiate(params, alone)
-    np.testing.assert_allclose(one, other, rtol=1e-6)
+    (loss_packed, metrics), gradients = differentiate(params, packed)
+    (loss_alone, apart_metrics), apart_gradients = differentiate(params, alone)
+    np.testing.assert_allclose(loss_packed, loss_alone, rtol=1e-6)
     for name in ("mlm_loss", "nsp_loss", "mlm_loss_masked", "nsp_accuracy"):
         np.testing.assert_allclose(metrics[name], apart_metrics[name], rtol=1e-5, err_msg=name)
     assert metrics["nsp_loss"][1] == number

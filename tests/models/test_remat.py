@@ -11,7 +11,7 @@ from kits.small import small_batch, small_objective, small_params
 
 from bert_jax import prng
 
-KINDS = ("none", "attention", "full")
+POLICIES = ("none", "attention", "full")
 KEY = prng.key(3)
 
 
@@ -55,7 +55,7 @@ def saved_bytes(remat) -> int:
 @pytest.mark.slow
 def test_less_is_saved_for_the_backward_pass():
     """Counted before compilation: XLA's CPU backend undoes rematerialization, so its memory shows no difference."""
-    none, attention, full = map(saved_bytes, KINDS)
+    none, attention, full = map(saved_bytes, POLICIES)
     probabilities = 2 * 8 * 4 * 32 * 32 * 4  # of two layers, 8 rows, 4 heads and 32 x 32 pairs
     assert none - attention > probabilities
     # Hidden states go into both blocks; without remat a dozen more arrays of at least this size are saved.
