@@ -92,9 +92,9 @@ def check_types(config: ConfigDict, values: dict, defaults: dict) -> None:
     for key, value in values.items():
         if key not in expected:
             raise BadInput(f"config.{key}: no such key")
-        wanted = type(expected[key])
-        if type(value) is not wanted:
-            raise BadInput(f"config.{key}={value!r}: expected {wanted.__name__}")
+        required = type(expected[key])
+        if type(value) is not required:
+            raise BadInput(f"config.{key}={value!r}: expected {required.__name__}")
     missing = [key for key in expected if key not in values]
     if missing:
         raise BadInput(f"config.{missing[0]}: missing")
