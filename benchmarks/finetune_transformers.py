@@ -1,10 +1,10 @@
-"""Fine-tunes an exported model on sentences with labels, in Hugging Face transformers and PyTorch alone.
+"""Fine-tunes an exported model on labelled sentences, with Hugging Face transformers and PyTorch alone.
 
     python benchmarks/finetune_transformers.py --model exported --train SST-2/train.tsv --dev SST-2/dev.tsv
 
-The files have a header, and a sentence and a label from 0 on in each line, as in SST-2. Prints a Markdown row, of it
-and of the same model with random weights, fine-tuned in the same way on the same batches. Nothing of bert_jax is
-imported here: this is what an export is for. Needs the extra `parity`.
+The files have a header line, then a sentence and a label (0, 1, ...) per line, as in SST-2. Prints a Markdown row with
+the accuracy of the exported model, and of the same model with random weights, fine-tuned on the same batches. Like the
+users of an export, the script does not import bert_jax. Needs the extra `parity`.
 """
 
 import argparse
@@ -53,20 +53,20 @@ def main() -> None:
     options = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     rows, dev = read(options.train), read(options.dev)
-    known = AutoConfig.from_pretrained(options.model, num_labels=1 + max(row[1] for row in rows))
-    began, scores = time.monotonic(), []
+    settings = AutoConfig.from_pretrained(options.model, num_labels=1 + max(r[1] for r in rows))
+    start, scores = time.monotonic(), []
     for is_trained in (True, False):
         torch.manual_seed(0)
         model = (
-            AutoModelForSequenceClassification.from_pretrained(options.model, config=known)
+            AutoModelForSequenceClassification.from_pretrained(options.model, config=settings)
             if is_trained
-            else AutoModelForSequenceClassification.from_config(known)
+            else AutoModelForSequenceClassification.from_config(settings)
         )
         tune(model, tokenizer, rows, options)
         scores.append(accuracy(model, tokenizer, dev))
     print(
         f"| fine-tuned in transformers, {options.steps} steps of {options.batch}, accuracy on {len(dev)} of"
-        f" {Path(options.dev).name} ({time.monotonic() - began:.0f} s, both) | - | {scores[0]:.4f}"
+        f" {Path(options.dev).name} ({time.monotonic() - start:.0f} s, both) | - | {scores[0]:.4f}"
         f" | {scores[1]:.4f}, the same model with random weights |"
     )
 

@@ -1,9 +1,9 @@
-"""What a finished run has learnt, beside the yardstick of knowing no more than how often each piece is used.
+"""What a finished run has learnt, compared with a model that knows token frequencies only.
 
     python benchmarks/learnt.py --workdir DIR [--target TEXT]
 
-Prints a Markdown row: the loss at [MASK] positions of held-out text, how far it is under the unigram entropy of the
-training text, and the same on the way, with the seconds of training until then.
+Prints a Markdown row: the held-out loss at [MASK] positions, its distance below the unigram entropy of the training
+text, and that distance at each earlier evaluation with the seconds of training until then.
 """
 
 import sys
@@ -20,7 +20,7 @@ LOSS = "mlm_loss_masked"
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--workdir", type=Path, required=True)
-    parser.add_argument("--target", default="-", help="is printed beside it")
+    parser.add_argument("--target", default="-", help="the target to print beside it")
     try:
         options = parser.parse_args(arguments)
         summary = read_json(options.workdir / "summary.json")
@@ -32,23 +32,24 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def row(workdir: Path, summary: dict, target: str) -> str:
-    """summary: as in summary.json."""
+    """Returns the Markdown row. summary: the contents of summary.json."""
     lines, entropy = metrics_file.lines(workdir / "metrics.jsonl"), summary["unigram_entropy"]
-    seconds, under = 0.0, []
+    seconds, distances = 0.0, []
     for line in lines:
         if line["split"] == "train":
             seconds += line["seconds"]
         elif LOSS in line:
-            under.append(f"{entropy - line[LOSS]:.2f} at step {line['step']:,} ({seconds:.0f} s)")
-    if not under:
+            distance = f"{entropy - line[LOSS]:.2f}"
+            distances.append(f"{distance} at step {line['step']:,} ({seconds:.0f} s)")
+    if not distances:
         raise BadInput(f"{workdir}: metrics.jsonl has no held-out {LOSS}")
     last = summary["heldout"]
     pairs = f"; next sentence {last['nsp_accuracy']:.2f}" if "nsp_accuracy" in last else ""
     rate = summary["train"]["tokens_per_second"]
     return (
         f"| {workdir.name}: held-out loss at [MASK], nats | {target} | {last[LOSS]:.2f}, **{entropy - last[LOSS]:.2f}**"
-        f" under frequencies alone, after {summary['seconds']:.0f} s of training, at last {rate:,.0f} tokens a second"
-        f"{pairs}; on the way under them by {'; '.join(under)} | {entropy:.2f}, the unigram entropy |"
+        f" below the unigram entropy after {summary['seconds']:.0f} s of training, finally {rate:,.0f} tokens/s"
+        f"{pairs}; distance below it earlier: {'; '.join(distances)} | {entropy:.2f}, the unigram entropy |"
     )
 
 

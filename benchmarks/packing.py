@@ -1,9 +1,9 @@
-"""Packed rows against padded ones: how full they are, real tokens a second of training and a CPU second of the stream.
+"""Packed and padded rows compared: share of real tokens, and real tokens per second in training and in the stream.
 
 python benchmarks/packing.py --store DIR [--length 512] [--sequences 8] [--layers 2] [--width 128] [--rows 8]
 
-Everything is measured in turns in one process, padded and packed; the ratios are medians over the turns, because a
-machine that is slow for a while is slow for both. Prints one JSON line, and a Markdown row.
+One process measures padded and packed rows in turns. The ratios are medians over the turns, because a machine that is
+slow for a while is slow for both. Prints a JSON line and a Markdown row.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import jax_setup
 from bert_jax.tokenizers import tokenizer
 
-KINDS = ("padded", "packed")
+LAYOUTS = ("padded", "packed")
 
 
 def main():
@@ -38,36 +38,36 @@ def main():
     opened = store.open_store(options.store)
     more = [key.removeprefix("--config.") for key in more]
     configs = {
-        kind: jax_setup.start(config.load("base", settings(options, sequences) + more))
-        for kind, sequences in zip(KINDS, (1, options.sequences), strict=True)
+        layout: jax_setup.start(config.load("base", settings(options, sequences) + more))
+        for layout, sequences in zip(LAYOUTS, (1, options.sequences), strict=True)
     }
-    rows = {kind: fullness(opened, configs[kind]) for kind in KINDS}
+    rows = {layout: measure_rows(opened, configs[layout]) for layout in LAYOUTS}
     rates = {
-        "real_token_share": {kind: [row["real_token_share"]] for kind, row in rows.items()},
+        "real_token_share": {layout: [row["real_token_share"]] for layout, row in rows.items()},
         "stream_tokens_per_cpu_second": stream_rates(opened, configs, options.batches),
         "train_tokens_per_second": step_rates(opened, configs, options.steps),
     }
     for name, turns in rates.items():
-        pairs = zip(*(turns[kind] for kind in KINDS), strict=True)
+        pairs = zip(*(turns[layout] for layout in LAYOUTS), strict=True)
         rows["ratios"] = rows.get("ratios", {}) | {name: statistics.median(b / a for a, b in pairs)}
-        for kind in KINDS:
-            rows[kind][name] = statistics.median(turns[kind])
+        for layout in LAYOUTS:
+            rows[layout][name] = statistics.median(turns[layout])
     print(json.dumps(vars(options) | rows))
     print(describe(options, rows))
 
 
 def describe(options, rows: dict) -> str:
-    ratios, fill = rows["ratios"], [rows[kind]["real_token_share"] for kind in KINDS]
+    ratios, fill = rows["ratios"], [rows[layout]["real_token_share"] for layout in LAYOUTS]
     return (
-        f"| packed against padded, length {options.length}, real tokens a second | 1.3 x, and the fill's ratio"
+        f"| packed / padded, length {options.length}, real tokens per second | 1.3 x, and the ratio of real tokens"
         f" | **x {ratios['train_tokens_per_second']:.2f}** (share of real tokens {fill[0]:.3f} -> {fill[1]:.3f}:"
-        f" {ratios['real_token_share']:.3f};"
-        f" the stream, a CPU second: x {ratios['stream_tokens_per_cpu_second']:.2f}) | |"
+        f" x {ratios['real_token_share']:.3f};"
+        f" stream, per CPU second: x {ratios['stream_tokens_per_cpu_second']:.2f}) | |"
     )
 
 
 def settings(options, sequences: int) -> list[str]:
-    """Overrides of base; each pair's masks are rounded, so packed rows have room for a few more."""
+    """Returns overrides of base. Packed rows have a few more predictions: the number is rounded for each pair."""
     values = {
         "model.layers": options.layers,
         "model.width": options.width,
@@ -81,8 +81,8 @@ def settings(options, sequences: int) -> list[str]:
     return [f"{key}={value}" for key, value in values.items()]
 
 
-def fullness(opened, settings) -> dict:
-    """Of all rows of the first epoch."""
+def measure_rows(opened, settings) -> dict:
+    """Returns numbers of all rows of the first epoch."""
     spec = batch_spec.spec(settings, "main")
     source = Epochs(opened, "train", spec.rules, spec.max_packed)
     source.close_before(1)
@@ -96,7 +96,7 @@ def fullness(opened, settings) -> dict:
         "rows": rows,
         "pairs_per_row": len(pairs) / rows,
         "real_token_share": real / rows / spec.length,
-        "index_seconds": seconds,  # beside that of the pairs
+        "index_seconds": seconds,  # without the index of the pairs
     }
 
 
@@ -107,44 +107,46 @@ def batches_of(opened, settings, rows: int):
 
 
 def stream_rates(opened, configs, number: int, turns: int = 5) -> dict:
-    """{kind: [one a turn]} of so many batches of 64 rows at a time, by the time of all of this process's threads."""
-    sources = {kind: batches_of(opened, configs[kind], 64) for kind in KINDS}
-    rates = {kind: [] for kind in KINDS}
+    """Returns {layout: [real tokens per CPU second, per turn]}; a turn is `number` batches of 64 rows."""
+    sources = {layout: batches_of(opened, configs[layout], 64) for layout in LAYOUTS}
+    rates = {layout: [] for layout in LAYOUTS}
     for _ in range(turns):
-        for kind, source in sources.items():
+        for layout, source in sources.items():
             next(source)
             start = time.process_time()
             real = sum(int((batch["sequence_ids"] > 0).sum()) for batch in islice(source, number))
-            rates[kind].append(real / (time.process_time() - start))
+            rates[layout].append(real / (time.process_time() - start))
     for source in sources.values():
         source.close()
     return rates
 
 
 def step_rates(opened, configs, steps: int) -> dict:
-    """{kind: [one a step]}: the real tokens of a row, over all rows, by the time that a step took."""
+    """Returns {layout: [real tokens per second, per step]}, by the mean number of real tokens in a batch."""
     vocabulary = Vocabulary(opened.manifest["vocabulary"], **opened.manifest["special"])
     runs = {}
-    for kind in KINDS:
-        mesh = meshes.make_mesh(configs[kind].mesh)
-        trainer = build.build(configs[kind], mesh, vocabulary)
-        (phase,) = config.phases(configs[kind])
-        batches = list(islice(batches_of(opened, configs[kind], phase.batch), steps + 2))
-        runs[kind] = [trainer, trainer.initialize(), batches]
-    seconds = {kind: [] for kind in KINDS}
+    for layout in LAYOUTS:
+        mesh = meshes.make_mesh(configs[layout].mesh)
+        trainer = build.build(configs[layout], mesh, vocabulary)
+        (phase,) = config.phases(configs[layout])
+        batches = list(islice(batches_of(opened, configs[layout], phase.batch), steps + 2))
+        runs[layout] = [trainer, trainer.initialize(), batches]
+    seconds = {layout: [] for layout in LAYOUTS}
     for number in range(steps + 2):
-        for kind, run in runs.items():
+        for layout, run in runs.items():
             trainer, state, batches = run
-            places = np.arange(len(batches[number]["rows"]))
+            numbers = np.arange(len(batches[number]["rows"]))
             start = time.perf_counter()
-            rows = meshes.to_devices(trainer.mesh, batches[number], places, len(places))
+            rows = meshes.to_devices(trainer.mesh, batches[number], numbers, len(numbers))
             run[1], *_ = jax.block_until_ready(trainer.train["main"](state, rows))
-            seconds[kind].append(time.perf_counter() - start)
+            seconds[layout].append(time.perf_counter() - start)
     real = {
-        kind: np.mean([(batch["sequence_ids"] > 0).sum() for batch in run[2]])
-        for kind, run in runs.items()
+        layout: np.mean([(batch["sequence_ids"] > 0).sum() for batch in run[2]])
+        for layout, run in runs.items()
     }
-    return {kind: [float(real[kind]) / step for step in seconds[kind][2:]] for kind in KINDS}
+    return {
+        layout: [float(real[layout]) / step for step in seconds[layout][2:]] for layout in LAYOUTS
+    }
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""BERT's training step as Flax and Optax have it to offer, plain: what benchmarks/tpu.py puts ours beside.
+"""BERT's training step from standard parts of Flax and Optax: the baseline of benchmarks/tpu.py.
 
-The same model, rows, objective and kinds of numbers (float32 parameters, bfloat16 products), by what a user of Flax
-Linen would take: nn.MultiHeadDotProductAttention, nn.Dropout with JAX's own generator, nn.LayerNorm, optax.adamw, rows
-split over all devices and the state whole on each. Nothing of the models and the step of bert_jax is in it.
+Model, rows, objective and data types (float32 parameters, bfloat16 products) are ours; the parts are those that a user
+of Flax Linen would choose: nn.MultiHeadDotProductAttention, nn.Dropout with JAX's generator, nn.LayerNorm, optax.adamw.
+Rows are split over all devices and the state is replicated. It uses none of bert_jax's models, nor its step.
 """
 
 import functools
@@ -19,20 +19,20 @@ from bert_jax import config as configs
 from bert_jax.data import batch as batches
 from bert_jax.parallel.constraints import ROWS
 
-FORMS = ("unrolled", "scanned")  # layers one after the other in the program, or one in a loop
+FORMS = ("unrolled", "scanned")  # each layer in the program, or one layer in a loop
 EPSILON = 1e-12
-first = nn.initializers.truncated_normal(0.02)
+initializer = nn.initializers.truncated_normal(0.02)
 
 
 class Block(nn.Module):
-    """model: as config.model; x[B, L, D], mask[B, 1, L, L]."""
+    """A post-norm block, x[B, L, D], mask[B, 1, L, L] -> [B, L, D]. model: see config.model."""
 
     model: object
     dtype: object
 
     @nn.compact
     def __call__(self, x, mask):
-        model, kinds = self.model, dict(dtype=self.dtype, kernel_init=first)
+        model, common = self.model, dict(dtype=self.dtype, kernel_init=initializer)
 
         def add_and_norm(x, y):
             y = nn.Dropout(model.dropout, deterministic=False)(y)
@@ -41,17 +41,17 @@ class Block(nn.Module):
         attention = nn.MultiHeadDotProductAttention(
             model.heads,
             dropout_rate=model.attention_dropout,
-            broadcast_dropout=False,  # a draw for each row, as published
+            broadcast_dropout=False,  # another mask for each row, as published
             deterministic=False,
-            **kinds,
+            **common,
         )
         x = add_and_norm(x, attention(x, mask=mask))
-        y = nn.gelu(nn.Dense(model.feed_forward or 4 * model.width, **kinds)(x))
-        return add_and_norm(x, nn.Dense(model.width, **kinds)(y)), None
+        y = nn.gelu(nn.Dense(model.feed_forward or 4 * model.width, **common)(x))
+        return add_and_norm(x, nn.Dense(model.width, **common)(y)), None
 
 
 class Bert(nn.Module):
-    """A batch of bert_jax/data/batch.py -> the sum of both losses."""
+    """BERT with both heads: a batch (see bert_jax/data/batch.py) -> the sum of both losses."""
 
     model: object
     vocabulary: int
@@ -60,24 +60,24 @@ class Bert(nn.Module):
 
     @nn.compact
     def __call__(self, batch):
-        model, kinds = self.model, dict(dtype=self.dtype)
+        model, common = self.model, dict(dtype=self.dtype)
 
         def embed(size):
-            return nn.Embed(size, model.width, embedding_init=first, **kinds)
+            return nn.Embed(size, model.width, embedding_init=initializer, **common)
 
         def dense(size):
-            return nn.Dense(size, kernel_init=first, **kinds)
+            return nn.Dense(size, kernel_init=initializer, **common)
 
         words = embed(self.vocabulary)
         x = words(batch["tokens"]) + embed(model.max_length)(batch["positions"])
-        x = nn.LayerNorm(EPSILON, **kinds)(x + embed(2)(batch["segments"]))
+        x = nn.LayerNorm(EPSILON, **common)(x + embed(2)(batch["segments"]))
         x = nn.Dropout(model.dropout, deterministic=False)(x)
         ids = batch["sequence_ids"]
         mask = nn.make_attention_mask(ids, ids, jnp.equal)
         if self.form == "scanned":
-            apart = dict(params=True, dropout=True)
+            split = dict(params=True, dropout=True)
             layers = nn.scan(
-                Block, {"params": 0}, split_rngs=apart, in_axes=nn.broadcast, length=model.layers
+                Block, {"params": 0}, split_rngs=split, in_axes=nn.broadcast, length=model.layers
             )
             x, _ = layers(model, self.dtype)(x, mask)
         else:
@@ -89,7 +89,7 @@ class Bert(nn.Module):
 
         masked = nn.gelu(dense(model.width)(at(batch["masked_positions"])))
         bias = self.param("bias", nn.initializers.zeros, (self.vocabulary,))
-        logits = words.attend(nn.LayerNorm(EPSILON, **kinds)(masked)) + bias
+        logits = words.attend(nn.LayerNorm(EPSILON, **common)(masked)) + bias
         pairs = dense(2)(nn.tanh(dense(model.width)(at(batch["cls_positions"]))))
         return mean(logits, batch["masked_targets"], batch["masked_weights"]) + mean(
             pairs, batch["pair_labels"], batch["pair_weights"]
@@ -102,14 +102,14 @@ def mean(logits, labels, weights):
 
 
 def make(config, vocabulary: int, form: str):
-    """() -> TrainState, and (TrainState, batch) -> (TrainState, loss)."""
-    given, steps = config.optimizer, configs.total_steps(config)
+    """Returns initialize: () -> TrainState, and step: (TrainState, batch) -> (TrainState, loss)."""
+    keys, steps = config.optimizer, configs.total_steps(config)
     rate = optax.warmup_cosine_decay_schedule(
-        0.0, given.learning_rate, config.schedule.warmup, steps
+        0.0, keys.learning_rate, config.schedule.warmup, steps
     )
     optimizer = optax.chain(
-        optax.clip_by_global_norm(given.clip),
-        optax.adamw(rate, weight_decay=given.weight_decay),
+        optax.clip_by_global_norm(keys.clip),
+        optax.adamw(rate, weight_decay=keys.weight_decay),
     )
     bert = Bert(config.model, vocabulary, jnp.dtype(config.dtype), form)
 
@@ -130,12 +130,12 @@ def make(config, vocabulary: int, form: str):
 
 
 def lower(config, mesh, phase, vocabulary: int, form: str):
-    """The step for the devices of `mesh`, to be compiled."""
+    """Returns the step, lowered for the devices of `mesh` with donated state."""
     initialize, step = make(config, vocabulary, form)
 
     def placed(shapes, *axes):
-        place = functools.partial(jax.ShapeDtypeStruct, sharding=NamedSharding(mesh, P(*axes)))
-        return jax.tree.map(lambda leaf: place(leaf.shape, leaf.dtype), shapes)
+        struct = functools.partial(jax.ShapeDtypeStruct, sharding=NamedSharding(mesh, P(*axes)))
+        return jax.tree.map(lambda leaf: struct(leaf.shape, leaf.dtype), shapes)
 
     rows = batches.shapes(phase.batch, phase.length, phase.max_predictions, phase.max_packed)
     state = placed(jax.eval_shape(initialize))

@@ -1,12 +1,12 @@
-"""Speed and memory of prepare, and its tokenizer beside the libraries of others, in turns in one run.
+"""Speed and memory of `bert-jax prepare`, and its tokenizer compared with other libraries, in turns in one run.
 
     python benchmarks/prepare.py VOCABULARY FILE [--format wiki] [--turns 3] [--megabytes 8] [--config.KEY=VALUE ...]
 
-VOCABULARY is a vocab.txt, a SentencePiece .model or a tokenizer.json; a FILE.xz is unpacked before. Prints a Markdown
-row of `bert-jax prepare`, text to store, by the clock, and one of the ids alone: the first lines of FILE by one thread,
-by seconds of processors, beside the library that VOCABULARY is for and, for a vocab.txt, beside BertTokenizerLegacy of
-transformers, which cuts words in Python as the original script does. On a machine that others use, only seconds of
-processors can be compared.
+VOCABULARY is a vocab.txt, a SentencePiece .model or a tokenizer.json. A FILE.xz is decompressed first. Prints two
+Markdown rows. The first is `bert-jax prepare`, from text to store, by wall-clock time. The second is tokenization
+alone, of the first lines of FILE in one thread, by CPU time, compared with the library that VOCABULARY belongs to and,
+for a vocab.txt, with BertTokenizerLegacy of transformers, which splits words in Python like the original script. On a
+shared machine only CPU times are comparable.
 """
 
 import functools
@@ -36,20 +36,22 @@ from bert_jax.tokenizers import tokenizer  # noqa: E402
 
 TARGETS = {".txt": "5 MB/s", ".model": "15 MB/s"}  # text to store
 OURS = "ours"
-PYTHON_LINES = 20  # one in so many: words cut in Python take long
+PYTHON_LINES = 20  # only one line in so many: splitting words in Python is slow
 
 
-class Whole(NamedTuple):
-    """Of a `prepare`."""
+class Prepared(NamedTuple):
+    """The measurements of one `bert-jax prepare`."""
 
     megabytes: float
-    rate: float  # megabytes a second by the clock, as it reports it
+    rate: float  # megabytes per second of wall-clock time, as it reports
     used: timed.Used
 
 
 class Side(NamedTuple):
+    """A tokenizer to compare."""
+
     encode: Callable[[list[str]], list[list[int]]]
-    every: int = 1  # of so many lines one
+    every: int = 1  # encode only one line in so many
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument("--format", default="wiki", help="config.corpus.format of FILE")
     parser.add_argument("--turns", type=positive, default=3)
-    parser.add_argument("--megabytes", type=positive, default=8, help="whose ids alone are made")
+    parser.add_argument("--megabytes", type=positive, default=8, help="to tokenize alone")
     try:
         options, more = parser.parse_known_args(arguments)
         for path in (options.vocabulary, options.file):
@@ -71,16 +73,16 @@ def main(arguments: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as scratch:
             text = unpacked(options.file, Path(scratch))
             more += [f"--config.corpus.source={text}", f"--config.corpus.format={options.format}"]
-            wholes, rates = [], {name: [] for name in sides}
+            runs, rates = [], {name: [] for name in sides}
             for turn in range(options.turns):
-                wholes.append(prepare(Path(scratch) / f"{turn}", more))
+                runs.append(prepare(Path(scratch) / f"{turn}", more))
                 for name, side in sides.items():
                     rates[name].append(rate(side, lines))
     except BadInput as error:
         print(f"prepare.py: {error}", file=sys.stderr)
         return 2
-    print(describe_whole(options.vocabulary, wholes))
-    print(describe_ids(options, rates, equal(sides, lines)))
+    print(describe_prepare(options.vocabulary, runs))
+    print(describe_ids(options, rates, count_equal(sides, lines)))
     return 0
 
 
@@ -114,35 +116,35 @@ def make_sides(path: Path, lowercase: bool) -> dict[str, Side]:
     def legacy(lines):
         return [in_python.convert_tokens_to_ids(in_python.tokenize(line)) for line in lines]
 
-    known = f"BertTokenizerLegacy of transformers {version('transformers')}, in Python"
-    return sides | {name: Side(by_library(library)), known: Side(legacy, PYTHON_LINES)}
+    in_python_name = f"BertTokenizerLegacy of transformers {version('transformers')}, in Python"
+    return sides | {name: Side(by_library(library)), in_python_name: Side(legacy, PYTHON_LINES)}
 
 
 def by_library(model) -> Callable[[list[str]], list[list[int]]]:
     def encode(lines):
-        return [made.ids for made in model.encode_batch_fast(lines, add_special_tokens=False)]
+        return [line.ids for line in model.encode_batch_fast(lines, add_special_tokens=False)]
 
     return encode
 
 
 def rate(side: Side, lines: list[str]) -> float:
-    """Megabytes a second of processors."""
+    """Returns megabytes per CPU second."""
     lines = lines[:: side.every]
-    began = time.process_time()
+    start = time.process_time()
     side.encode(lines)
-    seconds = time.process_time() - began
+    seconds = time.process_time() - start
     return sum(len(line.encode()) for line in lines) / 1e6 / seconds
 
 
-def equal(sides: dict[str, Side], lines: list[str]) -> dict[str, tuple[int, int]]:
-    """{name of another: (lines whose ids are ours, lines)}."""
-    found = {}
+def count_equal(sides: dict[str, Side], lines: list[str]) -> dict[str, tuple[int, int]]:
+    """Returns {name of another tokenizer: (lines with the same ids as ours, lines compared)}."""
+    counts = {}
     for name, side in sides.items():
         if name != OURS:
             some = lines[:: side.every]
             pairs = zip(sides[OURS].encode(some), side.encode(some), strict=True)
-            found[name] = sum(list(a) == list(b) for a, b in pairs), len(some)
-    return found
+            counts[name] = sum(list(a) == list(b) for a, b in pairs), len(some)
+    return counts
 
 
 def unpacked(file: Path, scratch: Path) -> Path:
@@ -154,27 +156,27 @@ def unpacked(file: Path, scratch: Path) -> Path:
     return text
 
 
-def prepare(place: Path, overrides: list[str]) -> Whole:
-    place.mkdir()
-    report = place / "report.json"
+def prepare(directory: Path, overrides: list[str]) -> Prepared:
+    directory.mkdir()
+    file = directory / "report.json"
     command = [sys.executable, "-m", "bert_jax", "prepare", "--config", "bert_base"]
     used = timed.run(
-        [*command, f"--config.store={place / 'store'}", f"--json={report}", *overrides]
+        [*command, f"--config.store={directory / 'store'}", f"--json={file}", *overrides]
     )
-    made = json.loads(report.read_text())
-    shutil.rmtree(place)
-    megabytes = made["megabytes_per_second"] * made["seconds"]
-    return Whole(megabytes, made["megabytes_per_second"], used)
+    report = json.loads(file.read_text())
+    shutil.rmtree(directory)
+    megabytes = report["megabytes_per_second"] * report["seconds"]
+    return Prepared(megabytes, report["megabytes_per_second"], used)
 
 
-def describe_whole(vocabulary: Path, wholes: list[Whole]) -> str:
-    rates = ", ".join(f"{whole.rate:.1f}" for whole in wholes)
-    processors = ", ".join(f"{whole.used.processors:.0f}" for whole in wholes)
-    peak = max(whole.used.peak for whole in wholes)
+def describe_prepare(vocabulary: Path, runs: list[Prepared]) -> str:
+    rates = ", ".join(f"{run.rate:.1f}" for run in runs)
+    cpu_seconds = ", ".join(f"{run.used.cpu_seconds:.0f}" for run in runs)
+    peak = max(run.used.peak for run in runs)
     return (
-        f"| prepare, {vocabulary.name}, {wholes[0].megabytes:.0f} MB of text to a store"
-        f" | {TARGETS.get(vocabulary.suffix, '-')} | {rates} MB/s by the clock; {processors} s of processors;"
-        f" peak of the largest process {peak / 1e6:.0f} MB | |"
+        f"| prepare, {vocabulary.name}, {runs[0].megabytes:.0f} MB of text to a store"
+        f" | {TARGETS.get(vocabulary.suffix, '-')} | {rates} MB/s of wall-clock time; {cpu_seconds} s of CPU time;"
+        f" peak memory of the largest process {peak / 1e6:.0f} MB | |"
     )
 
 
@@ -187,7 +189,7 @@ def describe_ids(options, rates: dict[str, list[float]], same: dict) -> str:
         for name, theirs in medians.items()
     )
     return (
-        f"| the ids alone, {options.megabytes} MB of it, one thread, MB by a second of processors | -"
+        f"| tokenization alone, {options.megabytes} MB of it, one thread, MB per CPU second | -"
         f" | {mine:.2f} (median of {options.turns}) | {others} |"
     )
 

@@ -1,11 +1,11 @@
-"""How long a run of one or several processes takes to its first step, with what the compiler made kept from before.
+"""The time that a run of one or several processes takes to its first step, with compiled programs cached.
 
 python benchmarks/start.py [--processes 2] [--config demo] [--turns 3] [--cache DIR] [--config.KEY=VALUE ...]
 
 Starts the processes on this machine, one device each, and ends them after the first line of metrics.jsonl. The first
-turn, which compiles, is not counted, unless a cache is given. The store is prepared before. Prints a Markdown row, of
-every turn: seconds by the clock; seconds of processors, all processes together; those until process 0 had its programs.
-On a machine that others use, only the seconds of processors can be compared.
+turn compiles and is not counted, unless --cache is given. The store must exist. Prints a Markdown row with, for every
+turn, wall-clock seconds, CPU seconds of all processes, and seconds until process 0 has loaded its programs. On a shared
+machine only CPU times are comparable.
 """
 
 import json
@@ -20,7 +20,7 @@ from pathlib import Path
 from bert_jax.cli import Parser, positive
 from bert_jax.errors import BadInput
 
-TARGETS = {1: "20 s", 2: "30 s"}  # by processes
+TARGETS = {1: "20 s", 2: "30 s"}  # by number of processes
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,18 +28,18 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--processes", type=positive, default=2)
     options.add_argument("--config", default="demo")
     options.add_argument("--turns", type=positive, default=3)
-    options.add_argument("--cache", type=Path, help="of compiled programs, from before")
+    options.add_argument("--cache", type=Path, help="an existing cache of compiled programs")
     try:
         options, more = options.parse_known_args(arguments)
     except BadInput as error:
         print(f"start.py: {error}", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as place:
-        cache = options.cache.absolute() if options.cache else f"{place}/cache"
+    with tempfile.TemporaryDirectory() as directory:
+        cache = options.cache.absolute() if options.cache else f"{directory}/cache"
         more += ["--config.log.every=1", f"--config.compilation_cache={cache}"]
         command = [sys.executable, "-m", "bert_jax", "pretrain", "--config", options.config, *more]
         turns = [
-            first_step([*command, "--workdir", f"{place}/run{turn}"], options.processes)
+            first_step([*command, "--workdir", f"{directory}/run{turn}"], options.processes)
             for turn in range(options.turns + (not options.cache))
         ]
     print(row(options.config, options.processes, turns[-options.turns :]))
@@ -47,22 +47,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def row(config: str, processes: int, turns: list[tuple[float, float, float]]) -> str:
-    clock, processors, programs = zip(*turns, strict=True)
-    many = "1 process" if processes == 1 else f"{processes} processes"
+    clock, cpu, programs = zip(*turns, strict=True)
+    number = "1 process" if processes == 1 else f"{processes} processes"
     return (
-        f"| start of {config} in {many} to its first reported step, warm cache, its store prepared"
-        f" | {TARGETS.get(processes, '-')} | {listed(clock)} s; of processors {listed(processors)} s; programs ready"
-        f" {listed(programs)} s after they were begun | |"
+        f"| start of {config} in {number} to its first reported step, warm cache, existing store"
+        f" | {TARGETS.get(processes, '-')} | {join(clock)} s; CPU time {join(cpu)} s; compiling or loading programs"
+        f" {join(programs)} s | |"
     )
 
 
-def listed(seconds) -> str:
+def join(seconds) -> str:
     return ", ".join(f"{turn:.1f}" for turn in seconds)
 
 
 def first_step(command: list[str], processes: int) -> tuple[float, float, float]:
-    """Seconds from the start of all processes until the first step is reported: by the clock, of processors; and
-    those for programs."""
+    """Returns, from the start of all processes until the first reported step, the wall-clock and the CPU seconds; and
+    the seconds that process 0 took to compile or load its programs."""
     metrics = Path(command[-1]) / "metrics.jsonl"
     with socket.create_server(("localhost", 0)) as server:
         address = f"localhost:{server.getsockname()[1]}"
@@ -76,19 +76,19 @@ def first_step(command: list[str], processes: int) -> tuple[float, float, float]
             )
         while not (metrics.is_file() and metrics.read_text().count("\n")):
             if any(process.poll() is not None for process in running):
-                raise SystemExit("a process has ended")
+                raise SystemExit("start.py: a process ended before its first step")
             time.sleep(0.05)
         seconds = time.monotonic() - started
-        known = json.loads((metrics.parent / "run.json").read_text())
-        return seconds, sum(map(used, running)), known["starts"][0]["compile_seconds"]
+        run_info = json.loads((metrics.parent / "run.json").read_text())
+        return seconds, sum(map(cpu_seconds, running)), run_info["starts"][0]["compile_seconds"]
     finally:
         for process in running:
             process.kill()
             process.wait()
 
 
-def used(process: subprocess.Popen) -> float:
-    """Seconds of processors that it has used so far (Linux)."""
+def cpu_seconds(process: subprocess.Popen) -> float:
+    """Returns the CPU seconds that a process has used so far (Linux)."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,14 +1,14 @@
-"""The training step on the CPU, side by side with transformers on PyTorch, in turns in one run.
+"""The training step on the CPU compared with transformers on PyTorch, in turns in one run.
 
     python benchmarks/step.py [--shapes bert_mini:32 bert_base:8] [--steps 7] [--fused] [--same-memory]
         [--config.KEY=VALUE ...]
 
-A shape is CONFIG:ROWS, with the rows of its phase `short`. Three processes take one step each, in turns: ours,
-`BertForPreTraining` as it comes (every position meets the vocabulary), and that with its head gathered at the masked
-positions. All have the same rows (full, 20 predictions each), float32, dropout as published, Adam, clipping, and as
-many threads as there are cores (taskset gives fewer). Each runs as its users run it: ours with the settings of the C
-library's memory that `bert-jax env` prints, PyTorch without; --same-memory gives it those of ours. Prints a Markdown
-row for each shape: medians, and the median over the turns of the ratio of two steps. Needs the extra `parity`.
+A shape is CONFIG:ROWS, with the rows per step of its phase `short`. Three processes take one step each, in turns: ours;
+`BertForPreTraining` as it comes, which computes vocabulary logits at every position; and the same with its head applied
+to the masked positions only. All have the same rows (no padding, 20 predictions), float32, dropout as published, Adam,
+clipping, and one thread per core (limit them by taskset). Each runs as its users run it: ours with the malloc settings
+that `bert-jax env` prints, PyTorch without them, unless --same-memory is given. Prints a Markdown row for each shape:
+medians, and the median over the turns of the ratio of two steps. Needs the extra `parity`.
 """
 
 import importlib.util
@@ -37,7 +37,9 @@ WARM_UP = 2  # steps
 
 
 class Side(NamedTuple):
-    step: Callable[[], float]  # -> its loss
+    """An implementation to compare."""
+
+    step: Callable[[], float]  # takes a step and returns its loss
     parameters: int
     threads: int
     versions: str
@@ -46,10 +48,12 @@ class Side(NamedTuple):
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="+", default=list(TARGETS), metavar="CONFIG:ROWS")
-    parser.add_argument("--steps", type=positive, default=7, help="timed, of every side")
+    parser.add_argument("--steps", type=positive, default=7, help="timed steps of each process")
     parser.add_argument("--fused", action="store_true", help="PyTorch's AdamW in one kernel")
-    parser.add_argument("--same-memory", action="store_true", help="PyTorch with ours' settings")
-    parser.add_argument("--side", choices=SIDES, help="be one of the processes")
+    parser.add_argument(
+        "--same-memory", action="store_true", help="PyTorch with our malloc settings"
+    )
+    parser.add_argument("--side", choices=SIDES, help="run as one of the processes")
     try:
         options, overrides = parser.parse_known_args(arguments)
         if options.side:
@@ -58,9 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         configs = {shape: load(shape, overrides) for shape in options.shapes}
         missing = [name for name in ("torch", "transformers") if not importlib.util.find_spec(name)]
         if missing:
-            raise BadInput(
-                f"{', '.join(missing)}: not installed; pip install -e '.[parity]' brings it"
-            )
+            raise BadInput(f"{', '.join(missing)}: not installed; run pip install -e '.[parity]'")
         for shape, settings in configs.items():
             command = ["--shapes", shape, *["--fused"] * options.fused, *overrides]
             print(compare(shape, settings, command, options.steps, options.same_memory), flush=True)
@@ -73,30 +75,30 @@ def main(arguments: list[str] | None = None) -> int:
 def load(shape: str, overrides: list[str]):
     name, _, rows = shape.partition(":")
     if not rows.isdecimal():
-        raise BadInput(f"--shapes {shape}: expected CONFIG:ROWS, as bert_base:8")
+        raise BadInput(f"--shapes {shape}: expected CONFIG:ROWS, such as bert_base:8")
     unknown = [key for key in overrides if not key.startswith("--config.")]
     if unknown:
-        raise BadInput(f"{unknown[0]}: unknown; see --help")
+        raise BadInput(f"{unknown[0]}: unknown option; see --help")
     keys = ["dtype=float32", f"phases.short.batch={rows}", *overrides]
-    made = config.load(name, [key.removeprefix("--config.") for key in keys])
-    if "short" not in made.phase_order:
-        raise BadInput(f"--shapes {shape}: has no phase `short`")
-    return made
+    settings = config.load(name, [key.removeprefix("--config.") for key in keys])
+    if "short" not in settings.phase_order:
+        raise BadInput(f"--shapes {shape}: the config has no phase `short`")
+    return settings
 
 
 def compare(shape: str, settings, command: list[str], steps: int, is_same_memory: bool) -> str:
-    """The row of a shape."""
+    """Measures all sides of a shape in turns; returns its Markdown row."""
     processes, facts = {}, {}
     try:
         for side in SIDES:
             processes[side] = start([*command, "--side", side], side == "ours" or is_same_memory)
-            facts[side] = hear(processes[side])
+            facts[side] = receive(processes[side])
         seconds = {side: [] for side in SIDES}
         for _ in range(steps):
             for side, process in processes.items():
                 process.stdin.write("step\n")
                 process.stdin.flush()
-                seconds[side].append(hear(process))
+                seconds[side].append(receive(process))
     finally:
         for process in processes.values():
             process.kill()
@@ -114,35 +116,35 @@ def describe(shape: str, settings, facts: dict, seconds: dict) -> str:
         for side in SIDES[1:]
     ]
     targets = [f"{target} x" for target in TARGETS.get(shape, ())] or ["-", "-"]
-    known = "; ".join(dict.fromkeys(fact["versions"] for fact in facts.values()))
+    versions = "; ".join(dict.fromkeys(fact["versions"] for fact in facts.values()))
     threads = "/".join(str(fact["threads"]) for fact in facts.values())
     return (
-        f"| step, tokens a second, {model.layers}/{model.width} at {phase.batch} x {phase.length}"
-        f" ({known}; {threads} threads, {len(seconds['ours'])} turns)"
+        f"| step, tokens per second, {model.layers}/{model.width} at {phase.batch} x {phase.length}"
+        f" ({versions}; {threads} threads, {len(seconds['ours'])} turns)"
         f" | {targets[0]} PyTorch as it comes, {targets[1]} with its head gathered"
         f" | {tokens['ours']:,.0f}: **{ratios[0]:.2f} x, {ratios[1]:.2f} x**"
         f" | {tokens['as it comes']:,.0f} as it comes; {tokens['gathered']:,.0f} gathered |"
     )
 
 
-def start(arguments: list[str], is_lasting: bool) -> subprocess.Popen:
-    """is_lasting: with the settings of memory that `bert-jax env` prints."""
+def start(arguments: list[str], is_tuned: bool) -> subprocess.Popen:
+    """Starts the process of a side. is_tuned: whether with the malloc settings that `bert-jax env` prints."""
     variables = {key: os.environ[key] for key in os.environ if key != "GLIBC_TUNABLES"}
-    variables |= {"JAX_PLATFORMS": "cpu"} | ({"GLIBC_TUNABLES": MEMORY} if is_lasting else {})
+    variables |= {"JAX_PLATFORMS": "cpu"} | ({"GLIBC_TUNABLES": MEMORY} if is_tuned else {})
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     return subprocess.Popen([sys.executable, __file__, *arguments], env=variables, **pipes)
 
 
-def hear(process: subprocess.Popen):
-    """What a side says next."""
+def receive(process: subprocess.Popen):
+    """Returns the next JSON line of a side's process."""
     line = process.stdout.readline()
     if not line:
-        raise SystemExit("a side has ended")
+        raise SystemExit("step.py: a side's process has ended")
     return json.loads(line)
 
 
 def serve(side: Side) -> None:
-    """Says what it is once it is warm, then takes a step for every line that it reads, and says how long that took."""
+    """Warms up and prints facts of the side; then, for each line of input, takes a step and prints its seconds."""
     for _ in range(WARM_UP):
         side.step()
     print(json.dumps(dict(threads=side.threads, versions=side.versions)), flush=True)
@@ -195,24 +197,24 @@ def ours(settings) -> Side:
 
 
 def theirs(settings, is_gathered: bool, is_fused: bool) -> Side:
-    """With the erf that its gelu comes with, which costs it less than the tanh of ours."""
+    """Returns the PyTorch side. It has its default gelu, by erf, which is faster there than our tanh variant."""
     import torch
     from torch.nn.functional import cross_entropy
     from transformers import BertConfig, BertForPreTraining
 
     torch.set_num_threads(cores())
     torch.manual_seed(settings.seed)
-    given = settings.model
+    keys = settings.model
     model = BertForPreTraining(
         BertConfig(
             vocab_size=settings.tokenizer.size,
-            num_hidden_layers=given.layers,
-            hidden_size=given.width,
-            num_attention_heads=given.heads,
-            intermediate_size=given.feed_forward or 4 * given.width,
-            max_position_embeddings=given.max_length,
-            hidden_dropout_prob=given.dropout,
-            attention_probs_dropout_prob=given.attention_dropout,
+            num_hidden_layers=keys.layers,
+            hidden_size=keys.width,
+            num_attention_heads=keys.heads,
+            intermediate_size=keys.feed_forward or 4 * keys.width,
+            max_position_embeddings=keys.max_length,
+            hidden_dropout_prob=keys.dropout,
+            attention_probs_dropout_prob=keys.attention_dropout,
         )
     )
     model.train()
@@ -235,9 +237,9 @@ def theirs(settings, is_gathered: bool, is_fused: bool) -> Side:
             return model(**inputs, labels=labels, next_sentence_label=pairs).loss
         states = model.bert(**inputs)
         masked = states.last_hidden_state[torch.arange(len(positions))[:, None], positions]
-        words = model.cls.predictions(masked).flatten(0, 1)
-        order = model.cls.seq_relationship(states.pooler_output)
-        return cross_entropy(words, targets.flatten()) + cross_entropy(order, pairs)
+        logits = model.cls.predictions(masked).flatten(0, 1)
+        pair_logits = model.cls.seq_relationship(states.pooler_output)
+        return cross_entropy(logits, targets.flatten()) + cross_entropy(pair_logits, pairs)
 
     def step() -> float:
         optimizer.zero_grad()
@@ -248,12 +250,12 @@ def theirs(settings, is_gathered: bool, is_fused: bool) -> Side:
         return value.item()
 
     count = sum(parameter.numel() for parameter in model.parameters())
-    known = f"torch {version('torch')}, transformers {version('transformers')}"
-    return Side(step, count, torch.get_num_threads(), known)
+    versions = f"torch {version('torch')}, transformers {version('transformers')}"
+    return Side(step, count, torch.get_num_threads(), versions)
 
 
 def cores() -> int:
-    """That this process may use, and XLA does."""
+    """Returns the number of cores that this process may use, as XLA does."""
     return len(os.sched_getaffinity(0))
 
 

@@ -1,11 +1,11 @@
-"""Makes the tables of benchmarks/README.md again, each by its name, beside what was aimed at.
+"""Runs the benchmarks behind the tables of benchmarks/README.md, by name, and prints their targets.
 
-    python benchmarks/tables.py                  # the names, what each needs, and about how long it takes
+    python benchmarks/tables.py                  # lists the names, the files each needs, and about how long it takes
     python benchmarks/tables.py NAME ... [--data DIR] [--dry-run]
 
-Each is a list of commands, printed before it is run, in the root of the repository, by the Python that runs this.
-The first that fails ends it, with its exit code. Where a table needs files that are not there, nothing is run: one
-line, exit code 2. Before a table stand the commit, the date and the machine: a quiet one, or the numbers say less.
+A table is a list of commands. They run in the root of the repository, with the Python that runs this script; the first
+one that fails ends the script with its exit code. If a file is missing, nothing runs, and the exit code is 2. The
+commit, the date and the machine are printed before each table. Use an otherwise idle machine.
 """
 
 import argparse
@@ -26,10 +26,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Table(NamedTuple):
+    """A table of benchmarks/README.md."""
+
     about: str
-    target: str  # of every row, by semicolons; - where the rows tell, or there is none
-    minutes: float  # on two cores, about, without installing
-    commands: tuple[str, ...]  # {data}: --data; {scratch}: a directory that is deleted afterwards
+    target: str  # of each row, separated by semicolons; -: none, or in the rows themselves
+    minutes: float  # on two cores, about, without installation
+    commands: tuple[str, ...]  # {data}: --data; {scratch}: a temporary directory
 
 
 ENGLISH = "{data}/enwiki/enwiki-2014-part0.txt.xz"
@@ -40,8 +42,8 @@ SIMPLE_STORE = (
     "bert-jax prepare --config bert_base --config.store=stores/simplewiki --config.tokenizer.size=16384"
     f" --config.corpus.source={SIMPLE} --config.corpus.format=wiki"
 )
-PYTEST = "python -m pytest -rpP"  # with the names of the tests that passed, and what they print
-UNDER = "0.4 nats under the entropy in 10 minutes"
+PYTEST = "python -m pytest -rpP"  # shows the names and the output of the tests that passed
+BELOW = "0.4 nats below the entropy in 10 minutes"
 
 
 def learnt(name: str, target: str) -> str:
@@ -55,32 +57,32 @@ def demo_on(name: str, source: str, *keys: str) -> tuple[str, ...]:
         f"bert-jax prepare --config demo {keys}",
         f"bert-jax pretrain --config demo --workdir runs/{name} {keys}",
         f"bert-jax evaluate --workdir runs/{name}",
-        learnt(name, UNDER),
+        learnt(name, BELOW),
     )
 
 
 TABLES = {
     "demo": Table(
-        "the demo in a fresh clone: seconds, held-out loss at [MASK] under the unigram entropy",
+        "the demo in a fresh clone: seconds, held-out loss at [MASK] below the unigram entropy",
         "6 minutes without the installation; 2.0 nats in 5 minutes of training",
         7,
-        ("bash launch/local.sh", learnt("demo", "2.0 nats under the entropy in 5 minutes")),
+        ("bash launch/local.sh", learnt("demo", "2.0 nats below the entropy in 5 minutes")),
     ),
     "demo-simplewiki": Table(
         "the demo on Simple Wikipedia",
-        UNDER,
+        BELOW,
         10,
         demo_on("demo_simplewiki", SIMPLE, "phases.main.steps=4500"),
     ),
     "demo-unigram": Table(
         "the demo on Simple Wikipedia, SentencePiece unigram vocabulary",
-        UNDER,
+        BELOW,
         10,
         demo_on("demo_unigram", SIMPLE, "tokenizer.kind=unigram", "tokenizer.sample=20"),
     ),
     "demo-zhwiki": Table(
         "the demo on Chinese Wikipedia, published vocabulary",
-        UNDER,
+        BELOW,
         15,
         demo_on(
             "demo_zhwiki",
@@ -90,7 +92,7 @@ TABLES = {
         ),
     ),
     "prepare": Table(
-        "prepare, 63 MB of text to a store, and its ids beside those of other libraries: WordPiece, then SentencePiece",
+        "prepare, 63 MB of text to a store, and tokenization compared with other libraries: WordPiece, SentencePiece",
         "5 MB/s; 15 MB/s",
         2,
         (
@@ -99,7 +101,7 @@ TABLES = {
         ),
     ),
     "ids": Table(
-        "ids of 20,000 lines, and of exported tokenizers, against transformers and sentencepiece",
+        "token ids of 20,000 lines, and of exported tokenizers, compared with transformers and sentencepiece",
         "all equal",
         2,
         (
@@ -108,14 +110,14 @@ TABLES = {
         ),
     ),
     "stream": Table(
-        "stream, 100 million random tokens, beside the masking of transformers (extra `parity`): first batch, tokens a"
-        " second, memory, the same batch by another way",
+        "stream, 100 million random tokens, compared with the masking of transformers (extra `parity`): first batch,"
+        " tokens per second, memory, the same batch after a resume",
         "-; 10 million; -; equal",
         3,
         ("python benchmarks/stream.py",),
     ),
     "stream-large": Table(
-        "the same of 4 and 7 billion tokens, 14 GB",
+        "the same with 4 and 7 billion tokens, 14 GB",
         "2 minutes, cached 10 s; 10 million; 4 GB; equal",
         40,
         (
@@ -130,7 +132,7 @@ TABLES = {
         (f"{PYTEST} --full tests/data/test_statistics.py",),
     ),
     "step": Table(
-        "step on the CPU, tokens a second, in turns with PyTorch (extra `parity`)",
+        "step on the CPU, tokens per second, in turns with PyTorch (extra `parity`)",
         "-",
         8,
         (
@@ -139,7 +141,7 @@ TABLES = {
         ),
     ),
     "accelerator": Table(
-        "step on the GPU or TPU that is here, rows a second: BERT-base and BERT-large at 128 and 512",
+        "step on the local GPU or TPU, rows per second: BERT-base and BERT-large at 128 and 512",
         "one H200: 6,370 and 1,480; 1,850 and 436",
         10,
         (
@@ -148,14 +150,14 @@ TABLES = {
         ),
     ),
     "tpu": Table(
-        "step on TPU v5e by the compiler's cycles, beside a plain one of Flax Linen (extra `plan`)",
+        "step on TPU v5e by the compiler's cycles, compared with a plain Flax Linen step (extra `plan`)",
         "-",
         75,
         ("python benchmarks/tpu.py",),
     ),
     "plan": Table(
-        "plan of BERT-base on v5e:4x4, then again from what was kept (extra `plan`)",
-        "4 minutes a phase; 10 s",
+        "plan of BERT-base on v5e:4x4, then again from the cache (extra `plan`)",
+        "4 minutes per phase; 10 s",
         10,
         2
         * (
@@ -164,13 +166,13 @@ TABLES = {
         ),
     ),
     "parity": Table(
-        "against transformers on PyTorch: largest differences",
+        "largest differences from transformers on PyTorch",
         "2e-5; losses 1e-6, gradients 1e-4; after 10 steps 1e-6; losses of 200 steps 1e-3; ids equal",
         3,
         ("bash launch/test.sh --full tests/test_golden.py tests/convert/test_parity.py -rP",),
     ),
     "exports": Table(
-        "export, then import, and the other way round, in both formats",
+        "export then import, and import then export, in both formats",
         "bitwise",
         2,
         (
@@ -179,7 +181,7 @@ TABLES = {
         ),
     ),
     "finetune": Table(
-        "the demo, exported and fine-tuned in transformers on SST-2, beside random weights (extra `parity`)",
+        "the demo, exported and fine-tuned in transformers on SST-2, compared with random weights (extra `parity`)",
         "-",
         17,
         (
@@ -200,8 +202,8 @@ TABLES = {
         ),
     ),
     "packing": Table(
-        "packed against padded, Simple Wikipedia, real tokens a second, at 512 and 128",
-        "1.3 x, and the fill's ratio",
+        "packed and padded rows, Simple Wikipedia, real tokens per second, at 512 and 128",
+        "1.3 x, and the ratio of real tokens",
         6,
         (
             SIMPLE_STORE,
@@ -223,8 +225,8 @@ TABLES = {
         ),
     ),
     "faults": Table(
-        "docs/faults.md, which it writes: faults injected from outside",
-        "all tries",
+        "faults injected from outside; writes docs/faults.md",
+        "all tries pass",
         90,
         ("bash launch/faults.sh",),
     ),
@@ -233,10 +235,10 @@ TABLES = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of tables; none lists them")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tables; without any, lists them")
     beside = os.path.relpath(ROOT.parent / "shared" / "data")
     parser.add_argument("--data", type=Path, default=beside, help="default: %(default)s")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands alone")
+    parser.add_argument("--dry-run", action="store_true", help="only print the commands")
     options = parser.parse_args(arguments)
     data = options.data.resolve()
     problems = [problem for name in options.names for problem in missing(name, data)]
@@ -245,7 +247,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     for name in options.names:
         print(f"\n### {name}: {TABLES[name].about}\n\nTarget: {TABLES[name].target}.")
-        if code := make(TABLES[name], data, options.dry_run):
+        if code := run(TABLES[name], data, options.dry_run):
             print(f"tables.py: {name}: exit code {code}", file=sys.stderr)
             return code
     if not options.names:
@@ -255,33 +257,33 @@ def main(arguments: list[str] | None = None) -> int:
 
 def describe(name: str) -> str:
     files = ", ".join(needs(TABLES[name]))
-    wants = f"; needs {files} in --data" if files else ""
-    return f"{name:16}{TABLES[name].about} (about {TABLES[name].minutes:g} min{wants})"
+    suffix = f"; needs {files} in --data" if files else ""
+    return f"{name:16}{TABLES[name].about} (about {TABLES[name].minutes:g} min{suffix})"
 
 
 def needs(table: Table) -> list[str]:
-    """Files of --data."""
-    found = re.findall(r"\{data\}/(\S+)", " ".join(table.commands))
-    return list(dict.fromkeys(found))
+    """Returns the files in --data that a table needs."""
+    files = re.findall(r"\{data\}/(\S+)", " ".join(table.commands))
+    return list(dict.fromkeys(files))
 
 
 def missing(name: str, data: Path) -> list[str]:
-    """What keeps a table from being made, a line each."""
+    """Returns a line for each reason why a table cannot be run."""
     if name not in TABLES:
-        return [f"{name}: no such table; one of {', '.join(TABLES)}"]
+        return [f"{name}: no such table; expected one of {', '.join(TABLES)}"]
     files = [file for file in needs(TABLES[name]) if not (data / file).exists()]
-    return [f"{name}: {data / file} is not there; --data names the directory" for file in files]
+    return [f"{name}: {data / file} does not exist; set its directory by --data" for file in files]
 
 
-def make(table: Table, data: Path, is_dry: bool) -> int:
-    """Runs the commands of a table; the exit code of the first that fails, or 0."""
+def run(table: Table, data: Path, is_dry: bool) -> int:
+    """Runs the commands of a table; returns the exit code of the first that fails, or 0."""
     if not is_dry:
-        print(circumstances(), flush=True)
-    began = time.monotonic()
+        print(describe_machine(), flush=True)
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        places = dict(data=shlex.quote(str(data)), scratch=scratch)
+        directories = dict(data=shlex.quote(str(data)), scratch=scratch)
         for text in table.commands:
-            command = text.format(**places)
+            command = text.format(**directories)
             print(f"\n+ {command}\n", flush=True)
             if is_dry:
                 continue
@@ -289,17 +291,17 @@ def make(table: Table, data: Path, is_dry: bool) -> int:
             if code:
                 return code
     if not is_dry:
-        print(f"\nIn {time.monotonic() - began:.0f} s, with what was there already.", flush=True)
+        print(f"\nTook {time.monotonic() - start:.0f} s, with existing stores reused.", flush=True)
     return 0
 
 
 def environment() -> dict[str, str]:
-    """Where `python` and `bert-jax` are those of this Python."""
-    here = Path(sys.executable).parent
-    return os.environ | {"PATH": f"{here}{os.pathsep}{os.environ['PATH']}"}
+    """Returns the environment variables with `python` and `bert-jax` of this Python first on PATH."""
+    directory = Path(sys.executable).parent
+    return os.environ | {"PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
 
 
-def circumstances() -> str:
+def describe_machine() -> str:
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
     processors = Path("/proc/cpuinfo")

@@ -1,4 +1,4 @@
-"""A command as others start it: seconds by the clock and of processors, and the memory of its largest process."""
+"""Runs a command and measures its wall-clock time, its CPU time and the memory of its largest process."""
 
 import os
 import subprocess
@@ -10,21 +10,23 @@ from bert_jax.errors import BadInput
 
 
 class Used(NamedTuple):
-    seconds: float  # by the clock
-    processors: float  # seconds, of the process and of those that it has waited for
-    peak: float  # bytes, of the largest of them; Linux tells no less than this process has had
+    """The time and memory that a command used."""
+
+    seconds: float  # of wall-clock time
+    cpu_seconds: float  # of the process and of its children
+    peak: float  # bytes, of the largest of them; on Linux at least the peak of the calling process
 
 
 def run(command: list[str]) -> Used:
-    """Raises BadInput with its last line where it fails."""
+    """Runs a command; raises BadInput with the last line of its output if it fails."""
     with tempfile.TemporaryFile("w+") as log:
-        began = time.perf_counter()
+        start = time.perf_counter()
         process = subprocess.Popen(command, stdout=log, stderr=log)
         _, status, used = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             log.seek(0)
-            said = log.read().strip().splitlines() or ["no word"]
-            raise BadInput(f"{command[0]}: exit code {process.returncode}: {said[-1]}")
+            lines = log.read().strip().splitlines() or ["no output"]
+            raise BadInput(f"{command[0]}: exit code {process.returncode}: {lines[-1]}")
     return Used(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)

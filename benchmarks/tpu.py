@@ -1,12 +1,13 @@
-"""The step on slices of TPU v5e by the compiler's own cycles, beside what was aimed at; no TPU is needed, libtpu is.
+"""The utilization of the training step on TPU v5e slices, by the compiler's cycle estimates. Needs libtpu, but no TPU.
 
     python benchmarks/tpu.py [--only NAME ...] [--alone] [--config.KEY=VALUE ...]
 
-Each case is compiled as `bert-jax plan` does it, which takes minutes, and kept as plan keeps it, so that a second run
-takes seconds. Beside some stands the step of benchmarks/plain.py, of the same rows, compiled for the same chips and
-counted in the same way. Utilization is that of the matrix units, useful FLOPs by the published peak: by the compiler's
-cycles alone (of custom calls, which carry none, by arithmetic); then with what is sent, as it is scheduled, and were
-nothing of it hidden. Prints a Markdown row for each case.
+Each case is compiled like in `bert-jax plan`, which takes minutes, and cached, so that a second run takes seconds. Some
+cases are compared with the step of benchmarks/plain.py, on the same rows, compiled and counted for the same chips.
+
+Utilization is useful FLOPs / (seconds x published peak FLOPs). It is given for three times: by the compiler's cycles
+alone (for custom calls, which have none, by arithmetic); with communication as scheduled; and with communication that
+does not overlap with computation. Prints a Markdown row for each case.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-# Before JAX is imported: libtpu is here to compile, and has no devices.
+# Before JAX is imported: libtpu only compiles here and has no devices.
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -34,19 +35,21 @@ from bert_jax.runs.out_of_memory import TooLarge
 
 
 class Case(NamedTuple):
-    what: str
+    """A step to compile."""
+
+    title: str
     config: str
     phase: str
     slice: str
-    rows: int  # a chip
-    keys: tuple[str, ...] = ()
+    rows: int  # per chip
+    keys: tuple[str, ...] = ()  # overrides
     target: str = "-"
-    plain: tuple[str, ...] = ()  # of plain.FORMS
-    others: str = ""  # as published
+    plain: tuple[str, ...] = ()  # of plain.FORMS, to compare with
+    others: str = ""  # published numbers to compare with
 
 
 class Opened(NamedTuple):
-    """A case, ready to be compiled."""
+    """A case that is ready to be compiled."""
 
     job: Job  # of one phase
     slice: topology.Slice
@@ -58,14 +61,14 @@ PACKED = ("phases.long.max_packed=8", "phases.long.max_predictions=80", "mesh.fs
 
 
 def undropped(rows: int, *forms: str) -> Case:
-    what = "BERT-base, length 128, without attention dropout"
-    return Case(what, "bert_base", "short", "v5e:2x2", rows, (UNDROPPED,), "0.54", forms)
+    title = "BERT-base, length 128, without attention dropout"
+    return Case(title, "bert_base", "short", "v5e:2x2", rows, (UNDROPPED,), "0.54", forms)
 
 
-def packed(what: str, *keys: str) -> Case:
+def packed(variant: str, *keys: str) -> Case:
     others = "decoders on TPU v3 and v4: 0.35 to 0.57"
-    what = f"BERT-large, length 512, packed, mesh.fsdp=4, {what}"
-    return Case(what, "bert_large", "long", "v5e:2x2", 8, PACKED + keys, "0.55", others=others)
+    title = f"BERT-large, length 512, packed, mesh.fsdp=4, {variant}"
+    return Case(title, "bert_large", "long", "v5e:2x2", 8, PACKED + keys, "0.55", others=others)
 
 
 def large(slice_: str) -> Case:
@@ -99,32 +102,32 @@ GROWTH = "large-4", "large-256"
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
-    parser.epilog = f"names: {', '.join(CASES)}; of {' and '.join(GROWTH)} the growth, too"
+    parser.epilog = f"names: {', '.join(CASES)}; {' and '.join(GROWTH)} give the growth, too"
     parser.add_argument("--alone", action="store_true", help="without the plain steps")
     options, overrides = parser.parse_known_args(arguments)
-    # It would keep programs that only a real TPU can read back.
+    # JAX's cache would keep programs that only a real TPU can load.
     jax.config.update("jax_enable_compilation_cache", False)
-    found = {}
+    results = {}
     try:
         for name in options.only:
             case = CASES[name]
             opened = open_case(case, overrides)
             forms = () if options.alone else case.plain
-            found[name] = measure(opened)
+            results[name] = measure(opened)
             others = {form: measure_plain(opened, form) for form in forms}
-            print(row(case, found[name], others), flush=True)
+            print(row(case, results[name], others), flush=True)
     except BadInput as error:
         print(f"tpu.py: {error}", file=sys.stderr)
         return 2
-    if all(isinstance(found.get(name), dict) for name in GROWTH):
-        print(growth(*(found[name] for name in GROWTH)))
+    if all(isinstance(results.get(name), dict) for name in GROWTH):
+        print(growth(*(results[name] for name in GROWTH)))
     return 0
 
 
 def open_case(case: Case, overrides: list[str]) -> Opened:
     unknown = [key for key in overrides if not key.startswith("--config.")]
     if unknown:
-        raise BadInput(f"{unknown[0]}: unknown; see --help")
+        raise BadInput(f"{unknown[0]}: unknown option; see --help")
     one = topology.find(case.slice)
     rows = f"phases.{case.phase}.batch={case.rows * one.chips}"
     keys = [*case.keys, rows, *(key.removeprefix("--config.") for key in overrides)]
@@ -133,12 +136,12 @@ def open_case(case: Case, overrides: list[str]) -> Opened:
 
 
 def measure(opened: Opened) -> dict | TooLarge:
-    """What `plan` says of the phase, but without a search for what fits; a step that does not."""
+    """Returns the estimates of `bert-jax plan` for the phase, or TooLarge if the step does not fit."""
     return numbers(opened, lambda: compilation.compile_step(*opened, opened.job.phases[0]))
 
 
 def measure_plain(opened: Opened, form: str) -> dict | TooLarge:
-    """The same of the plain step."""
+    """Returns the same for the plain step."""
     job, _, mesh = opened
     lowered = plain.lower(job.config, mesh, job.phases[0], job.vocabulary.size, form)
 
@@ -165,16 +168,16 @@ def tell(text: str) -> None:
 
 
 def row(case: Case, values: dict | TooLarge, others: dict[str, dict | TooLarge]) -> str:
-    """others: of the plain step, by its form."""
-    what = f"{case.slice}, {case.what}, {case.rows} rows a chip"
-    plain_ones = [f"plain Linen, {form}: {brief(others[form])}" for form in others]
-    beside = "; ".join(filter(None, [*plain_ones, case.others]))
+    """Returns the Markdown row of a case. others: {form: estimates of the plain step}."""
+    title = f"{case.slice}, {case.title}, {case.rows} rows per chip"
+    plain_steps = [f"plain Linen, {form}: {brief(others[form])}" for form in others]
+    beside = "; ".join(filter(None, [*plain_steps, case.others]))
     if isinstance(values, TooLarge):
-        return f"| {what} | {case.target} | does not fit: {values} | {beside} |"
+        return f"| {title} | {case.target} | does not fit: {values} | {beside} |"
     calls = values["seconds_of_custom_calls"]
     counted = f" and arithmetic for custom calls ({calls:.4f} s)" if calls else ""
     return (
-        f"| {what} | {case.target} | **{values['by_cycles']:.3f}** by cycles{counted}"
+        f"| {title} | {case.target} | **{values['by_cycles']:.3f}** by cycles{counted}"
         f" ({values['seconds_computing']:.4f} s); as scheduled {values['utilization']:.3f}, nothing hidden"
         f" {values[f'utilization{NONE_HIDDEN}']:.3f}; {values['bytes_per_chip'] / chips.GIB:.1f} GiB | {beside} |"
     )
@@ -190,7 +193,7 @@ def brief(values: dict | TooLarge) -> str:
 
 
 def growth(few: dict, many: dict) -> str:
-    """Of seconds a step with all that is sent hidden, as it is scheduled, and with nothing hidden."""
+    """Returns the row of how seconds per step grow: with all communication hidden, as scheduled, with none hidden."""
     parts = []
     for end, name in (
         (ALL_HIDDEN, "all hidden"),
@@ -199,9 +202,9 @@ def growth(few: dict, many: dict) -> str:
     ):
         a, b = (values[f"seconds_per_step{end}"] for values in (few, many))
         parts.append(f"{name} {a:.4f} -> {b:.4f} s (**{100 * (b / a - 1):+.1f} %**)")
-    what = f"{CASES[GROWTH[0]].what}, {CASES[GROWTH[0]].rows} rows a chip, seconds a step"
+    title = f"{CASES[GROWTH[0]].title}, {CASES[GROWTH[0]].rows} rows per chip, seconds per step"
     targets = "5 % or less all hidden, 25 % nothing hidden"
-    return f"| v5e, 4 -> 256 chips, {what} | {targets} | {'; '.join(parts)} | |"
+    return f"| v5e, 4 -> 256 chips, {title} | {targets} | {'; '.join(parts)} | |"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Finding, overriding, printing and comparing configs; resume rules."""
+"""Configs: load, override, print and compare them; which keys a resumed run may change."""
 
 import ast
 import difflib
@@ -17,11 +17,12 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax import config_checks
-from bert_jax.config_checks import listed, sources
+from bert_jax.config_checks import sources, split_list
 from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, remote
 
-# What a resumed run may change; `store` and `batches` because their content is compared by its fingerprint.
+# Keys and groups that a resumed run may change. `store` and `batches` are here because their contents are compared by
+# fingerprint instead.
 CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "timeouts")
 CHANGEABLE += ("store", "verify_store", "batches", "compilation_cache", "distributed")
 CHANGEABLE += ("expected_loss",)
@@ -29,7 +30,7 @@ CHANGEABLE += ("model.attention", "corpus.workers")
 
 
 class Phase(NamedTuple):
-    """A phase and its place in the run: steps `first` to `last` - 1."""
+    """A phase of a run: its steps are `first` to `last` - 1, its shape is as in `config.phases`."""
 
     name: str
     number: int
@@ -42,7 +43,7 @@ class Phase(NamedTuple):
 
 
 def phases(config: ConfigDict) -> list[Phase]:
-    """The phases of a run, in the order they run."""
+    """Returns the phases of a run, in the order they run."""
     result, first = [], 0
     for number, name in enumerate(config.phase_order):
         keys = config.phases[name]
@@ -54,10 +55,10 @@ def phases(config: ConfigDict) -> list[Phase]:
 
 
 def choose_phases(config: ConfigDict, name: str | None) -> list[Phase]:
-    """All phases, or the one of this name. Raises BadInput where there is none."""
+    """Returns all phases, or only the named one. Raises BadInput if no phase has that name."""
     chosen = [phase for phase in phases(config) if name in (None, phase.name)]
     if not chosen:
-        raise BadInput(f"--phase {name}: the config has {', '.join(config.phase_order)}")
+        raise BadInput(f"--phase {name}: expected one of {', '.join(config.phase_order)}")
     return chosen
 
 
@@ -66,19 +67,22 @@ def total_steps(config: ConfigDict) -> int:
 
 
 def formats(config: ConfigDict) -> list[str]:
-    """`corpus.format`, of each source."""
-    forms = listed(config.corpus.format)
-    return forms * len(sources(config)) if len(forms) == 1 else forms
+    """Returns the text format of each source of `corpus.source`."""
+    names = split_list(config.corpus.format)
+    return names * len(sources(config)) if len(names) == 1 else names
 
 
 def load(name: str, overrides: list[str] = ()) -> ConfigDict:
-    """The checked config of a name (`demo`), a Python file or a saved config.json, after `a.b=value` overrides."""
+    """Returns the validated and locked config of `name` with `a.b=value` overrides; raises BadInput.
+
+    name: a name in configs/ (`demo`), a Python file, or a saved config.json, which may be in a bucket.
+    """
     config = find(name)
     for override in overrides:
         apply(config, override)
     keys = {override.partition("=")[0] for override in overrides}
     if "expected_loss" not in keys and not all(map(may_change, keys)):
-        config.expected_loss = ()  # they were measured without these overrides
+        config.expected_loss = ()  # measured without these overrides
     check(config)
     config.store = os.path.expanduser(config.store)
     config.batches = os.path.expanduser(config.batches)
@@ -90,52 +94,55 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
 def find(name: str) -> ConfigDict:
     path = Path(name)
     if path.suffix == ".json":
-        return read_there(name) if remote.is_address(name) else read(path)
+        return read_remote(name) if remote.is_address(name) else read(path)
     if path.suffix == ".py":
         if not path.is_file():
             raise BadInput(f"--config {name}: no such file")
         return execute(path)
     module = f"bert_jax.configs.{name}"
     if not name.isidentifier() or importlib.util.find_spec(module) is None:
-        known = Path(importlib.import_module("bert_jax.configs").__file__).parent.glob("[!_]*.py")
-        names = ", ".join(sorted(path.stem for path in known))
+        paths = Path(importlib.import_module("bert_jax.configs").__file__).parent.glob("[!_]*.py")
+        names = ", ".join(sorted(path.stem for path in paths))
         raise BadInput(
-            f"--config {name}: no such config; there are {names}, or a path to a .py file"
+            f"--config {name}: no such config; expected one of {names}, or a path to a .py file"
         )
     module = importlib.import_module(module)
     return with_expected_loss(module.get_config(), vars(module))
 
 
 def with_expected_loss(config: ConfigDict, module: dict) -> ConfigDict:
-    """The config with the EXPECTED_LOSS of its own file; those of a file that it builds on are of another run."""
+    """Sets `expected_loss` from the EXPECTED_LOSS of a config's own module; returns the config.
+
+    The EXPECTED_LOSS of a config that it builds on belongs to another run.
+    """
     config.expected_loss = tuple(itertools.chain(*module.get("EXPECTED_LOSS", ())))
     return config
 
 
 def execute(path: Path) -> ConfigDict:
-    """The config of a Python file; whatever is wrong with the file is said with its line."""
+    """Returns the config of a Python file; raises BadInput with the line of any error in the file."""
     try:
         module = runpy.run_path(str(path))
         config = module["get_config"]()
         if not isinstance(config, ConfigDict):
             raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
-        flatten(config)  # one that holds itself never ends
+        flatten(config)  # raises RecursionError for a config that contains itself
         return with_expected_loss(config, module)
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-        place = f"{path}:{lines[-1]}" if lines else str(path)
-        # ConfigDict goes on with the whole config.
+        position = f"{path}:{lines[-1]}" if lines else str(path)
+        # ConfigDict's message continues with the whole config.
         reason = str(error).partition(" and cannot be added")[0].strip("'\"").splitlines()[:1]
-        raise BadInput(f"{place}: {type(error).__name__}: {''.join(reason)[:300]}") from None
+        raise BadInput(f"{position}: {type(error).__name__}: {''.join(reason)[:300]}") from None
 
 
 def base() -> ConfigDict:
     return importlib.import_module("bert_jax.configs.base").get_config()
 
 
-def read_there(name: str) -> ConfigDict:
-    """Like `read`, of a config at an address, whose vocabulary is that of its workdir."""
+def read_remote(name: str) -> ConfigDict:
+    """Reads a config in a workdir in a bucket, like `read`; `tokenizer.path` becomes that of the workdir."""
     place, _, file = name.rpartition("/")
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / file
@@ -153,23 +160,25 @@ def read_there(name: str) -> ConfigDict:
 
 
 def read(path: Path) -> ConfigDict:
-    """A config that `save` wrote. It is data: nothing in it is executed."""
+    """Reads a config that `save` wrote; raises BadInput. The file is data: nothing in it is executed.
+
+    Keys that the file lacks, because they are newer, take their defaults.
+    """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not a readable config ({error})") from None
     if not isinstance(values, dict):
-        raise BadInput(f"{path}: not a config (no JSON object)")
+        raise BadInput(f"{path}: not a config (expected a JSON object)")
     config, key = base(), ""
     try:
         nulls = [name for name, value in flatten(values).items() if value is None]
         key = (nulls or ["phases"])[0]
-        if nulls:  # which ConfigDict takes for any type
-            raise TypeError("null is the value of no key")
-        usual = config.phases.main.to_dict()
-        # Keys that a run saved before they were there has as they are by default.
+        if nulls:  # ConfigDict would accept null for any type
+            raise TypeError("no key has the value null")
+        defaults = config.phases.main.to_dict()
         config.phases = ConfigDict(
-            {name: usual | keys for name, keys in values.pop("phases").items()}
+            {name: defaults | keys for name, keys in values.pop("phases").items()}
         )
         for key, value in flatten(values).items():
             assign(config, key, tuple(value) if isinstance(value, list) else value)
@@ -184,18 +193,18 @@ def read(path: Path) -> ConfigDict:
         raise BadInput(f"{path}: not a config ({key}: {error})") from None
     own = Path(path).absolute().parent / "tokenizer" / Path(config.tokenizer.path).name
     if config.tokenizer.path and not os.path.exists(config.tokenizer.path) and own.is_file():
-        config.tokenizer.path = str(own)  # the workdir was moved since
+        config.tokenizer.path = str(own)  # the workdir was moved after it was saved
     return config
 
 
 def save(config: ConfigDict, path: Path) -> None:
-    """Replaces the file in one go."""
+    """Writes a config as JSON, atomically."""
     text = json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n"
     atomic.write(Path(path), text, sync=False)
 
 
 def flatten(tree, prefix: str = "") -> dict:
-    """{'a.b': value} of nested dicts or ConfigDicts, sorted by key; an empty one is a value."""
+    """Returns {'a.b': value} for nested dicts or ConfigDicts, sorted by key. An empty dict is a value."""
     result = {}
     for key in sorted(tree):
         value = tree[key]
@@ -207,7 +216,7 @@ def flatten(tree, prefix: str = "") -> dict:
 
 
 def apply(config: ConfigDict, override: str) -> None:
-    """Sets one `a.b=value`, read as the type the key has."""
+    """Sets a key by an override `a.b=value`; the text is parsed as the type of the key's value."""
     key, equals, text = override.partition("=")
     if not equals:
         raise BadInput(f"--config.{override}: expected --config.KEY=VALUE")
@@ -215,37 +224,38 @@ def apply(config: ConfigDict, override: str) -> None:
 
 
 def lookup(config: ConfigDict, key: str):
-    known = flatten(config)
-    if key in known:
-        return known[key]
-    if any(name.startswith(key + ".") for name in known):
+    """Returns the value of a key `a.b`; raises BadInput, with the closest key, if there is no such key."""
+    values = flatten(config)
+    if key in values:
+        return values[key]
+    if any(name.startswith(key + ".") for name in values):
         raise BadInput(f"--config.{key}: a group of keys, not a key; see bert-jax config")
-    close = difflib.get_close_matches(key, known, n=1)
-    # `--config.width=64`: the last part alone is the commonest slip.
-    close = close or [name for name in known if name.rsplit(".", 1)[-1] == key]
+    close = difflib.get_close_matches(key, values, n=1)
+    # The most common slip is a key without its group: `--config.width=64`.
+    close = close or [name for name in values if name.rsplit(".", 1)[-1] == key]
     hint = f"; did you mean {close[0]}?" if close else "; see bert-jax config for all keys"
     raise BadInput(f"--config.{key}: no such key{hint}")
 
 
 def parse(key: str, text: str, default):
-    """`text` as the type of `default`."""
-    kind = type(default)
-    if kind is str:
+    """Returns `text` parsed as the type of `default`; raises BadInput if it is not of that type."""
+    expected = type(default)
+    if expected is str:
         return text
-    if kind is bool and text.lower() in ("true", "false", "1", "0"):
+    if expected is bool and text.lower() in ("true", "false", "1", "0"):
         return text.lower() in ("true", "1")
     try:
         value = ast.literal_eval(text)
-        if kind is tuple:
+        if expected is tuple:
             return tuple(value) if isinstance(value, tuple | list) else (value,)
-        if kind is float and type(value) in (int, float):
+        if expected is float and type(value) in (int, float):
             return float(value)
-        if kind is int and type(value) in (int, float) and int(value) == value:
+        if expected is int and type(value) in (int, float) and int(value) == value:
             return int(value)
     except (ValueError, SyntaxError, OverflowError):
-        if kind is tuple:
+        if expected is tuple:
             return tuple(part.strip() for part in text.split(","))
-    raise BadInput(f"--config.{key}={text}: expected {kind.__name__}, such as {default!r}")
+    raise BadInput(f"--config.{key}={text}: expected {expected.__name__}, such as {default!r}")
 
 
 def assign(config: ConfigDict, key: str, value) -> None:
@@ -258,18 +268,18 @@ def assign(config: ConfigDict, key: str, value) -> None:
 
 
 def check(config: ConfigDict) -> None:
-    """Raises BadInput at the first key that is unknown, of a wrong type, or cannot work."""
+    """Raises BadInput for the first key that is unknown, has the wrong type, or has an invalid value."""
     config_checks.check(config, flatten(config), flatten(base()))
 
 
 def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
-    """{key: (old value, new value)} of every key that differs; a missing one is None."""
+    """Returns {key: (old value, new value)} of every key that differs; the value of a missing key is None."""
     a, b = flatten(old), flatten(new)
     return {key: (a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)}
 
 
 def spelled_out(config: ConfigDict) -> ConfigDict:
-    """The config with the hidden width that a 0 stands for: other formats spell it out, and so do imports."""
+    """Returns a copy of the config with `model.feed_forward` resolved if it is 0, as it is in imported models."""
     config = config.copy_and_resolve_references()
     with config.unlocked():
         config.model.feed_forward = config.model.feed_forward or 4 * config.model.width
@@ -277,12 +287,12 @@ def spelled_out(config: ConfigDict) -> ConfigDict:
 
 
 def may_change(key: str) -> bool:
-    """Whether a resumed run may have another value: nothing that is learnt depends on it."""
+    """Whether a resumed run may change a key: the parameters do not depend on it, but for rounding."""
     return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
 
 
 def is_of_model(key: str) -> bool:
-    """Whether imported parameters would mean something else with another value."""
+    """Whether a key determines the shapes or the meaning of a model's parameters."""
     group, _, name = key.partition(".")
     free = ("dropout", "attention_dropout", "initializer")
     fixed = "objective.name", "objective.pair_task"
@@ -290,10 +300,13 @@ def is_of_model(key: str) -> bool:
 
 
 def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
-    """The keys in which a run at `step` may not differ from its saved config: all but cadence, place and future."""
+    """Returns one line per key in which `new` may not differ from `old`, the saved config of a run at `step`.
+
+    A run may change the keys of CHANGEABLE, and phases that have not started.
+    """
     before, after = phases(old), phases(new)
     started = {phase.name for phase in before if phase.first < step}
-    # The steps of the phase that the run is in, or has just ended with, may change; not to fewer than are done.
+    # `steps` of the current phase, or of the last one after it has ended, may change, but not below the steps done.
     unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
     unfinished &= {phase.name for phase in after if phase.last >= step}
     changes = differences(*map(spelled_out, (old, new)))
@@ -303,8 +316,8 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
         if may_change(key) or (step == 0 and not is_of_model(key)):
             continue
         if group == "phases":
-            name, _, what = rest.partition(".")
-            if name not in started or (what == "steps" and name in unfinished):
+            name, _, field = rest.partition(".")
+            if name not in started or (field == "steps" and name in unfinished):
                 continue
         if group == "phase_order" and was[: len(started)] == now[: len(started)]:
             continue
@@ -313,20 +326,22 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
 
 
 def digest(config: ConfigDict) -> str:
-    """SHA-256, in hex, of all that a run's parameters depend on: without what may change at a restart, without the
-    phases, of which those to come may, and without the place of a vocabulary."""
-    kept = {
+    """Returns the SHA-256, in hex, of the keys that a run's parameters depend on and that never change.
+
+    So it leaves out what a resumed run may change, the phases (future ones may change), and `tokenizer.path`.
+    """
+    fixed = {
         key: value
         for key, value in flatten(spelled_out(config)).items()
         if not may_change(key)
         and key.partition(".")[0] not in ("phases", "phase_order")
         and key != "tokenizer.path"
     }
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 
 def describe(config: ConfigDict) -> str:
-    """Every resolved key, one a line; those that differ from base are marked with what base has."""
+    """Returns every resolved key, one per line; a key that differs from base is marked with the value in base."""
     changed = differences(base(), config)
     lines = []
     for key, value in flatten(config).items():

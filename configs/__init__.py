@@ -1,1 +1,1 @@
-"""One file a run: executed Python, read as documents."""
+"""One file per run: Python that is executed, and documentation that is read."""

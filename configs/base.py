@@ -1,6 +1,6 @@
-"""Every key once: its default, its unit, and what it means. Other configs start from `get_config()`.
+"""Every key with its default, its unit and its meaning. All other configs start from this `get_config()`.
 
-A config is executed Python. Keys that are not here cannot be set, and values keep the type they have here.
+A config is Python that is executed. No config can add a key or change the type of a value.
 """
 
 from ml_collections import ConfigDict
@@ -9,169 +9,185 @@ from ml_collections import ConfigDict
 def phase(
     steps: int, length: int, batch: int, max_predictions: int, max_packed: int = 1
 ) -> ConfigDict:
-    """One part of a run: `steps` optimizer steps of `batch` rows of `length` tokens."""
+    """Returns the keys of a phase, a part of a run whose batches have one shape."""
     return ConfigDict(
         dict(
             steps=steps,  # optimizer steps
-            length=length,  # tokens a row, with [CLS] and [SEP]
-            batch=batch,  # rows a step, over all hosts and micro-batches
-            max_predictions=max_predictions,  # masked positions a row, at most
-            max_packed=max_packed,  # pairs packed in a row, at most; 1 is BERT's one a row
+            length=length,  # tokens per row, with [CLS], [SEP] and padding
+            batch=batch,  # rows per step, over all hosts and micro-batches
+            max_predictions=max_predictions,  # masked positions per row, at most
+            max_packed=max_packed,  # sentence pairs packed in a row, at most; 1: as in BERT
         )
     )
 
 
 def get_config() -> ConfigDict:
     config = ConfigDict()
-    config.seed = 12345  # everything random is a function of this and the step
-    config.dtype = "auto"  # of matrix products: float32, bfloat16; auto is bfloat16 on TPU and GPU
-    config.gradient_dtype = "float32"  # of gradients, summed over rows and devices
-    # Directory of the token store, which prepare writes, or the address of a copy, as gs://bucket/store
+    config.seed = 12345  # seed of initial parameters, data order, masks and dropout
+    # data type of matrix products: float32 or bfloat16. auto: bfloat16 on TPUs and GPUs, float32 on CPUs
+    config.dtype = "auto"
+    # data type in which gradients are summed over rows and devices: float32 or bfloat16
+    config.gradient_dtype = "float32"
+    # directory of the token store that `prepare` writes, or the address of a copy, such as gs://bucket/store
     config.store = "stores/default"
-    # Directory or address of saved batches (inspect --save) to read instead of the store
+    # directory or address of saved batches (`inspect --save`) to train on instead of the store. '': use the store
     config.batches = ""
-    config.verify_store = True  # compare the store with its SHA-256 at every start, a second a GB
-    # Directory of compiled programs; '' for none; auto is bert_jax in $XDG_CACHE_HOME, or in ~/.cache. JAX's own
-    # variable JAX_COMPILATION_CACHE_DIR comes first.
+    # whether to verify the store's SHA-256 checksums at every start, which takes about a second per GB
+    config.verify_store = True
+    # directory of the cache of compiled programs. '': no cache. auto: $XDG_CACHE_HOME/bert_jax, or ~/.cache/bert_jax.
+    # The environment variable JAX_COMPILATION_CACHE_DIR takes precedence
     config.compilation_cache = "auto"
 
     config.corpus = ConfigDict()
-    # pydocs, tfds:NAME, files, directories, globs; by commas (for a comma in a path write ?)
+    # text to train on: pydocs (Python's documentation), tfds:NAME (TensorFlow Datasets), a file, a directory or a glob;
+    # several are separated by commas. In a path, write ? for a comma
     config.corpus.source = "pydocs"
-    # lines (blank lines part documents), files (one document each), wiki (WikiExtractor), jsonl;
-    # one for all sources, or as many as there are sources, by commas
+    # format of text files: lines (blank lines separate documents), files (one document per file), wiki (output of
+    # WikiExtractor), jsonl (one JSON object per line). One for all sources, or one per source, separated by commas
     config.corpus.format = "lines"
-    config.corpus.field = "text"  # of JSON lines and of TensorFlow Datasets: where the text is
-    config.corpus.sentences = "auto"  # lines: one a line; rules: at stops; auto
-    config.corpus.heldout = 0.01  # share of the documents kept for evaluation (at least two)
-    config.corpus.workers = 0  # processes that tokenize; 0 is one a core
+    config.corpus.field = "text"  # field with the text, in JSON lines and TensorFlow Datasets
+    # how text is split into sentences: lines (one per line), rules (at punctuation), auto (lines if the format is
+    # lines, rules otherwise and for pydocs)
+    config.corpus.sentences = "auto"
+    config.corpus.heldout = 0.01  # share of documents held out for evaluation; at least two
+    config.corpus.workers = 0  # processes that tokenize; 0: one per core
 
-    config.filter = ConfigDict()  # what prepare leaves out; its report counts it
-    config.filter.duplicates = True  # documents whose text is that of an earlier one
-    config.filter.document_characters = 0  # documents with fewer
-    config.filter.line_stops = False  # lines that do not end a sentence
+    config.filter = ConfigDict()  # what `prepare` drops; its report counts what was dropped
+    config.filter.duplicates = True  # drop documents whose text equals that of an earlier one
+    config.filter.document_characters = 0  # drop documents with fewer characters
+    config.filter.line_stops = False  # drop lines that do not end with a sentence's punctuation
 
     config.tokenizer = ConfigDict()
-    config.tokenizer.kind = "wordpiece"  # what is trained: wordpiece, unigram, bpe, byte_bpe
-    config.tokenizer.size = 30522  # pieces to train; ignored, as is `kind`, where `path` is given
-    config.tokenizer.path = ""  # a vocab.txt, .model or tokenizer.json to use instead of training
-    config.tokenizer.lowercase = True  # wordpiece strips accents too; .model and .json know theirs
-    config.tokenizer.sample = 50  # megabytes of text that a vocabulary is trained on, at most
+    config.tokenizer.kind = "wordpiece"  # what to train: wordpiece, unigram, bpe or byte_bpe
+    config.tokenizer.size = 30522  # vocabulary size to train, in pieces
+    # vocab.txt, .model or tokenizer.json to use instead of training one; then `kind` and `size` are ignored. '': train
+    config.tokenizer.path = ""
+    # whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
+    config.tokenizer.lowercase = True
+    config.tokenizer.sample = 50  # megabytes of text to train the vocabulary on, at most
 
     config.model = ConfigDict()
-    config.model.name = "bert"  # a file of bert_jax/models
-    config.model.layers = 12
-    config.model.width = 768
-    config.model.heads = 12
-    config.model.feed_forward = 0  # width of the hidden layer; 0 is four times the width
-    config.model.max_length = 512  # longest row
-    config.model.type_vocabulary = 2
-    config.model.dropout = 0.1  # on embeddings, attention output and feed-forward output
-    # How attention is computed, the same but for rounding: xla can do all; fused and splash want TPUs and lengths that
-    # are multiples of 128, fused up to 512; cudnn wants GPUs, bfloat16 and one pair a row; splash and cudnn want no
-    # attention dropout; auto: on TPUs the fastest that can, by the compiler's count; on GPUs cudnn where it can
+    config.model.name = "bert"  # a file in bert_jax/models
+    config.model.layers = 12  # Transformer blocks
+    config.model.width = 768  # size of the hidden states; a multiple of `heads`
+    config.model.heads = 12  # attention heads
+    config.model.feed_forward = 0  # size of the feed-forward layers; 0: four times the width
+    config.model.max_length = 512  # number of position embeddings; no row may be longer
+    config.model.type_vocabulary = 2  # number of segment embeddings
+    # dropout rate on embeddings, attention output and feed-forward output
+    config.model.dropout = 0.1
+    # implementation of attention; the results are equal but for rounding.
+    # xla: any device and case. fused: TPUs from v5 on, lengths that are multiples of 128 up to 512.
+    # splash: TPUs from v4 on, lengths that are multiples of 128, attention_dropout 0.
+    # cudnn: NVIDIA GPUs from Ampere on, bfloat16, max_packed 1, attention_dropout 0.
+    # auto: on TPUs the fastest that supports the config, by the compiler's estimate; on GPUs cudnn if it does; or xla
     config.model.attention = "auto"
-    config.model.attention_dropout = 0.1  # on attention probabilities
-    config.model.activation = "gelu_tanh"  # gelu_tanh (the original), gelu, relu
-    config.model.epsilon = 1e-12  # of layer norms
-    config.model.initializer = 0.02  # standard deviation of the truncated normal
+    config.model.attention_dropout = 0.1  # dropout rate on attention probabilities
+    config.model.activation = "gelu_tanh"  # gelu_tanh (as in the original code), gelu or relu
+    config.model.epsilon = 1e-12  # epsilon of layer norms
+    config.model.initializer = 0.02  # standard deviation of the truncated normal initializer
 
     config.objective = ConfigDict()
-    config.objective.name = "mlm"  # a file of bert_jax/objectives
-    config.objective.pair_task = (
-        "nsp"  # nsp: next sentence or a random one; sop: in order or swapped; none: one segment
-    )
-    config.objective.masking = "token"  # token, or whole_word
-    config.objective.mask_rate = 0.15  # share of the tokens that are predicted
-    config.objective.mask_share = 0.8  # of those, shown as [MASK]
-    config.objective.random_share = 0.1  # of those, shown as a random token; the rest is kept
-    config.objective.short_rate = (
-        0.1  # share of documents and epochs with a short random target length
-    )
+    config.objective.name = "mlm"  # a file in bert_jax/objectives
+    # nsp: next sentence or random; sop: sentences in order or swapped; none: one segment per row
+    config.objective.pair_task = "nsp"
+    config.objective.masking = "token"  # what is masked at once: token or whole_word
+    config.objective.mask_rate = 0.15  # share of tokens that are predicted
+    config.objective.mask_share = 0.8  # share of predicted tokens that are replaced by [MASK]
+    config.objective.random_share = 0.1  # share replaced by a random token; the rest is unchanged
+    # share of documents, drawn anew in each epoch, whose rows get a random, shorter target length
+    config.objective.short_rate = 0.1
 
     config.optimizer = ConfigDict()
-    config.optimizer.name = "adam"  # adam (decoupled weight decay), adafactor
-    config.optimizer.learning_rate = 1e-4  # the peak
-    config.optimizer.beta1 = 0.9
-    config.optimizer.beta2 = 0.999
-    config.optimizer.epsilon = 1e-6
-    config.optimizer.bias_correction = False  # of Adam; the original has none
-    config.optimizer.moment_dtype = (
-        "float32"  # in which Adam's first moment is kept; bfloat16: half
-    )
-    config.optimizer.weight_decay = 0.01  # times the learning rate; not on biases and layer norms
-    config.optimizer.clip = 1.0  # global norm of the gradient, at most; 0 for no clipping
+    config.optimizer.name = "adam"  # adam (with decoupled weight decay) or adafactor
+    config.optimizer.learning_rate = 1e-4  # peak learning rate, see `schedule`
+    config.optimizer.beta1 = 0.9  # decay rate of Adam's first moment
+    config.optimizer.beta2 = 0.999  # decay rate of Adam's second moment
+    config.optimizer.epsilon = 1e-6  # epsilon of Adam
+    # whether to correct the bias of Adam's moments; the original code does not
+    config.optimizer.bias_correction = False
+    # data type of Adam's first moment: float32, or bfloat16 for half of its memory
+    config.optimizer.moment_dtype = "float32"
+    # decoupled weight decay, multiplied by the learning rate; not applied to biases and layer norms. 0: none
+    config.optimizer.weight_decay = 0.01
+    config.optimizer.clip = 1.0  # maximum global norm of the gradient; 0: no clipping
 
     config.schedule = ConfigDict()
-    config.schedule.name = "linear"  # after the warm-up: linear, cosine, inverse_sqrt, constant
-    config.schedule.warmup = 10000  # steps of linear warm-up
+    # learning rate after the warm-up: linear or cosine (to 0 at the last step), inverse_sqrt or constant
+    config.schedule.name = "linear"
+    config.schedule.warmup = 10000  # steps of linear warm-up; 0: none
 
-    config.phase_order = ("main",)  # the keys of `phases`, in the order they run
+    config.phase_order = ("main",)  # names of the phases, in the order they run
     config.phases = ConfigDict(
         dict(main=phase(steps=1000, length=128, batch=256, max_predictions=20))
     )
 
     config.mesh = ConfigDict()
-    config.mesh.data = -1  # devices over which rows are split; -1 is all that the other axes leave
-    config.mesh.fsdp = 1  # devices over which rows, parameters and optimizer state are split
-    config.mesh.tensor = 1  # devices over which heads, hidden layers and the vocabulary are split
+    config.mesh.data = -1  # devices that split the rows; -1: all that the other axes leave
+    config.mesh.fsdp = 1  # devices that split the rows, the parameters and the optimizer state
+    config.mesh.tensor = 1  # devices that split heads, feed-forward layers and the vocabulary
 
-    # Several processes, one a host: where they meet. Not part of what is trained, so never saved. A
-    # Cloud TPU slice and SLURM are found without any of it.
+    # Several processes, one per host. These keys are never saved: they do not affect what is learnt. On a Cloud TPU
+    # slice and under SLURM, JAX finds the values itself.
     config.distributed = ConfigDict()
-    config.distributed.coordinator = ""  # HOST:PORT of process 0; '' is JAX_COORDINATOR_ADDRESS
-    config.distributed.processes = 0  # of all hosts; 0 is JAX_NUM_PROCESSES; 1 never looks further
-    config.distributed.process = -1  # number of this one, from 0; -1 is JAX_PROCESS_ID
-    config.distributed.timeout = 300  # seconds to wait for the others
-    config.distributed.heartbeat = 100  # seconds after which a silent process ends all of them
+    config.distributed.coordinator = ""  # HOST:PORT of process 0; '': $JAX_COORDINATOR_ADDRESS
+    # number of processes on all hosts; 0: $JAX_NUM_PROCESSES; 1: this one alone
+    config.distributed.processes = 0
+    config.distributed.process = -1  # index of this process, from 0; -1: $JAX_PROCESS_ID
+    config.distributed.timeout = 300  # seconds to wait for the other processes to connect
+    config.distributed.heartbeat = 100  # seconds without a heartbeat until all processes end
 
-    # Seconds (0: no deadline) after which a process that is not done is killed, its stacks on stderr: it is stuck, or
-    # waits for one that is. Preparing a store has none.
+    # Deadlines in seconds; 0: none. A process that misses one is stuck, or waits for one that is. It prints its stack
+    # traces to stderr and ends with exit code 142. Preparing a store has no deadline.
     config.timeouts = ConfigDict()
-    config.timeouts.compile = 3600  # opening, hashing, compiling; a phase's first step
-    config.timeouts.step = 600  # any other step, with the wait for its batch and its report
-    config.timeouts.save = 3600  # restoring; waiting for what is being saved
-    config.timeouts.evaluate = 3600
+    # seconds for opening and verifying data, for compiling, and for the first step of a phase; 0: no deadline
+    config.timeouts.compile = 3600
+    # seconds for any other step, including the wait for its batch and its report; 0: no deadline
+    config.timeouts.step = 600
+    # seconds for restoring a checkpoint, or for waiting until one is written; 0: no deadline
+    config.timeouts.save = 3600
+    config.timeouts.evaluate = 3600  # seconds for an evaluation; 0: no deadline
 
     config.train = ConfigDict()
-    config.train.micro_batches = 1  # parts of a batch that are computed one after the other
-    # Rows that a device computes at once, at most: the micro-batches of every phase follow from it and the mesh, so
-    # that one command suits slices of any size. 0: micro_batches says
+    config.train.micro_batches = 1  # parts of a batch, whose gradients are accumulated
+    # rows that a device computes at once, at most. The number of micro-batches of each phase is computed from it and
+    # the mesh, so one command suits slices of any size. 0: use micro_batches
     config.train.rows_per_device = 0
-    # Memory for time, the same numbers. What the backward pass computes again: none; attention (its probabilities,
-    # most of the memory of long rows, which model.attention=xla alone keeps); full (whole blocks, a third more work)
+    # what the backward pass recomputes, to save memory; the results are the same. none; attention (its probabilities,
+    # most of the memory of long rows; matters for model.attention=xla only); full (whole blocks, a third more
+    # computation)
     config.train.remat = "none"
 
-    # A step whose loss or gradient is not finite is never applied, see README
+    # Steps with a loss or gradient that is not finite are never applied.
     config.guard = ConfigDict()
-    config.guard.stop_after = 10  # such steps in a row after which the run stops
-    config.guard.window = (
-        100  # steps, about, whose losses make the band; before as many nothing is a spike
-    )
-    # A loss is a spike, and logged, as many mean deviations above the mean of the band; 0: none is
+    # consecutive steps with a loss or gradient that is not finite, after which the run stops
+    config.guard.stop_after = 10
+    # a loss that is more than this many mean deviations above the running mean is logged as a spike. 0: none is
     config.guard.spike = 8.0
-    config.guard.skip_spikes = False  # do not apply them either
+    # number of steps that the running mean covers, about; no spike is detected in as many first steps
+    config.guard.window = 100
+    config.guard.skip_spikes = False  # whether to skip the update of a spike
 
     config.log = ConfigDict()
-    config.log.every = 100  # steps; also before each evaluation
+    config.log.every = 100  # steps between reports; there is also one before each evaluation
 
     config.profile = ConfigDict()
-    config.profile.steps = ()  # (A, B): traces of the steps A to B - 1 go to traces/ of the workdir
+    config.profile.steps = ()  # (A, B): trace the steps A to B - 1, to traces/ in the workdir; (): none
 
     config.evaluate = ConfigDict()
-    config.evaluate.every = 1000  # steps; 0 is never until the end
+    config.evaluate.every = 1000  # steps between evaluations; 0: only at the end
     config.evaluate.rows = 4096  # held-out rows, at most
-    config.evaluate.batch = 0  # rows at a time; 0 is those of the phase's micro-batch
+    config.evaluate.batch = 0  # rows computed at once; 0: as many as a micro-batch of the phase
 
     config.checkpoint = ConfigDict()
-    config.checkpoint.every = 1000  # steps; a multiple of log.every
-    config.checkpoint.keep = 3  # newest ones kept
-    config.checkpoint.keep_every = 0  # and every one at a multiple of this step; 0 for none
-    # Steps after which the copies of parameters that several devices hold are compared; every save does it, too
+    config.checkpoint.every = 1000  # steps between checkpoints; a multiple of log.every
+    config.checkpoint.keep = 3  # number of newest checkpoints to keep
+    config.checkpoint.keep_every = 0  # also keep those at multiples of this step; 0: none
+    # steps between comparisons of the copies of parameters that several devices hold; 0: only at each save
     config.checkpoint.compare = 100
 
-    # What is normal for this very config: step, least and largest held-out masked-LM loss in nats,
-    # and so on. A file's own EXPECTED_LOSS; the log prints it.
+    # normal held-out masked-LM loss of exactly this config, in nats: step, lowest, highest, next step, ... A config
+    # file sets it by EXPECTED_LOSS; the log prints it beside the measured loss. (): unknown
     config.expected_loss = ()
 
     config.lock()

@@ -1,8 +1,8 @@
-"""A BERT of 1.3B parameters: 24 layers of width 2,048 with 32 heads, the size of the second of arXiv:1909.08053.
+"""BERT with 1.3B parameters: 24 layers of width 2,048 with 32 heads, the second size of Megatron-LM (arXiv:1909.08053).
 
-Its state, parameters and two moments in float32, has 15.4 GB: 1.9 GB a device here, where eight devices hold one copy.
-Nobody has trained this file yet. That paper moved the layer norms to train models beyond BERT-large; here they are
-where BERT has them.
+Its parameters and two float32 moments take 15.4 GB, or 1.9 GB per device split over eight devices (mesh.fsdp). This
+config has not been trained yet. Megatron-LM moved the layer norms to train models larger than BERT-large; this config
+keeps BERT's post-norm layers.
 
     bert-jax pretrain --config bert_1b --workdir runs/bert_1b --config.corpus.source='wiki/*.xz' \
         --config.corpus.format=wiki --config.tokenizer.path=bert_base_uncased_vocab.txt

@@ -1,7 +1,8 @@
 """BERT-base, uncased, as published (arXiv:1810.04805): 12 layers of width 768, a million steps of 256 rows.
 
-Nine tenths of the steps at length 128, the rest at 512. The published runs took four days on 16 TPU chips; held-out
-masked-LM loss about 1.4 nats after the million steps, accuracy 0.73 at 128 and 0.75 at 512, next sentence 0.98.
+Nine tenths of the steps have length 128, the others 512. The published run took four days on 16 TPU chips. Expect after
+the million steps a held-out masked-LM loss of about 1.4 nats, a masked-LM accuracy of 0.73 at length 128 and 0.75 at
+512, and a next-sentence accuracy of 0.98.
 
     bert-jax pretrain --config bert_base --workdir runs/bert_base --config.corpus.source='wiki/*.xz' \
         --config.corpus.format=wiki --config.tokenizer.path=bert_base_uncased_vocab.txt

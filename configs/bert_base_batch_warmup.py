@@ -1,11 +1,11 @@
-"""BERT-base in large batches, at first in smaller ones: while gradients are large, small batches learn as much a step.
+"""BERT-base with batch size warm-up: large batches, preceded by smaller ones, which learn as much per step at first.
 
-The rows of `bert_base`, 256 million, in an eighth of its steps: batch 2,048 at rate 7e-4 as in table 3 of RoBERTa
-(arXiv:1907.11692), reached in four phases as ModernBERT does (arXiv:2412.13663). Each phase doubles the batch. The
-rate's schedule is in steps and its warm-up spans the small batches, so that both grow together. Every phase draws rows
-of its own from the whole corpus: other pairs, masks and order than the phases before it. Not trained here to its end.
+It sees as many rows as `bert_base`, 256 million, in an eighth of the steps. The batch of 2,048 and the learning rate of
+7e-4 are those of RoBERTa (arXiv:1907.11692, table 3). The batch doubles over the first four phases, as in ModernBERT
+(arXiv:2412.13663), while the learning rate warms up. Every phase draws its own rows from the whole corpus: its pairs,
+masks and order differ from those of the earlier phases. This config has not been trained to its end here.
 
-Micro-batches follow from the rows that fit a device: the same command on 8 devices or 64.
+The number of micro-batches is computed from `train.rows_per_device`: the same command works on 8 devices or 64.
 
     bert-jax pretrain --config bert_base_batch_warmup --workdir runs/bert_base_batch_warmup \
         --config.corpus.source='wiki/*.xz' --config.corpus.format=wiki \

@@ -1,7 +1,7 @@
-"""BERT-base with whole-word masking (released by the original authors in May 2019): words, not pieces.
+"""BERT-base with whole-word masking, which the original authors released in May 2019.
 
-All pieces of a word are masked together. The share of masked tokens and the data are those of BERT-base; the loss
-is higher, as a masked piece is not given away by the others of its word. No numbers were published for this size.
+All pieces of a word are masked together. Data and share of masked tokens are those of BERT-base. The loss is higher,
+because the other pieces of a word no longer give a masked piece away. No numbers were published for this size.
 
     bert-jax pretrain --config bert_base_whole_word --workdir runs/bert_base_whole_word \
         --config.corpus.source='wiki/*.xz' --config.corpus.format=wiki

@@ -1,7 +1,7 @@
 """BERT-large, uncased, as published (arXiv:1810.04805): 24 layers of width 1,024, 335M parameters with pooler.
 
-The recipe of BERT-base. The published runs took four days on 64 TPU chips. Its authors report SQuAD 1.1 F1 90.9,
-exact match 84.4 (dev), and 3.23 as the perplexity of held-out masked words for 24 layers (1.17 nats).
+The recipe is that of BERT-base. The published run took four days on 64 TPU chips. The authors report SQuAD 1.1 F1 90.9
+and exact match 84.4 (dev), and a perplexity of held-out masked words of 3.23 (1.17 nats) for 24 layers.
 
     bert-jax pretrain --config bert_large --workdir runs/bert_large --config.corpus.source='wiki/*.xz' \
         --config.corpus.format=wiki --config.tokenizer.path=bert_base_uncased_vocab.txt

@@ -1,7 +1,6 @@
-"""BERT-medium (arXiv:1908.08962): 8 layers of width 512, 41.4M parameters with pooler; otherwise the recipe of
-BERT-base.
+"""BERT-medium (arXiv:1908.08962): 8 layers of width 512, 41.4M parameters with pooler; otherwise as BERT-base.
 
-Its authors report, on the GLUE test sets: 89.6 on SST-2, 86.6 F1 on MRPC, 78.4 Spearman on STS-B, 62.2 on RTE.
+The authors report, on the GLUE test sets: SST-2 accuracy 89.6, MRPC F1 86.6, STS-B Spearman 78.4, RTE accuracy 62.2.
 
     bert-jax pretrain --config bert_medium --workdir runs/bert_medium --config.corpus.source='text/*.txt'
 """

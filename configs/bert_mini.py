@@ -1,6 +1,6 @@
-"""BERT-mini (arXiv:1908.08962): 4 layers of width 256, 11.2M parameters; otherwise BERT-base's recipe.
+"""BERT-mini (arXiv:1908.08962): 4 layers of width 256, 11.2M parameters with pooler; otherwise as BERT-base.
 
-Its authors report, on the GLUE test sets: 85.9 on SST-2, 81.1 F1 on MRPC, 73.3 Spearman on STS-B, 57.9 on RTE.
+The authors report, on the GLUE test sets: SST-2 accuracy 85.9, MRPC F1 81.1, STS-B Spearman 73.3, RTE accuracy 57.9.
 
     bert-jax pretrain --config bert_mini --workdir runs/bert_mini --config.corpus.source='text/*.txt'
 """

@@ -1,6 +1,6 @@
-"""BERT-small (arXiv:1908.08962): 4 layers of width 512, 28.8M parameters; otherwise BERT-base's recipe.
+"""BERT-small (arXiv:1908.08962): 4 layers of width 512, 28.8M parameters with pooler; otherwise as BERT-base.
 
-Its authors report, on the GLUE test sets: 89.7 on SST-2, 83.4 F1 on MRPC, 77.0 Spearman on STS-B, 61.8 on RTE.
+The authors report, on the GLUE test sets: SST-2 accuracy 89.7, MRPC F1 83.4, STS-B Spearman 77.0, RTE accuracy 61.8.
 
     bert-jax pretrain --config bert_small --workdir runs/bert_small --config.corpus.source='text/*.txt'
 """

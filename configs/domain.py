@@ -1,8 +1,9 @@
-"""A published BERT-base that goes on with the text of a domain: law, medicine, a company's letters.
+"""Continued pretraining of a published BERT-base on the text of a domain: law, medicine, a company's letters.
 
-`import` makes a run of the published weights; its vocabulary stays, and gets the words that you name. A tenth of the
-steps and half of the peak rate of BERT-base: what is there is to be moved, not learnt again. Not trained here to its
-end. docs/recipes/domain.md has the commands in their order, and when to train from nothing instead.
+`import` turns the published weights into a run, with their vocabulary and the words that you add to it. The config has
+a tenth of the steps and half of the peak learning rate of BERT-base: the model is adapted, not trained anew. It has not
+been trained to its end here. docs/recipes/domain.md lists the commands in order, and says when to train from scratch
+instead.
 
     bert-jax import   --source bert-base-uncased --workdir runs/domain --config domain \
         --config.corpus.source='text/*.txt'

@@ -1,8 +1,8 @@
-"""BERT-base on English Wikipedia and your own text together, yours read more often.
+"""BERT-base on English Wikipedia together with your own text, which is read four times per epoch.
 
-For text of a few hundred megabytes or more that Wikipedia alone would not prepare for, and that is too little to train
-on alone. A source is read in an epoch as often as it is named, since copies are not left out; a random next sentence
-comes from the same source. docs/recipes/wikipedia_and_own.md has the commands in their order.
+For a domain that Wikipedia does not cover, with a few hundred megabytes of text or more, but too little to train on
+alone. Duplicates are kept, so a source is read in each epoch as many times as it is listed. A random next sentence
+comes from the same source. docs/recipes/wikipedia_and_own.md lists the commands in order.
 
     bert-jax prepare  --config wikipedia_and_own
     bert-jax pretrain --config wikipedia_and_own --workdir runs/wikipedia_and_own
@@ -15,6 +15,6 @@ def get_config():
     config = wikipedia.get_config()
     config.store = "stores/wikipedia_and_own"
     config.corpus.source = "tfds:wikipedia/20230601.en,text,text,text,text"
-    config.filter.duplicates = False  # they are the same text four times
-    config.corpus.sentences = "rules"  # lines of yours are paragraphs, as Wikipedia's are
+    config.filter.duplicates = False  # keep the four copies of `text`
+    config.corpus.sentences = "rules"  # lines are paragraphs, in your text as in Wikipedia
     return config

@@ -1,8 +1,8 @@
-"""BERT-base on Chinese Wikipedia as TensorFlow Datasets has it, characters as pieces.
+"""BERT-base on Chinese Wikipedia from TensorFlow Datasets, with characters as pieces.
 
-`bert_chinese` with its text: simplified and traditional as they come. The vocabulary is the published one, the file
-bert_base_chinese_vocab.txt; with `--config.tokenizer.path=` one is trained, whose pieces are the characters that the
-text has. docs/recipes/chinese.md has the commands in their order, the sizes to expect, and slices to train on.
+This is `bert_chinese` with a corpus, simplified and traditional mixed. The vocabulary is the published one, the file
+bert_base_chinese_vocab.txt. With `--config.tokenizer.path=` a vocabulary is trained instead, on the characters of the
+text. docs/recipes/chinese.md lists the commands in order, the sizes to expect, and slices to train on.
 
     bert-jax prepare  --config wikipedia_chinese
     bert-jax pretrain --config wikipedia_chinese --workdir runs/wikipedia_chinese
@@ -17,5 +17,5 @@ def get_config():
     config.corpus.source = "tfds:wikipedia/20230601.zh"
     config.corpus.heldout = 0.005
     config.filter.line_stops = True
-    config.filter.document_characters = 50  # a character says more than a letter
+    config.filter.document_characters = 50  # a Chinese character carries more than a letter
     return config

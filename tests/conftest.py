@@ -1,6 +1,6 @@
-"""The tests' world: eight simulated CPU devices, compiled programs shared, one finished run a worker.
+"""Shared setup of all tests: eight simulated CPU devices, a shared compilation cache, one finished run per worker.
 
-Tests marked `full` are of the campaign before a release (`bash launch/test.sh --full`): many tries, long waits,
+Tests marked `full` belong to the campaign before a release (`bash launch/test.sh --full`): many tries, long waits,
 PyTorch. The others are the everyday suite.
 """
 
@@ -13,12 +13,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # Before jax and TensorFlow are imported, and for the processes that tests start.
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # of TensorFlow's own log, errors only
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # or it announces them on stderr, whatever the log level
-os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # the developer's own programs
-# For the processes that tests start: this checkout, also where another one is installed, and kits.
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # TensorFlow logs errors only
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # otherwise it logs a notice at any log level
+os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # keep the developer's own cache unchanged
+# For the processes that tests start: this checkout, even if another one is installed, and kits.
 os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # or a TensorFlow with CUDA takes all memory of the GPU
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a TensorFlow with CUDA would take all memory of the GPU
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -26,10 +26,10 @@ import pytest  # noqa: E402
 from kits import campaign, runs  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
-# As a run in float32 sets it: or a program would be compiled twice, by who comes first in a process.
+# A float32 run sets this, too. Without it here, a program would be compiled twice, before and after the first such run.
 jax.config.update("jax_default_matmul_precision", "highest")
 
-# Compiling is most of a small test. One directory a user, who alone can write into it, for all workers.
+# Compilation is most of a small test's time. All workers of a user share one cache directory.
 jax.config.update(
     "jax_compilation_cache_dir",
     os.path.join(tempfile.gettempdir(), f"bert_jax_tests_{os.getuid()}"),
@@ -37,7 +37,7 @@ jax.config.update(
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-# Files begin in this order, so that no worker is left with a long one at the end; then all others.
+# These files start first, in this order, so that no worker starts a long one at the end.
 SLOWEST = """
     test_mutants.py faults/test_ended.py faults/test_damaged.py fuzz/test_fuzz.py convert/test_parity.py
     parallel/test_timeouts.py commands/test_evaluate_models.py test_ends.py commands/test_benchmark.py
@@ -47,9 +47,9 @@ SLOWEST = """
     planning/test_plan.py test_wheel.py test_optimizer.py runs/test_jax_setup.py checkpoints/test_reader.py
 """.split()
 
-# Where CI may skip: what it lacks on purpose. Anything else that is skipped there fails.
+# The reasons for which CI may skip a test. A test that is skipped there for another reason fails.
 MAY_SKIP = (
-    "Skipped: no GPU",  # of the tests of cuDNN
+    "Skipped: no GPU",  # tests of cuDNN
     "Skipped: could not import 'torch': No module named 'torch'",  # a benchmark beside PyTorch, of the extra `parity`
     "Skipped: could not import 'sky': No module named 'sky'",  # SkyPilot, which wants older libraries than ours
     "Skipped: no namespaces",  # who may not make one, as in a container
@@ -58,9 +58,9 @@ MAY_SKIP = (
 
 
 def pytest_addoption(parser):
-    parser.addoption("--full", action="store_true", help="the tests marked `full`, too")
-    parser.addoption("--tries", type=int, default=1, help="of each fault and each door")
-    parser.addoption("--seed", type=int, help="of what is drawn there; a fresh one with --full")
+    parser.addoption("--full", action="store_true", help="also run the tests marked `full`")
+    parser.addoption("--tries", type=int, default=1, help="of each fault and each fuzz test")
+    parser.addoption("--seed", type=int, help="of their random draws; with --full a new one")
 
 
 def pytest_generate_tests(metafunc):
@@ -70,7 +70,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def draw(request, turn) -> np.random.Generator:
-    """The random generator of a try of a fault; a failure shows its seed."""
+    """The random generator of a try of a fault; prints its seed, which pytest shows on failure."""
     option = request.config.getoption
     seed = option("--seed")
     if seed is None:
@@ -81,8 +81,8 @@ def draw(request, turn) -> np.random.Generator:
 
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--full"):
-        left_out = [item for item in items if item.get_closest_marker("full")]
-        config.hook.pytest_deselected(items=left_out)
+        deselected = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
     order = {name: number for number, name in enumerate(SLOWEST)}
     root = Path(__file__).parent
@@ -92,7 +92,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def refuse_skip(report):
-    """In CI, fails what was skipped for a reason that is not in MAY_SKIP."""
+    """In CI, turns a skip for a reason that is not in MAY_SKIP into a failure."""
     if report.skipped and "CI" in os.environ and not hasattr(report, "wasxfail"):
         *_, reason = report.longrepr
         if reason not in MAY_SKIP:
@@ -106,16 +106,16 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_make_collect_report(collector):
-    refuse_skip((yield).get_result())  # of a whole file
+    refuse_skip((yield).get_result())  # for skips of whole files
 
 
 def pytest_terminal_summary(terminalreporter, exitstatus, config):
-    """The tables of the campaign, if it was run to its end: that of folders if these were run whole."""
+    """Updates the tables of the campaign if it ran to its end; docs/tests.md only if whole folders ran."""
     option = config.option
     if option.full and exitstatus in (0, 1) and not hasattr(config, "workerinput"):
         chosen = option.keyword or option.markexpr or option.deselect or option.maxfail
         chosen = chosen or getattr(option, "lf", False)
-        if not chosen and all(Path(place).is_dir() for place in config.args):
+        if not chosen and all(Path(path).is_dir() for path in config.args):
             campaign.update("tests.md", terminalreporter.stats)
         if option.tries > 1:
             campaign.update("faults.md", terminalreporter.stats)
@@ -123,6 +123,6 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """(settings, workdir) of an undisturbed run of 20 steps and its store, for all tests of a worker: copy the workdir
-    before you change anything."""
+    """(settings, workdir) of an undisturbed run of 20 steps and its store, shared by all tests of a worker: copy the
+    workdir before changing anything."""
     return runs.train(tmp_path_factory.mktemp("finished"))

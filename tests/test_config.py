@@ -1,4 +1,4 @@
-"""Configs: found, overridden, checked, saved and compared; every error names the key."""
+"""Configs: loading, overrides, validation, saving and comparison; every error names the key."""
 
 import json
 
@@ -88,14 +88,14 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_files_are_named_in_a_line(tmp_path, name):
+def test_malformed_files_give_one_line(tmp_path, name):
     (tmp_path / name).write_text(ODD[name])
     with pytest.raises(BadInput, match=name) as error:
         config.load(str(tmp_path / name))
     assert "\n" not in str(error.value) and len(str(error.value)) < 2000
 
 
-def test_bands_belong_to_one_file_as_it_stands(tmp_path):
+def test_expected_losses_belong_to_one_unchanged_file(tmp_path):
     measured, derived = tmp_path / "measured.py", tmp_path / "derived.py"
     measured.write_text(
         "from bert_jax.configs import base\n"

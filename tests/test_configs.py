@@ -1,4 +1,4 @@
-"""Every file of configs/ is a config that runs could start from."""
+"""Every file of configs/ is a valid config."""
 
 import jax
 import pytest
@@ -13,7 +13,7 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 FOLDER = ROOT / "configs"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.py") if file.stem not in ("__init__", "base"))
 
-# Parameters of the published encoders with 30,522 pieces, pooler and no heads (arXiv:1908.08962, arXiv:1810.04805).
+# Parameters of the published encoders: 30,522 pieces, with pooler, without heads (arXiv:1908.08962, arXiv:1810.04805).
 PUBLISHED = {
     "tiny": 4_385_920,
     "mini": 11_170_560,
@@ -33,7 +33,7 @@ def test_sizes_are_the_published_ones(size):
 
 
 def keys(tree, prefix=""):
-    """The dotted names of all keys. What a phase is called is up to a config."""
+    """Yields the dotted names of all keys, with * for the names of phases."""
     for key, value in tree.items():
         if hasattr(value, "items"):
             yield from keys(value, f"{prefix}{'*' if prefix == 'phases.' else key}.")
@@ -42,7 +42,7 @@ def keys(tree, prefix=""):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_config_is_a_document_with_the_keys_of_base(name):
+def test_a_config_has_the_keys_of_base_and_its_command(name):
     source = FOLDER / f"{name}.py"
     by_name, by_path = config.load(name), config.load(str(source))
     assert by_name.to_json() == by_path.to_json()

@@ -1,4 +1,4 @@
-"""What the documents tell people to type is understood, and what they point at is there."""
+"""The commands in the documents parse, and the files and links in them exist."""
 
 import argparse
 import re
@@ -18,14 +18,14 @@ COMMAND = re.compile(r"(?:^|\s)bert-jax +(.*)")
 
 
 def commands(path: Path) -> list[str]:
-    """The arguments of bert-jax in the indented lines of a page or a docstring; lines that end in \\ go on."""
+    """Returns the arguments of bert-jax in the indented lines of a page or docstring; joins lines that end in \\."""
     text = re.sub(r"\\\n\s*", " ", path.read_text(encoding="utf-8"))
     lines = (line.partition(" #")[0] for line in text.splitlines() if line.startswith("    "))
-    found = map(COMMAND.search, lines)
-    return [match[1] for match in found if match]
+    matches = map(COMMAND.search, lines)
+    return [match[1] for match in matches if match]
 
 
-def understood(text: str) -> argparse.Namespace:
+def parse(text: str) -> argparse.Namespace:
     words = shlex.split(re.sub(r"[][]", "", text).replace("PRICE", "1.2"))
     words, overrides = cli.split_overrides(words)
     options = cli.parser(cli.COMMANDS).parse_args(words)
@@ -39,8 +39,8 @@ EVERY = [(path, text) for path in PAGES + CONFIGS for text in commands(path)]
 
 
 @pytest.mark.parametrize("path, text", EVERY, ids=[f"{path.stem}-{text}" for path, text in EVERY])
-def test_commands_are_understood(path, text):
-    assert understood(text).command
+def test_commands_parse(path, text):
+    assert parse(text).command
 
 
 def test_pages_are_short():
@@ -68,16 +68,16 @@ def test_commands_are_found():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path):
+def test_links_lead_to_existing_files(path):
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
     lost = [to for to in links if "://" not in to and not (path.parent / to).exists()]
     assert not lost
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_that_are_named_are_there(path):
-    """Those with a folder: `data/stream.py` is in the package."""
+def test_named_files_exist(path):
+    """Of names with a folder; they are relative to the root, to the package (`data/stream.py`) or to the page."""
     names = re.findall(r"`((?:[\w-]+/)+[\w.-]+\.(?:py|sh|md))\b", path.read_text(encoding="utf-8"))
-    places = (ROOT, ROOT / "bert_jax", path.parent)
-    lost = [name for name in names if not any((place / name).exists() for place in places)]
-    assert not [name for name in lost if not name.endswith("/mine.py")]  # the reader's own
+    folders = (ROOT, ROOT / "bert_jax", path.parent)
+    lost = [name for name in names if not any((folder / name).exists() for folder in folders)]
+    assert not [name for name in lost if not name.endswith("/mine.py")]  # the reader's own file

@@ -1,5 +1,5 @@
-"""What ends a run before its last step, signals, a kill inside a save, bad numbers, and how it goes on (more of it, at
-random: tests/faults)."""
+"""Runs that end before their last step, by signals, a kill during a save or losses that are not finite, and how they
+resume (random faults: tests/faults)."""
 
 import json
 import shutil
@@ -34,8 +34,8 @@ def test_a_stopped_run_ends_with_the_same_bits(finished, tmp_path, monkeypatch, 
     assert lines(tmp_path / "run")[-1]["loss"] == lines(undisturbed)[-1]["loss"]
 
 
-def test_an_evaluation_that_was_cut_off_is_made_up_for(finished, tmp_path):
-    """As after a kill between a save and the evaluation of that step, which is 10."""
+def test_an_interrupted_evaluation_is_repeated(finished, tmp_path):
+    """As after a kill at step 10, between the save and the evaluation."""
     settings, undisturbed = finished
     run = tmp_path / "run"
     shutil.copytree(undisturbed, run)
@@ -63,7 +63,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(finished, tmp_path, changes, nam
 
 
 def test_a_process_killed_inside_a_save_resumes_to_the_same_bits(finished, tmp_path):
-    """In that of step 15, the third, which has some of its items then."""
+    """During the save of step 15, the third one, when only some of its items are written."""
     settings, undisturbed = finished
     run, changes = tmp_path / "run", {"checkpoint.every": 5}
     command = pretraining(settings, run, **changes)

@@ -1,4 +1,4 @@
-"""Our BERT, its losses, gradients and optimizer against the numbers of an outside one (golden/make_bert.py)."""
+"""Our BERT, its losses, gradients and optimizer compared with an outside implementation (golden/make_bert.py)."""
 
 import json
 from functools import partial
@@ -39,8 +39,8 @@ def test_every_number_is_that_of_transformers(golden, case, part):
         transformers_bert.params_of(within(case, "before/")),
         transformers_bert.batch_of(batch),
     )
-    found = transformers_bert.differences(ours, expected, batch["attention_mask"] > 0)
-    transformers_bert.check(found, states=5e-6, gradients=2e-5)
+    differences = transformers_bert.differences(ours, expected, batch["attention_mask"] > 0)
+    transformers_bert.check(differences, states=5e-6, gradients=2e-5)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -61,7 +61,7 @@ def test_ten_steps_are_those_of_the_original_optimizer(golden, case):
         state, *_ = train(state, transformers_bert.batch_of(batch))
     expected = transformers_bert.by_path(transformers_bert.params_of(within(case, "after/")))
     ours = transformers_bert.by_path(state.params)
-    apart = {name: np.abs(ours[name] - array).max() for name, array in expected.items()}
-    worst = max(apart, key=apart.get)
-    print(f"{apart[worst]:.1e}  {worst}")
-    assert apart[worst] < 1e-6
+    distances = {name: np.abs(ours[name] - array).max() for name, array in expected.items()}
+    worst = max(distances, key=distances.get)
+    print(f"{distances[worst]:.1e}  {worst}")
+    assert distances[worst] < 1e-6

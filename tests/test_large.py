@@ -1,4 +1,4 @@
-"""Large models have the parameters and bytes that arithmetic says, whole and on each device; nothing is allocated."""
+"""Parameter counts and state sizes of large models, in total and per device, without allocating them."""
 
 import math
 from functools import partial
@@ -14,12 +14,12 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 VOCABULARY = Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103)
-# Without padding, with both heads.
+# Without vocabulary padding, with both heads.
 PARAMETERS = {"bert_large": 336_226_108, "bert_1b": 1_280_595_772}
-NUMBERS = 12  # bytes a parameter: it and two moments in float32
+STATE_BYTES = 12  # per parameter: itself and two moments in float32
 
 
-def shapes_and_places(name: str, *mesh: str):
+def shapes_and_shardings(name: str, *mesh: str):
     resolved = config.load(name, ["dtype=float32", *mesh])
     objective = base.make(resolved, VOCABULARY)
     update = optimizer.make(resolved.optimizer, lambda step: 1e-4)
@@ -28,11 +28,11 @@ def shapes_and_places(name: str, *mesh: str):
     return shapes, meshes.state(shapes, meshes.make_mesh(resolved.mesh))
 
 
-def bytes_of(shapes, places=None) -> int:
+def bytes_of(shapes, shardings=None) -> int:
     leaves = jax.tree.leaves(shapes)
     parts = [leaf.shape for leaf in leaves]
-    if places is not None:
-        parts = [p.shard_shape(s) for s, p in zip(parts, jax.tree.leaves(places), strict=True)]
+    if shardings is not None:
+        parts = [p.shard_shape(s) for s, p in zip(parts, jax.tree.leaves(shardings), strict=True)]
     return sum(
         math.prod(part) * leaf.dtype.itemsize for part, leaf in zip(parts, leaves, strict=True)
     )
@@ -41,10 +41,10 @@ def bytes_of(shapes, places=None) -> int:
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("fsdp, tensor", [(8, 1), (4, 2)])
 def test_parameters_and_state_on_a_device(name, fsdp, tensor):
-    shapes, places = shapes_and_places(name, f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
+    shapes, shardings = shapes_and_shardings(name, f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
     assert bert.count(shapes.params, VOCABULARY.size) == PARAMETERS[name]
-    whole, part = bytes_of(shapes), bytes_of(shapes, places)
-    # All but small arrays, and the padding of the vocabulary.
-    assert whole == pytest.approx(NUMBERS * PARAMETERS[name], rel=0.001)
+    whole, part = bytes_of(shapes), bytes_of(shapes, shardings)
+    # The tolerances cover small arrays and the padding of the vocabulary.
+    assert whole == pytest.approx(STATE_BYTES * PARAMETERS[name], rel=0.001)
     assert part == pytest.approx(whole / (fsdp * tensor), rel=0.05)
     print(f"{name} fsdp={fsdp} tensor={tensor}: {part:,} of {whole:,} bytes")

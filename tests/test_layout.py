@@ -1,4 +1,4 @@
-"""Who may import whom, read from the source: rooms import the rooms below them, and libraries have their places."""
+"""Which module may import which, checked from the source: a package imports earlier ones, libraries only some files."""
 
 import ast
 import configparser
@@ -11,14 +11,14 @@ from kits.places import ROOT
 
 FILES = sorted([*ROOT.glob("bert_jax/**/*.py"), *ROOT.glob("configs/**/*.py")])
 
-# A room imports the rooms before it and the ground, which imports itself and storage. Of the top level, planning and
-# commands import what they need, and cli alone imports these two.
+# A room (subpackage) may import the rooms before it in this list, and the ground. The ground may import itself and
+# storage. Planning and commands may also import the top level; of the top level, only cli may import these two.
 ROOMS = "storage tokenizers data parallel models objectives tasks checkpoints runs pages convert".split()
 ROOMS += ["planning", "commands"]
 GROUND = {"errors", "prng", "config", "config_checks", "step_guard"}
-MOST_FILES = 14  # at the top
+MOST_FILES = 14  # at the top level
 
-# Where a library, or what stands for one, may be imported.
+# The files that may import a library.
 PLACES = {
     "tensorflow": ("bert_jax/data/*", "bert_jax/convert/tensorflow_checkpoint.py"),
     "tensorflow_datasets": ("bert_jax/data/sources/tfds.py",),
@@ -30,7 +30,7 @@ PLACES = {
     "argparse": ("bert_jax/cli.py", "bert_jax/commands/*"),
     "bert_jax.configs": ("configs/*", "bert_jax/config.py"),
 }
-# These receive what they use, and know no config, no data and no model.
+# These files receive what they use as arguments, and import no config, data or model.
 PURE = {
     "bert_jax/step.py": {"step_guard", "prng"},
     "bert_jax/optimizer.py": set(),
@@ -41,7 +41,7 @@ PURE = {
 
 
 def imports(source):
-    """(line, dotted name) of every import, also inside functions and by `import_module`."""
+    """Yields (line, dotted name) of every import, also in functions and by `import_module`."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -58,7 +58,7 @@ def imports(source):
 
 
 def is_upward(path: str, first: str) -> bool:
-    """Whether the file at `path` may not import bert_jax.`first`, a room or a file of the top level."""
+    """Whether the file at `path` may not import bert_jax.`first`, a room or a module of the top level."""
     parts = path.split("/")
     here, file = parts[1] if len(parts) > 2 else "", parts[-1].removesuffix(".py")
     if here:
@@ -70,14 +70,14 @@ def is_upward(path: str, first: str) -> bool:
 
 
 def offences(path, source):
-    """One line for every import that the file at `path` (relative to the root) may not do."""
+    """Yields a line for every forbidden import of the file at `path`, which is relative to the root."""
     for line, name in imports(source):
         root, _, rest = name.partition(".")
-        known = [key for key in PLACES if name == key or name.startswith(f"{key}.")]
+        listed = [key for key in PLACES if name == key or name.startswith(f"{key}.")]
         first = rest.partition(".")[0]
-        wrong = not all(any(fnmatch(path, place) for place in PLACES[key]) for key in known)
+        wrong = not all(any(fnmatch(path, file) for file in PLACES[key]) for key in listed)
         wrong |= name.startswith(".")
-        if root == "bert_jax" and not known and first != "__version__":
+        if root == "bert_jax" and not listed and first != "__version__":
             wrong |= path.startswith("configs/") or is_upward(path, first)
             wrong |= path in PURE and first not in PURE[path]
         if wrong:
@@ -85,19 +85,19 @@ def offences(path, source):
 
 
 def test_imports_go_one_way():
-    found = []
+    lines = []
     for file in FILES:
-        found += offences(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
-    assert not found, "\n".join(["", *found])
+        lines += offences(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
+    assert not lines, "\n".join(["", *lines])
 
 
-def test_the_top_level_is_small_and_every_room_is_known():
-    there = [path for path in ROOT.glob("bert_jax/*") if path.name != "__pycache__"]
-    assert sum(path.is_file() for path in there) <= MOST_FILES
-    assert {path.name for path in there if path.is_dir()} <= set(ROOMS)
+def test_the_top_level_is_small_and_every_room_is_listed():
+    paths = [path for path in ROOT.glob("bert_jax/*") if path.name != "__pycache__"]
+    assert sum(path.is_file() for path in paths) <= MOST_FILES
+    assert {path.name for path in paths if path.is_dir()} <= set(ROOMS)
 
 
-def test_an_import_the_other_way_is_found():
+def test_a_forbidden_import_is_found():
     sources = {
         "bert_jax/step.py": "def f():\n    import tensorflow as tf",
         "bert_jax/models/new.py": "from bert_jax.objectives import mlm",
@@ -109,7 +109,7 @@ def test_an_import_the_other_way_is_found():
 
 @pytest.mark.slow
 def test_the_loop_imports_without_tensorflow():
-    """Accelerator images often have none. What makes batches from a store needs it, and no other file of the top."""
+    """Accelerator images often lack TensorFlow; only reading batches from a store needs it."""
     names = [f"bert_jax.{path.stem}" for path in ROOT.glob("bert_jax/[!_]*.py")]
     names += ["bert_jax.data.feed", "bert_jax.data.batch_files", "bert_jax.commands.benchmark"]
     code = f"import importlib, sys; sys.modules['tensorflow'] = None; names = {names}\n"

@@ -1,4 +1,4 @@
-"""What the loop does after a step, decided without running one."""
+"""The actions of the loop after a step, decided without running a step."""
 
 import pytest
 from kits.small import small_config
@@ -15,14 +15,14 @@ EVERY = ("log.every=2", "checkpoint.every=6", "evaluate.every=4", "checkpoint.co
         (2, False, "report"),
         (3, False, "compare"),
         (4, False, "report evaluate"),
-        (4, True, "report save"),  # the next start evaluates what a signal has left out
+        (4, True, "report save"),  # the next start does the evaluation that a signal prevented
         (5, True, "report save"),
         (6, False, "report save"),
         (10, False, "report save"),  # the last step of a phase
         (12, False, "report save evaluate"),
-        (20, False, "report save"),  # the last evaluation is the run's, not the step's
+        (20, False, "report save"),  # the last evaluation belongs to the run, not to the step
     ],
 )
-def test_what_is_due_after_a_step(step, is_stopped, actions):
-    found = due(step, small_config(*EVERY), 10 if step <= 10 else 20, 20, is_stopped)
-    assert {name for name in found._fields if getattr(found, name)} == set(actions.split())
+def test_actions_after_a_step(step, is_stopped, actions):
+    result = due(step, small_config(*EVERY), 10 if step <= 10 else 20, 20, is_stopped)
+    assert {name for name in result._fields if getattr(result, name)} == set(actions.split())

@@ -1,4 +1,4 @@
-"""Micro-batches: the gradient of the whole batch with dropout on, one sum over devices a step, how many there are."""
+"""Micro-batches: the gradient equals the whole batch's, with dropout; one sum over devices per step; their number."""
 
 from contextlib import nullcontext
 from functools import cache
@@ -19,7 +19,7 @@ ROWS = 64
 
 
 def uneven_batch() -> dict:
-    """One row with all predictions beside rows with none, and whole runs of rows that weigh nothing."""
+    """Returns a batch with all, some or no predictions per row, and consecutive rows of weight 0."""
     arrays = small_batch(ROWS)
     draw = np.random.default_rng(7)
     weights = arrays["masked_weights"]
@@ -32,8 +32,8 @@ def uneven_batch() -> dict:
     return arrays
 
 
-def built(shape, count, pairs="nsp", places=None):
-    """The trainer for `count` micro-batches on a mesh of this shape; Adam's first moment is the gradient itself."""
+def built(shape, count, pairs="nsp", chips=None):
+    """Returns the trainer for `count` micro-batches on a mesh of this shape; Adam's first moment is the gradient."""
     config = small_config(
         *[f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)],
         *(
@@ -43,23 +43,24 @@ def built(shape, count, pairs="nsp", places=None):
         ),
         *("model.layers=1", "optimizer.beta1=0", "optimizer.clip=0"),
     )
-    mesh = meshes.make_mesh(config.mesh, places or jax.devices()[: int(np.prod(shape))])
+    mesh = meshes.make_mesh(config.mesh, chips or jax.devices()[: int(np.prod(shape))])
     return build.build(config, mesh, VOCABULARY)
 
 
 @cache
 def gradient(shape, count, pairs):
-    made = built(shape, count, pairs)
-    rows = meshes.to_devices(made.mesh, uneven_batch(), np.arange(ROWS), ROWS)
-    state, *_ = made.train["main"](made.initialize(), rows)
+    trainer = built(shape, count, pairs)
+    rows = meshes.to_devices(trainer.mesh, uneven_batch(), np.arange(ROWS), ROWS)
+    state, *_ = trainer.train["main"](trainer.initialize(), rows)
     (moment,) = [part.mu for part in state.opt_state.inner if hasattr(part, "mu")]
     return jax.device_get(moment)
 
 
 def distance(a, b) -> float:
-    """The largest over leaves of the norm of the difference by the norm of the leaf.
+    """Returns the maximum over leaves of |a - b| / |b|.
 
-    The gradient of key biases is zero, since softmax does not see them: less than 1e-5 of all is rounding.
+    The gradient of key biases is zero but for rounding, because softmax is invariant to them: |b| is taken as at least
+    1e-5 of the norm of all leaves.
     """
     least = 1e-5 * optax.tree.norm(b)
 
@@ -81,8 +82,8 @@ def distance(a, b) -> float:
         pytest.param((8, 1, 1), 4, "none", marks=pytest.mark.full),
     ],
 )
-def test_the_gradient_is_the_large_batchs(shape, count, pairs):
-    """Of one large batch on one device."""
+def test_accumulated_gradients_equal_the_large_batchs(shape, count, pairs):
+    """Compared with one large batch on one device."""
     assert distance(gradient(shape, count, pairs), gradient((1, 1, 1), 1, pairs)) < 1e-5
 
 
@@ -91,17 +92,17 @@ ON_TPU = pytest.param("tpu", marks=[needs_libtpu, pytest.mark.full])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cpu", ON_TPU])
-def test_gradients_are_added_up_over_devices_once_a_step(platform, monkeypatch):
-    """Not in every micro-batch, as the compiler does by itself, and not twice for the word table."""
-    places = None if platform == "cpu" else devices("v5e:2x4")
+def test_gradients_are_summed_over_devices_once_per_step(platform, monkeypatch):
+    """Not in every micro-batch, as XLA would by itself, and not twice for the word table."""
+    chips = None if platform == "cpu" else devices("v5e:2x4")
 
     def sent():
-        with compiling() if places else nullcontext():
-            made = built((8, 1, 1), 4, places=places)
-        found = timeline.sent(timeline.read(made.train["main"].as_text(), made.mesh))
-        assert {kind for kind, _ in found} == {"all-reduce"}
-        size = sum(leaf.size for leaf in jax.tree.leaves(made.shapes.params))
-        return sum(found.values()) / (2 * 7 / 8 * 4 * size)  # around a ring of eight
+        with compiling() if chips else nullcontext():
+            trainer = built((8, 1, 1), 4, chips=chips)
+        traffic = timeline.sent(timeline.read(trainer.train["main"].as_text(), trainer.mesh))
+        assert {kind for kind, _ in traffic} == {"all-reduce"}
+        size = sum(leaf.size for leaf in jax.tree.leaves(trainer.shapes.params))
+        return sum(traffic.values()) / (2 * 7 / 8 * 4 * size)  # around a ring of eight
 
     assert sent() == pytest.approx(1, rel=1e-3)
     monkeypatch.setattr(meshes, "summed", lambda mesh, dtype: None)
@@ -111,7 +112,7 @@ def test_gradients_are_added_up_over_devices_once_a_step(platform, monkeypatch):
 @pytest.mark.parametrize(
     "devices, batch, rows_per_device, expected",
     [(n, 256, 16, count) for n, count in ((1, 16), (4, 4), (8, 2), (16, 1), (64, 1))]
-    # Where it does not divide, the most rows that do: 30 rows a device in parts of 6, not 8.
+    # If rows_per_device does not divide the rows, the largest divisor below it: 30 rows in parts of 6, not 8.
     + [(8, 240, 8, 5), (8, 8 * 7, 4, 7), (8, 256, 0, 1)],
 )
 def test_micro_batches_follow_from_the_rows_of_a_chip(devices, batch, rows_per_device, expected):

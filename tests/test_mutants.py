@@ -1,12 +1,12 @@
-"""Every mutant is one line that stands in the product, and is caught by the file that it names."""
+"""Every mutant replaces a line that is in the package once, and the test file that it names fails on it."""
 
 import pytest
 from kits.places import ROOT
-from mutants import MUTANTS, copy_product, run, run_tests
+from mutants import MUTANTS, copy_checkout, run, run_tests
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_is_of_this_product(mutant):
+def test_a_mutant_applies(mutant):
     text = (ROOT / "bert_jax" / mutant.file).read_text(encoding="utf-8")
     assert text.count(mutant.right) == 1 and mutant.wrong != mutant.right
     assert (ROOT / "tests" / mutant.test).is_file()
@@ -20,6 +20,6 @@ def test_it_is_caught(mutant, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("test", sorted({mutant.test for mutant in MUTANTS}))
-def test_the_copy_that_mutants_are_made_in_passes(test, tmp_path):
-    copy_product(tmp_path)
+def test_the_unchanged_copy_passes(test, tmp_path):
+    copy_checkout(tmp_path)
     assert run_tests(tmp_path, test) == 0

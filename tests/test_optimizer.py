@@ -1,4 +1,4 @@
-"""Optimizers against their papers' updates in NumPy; what they keep, and the schedules."""
+"""Optimizers compared with the updates of their papers in NumPy; the size of their state; schedules."""
 
 from functools import partial
 
@@ -12,13 +12,13 @@ from kits.small import small_batch, small_config, small_objective, small_params
 from bert_jax import optimizer, step
 
 STEPS = 10
-RATE = optimizer.schedule("linear", 0.1, 3, STEPS)  # another one at every step
-# Of `world`'s parameters, those that weight decay shrinks.
+RATE = optimizer.schedule("linear", 0.1, 3, STEPS)  # differs at every step
+# Which parameters of `world` have weight decay.
 DECAYED = {"dense": {"kernel": True, "bias": False}, "norm": {"scale": False, "bias": False}}
 
 
 def world(rows: int = 6, columns: int = 5):
-    """(float32 params, the gradients of ten steps) of a dense layer and a layer norm; clipping concerns some steps."""
+    """Returns (float32 params, gradients of ten steps) of a dense layer and a layer norm; some steps are clipped."""
     draw = np.random.default_rng(0)
     shapes = {
         "dense": {"kernel": (rows, columns), "bias": (columns,)},
@@ -36,7 +36,7 @@ def world(rows: int = 6, columns: int = 5):
 
 
 def run(chain, params, gradients):
-    """The parameters after these gradients, given as step.train gives them, and the last state."""
+    """Applies these gradients like step.train; returns the parameters and the last state."""
     state = chain.init(params)
     chain = optax.with_extra_args_support(chain)
     for number, gradient in enumerate(gradients):
@@ -51,31 +51,31 @@ def make(*overrides):
     return settings, optimizer.make(settings, RATE)
 
 
-def assert_close(found, expected):
+def assert_close(actual, expected):
     def check(a, b):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=5e-6)
 
-    jax.tree.map(check, jax.device_get(found), expected)
+    jax.tree.map(check, jax.device_get(actual), expected)
 
 
 def in_numpy(settings, params, gradients, update):
-    """The loop around `update(gradient, param, memory, number)` in float64: clipping, decay and the rate."""
-    paths, shape = jax.tree.flatten(jax.tree.map(np.float64, params))
-    memories, decayed = [{} for _ in paths], jax.tree.leaves(DECAYED)
+    """Returns the parameters in float64: `update(gradient, param, memory, number)` with clipping, decay and rate."""
+    values, shape = jax.tree.flatten(jax.tree.map(np.float64, params))
+    memories, decayed = [{} for _ in values], jax.tree.leaves(DECAYED)
     for number, gradient in enumerate(gradients, 1):
         leaves = [np.float64(leaf) for leaf in jax.tree.leaves(gradient)]
         norm = np.sqrt(sum((leaf**2).sum() for leaf in leaves))
         leaves = [leaf * min(1, settings.clip / norm) for leaf in leaves]
         for i, leaf in enumerate(leaves):
-            change = update(leaf, paths[i], memories[i], number)
-            decay = settings.weight_decay * decayed[i] * paths[i]
-            paths[i] = paths[i] - float(RATE(number - 1)) * (change + decay)
-    return jax.tree.unflatten(shape, paths)
+            change = update(leaf, values[i], memories[i], number)
+            decay = settings.weight_decay * decayed[i] * values[i]
+            values[i] = values[i] - float(RATE(number - 1)) * (change + decay)
+    return jax.tree.unflatten(shape, values)
 
 
 @pytest.mark.parametrize("corrected", [False, True])
 def test_adam_is_the_originals(corrected):
-    """Without bias correction, as in BERT's code; with it, that of AdamW (arXiv:1711.05101)."""
+    """Without bias correction as in BERT's code, and with it as in AdamW (arXiv:1711.05101)."""
 
     def update(gradient, _, memory, number):
         memory["m"] = 0.9 * memory.get("m", 0) + 0.1 * gradient
@@ -84,8 +84,8 @@ def test_adam_is_the_originals(corrected):
         return memory["m"] / shares[0] / (np.sqrt(memory["v"] / shares[1]) + 1e-6)
 
     settings, chain = make(f"bias_correction={corrected}", "weight_decay=0.1")
-    found, _ = run(chain, *world())
-    assert_close(found, in_numpy(settings, *world(), update))
+    actual, _ = run(chain, *world())
+    assert_close(actual, in_numpy(settings, *world(), update))
 
 
 def test_adafactor_is_the_papers():
@@ -107,10 +107,10 @@ def test_adafactor_is_the_papers():
 
     settings, chain = make("name=adafactor", "weight_decay=0.1")
     params, gradients = world(128, 160)
-    found, state = run(chain, params, gradients)
-    # Of the matrix it keeps sums over rows and columns alone.
+    actual, state = run(chain, params, gradients)
+    # For the matrix, the state has only sums over rows and columns.
     assert sum(leaf.size for leaf in jax.tree.leaves(state)) < 5 * (128 + 160)
-    assert_close(found, in_numpy(settings, params, gradients, update))
+    assert_close(actual, in_numpy(settings, params, gradients, update))
 
 
 def test_decay_leaves_biases_and_norms_alone():
@@ -139,7 +139,7 @@ def test_learns_one_batch_by_heart(name, rate):
         losses.append(float(values["loss"][0]))
     assert losses[0] == pytest.approx(np.log(200) + np.log(2), abs=0.2)
     assert losses[-1] < 0.5
-    # Moments and clipping leave the padded rows where they were.
+    # The rows that pad the vocabulary stay zero.
     assert (state.params["encoder"]["embedder"]["words"][200:] == 0).all()
 
 
@@ -149,7 +149,7 @@ def bytes_of(state) -> int:
 
 @pytest.mark.parametrize("corrected", [False, True])
 def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
-    """Half the memory; the first update is float32's, later ones are within the rounding of the moment."""
+    """The moment takes half the memory; the first update equals float32's, later ones differ by its rounding."""
     form = f"optimizer.bias_correction={corrected}"
     exact, rounded = (
         optimizer.adam(small_config(form, f"optimizer.moment_dtype={dtype}").optimizer)
@@ -162,7 +162,7 @@ def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
         (x, a), (y, b) = exact.update(gradient, a, params), rounded.update(gradient, b, params)
         assert {leaf.dtype for leaf in jax.tree.leaves(b.mu)} == {jnp.dtype("bfloat16")}
         assert {leaf.dtype for leaf in jax.tree.leaves((y, b.nu))} == {np.dtype("float32")}
-        # bfloat16 has eight bits; nine tenths of what was lost before comes on top, at most ten times in all.
+        # bfloat16 has eight bits. Each step keeps nine tenths of the earlier error, so it is at most ten roundings.
         for u, v in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True):
             assert np.linalg.norm(u - v) <= (number > 0) * 10 * 2**-9 * np.linalg.norm(u)
     assert np.any(x["dense"]["kernel"] != y["dense"]["kernel"])
@@ -171,7 +171,7 @@ def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
 @pytest.mark.parametrize(
     "name, expected",
     [
-        # Its drop at the end of the warm-up, which ends at step 10, is the original's.
+        # The drop from 1.0 to 0.9 at the end of the warm-up, step 10, is that of the original code.
         ("linear", {0: 0.0, 5: 0.5, 10: 0.9, 60: 0.4, 100: 0.0}),
         ("cosine", {5: 0.5, 10: 1.0, 55: 0.5, 100: 0.0}),
         ("inverse_sqrt", {5: 0.5, 10: 1.0, 40: 0.5}),

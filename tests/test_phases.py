@@ -1,4 +1,4 @@
-"""Phases: a batch that grows and rows that get longer, on any mesh, and after a stop inside a phase."""
+"""Phases: batch and row length that grow, and a run that is stopped inside a phase."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ LENGTHS = {"small": 16, "medium": 32, "large": 32}
 
 
 def load(settings, **changes):
-    """The shipped config, made small: its first three phases with a 32nd of their rows, of three steps each."""
+    """Returns a small bert_base_batch_warmup: its first three phases, with three steps of a 32nd of their rows each."""
     kept = {key: value for key, value in settings.items() if not key.startswith("phases")}
     kept |= {
         "phase_order": ",".join(BATCHES),
@@ -48,24 +48,24 @@ def load(settings, **changes):
 
 @pytest.fixture(scope="module")
 def world(finished, tmp_path_factory):
-    """(settings, workdir) of an undisturbed run of three phases on eight devices."""
+    """(settings, workdir) of an undisturbed run with three phases on eight devices."""
     run = tmp_path_factory.mktemp("phases") / "run"
     assert train.pretrain(load(finished[0]), run) == 0
     return finished[0], run
 
 
 def divisions(workdir) -> dict:
-    """Of each phase: (micro-batches, rows of a device in one)."""
-    known = json.loads((workdir / "run.json").read_text())["phases"]
+    """Returns {phase: (number of micro-batches, rows per device of each)}."""
+    phases = json.loads((workdir / "run.json").read_text())["phases"]
     return {
-        name: (known[name]["micro_batches"], known[name]["rows_per_device"]) for name in BATCHES
+        name: (phases[name]["micro_batches"], phases[name]["rows_per_device"]) for name in BATCHES
     }
 
 
 def test_the_batch_grows_and_the_rows_a_device_computes_do_not(world):
     assert divisions(world[1]) == {"small": (1, 1), "medium": (2, 1), "large": (4, 1)}
     reports = [line for line in lines(world[1]) if line["split"] == "train"]
-    # A report every two steps, none of which mixes phases.
+    # A report every two steps and at the end of each phase: no report spans two phases.
     assert [line["step"] for line in reports] == [2, 3, 4, 6, 8, 9]
     rows = [round(line["rows_per_second"] * line["seconds"]) for line in reports]
     assert rows == [2 * 8, 8, 16, 2 * 16, 2 * 32, 32]

@@ -1,4 +1,4 @@
-"""The hash gives the same bits in every library, evenly spread, and different keys for different purposes."""
+"""The hash gives the same, uniform bits in every library, and different keys for different purposes."""
 
 import itertools
 
@@ -14,7 +14,7 @@ VALUES = np.concatenate([EDGES, DRAWN])
 
 
 def chi_square(counts) -> float:
-    """In standard deviations from what even counts would give."""
+    """Returns the chi-square statistic against equal counts, in standard deviations from its mean."""
     expected = counts.sum() / counts.size
     statistic = ((counts - expected) ** 2 / expected).sum()
     freedom = counts.size - 1
@@ -40,7 +40,7 @@ def test_values_never_change():
 
 
 def test_draws_are_even():
-    """Over rows and positions, as masks draw them: high bits, low bits, and neighbours together."""
+    """Over rows and positions, as for masks: the high bits, the low bits, and pairs of neighbours."""
     rows, positions = np.arange(780, dtype=np.uint32)[:, None], np.arange(128, dtype=np.uint32)
     bits = prng.fold(prng.fold(np.full((1, 1), prng.key(7, 1)), rows), positions)
     for part in (bits >> np.uint32(24), bits & np.uint32(255)):

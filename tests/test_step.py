@@ -1,4 +1,4 @@
-"""The step: dropout of its own, bfloat16, and losses that are means of their own terms."""
+"""The step: keys of dropout, bfloat16, and losses with a mean for each term."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from bert_jax.runs import metrics
 
 @pytest.mark.slow
 def test_dropout_follows_seed_step_and_row():
-    """And nothing else."""
+    """Dropout differs if and only if the seed, the step or the row does."""
     objective, batch = small_objective("model.layers=1"), small_batch()
     update = optimizer.make(small_config().optimizer, lambda step: 0.0)
     state = step.init(objective, update, 3, batch)
@@ -23,8 +23,8 @@ def test_dropout_follows_seed_step_and_row():
 
     def loss(number, seed=3, first_row=0):
         rows = batch | {"rows": batch["rows"] + np.int32(first_row)}
-        found = function(state._replace(step=np.int32(number)), rows, seed=seed)
-        return float(found[1]["loss"][0])
+        _, values, _ = function(state._replace(step=np.int32(number)), rows, seed=seed)
+        return float(values["loss"][0])
 
     assert loss(5) == loss(5)
     assert len({loss(5), loss(6), loss(5, seed=4), loss(5, first_row=16)}) == 4
@@ -32,16 +32,16 @@ def test_dropout_follows_seed_step_and_row():
 
 @pytest.mark.slow
 def test_bfloat16_trains():
-    """Losses are near float32's where all is bfloat16, and where only the gradients are added up in it."""
+    """Losses are close to float32's, with all in bfloat16, and with only the sums of gradients in bfloat16."""
 
     def run(*overrides):
         config = small_config("model.layers=1", *overrides)
         mesh = meshes.make_mesh(config.mesh)
-        made = build.build(config, mesh, VOCABULARY)
-        state, losses = made.initialize(), []
+        trainer = build.build(config, mesh, VOCABULARY)
+        state, losses = trainer.initialize(), []
         for number in range(5):
             rows = meshes.to_devices(mesh, small_batch(seed=number), np.arange(16), 16)
-            state, values, _ = made.train["main"](state, rows)
+            state, values, _ = trainer.train["main"](state, rows)
             losses.append(metrics.means(values)["loss"])
         assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {np.dtype("float32")}
         return losses

@@ -1,4 +1,4 @@
-"""What is not finite is never applied: any pattern of bad steps, what is told of them, and the band of spikes."""
+"""Steps that are not finite are never applied, in any pattern, and are logged; losses that are spikes."""
 
 from functools import cache, partial
 
@@ -17,7 +17,7 @@ BAD = {"weight": np.nan, "infinite weight": np.inf, "gradient": np.nan}
 
 @jax.custom_vjp
 def poison(x, bad):
-    """x, whose gradient is `bad` where that is not finite."""
+    """Returns x; its gradient is `bad` if that is not finite."""
     return x
 
 
@@ -29,15 +29,15 @@ poison.defvjp(
 
 @cache
 def world(name="adam", **limits):
-    """(initial state, the compiled step) of a small model with dropout and a rate that changes with every step."""
+    """Returns (initial state, jitted step) of a small model with dropout and a learning rate that always changes."""
     config = small_config(f"optimizer.name={name}", "model.layers=1", "model.width=16")
-    made = base.make(config, VOCABULARY)
+    original = base.make(config, VOCABULARY)
 
     def loss(params, rows, *others, **kwargs):
-        value, values = made.loss(params, rows, *others, **kwargs)
+        value, values = original.loss(params, rows, *others, **kwargs)
         return poison(value, rows["bad"].sum()), values
 
-    objective = made._replace(loss=loss)
+    objective = original._replace(loss=loss)
     update = optimizer.make(config.optimizer, optimizer.schedule("linear", 1e-2, 2, 20))
     state = jax.jit(partial(step.init, objective, update, 3))(batch(0))
     judge = partial(step_guard.judge, **limits)
@@ -62,7 +62,7 @@ def same_bits(a, b) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", pytest.param("adafactor", marks=pytest.mark.full)])
 def test_any_pattern_of_bad_steps_changes_nothing_but_the_number_of_the_step(name):
-    """As if the others alone had been trained on, each at its own step: its rate, its dropout."""
+    """The result is as if only the good steps had been taken, each with the rate and dropout of its own step."""
     first, train = world(name)
     seed = np.random.SeedSequence().entropy
     print("seed", seed)
@@ -114,7 +114,7 @@ def test_metrics_are_means_over_the_applied_steps():
 
 
 def judged(losses, **limits):
-    """([verdict], the band) of a run with these losses."""
+    """Returns ([verdict], final band) for a sequence of losses."""
     judge = jax.jit(partial(step_guard.judge, **limits))
     state, verdicts = step_guard.guarded(()), []
     for loss in losses:
@@ -127,9 +127,9 @@ def judged(losses, **limits):
 LIMITS = {"window": 20, "spike": 6.0, "skip_spikes": True}
 
 
-def test_spikes_are_told_from_noise():
+def test_spikes_are_distinguished_from_noise():
     losses = np.random.default_rng(0).normal(3, 0.1, 200)
-    losses[[5, 60, 120]] = 9.0, 5.0, np.inf  # the first before there is a band
+    losses[[5, 60, 120]] = 9.0, 5.0, np.inf  # the first of them is within the initial window
     verdicts, band = judged(losses, **LIMITS)
     assert [i for i, verdict in enumerate(verdicts) if verdict.is_spike] == [60]
     assert [i for i, verdict in enumerate(verdicts) if not verdict.is_applied] == [60, 120]
@@ -143,8 +143,8 @@ def test_spikes_are_told_from_noise():
 
 
 @pytest.mark.parametrize("level", [4.0, 1e6])
-def test_a_level_that_lasts_is_accepted(level):
-    """Skipped spikes do not stop a run: the band widens with each."""
+def test_a_lasting_level_is_accepted(level):
+    """A run does not skip spikes forever: the band widens with each."""
     verdicts, _ = judged([3.0] * 40 + [level] * 200, **LIMITS)
     spikes = [i for i, verdict in enumerate(verdicts) if verdict.is_spike]
     assert spikes == list(range(40, 40 + len(spikes))) and 0 < len(spikes) < 150

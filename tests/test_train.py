@@ -1,4 +1,4 @@
-"""Whole runs: what they leave, how they resume, and what they refuse."""
+"""Whole runs: the files they write, how they resume, and the input they refuse."""
 
 import json
 import os
@@ -36,13 +36,13 @@ def test_a_run_leaves_its_files(finished):
     assert status.status(workdir)["state"] == "done"
 
 
-def test_a_line_has_what_is_promised(finished):
+def test_a_line_has_the_documented_keys(finished):
     train, heldout = lines(finished[1])[0], lines(finished[1])[-1]
-    promised = {"step", "split", "loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
-    assert promised | {"mlm_loss_masked", "seconds"} <= set(heldout)
-    promised |= {"learning_rate", "gradient_norm", "tokens_per_second", "rows_per_second"}
-    assert promised | {"real_token_share", "model_flops_utilization", "seconds"} <= set(train)
-    assert train["model_flops_utilization"] is None  # of a processor whose peak is not known
+    keys = {"step", "split", "loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"}
+    assert keys | {"mlm_loss_masked", "seconds"} <= set(heldout)
+    keys |= {"learning_rate", "gradient_norm", "tokens_per_second", "rows_per_second"}
+    assert keys | {"real_token_share", "model_flops_utilization", "seconds"} <= set(train)
+    assert train["model_flops_utilization"] is None  # the peak FLOPs of CPUs are unknown
     ratio = train["tokens_per_second"] / (train["rows_per_second"] * 32)
     assert ratio == pytest.approx(train["real_token_share"], rel=1e-3) and 0.5 < ratio <= 1
     # The rate of the last step of the interval: warming up to 3e-3 in five steps.
@@ -55,25 +55,25 @@ def test_it_learns(finished):
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_passed_over(finished, tmp_path, capsys):
-    """The newest one is named, kept under another name, and made again."""
+def test_a_damaged_checkpoint_is_skipped(finished, tmp_path, capsys):
+    """It is logged and renamed, and the run trains from the one before to write it again."""
     settings, undisturbed = finished
-    run, place = tmp_path / "run", tmp_path / "run/checkpoints"
+    run, checkpoints = tmp_path / "run", tmp_path / "run/checkpoints"
     shutil.copytree(undisturbed, run)
-    for path in (place / "20/params").rglob("d/*"):
+    for path in (checkpoints / "20/params").rglob("d/*"):
         data = bytearray(path.read_bytes())
         data[len(data) // 3] ^= 1
         path.write_bytes(data)
     assert train.pretrain(load(settings), run) == 0
-    told = capsys.readouterr().out
-    assert f"{place}/20" in told and "step 10" in told
-    names = sorted(path.name.partition("-")[0] for path in place.iterdir())
+    output = capsys.readouterr().out
+    assert f"{checkpoints}/20" in output and "step 10" in output
+    names = sorted(path.name.partition("-")[0] for path in checkpoints.iterdir())
     assert names == ["10", "20", "20.broken"]
     assert_same_bits(params(run), params(undisturbed))
     assert [line["loss"] for line in lines(run)] == [line["loss"] for line in lines(undisturbed)]
 
 
-def test_no_checkpoint_that_verifies(finished, tmp_path):
+def test_no_checkpoint_verifies(finished, tmp_path):
     settings, undisturbed = finished
     shutil.copytree(undisturbed, tmp_path / "run")
     for step in (10, 20):
@@ -112,15 +112,15 @@ def test_another_config_or_text_is_refused(finished, tmp_path):
         train.pretrain(load(settings, seed=1), workdir)
     write_corpus(tmp_path / "corpus.txt", documents=50, seed=1)
     other = {"corpus.source": str(tmp_path / "corpus.txt")}
-    for place, store in (tmp_path / "run", settings["store"]), (workdir, tmp_path / "store"):
+    for run, store in (tmp_path / "run", settings["store"]), (workdir, tmp_path / "store"):
         with pytest.raises(BadInput, match="corpus.source"):
-            train.pretrain(load(settings, **other, store=store), place)
+            train.pretrain(load(settings, **other, store=store), run)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
     assert (workdir / "config.json").read_bytes() == before
 
 
 def test_evaluate_gives_the_runs_last_numbers_on_any_devices(finished, tmp_path):
-    """The copy says that it was trained on sixteen; a mesh that is asked for has to fit."""
+    """The copy's config has a mesh of sixteen devices, which is ignored; an override must fit the devices."""
     shutil.copytree(finished[1], tmp_path / "run")
     saved = json.loads((tmp_path / "run/config.json").read_text())
     saved["mesh"]["fsdp"] = 16

@@ -1,4 +1,4 @@
-"""A wheel works where there is no checkout."""
+"""The wheel works without a checkout."""
 
 import os
 import shutil

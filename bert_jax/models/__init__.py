@@ -1,1 +1,1 @@
-"""One architecture a file, each with `Encoder` and `make(config, vocabulary_size) -> Encoder`."""
+"""One architecture per file, each with `Encoder` and `make(config, vocabulary_size) -> Encoder`."""

@@ -1,14 +1,16 @@
-"""Multi-head attention in several ways that agree, and which of them a program uses: `model.attention` of a config.
+"""Multi-head attention: equivalent implementations, and the choice among them (`model.attention`).
 
 B batch, L length, M memory length, H heads, K head size.
 
-`xla` is the plain way and can do all; it holds the probabilities of all pairs of tokens. `fused`, this project's kernel
-for TPUs (attention_kernel.py), holds those of one row and head at a time, and drops some; `splash`, another for TPUs,
-and `cudnn`, one for GPUs, hold those of a block, and drop none. None lets a token see other tokens than the real ones
-of its own sequence. What tokens of padding see differs from one to the other, and reaches nothing.
+- `xla` is the reference. It supports every case and keeps the probabilities of all pairs of tokens in memory.
+- `fused` is this project's TPU kernel (attention_kernel.py). It computes one row and head at a time, with dropout.
+- `splash`, JAX's TPU kernel, and `cudnn`, a GPU kernel, compute blocks of probabilities, without dropout.
 
-The choice belongs to a program, not to what is trained: it follows from the devices that the program is for, the length
-and packing of its rows, and whether it drops probabilities, so that training and evaluation may differ in it.
+In all of them a real token attends only to real tokens of its own packed sequence. What a padding token attends to
+depends on the implementation, and affects neither loss nor gradients.
+
+The choice is made per compiled program, from its devices, the length and packing of its rows, and whether it applies
+attention dropout. So training and evaluation of one model may use different implementations.
 """
 
 from collections.abc import Iterator
@@ -30,38 +32,37 @@ from bert_jax.parallel import constraints
 DEVICES = {
     "fused": "TPUs from v5 on",
     "splash": "TPUs from v4 on",
-    "cudnn": "GPUs of NVIDIA from Ampere on",
+    "cudnn": "NVIDIA GPUs from Ampere on",
 }
-# Length from which `auto` takes a kernel. Of BERT-base on v5e, 8,192 tokens without attention dropout, a layer takes by
-# xla, as the compiler says, and by splash, with the counted instructions of its kernels, 4.3 and 6.0 million
-# cycles at 128, 5.8 and 6.0 at 256, 6.8 and 6.0 at 384, 8.3 and 6.1 at 512. By fused, with attention dropout, a model
-# of two layers takes 15.8 million at 128, 15.4 by xla. cudnn was never timed here; at no length does it write anything
-# of the size of all pairs to memory.
+# Row length from which `auto` chooses a kernel. For 8,192 tokens without attention dropout, a layer of BERT-base on v5e
+# takes, in million cycles of xla (by the compiler's estimate) and of splash (by counting instructions), 4.3 and 6.0 at
+# length 128, 5.8 and 6.0 at 256, 6.8 and 6.0 at 384, 8.3 and 6.1 at 512. With attention dropout, two layers at length
+# 128 take 15.8 by fused and 15.4 by xla. cudnn has not been timed here; it never writes an array of all pairs.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
 
 
 class Case(NamedTuple):
-    """What a program asks of attention."""
+    """The attention of one compiled program, as far as the choice of an implementation depends on it."""
 
-    device: str  # the kind of device that it is for
-    kernels: tuple[str, ...]  # such devices have; of a TPU's the faster first, by the compiler
+    device: str  # device kind, as JAX names it
+    kernels: tuple[str, ...]  # of that device, by the compiler's estimate the fastest first
     length: int
-    heads: int  # on a device
+    heads: int  # per device
     head_size: int
     dtype: str
     sequences: int  # packed in a row, at most
-    dropout: float  # of probabilities
-    is_biased: bool = False  # whether something is added to the scores
+    dropout: float  # rate of attention dropout
+    is_biased: bool = False  # whether a bias is added to the scores
 
 
-def make(kind: str, batch: dict, dropout: float, remat: bool):
-    """attend(q, k, v, bias, keys) for the rows of a batch, see `attend`; one that also goes through `jax.checkpoint`.
+def make(name: str, batch: dict, dropout: float, remat: bool):
+    """Returns attend(q, k, v, bias, keys) for the rows of a batch, see `attend`.
 
-    kind: `model.attention`. With `remat` the backward pass of the plain way computes the probabilities again; no other
-    keeps them.
+    name: `model.attention`. remat: whether the backward pass of `xla` recomputes the probabilities; kernels always do.
+    The result is a pytree, so that it can be an argument of a function under `jax.checkpoint`.
     """
     sequences = batch["cls_positions"].shape[1]
-    function = partial(attend, kind=kind, sequences=sequences, dropout=dropout, remat=remat)
+    function = partial(attend, name=name, sequences=sequences, dropout=dropout, remat=remat)
     return jax.tree_util.Partial(function, batch["sequence_ids"])
 
 
@@ -73,93 +74,95 @@ def attend(
     bias,
     keys,
     *,
-    kind,
+    name,
     sequences,
     dropout: float,
     remat: bool,
 ):
-    """Vectors [B, L, H, K]: values weighted by the softmax, and its dropout, of scores.
+    """Returns [B, L, H, K]: dropout(softmax(q k^T + bias)) v, in the dtype of q.
 
-    sequence_ids int32[B, L]; bias float[B or 1, H, L, M] or None; keys uint32[B], or None where nothing is dropped.
-    Queries come scaled. Raises BadInput where the implementation that is asked for cannot do it.
+    sequence_ids int32[B, L], 0 for padding; bias float[B or 1, H, L, M] or None; keys uint32[B] or None (no dropout).
+    The queries are already scaled by 1 / sqrt(K). Raises BadInput if the implementation `name` does not support this.
     """
     dropout = 0.0 if keys is None else dropout
     _, length, heads, head_size = q_BLHK.shape
     shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
-    kind = choose(kind, Case(*devices_of(), *shape, dropout, bias is not None))
-    if kind == "xla":
-        core = partial(plain, dropout=dropout)
+    name = choose(name, Case(*device_and_kernels(), *shape, dropout, bias is not None))
+    if name == "xla":
+        core = partial(xla, dropout=dropout)
         core = jax.checkpoint(core) if remat else core
         return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys)
-    if kind == "fused":
+    if name == "fused":
         keys = jnp.zeros(len(sequence_ids), jnp.uint32) if keys is None else keys
         kernel = constraints.by_heads(partial(fused, rate=dropout))
         return kernel(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
-    kernel = {"splash": splash, "cudnn": cudnn}[kind]
+    kernel = {"splash": splash, "cudnn": cudnn}[name]
     return constraints.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
 def resolve(config, phase, mesh) -> str:
-    """The implementation by which a phase of a config is trained on a mesh; raises BadInput as `choose`.
+    """Returns the implementation that trains a phase of a config on a mesh; raises BadInput like `choose`.
 
-    The dtype of the config is resolved.
+    `config.dtype` must be resolved, not `auto`.
     """
     model = config.model
     heads = model.heads // mesh.shape["tensor"]
     shape = phase.length, heads, model.width // model.heads, config.dtype, phase.max_packed
-    case = Case(*devices_of(mesh), *shape, model.attention_dropout)
+    case = Case(*device_and_kernels(mesh), *shape, model.attention_dropout)
     return choose(model.attention, case, f"phases.{phase.name}.")
 
 
-def choose(kind: str, case: Case, phase: str = "") -> str:
-    """The implementation of a case: the one that is asked for and able to do it, or for `auto` the first kernel that
-    is, from its SHORTEST on.
+def choose(name: str, case: Case, phase: str = "") -> str:
+    """Returns the implementation for a case: `name`, or for `auto` the first suitable kernel, or else `xla`.
 
-    phase: where its length and sequences stand, such as `phases.main.`, for the message.
+    A kernel is suitable if it supports the case and the row is at least SHORTEST[kernel] tokens. Raises BadInput if
+    `name` does not support the case. phase: the prefix of the phase's keys in the message, such as `phases.main.`.
     """
-    if kind == "auto":
-        able = (one for one in case.kernels if not list(refusals(one, case)))
-        return next((one for one in able if case.length >= SHORTEST[one]), "xla")
-    reasons = list(refusals(kind, case, phase))
+    if name == "auto":
+        able = (kernel for kernel in case.kernels if not list(refusals(kernel, case)))
+        return next((kernel for kernel in able if case.length >= SHORTEST[kernel]), "xla")
+    reasons = list(refusals(name, case, phase))
     if reasons:
-        raise BadInput(f"config.model.attention={kind}: cannot do {'; '.join(reasons)}")
-    return kind
+        raise BadInput(f"config.model.attention={name}: does not support {'; '.join(reasons)}")
+    return name
 
 
-def refusals(kind: str, case: Case, phase: str = "") -> Iterator[str]:
-    """What of a case an implementation cannot do."""
-    if kind == "xla":
+def refusals(name: str, case: Case, phase: str = "") -> Iterator[str]:
+    """Yields each property of a case that an implementation does not support."""
+    if name == "xla":
         return
-    if kind not in case.kernels:
-        yield f"{case.device}, only {DEVICES[kind]}"
-    if case.dropout and kind != "fused":
+    if name not in case.kernels:
+        yield f"{case.device}, only {DEVICES[name]}"
+    if case.dropout and name != "fused":
         yield f"model.attention_dropout={case.dropout}, only 0"
     if case.is_biased:
         yield "biased scores"
-    if kind in ("fused", "splash") and case.length % LANES:
+    if name in ("fused", "splash") and case.length % LANES:
         yield f"{phase}length={case.length}, only multiples of {LANES}"
-    if kind == "fused" and case.length > LONGEST:
+    if name == "fused" and case.length > LONGEST:
         yield f"{phase}length={case.length}, only up to {LONGEST}"
-    if kind == "fused" and LANES % case.head_size:
-        yield f"model.width/model.heads={case.head_size}, only what divides {LANES}"
-    if kind == "fused" and case.head_size * case.heads % LANES:
-        yield f"a width of {case.head_size * case.heads} on a device, only multiples of {LANES}"
-    if kind == "cudnn" and case.sequences > 1:
-        yield f"{phase}sequences={case.sequences}, only 1"
-    if kind == "cudnn" and case.dtype not in ("bfloat16", "float16"):
+    if name == "fused" and LANES % case.head_size:
+        yield f"model.width/model.heads={case.head_size}, only divisors of {LANES}"
+    if name == "fused" and case.head_size * case.heads % LANES:
+        yield f"a width of {case.head_size * case.heads} per device, only multiples of {LANES}"
+    if name == "cudnn" and case.sequences > 1:
+        yield f"{phase}max_packed={case.sequences}, only 1"
+    if name == "cudnn" and case.dtype not in ("bfloat16", "float16"):
         yield f"dtype={case.dtype}, only bfloat16"
-    if kind == "cudnn" and (case.head_size % 8 or case.head_size > 128):
+    if name == "cudnn" and (case.head_size % 8 or case.head_size > 128):
         yield f"model.width/model.heads={case.head_size}, only multiples of 8 up to 128"
 
 
-def devices_of(mesh=None) -> tuple[str, tuple[str, ...]]:
-    """The kind of the devices of a mesh, or of the one in use, which need not be here, or else of this process; and the
-    kernels that they have."""
+def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
+    """Returns the device kind that a program is compiled for, and the attention kernels that it has.
+
+    The devices are those of `mesh`, else of the mesh in context (both may be on another machine), else of this process.
+    """
     mesh = mesh.abstract_mesh if mesh else jax.sharding.get_abstract_mesh()
     device = mesh.abstract_device or jax.local_devices()[0]
     kind = device.device_kind
     if device.platform == "tpu":
-        # Of fused, a v4 makes five times as many instructions as a v5p.
+        # fused compiles to five times as many instructions for a v4 as for a v5p.
         few = {"TPU v2": (), "TPU v3": (), "TPU v4": ("splash",)}
         return kind, few.get(kind, ("fused", "splash"))
     has_kernel = device.platform == "gpu" and has_cudnn(jax.local_devices()[0])
@@ -167,25 +170,26 @@ def devices_of(mesh=None) -> tuple[str, tuple[str, ...]]:
 
 
 def has_cudnn(device) -> bool:
-    """Whether a GPU is one of NVIDIA, from the generation Ampere on."""
+    """Whether a device is an NVIDIA GPU, Ampere or newer."""
     is_cuda = "cuda" in device.client.platform_version
     return is_cuda and float(device.compute_capability) >= 8
 
 
-# --- The plain way --------------------------------------------------------------------------------
+# --- Reference ------------------------------------------------------------------------------------
 
 
-def visible(sequence_ids):
-    """int32[B, L] -> bool[B, 1, L, M]: a token sees the real tokens of its own sequence."""
+def attention_mask(sequence_ids):
+    """int32[B, L] -> bool[B, 1, L, M]: True where M is a real token of the same packed sequence as L."""
     same = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
     return same & (sequence_ids > 0)[:, None, None, :]
 
 
-def plain(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys, *, dropout: float):
+def xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys, *, dropout: float):
+    """Computes attention by plain operations; scores and softmax in float32."""
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
     if bias is not None:
         scores_BHLM = scores_BHLM + bias
-    scores_BHLM = jnp.where(visible(sequence_ids), scores_BHLM, layers.MASKED)
+    scores_BHLM = jnp.where(attention_mask(sequence_ids), scores_BHLM, layers.MASKED)
     probabilities_BHLM = nn.softmax(scores_BHLM).astype(q_BLHK.dtype)
     probabilities_BHLM = layers.maybe_dropout(probabilities_BHLM, keys, 0, dropout)
     return jnp.einsum("bhlm,bmhk->blhk", probabilities_BHLM, v_BMHK)
@@ -195,7 +199,10 @@ def plain(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys, *, dropout: float):
 
 
 def fused(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, rate: float, interpret: bool = False):
-    """By this project's kernel, with dropout. Tokens of padding see each other. interpret: as of `splash`."""
+    """Computes attention by this project's TPU kernel, with dropout at `rate`. keys uint32[B].
+
+    Padding tokens attend to each other. interpret: see `splash`.
+    """
     heads, size = q_BLHK.shape[2:]
     first = constraints.tensor_part() * heads
     drop = attention_kernel.Drop(prng.fold(keys, jnp.uint32(0)), first[None])
@@ -205,9 +212,10 @@ def fused(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, rate: float, interpret: bo
 
 
 def splash(q_BLHK, k_BMHK, v_BMHK, sequence_ids, interpret: bool = False):
-    """By the splash kernel of JAX. Tokens of padding see each other, so that no softmax is over nothing.
+    """Computes attention by JAX's splash attention kernel.
 
-    interpret: by plain operations, on any devices.
+    Padding tokens attend to each other, so that no softmax is over an empty set. interpret: whether Pallas emulates the
+    kernel by plain operations, which works on any device.
     """
     _, length, heads, _ = q_BLHK.shape
     mask = masks.MultiHeadMask([masks.FullMask((length, length))] * heads)
@@ -223,17 +231,20 @@ def splash(q_BLHK, k_BMHK, v_BMHK, sequence_ids, interpret: bool = False):
 
 
 def block_size(length: int) -> int:
-    """Tokens, the same of queries and keys: whole rows up to LONGEST.
+    """Returns the tokens per block, of queries and of keys: the whole row up to LONGEST.
 
-    A step of a kernel with blocks of 512 has less than five times the instructions of one with 128, for 16 times the
-    work (benchmarks/LOG.md has the numbers).
+    Large blocks pay: a kernel step with blocks of 512 has less than five times the instructions of one with blocks of
+    128, for 16 times the work (numbers in benchmarks/LOG.md).
     """
     return next(size for size in range(LONGEST, 0, -LANES) if length % size == 0)
 
 
 def block_sizes(length: int) -> kernels.BlockSizes:
-    """With queries, keys and values of a row all there, one backward kernel makes the gradients of all three, and
-    computes the probabilities once. Tokens go along lanes: a head of 64 would fill half of them, in memory, too."""
+    """Returns splash's block sizes, with one backward kernel for all three gradients.
+
+    That kernel computes the probabilities once. The layout puts tokens along the 128 lanes, of which a head size of 64
+    would fill only half, in registers and in memory.
+    """
     size = block_size(length)
     return kernels.BlockSizes(
         block_q=size,
@@ -251,10 +262,10 @@ def block_sizes(length: int) -> kernels.BlockSizes:
 
 
 def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation: str = "cudnn"):
-    """By the kernel of cuDNN, for rows of one sequence, whose real tokens are the first.
+    """Computes attention by cuDNN's kernel, for rows of one sequence with the padding at the end.
 
-    A row of padding sees its first token, so that no softmax is over nothing. implementation: of
-    `jax.nn.dot_product_attention`; xla computes the same on any devices.
+    In a row of padding alone, tokens attend to the first, so that no softmax is over an empty set. implementation: of
+    `jax.nn.dot_product_attention`; `xla` computes the same on any device.
     """
     real = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
     return jax.nn.dot_product_attention(

@@ -1,12 +1,13 @@
-"""Attention of whole rows in one kernel for TPUs, dropout of probabilities and all.
+"""A TPU kernel for attention over whole rows, with attention dropout.
 
-Rows of BERT are short: the scores of a head, L x L, lie in a core's own memory. So there is one softmax instead of one
-for every block of keys, and nothing but queries, keys and values is kept for the backward pass.
+BERT's rows are short: the L x L scores of a head fit into a core's vector memory. So the softmax is computed at once
+rather than block by block, and only queries, keys and values are saved for the backward pass.
 
-A kernel reads [B, L, D] as the products in front of it write it. 128 lanes of it hold several heads; rather than part
-them, the other heads' lanes are made zero, which costs no more: the matrix units are as wide as the lanes.
+The kernel reads [B, L, D] in the layout that the preceding matrix products write. 128 lanes hold several heads. Instead
+of splitting them, the kernel sets the lanes of the other heads to zero. That costs no more, because the matrix units
+are as wide as the lanes.
 
-B batch, L length, M memory length, D width, K head size, R rows at once.
+B batch, L length, M memory length, D width, K head size, R rows per kernel step.
 """
 
 from functools import partial
@@ -21,22 +22,23 @@ from bert_jax import prng
 from bert_jax.models import layers
 
 LANES = 128  # of a TPU's vector registers
-LONGEST = 512  # tokens at once; float32 scores of 512 x 512 are a megabyte of the 16 that a core computes from
-TOKENS = 512  # at once: a step of a kernel costs a third of a microsecond, whatever is in it
+LONGEST = 512  # tokens per row: float32 scores take 1 MiB of a core's 16 MiB of vector memory
+TOKENS = 512  # per kernel step, which costs a third of a microsecond even if it does nothing
 
 
 class Drop(NamedTuple):
-    """Which probabilities are dropped: as `layers.dropout` drops of [B, H, L, M], of which this is a part."""
+    """The dropout mask of this device's part of [B, H, L, M], equal to that of `layers.dropout` on the whole array."""
 
     keys: jax.Array  # uint32[B]
-    head: jax.Array  # int32[1], the first head here among all
+    head: jax.Array  # int32[1], index of this device's first head among all heads
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(5, 6, 7))
 def attend(q_BLD, k_BMD, v_BMD, sequence_ids, drop: Drop, size: int, rate: float, interpret: bool):
-    """Vectors [B, L, D]: values weighted by softmax and dropout of scores, head by head of this size.
+    """Returns [B, L, D]: for each head of `size` lanes, dropout(softmax(q k^T)) v.
 
-    sequence_ids int32[B, L]: a token sees those of its own id. interpret: by plain operations, on any devices.
+    sequence_ids int32[B, L]: a token attends to the tokens with its own id. rate: of dropout. interpret: whether Pallas
+    emulates the kernel, which works on any device.
     """
     vectors = q_BLD, k_BMD, v_BMD
     return call(_forward_kernel, 1, vectors, sequence_ids, drop, size, rate, interpret)[0]
@@ -49,24 +51,24 @@ def _forward(q, k, v, *others):
 def _backward(size, rate, interpret, saved, gradient):
     *vectors, sequence_ids, drop = saved
     vectors = *vectors, gradient
-    found = call(_backward_kernel, 3, vectors, sequence_ids, drop, size, rate, interpret)
-    return *found, None, None
+    gradients = call(_backward_kernel, 3, vectors, sequence_ids, drop, size, rate, interpret)
+    return *gradients, None, None
 
 
 attend.defvjp(_forward, _backward)
 
 
 def call(kernel, results: int, arrays, sequence_ids, drop: Drop, size: int, rate: float, interpret):
-    """Runs a kernel over all rows and all groups of heads that share lanes."""
+    """Runs a kernel over all rows and all groups of heads that share 128 lanes; returns `results` arrays [B, L, D]."""
     batch, length, width = arrays[0].shape
     rows = rows_at_once(batch, length)
     vectors = pl.BlockSpec((rows, length, LANES), lambda i, j: (i, 0, j))
-    along = pl.BlockSpec((rows, length, 1), lambda i, j: (i, 0, 0))
-    across = pl.BlockSpec((rows, 1, length), lambda i, j: (i, 0, 0))
+    q_ids = pl.BlockSpec((rows, length, 1), lambda i, j: (i, 0, 0))
+    k_ids = pl.BlockSpec((rows, 1, length), lambda i, j: (i, 0, 0))
     scalars = pl.BlockSpec(memory_space=pltpu.SMEM)
     like = jax.ShapeDtypeStruct(arrays[0].shape, arrays[0].dtype)
     function = partial(kernel, rows=rows, size=size, rate=rate)
-    # Of each head 2 products forward and 5 backward, over all lanes; of float32 each is six of bfloat16.
+    # Each head has 2 matrix products forward and 5 backward, over all lanes; a float32 product is six of bfloat16.
     products = (5 if results == 3 else 2) * (6 if like.dtype == jnp.float32 else 1)
     heads = batch * width // size
     moved = (len(arrays) + results) * like.size * like.dtype.itemsize
@@ -78,7 +80,7 @@ def call(kernel, results: int, arrays, sequence_ids, drop: Drop, size: int, rate
     return pl.pallas_call(
         function,
         grid=(batch // rows, width // LANES),
-        in_specs=[scalars, scalars, along, across, *[vectors] * len(arrays)],
+        in_specs=[scalars, scalars, q_ids, k_ids, *[vectors] * len(arrays)],
         out_specs=[vectors] * results,
         out_shape=[like] * results,
         interpret=interpret,
@@ -88,17 +90,15 @@ def call(kernel, results: int, arrays, sequence_ids, drop: Drop, size: int, rate
 
 
 def rows_at_once(batch: int, length: int) -> int:
-    """Rows of a step of a kernel."""
+    """Returns the rows per kernel step: a divisor of the batch."""
     return next(rows for rows in range(max(1, TOKENS // length), 0, -1) if batch % rows == 0)
 
 
-def _forward_kernel(keys, first, along, across, q, k, v, out, *, rows: int, size: int, rate: float):
+def _forward_kernel(keys, first, q_ids, k_ids, q, k, v, out, *, rows: int, size: int, rate: float):
     for row in range(rows):
         total = jnp.zeros(q.shape[1:], jnp.float32)
         for head, own in heads_of(size, first[0]):
-            probabilities, kept = weights(
-                keys, along, across, q[row] * own, k[row], row, head, rate
-            )
+            probabilities, kept = weights(keys, q_ids, k_ids, q[row] * own, k[row], row, head, rate)
             total += product(dropped(probabilities, kept, rate), v[row] * own)
         out[row] = total.astype(out.dtype)
 
@@ -106,8 +106,8 @@ def _forward_kernel(keys, first, along, across, q, k, v, out, *, rows: int, size
 def _backward_kernel(
     keys,
     first,
-    along,
-    across,
+    q_ids,
+    k_ids,
     q,
     k,
     v,
@@ -124,7 +124,7 @@ def _backward_kernel(
         totals = [jnp.zeros(q.shape[1:], jnp.float32) for _ in range(3)]
         for head, own in heads_of(size, first[0]):
             query, along_head = q[row] * own, gradient[row] * own
-            probabilities, kept = weights(keys, along, across, query, k[row], row, head, rate)
+            probabilities, kept = weights(keys, q_ids, k_ids, query, k[row], row, head, rate)
             d_probabilities = product(along_head, v[row], transposed=True).astype(q.dtype)
             d_probabilities = dropped(d_probabilities, kept, rate).astype(jnp.float32)
             weighted = probabilities.astype(jnp.float32) * d_probabilities
@@ -133,12 +133,12 @@ def _backward_kernel(
             totals[0] += product(d_scores, k[row] * own)
             totals[1] += product(d_scores.T, query)
             totals[2] += product(dropped(probabilities, kept, rate).T, along_head)
-        for place, total in zip((d_q, d_k, d_v), totals, strict=True):
-            place[row] = total.astype(place.dtype)
+        for output, total in zip((d_q, d_k, d_v), totals, strict=True):
+            output[row] = total.astype(output.dtype)
 
 
 def heads_of(size: int, first):
-    """(number of a head among all, 1 in its lanes and 0 in those of the others) of the heads of a group."""
+    """Yields (index among all heads, mask) of each head of a group; the mask is 1 in its lanes, 0 in the others."""
     first += pl.program_id(1) * (LANES // size)
     lanes = jax.lax.broadcasted_iota(jnp.int32, (1, LANES), 1)
     for head in range(LANES // size):
@@ -148,8 +148,8 @@ def heads_of(size: int, first):
 
 
 def product(a, b, transposed: bool = False):
-    """float32 a @ b, or a @ b.T."""
-    # Said for bfloat16, too: a TPU's kernels refuse six passes of it, which a default for float32 would ask for.
+    """Returns a @ b, or a @ b.T if `transposed`, in float32."""
+    # Explicit for bfloat16, too: `jax_default_matmul_precision` may be `highest`, which Pallas rejects for bfloat16.
     precision = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else jax.lax.Precision.DEFAULT
     contracted = ((1,), (1,)) if transposed else ((1,), (0,))
     return jax.lax.dot_general(
@@ -157,21 +157,21 @@ def product(a, b, transposed: bool = False):
     )
 
 
-def weights(keys, along, across, query, key, row: int, head, rate: float):
-    """Probabilities [L, M] in the dtype of the queries, and which of them dropout keeps, or None."""
+def weights(keys, q_ids, k_ids, query, key, row: int, head, rate: float):
+    """Returns the probabilities [L, M] in the dtype of the query, and bool[L, M], those that dropout keeps, or None."""
     scores = product(query, key, transposed=True)
-    scores = jnp.where(along[row] == across[row], scores, layers.MASKED)
+    scores = jnp.where(q_ids[row] == k_ids[row], scores, layers.MASKED)
     scores = jnp.exp(scores - scores.max(-1, keepdims=True))
     probabilities = (scores / scores.sum(-1, keepdims=True)).astype(query.dtype)
     if not rate:
         return probabilities, None
     length = scores.shape[0]
-    places = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
-    counter = head * length * length + next(places) * length + next(places)
-    bits = prng.fold(keys[pl.program_id(0) * along.shape[0] + row], counter.astype(jnp.uint32))
+    indices = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
+    counter = head * length * length + next(indices) * length + next(indices)
+    bits = prng.fold(keys[pl.program_id(0) * q_ids.shape[0] + row], counter.astype(jnp.uint32))
     return probabilities, bits >= jnp.uint32(round(rate * 2**32))
 
 
 def dropped(x, kept, rate: float):
-    """As `layers.dropout`."""
+    """Returns x with dropout applied as in `layers.dropout`; `kept` is its mask, or None for no dropout."""
     return x if kept is None else jnp.where(kept, x * jnp.asarray(1 / (1 - rate), x.dtype), 0)

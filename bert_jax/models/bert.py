@@ -1,6 +1,6 @@
-"""BERT (arXiv:1810.04805): a post-norm Transformer encoder with learned positions and a pooler.
+"""BERT (arXiv:1810.04805): a post-norm Transformer encoder with learned position embeddings and a pooler.
 
-B batch, L length, S packed sequences a row, D width.
+B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 """
 
 import dataclasses
@@ -14,9 +14,9 @@ from bert_jax.models import attention, layers
 
 
 class Encoder(nn.Module):
-    """Rows of tokens to vectors."""
+    """The BERT encoder: rows of tokens to hidden states."""
 
-    vocabulary: int
+    vocabulary_size: int
     layers: int
     width: int
     heads: int
@@ -35,7 +35,7 @@ class Encoder(nn.Module):
 
     def setup(self):
         self.embedder = layers.Embedder(
-            self.vocabulary,
+            self.vocabulary_size,
             self.max_length,
             self.type_vocabulary,
             self.width,
@@ -59,11 +59,14 @@ class Encoder(nn.Module):
         self.pooler = layers.Dense(self.width, self.initializer, self.gradient_dtype)
 
     def __call__(self, batch, keys=None):
-        """The batch contract's arrays -> vectors[B, L, D] in `dtype`; dropout where there are keys uint32[B]."""
-        # Parameters, which are made with a short row, do not depend on it.
-        kind = "xla" if self.is_initializing() else self.attention
+        """Returns the hidden states [B, L, D] in `dtype`. batch: see data/batch.py.
+
+        keys: uint32[B], one per row, or None for no dropout.
+        """
+        # Parameters are initialized with a short row that kernels do not support, and do not depend on the choice.
+        name = "xla" if self.is_initializing() else self.attention
         remat = self.remat == "attention"
-        attend = attention.make(kind, batch, self.attention_dropout, remat)
+        attend = attention.make(name, batch, self.attention_dropout, remat)
         x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
         x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
         for number, block in enumerate(self.blocks):
@@ -72,19 +75,19 @@ class Encoder(nn.Module):
         return x
 
     def pool(self, x, cls_positions):
-        """vectors[B, L, D] and int32[B, S] -> [B, S, D]: a dense layer and tanh on each sequence's [CLS]."""
+        """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence. cls_positions int32[B, S]."""
         return jnp.tanh(self.pooler(jnp.take_along_axis(x, cls_positions[..., None], axis=1)))
 
-    def attend(self, x, bias):
-        """Logits over the padded vocabulary by the word embeddings."""
-        return self.embedder.attend(x, bias)
+    def vocabulary_logits(self, x, bias):
+        """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `layers.Embedder`."""
+        return self.embedder.vocabulary_logits(x, bias)
 
 
-def make(config, vocabulary: int) -> Encoder:
-    """The encoder of a config with resolved dtypes, for a vocabulary of this many pieces."""
+def make(config, vocabulary_size: int) -> Encoder:
+    """Returns the encoder of a config whose data types are resolved (no `auto`)."""
     names = {field.name for field in dataclasses.fields(Encoder)} & set(config.model) - {"name"}
     return Encoder(
-        vocabulary=vocabulary,
+        vocabulary_size=vocabulary_size,
         dtype=jnp.dtype(config.dtype),
         gradient_dtype=jnp.dtype(config.gradient_dtype),
         remat=config.train.remat,
@@ -93,10 +96,10 @@ def make(config, vocabulary: int) -> Encoder:
 
 
 def row_flops(model, vocabulary: int, length: int, predictions: int, sequences: int = 1) -> float:
-    """Floating-point operations of a training step, a row: three times the matrix products of the forward pass.
+    """Returns the floating-point operations per row of a training step: three times the forward matrix products.
 
-    Only the masked positions meet the vocabulary. Remat and dropout do not count; the attention of one packed pair to
-    another does, which is computed before it is masked.
+    Vocabulary logits are counted at the `predictions` masked positions only. Recomputation (`train.remat`) and dropout
+    are not counted. Attention between packed sequences is, because it is computed before it is masked.
     """
     width, hidden = model.width, model.feed_forward or 4 * model.width
     layer = (8 * width**2 + 4 * width * hidden) * length + 4 * length**2 * width
@@ -105,7 +108,7 @@ def row_flops(model, vocabulary: int, length: int, predictions: int, sequences: 
 
 
 def parameters(params, vocabulary: int) -> dict[str, int]:
-    """For run.json: the parameters of the model, and of its encoder."""
+    """Returns the parameter counts of the model and of its encoder, as run.json has them."""
     return {
         "parameters": count(params, vocabulary),
         "encoder_parameters": count({"encoder": params["encoder"]}, vocabulary),
@@ -113,7 +116,7 @@ def parameters(params, vocabulary: int) -> dict[str, int]:
 
 
 def count(params, vocabulary: int) -> int:
-    """Parameters without the rows that pad the vocabulary."""
+    """Returns the number of parameters, without the rows that pad the vocabulary."""
     total = sum(leaf.size for leaf in jax.tree.leaves(params))
     for path, leaf in jax.tree.leaves_with_path(params):
         if jax.tree_util.keystr(path, simple=True, separator="/").endswith(

@@ -1,10 +1,10 @@
-"""What every Transformer encoder is made of.
+"""The layers of Transformer encoders.
 
-B batch, L length, M memory length, D width, H heads, K head size, F hidden width, I inputs, O outputs.
+B batch, L length, M memory length, D width, H heads, K head size, F hidden width, I inputs, O outputs, V vocabulary.
 
-Activations have the dtype of the compute, parameters are float32. Layer norms, softmax and gradients of parameters are
-computed in float32 whatever that dtype is. Dropout is on where a layer gets `keys` (uint32[B], one a row) and off
-where they are None.
+Activations have the compute data type (`config.dtype`); parameters are float32. Layer norm and softmax are computed in
+float32, gradients of dense layers and word embeddings in `gradient_dtype`. Dropout is applied if `keys` (uint32[B], one
+per row) are given, and not if they are None.
 """
 
 from functools import partial
@@ -21,15 +21,16 @@ ACTIVATIONS = {
     "gelu": partial(nn.gelu, approximate=False),
     "relu": nn.relu,
 }
-# Added to the scores of masked pairs; large enough that their probabilities are exactly zero in float32.
+# The score of a masked pair: so low that its probability is exactly zero in float32.
 MASKED = -1e9
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def dropout(x, keys, rate: float):
-    """Zeroes elements of x[B, ...] with probability `rate` and scales the rest; a function of (keys[B], position).
+    """Zeroes elements of x[B, ...] with probability `rate` and scales the others by 1 / (1 - rate).
 
-    The mask is never stored: the backward pass computes it again from the keys, which costs less than reading it.
+    The mask is a function of keys uint32[B] and the position in the row. It is never stored: the backward pass
+    recomputes it from the keys, which costs less than reading it from memory.
     """
     counter = jnp.zeros((), jnp.uint32)
     for axis in range(1, x.ndim):
@@ -51,19 +52,19 @@ def _dropout_backward(rate, keys, gradient):
 dropout.defvjp(_dropout_forward, _dropout_backward)
 
 
-def maybe_dropout(x, keys, place: int, rate: float):
-    """Dropout at one of the places of a layer, if there are keys and a rate."""
+def maybe_dropout(x, keys, number: int, rate: float):
+    """Applies dropout unless keys is None or the rate is 0. number: distinguishes the dropouts of one layer."""
     if keys is None or rate == 0:
         return x
-    return dropout(x, prng.fold(keys, jnp.uint32(place)), rate)
+    return dropout(x, prng.fold(keys, jnp.uint32(number)), rate)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def affine(x, kernel, bias, gradient_dtype):
-    """x[..., I] @ kernel[I, O] + bias[O] in the dtype of x.
+    """Returns x[..., I] @ kernel[I, O] + bias[O] in the dtype of x.
 
-    The gradients of kernel and bias are summed, over rows and over devices, in `gradient_dtype`: differentiating
-    through the cast of the kernel would round them to bfloat16 before the devices' sum.
+    The gradients of kernel and bias are summed over rows and devices in `gradient_dtype`. Differentiating through the
+    cast of the kernel would round them to bfloat16 before they are summed over devices.
     """
     return _affine_forward(x, kernel, bias, gradient_dtype)[0]
 
@@ -74,13 +75,13 @@ def _affine_forward(x, kernel, bias, gradient_dtype):
 
 
 def sum_over_rows(a, b, dtype):
-    """dtype[I, O] of a[..., I] and b[..., O], summed over all rows in that dtype."""
+    """Returns dtype[I, O]: the product of a[..., I] and b[..., O] summed over all leading axes, in that dtype."""
     rows = tuple(range(a.ndim - 1))
 
     def product(a, b):
         return jax.lax.dot_general(a, b, ((rows, rows), ((), ())), preferred_element_type=dtype)
 
-    def widened(a, b):  # XLA cannot run every product of bfloat16 that is summed in float32 on CPUs
+    def widened(a, b):  # XLA's CPU backend lacks some bfloat16 products with float32 sums
         return product(a.astype(dtype), b.astype(dtype))
 
     return jax.lax.platform_dependent(a, b, cpu=widened, default=product)
@@ -90,7 +91,7 @@ def _affine_backward(gradient_dtype, saved, gradient):
     x, kernel = saved
     gradient = constraints.activation(gradient)
     rows = tuple(range(x.ndim - 1))
-    # The factor on the left is turned, which costs a CPU's compiler a pass with long strides: the narrower one is.
+    # XLA's CPU backend transposes the left factor, a pass with long strides: so the narrower factor goes there.
     is_wide = x.shape[-1] > gradient.shape[-1]
     factors = (gradient, x) if is_wide else (x, gradient)
     d_kernel = sum_over_rows(*factors, gradient_dtype)
@@ -108,7 +109,10 @@ affine.defvjp(_affine_forward, _affine_backward)
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def project(x, table, gradient_dtype):
-    """float32 x[..., D] @ table[V, D].T with factors in the dtype of x; the gradient of the table as in `affine`."""
+    """Returns float32 x[..., D] @ table[V, D].T, with factors in the dtype of x.
+
+    The gradient of the table is summed in `gradient_dtype`, as in `affine`.
+    """
     return _project_forward(x, table, gradient_dtype)[0]
 
 
@@ -131,7 +135,7 @@ project.defvjp(_project_forward, _project_backward)
 
 
 class Dense(nn.Module):
-    """x[..., I] -> [..., O], all of it by `scale`."""
+    """A dense layer, x[..., I] -> [..., O], whose output is multiplied by `scale`."""
 
     features: int
     initializer: float
@@ -149,7 +153,10 @@ class Dense(nn.Module):
 
 
 def truncated_normal(deviation: float):
-    """TensorFlow's: a normal of this deviation cut at two of them (so what is left has 0.88 of it)."""
+    """Returns TensorFlow's truncated normal initializer: a normal of this standard deviation, cut at two deviations.
+
+    The values have 0.88 of that deviation; unlike Flax's, this initializer does not correct for it.
+    """
 
     def init(key, shape, dtype=jnp.float32):
         return deviation * jax.random.truncated_normal(key, -2, 2, shape, dtype)
@@ -159,10 +166,10 @@ def truncated_normal(deviation: float):
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def normalize(x, scale, bias, epsilon: float, dtype):
-    """x[..., D] less its mean, over its deviation, by scale[D] and bias[D]: of this dtype, computed in float32.
+    """Returns layer norm dtype[..., D] of x[..., D] with scale[D] and bias[D]; computed in float32.
 
-    The backward pass is written out: both of its sums over D are known before either is used, so that a matrix product
-    in front of it can make them as it writes. Differentiating the forward pass would make the second from the first.
+    The backward pass is written out so that its two sums over D do not depend on each other: XLA can fuse both into the
+    matrix product that precedes them. Automatic differentiation would compute the second sum from the first.
     """
     return _normalize_forward(x, scale, bias, epsilon, dtype)[0]
 
@@ -174,10 +181,11 @@ def _normalize_forward(x, scale, bias, epsilon, dtype):
 
 
 def _statistics(x, epsilon):
-    """float32[..., 1] twice: means, and one over deviations.
+    """Returns the means and the reciprocal standard deviations over D, float32[..., 1] each.
 
-    In two passes: the fast variance errs by 5e-4 where the mean is 30 deviations. In 16 bits that is less than the
-    rounding of x itself, and the product in front of it can make both sums as it writes.
+    The variance of float32 takes two passes: the one-pass formula E[x^2] - E[x]^2 errs by 5e-4 if the mean is 30
+    deviations. For 16-bit inputs that is less than their own rounding, so they take one pass, which XLA can fuse into
+    the matrix product that precedes it.
     """
     is_rounded = x.dtype.itemsize == 2
     x = x.astype(jnp.float32)
@@ -218,7 +226,7 @@ class LayerNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention of x[B, L, D] to itself; attend(q, k, v, bias, keys) as attention.py makes it."""
+    """Multi-head self-attention, x[B, L, D] -> [B, L, D]; attend(q, k, v, bias, keys): see `attention.make`."""
 
     heads: int
     initializer: float
@@ -233,7 +241,7 @@ class Attention(nn.Module):
             y = dense(name=name, scale=scale)(x)
             return y.reshape(*y.shape[:-1], self.heads, width // self.heads)
 
-        # The weights are scaled rather than the queries: they are fewer, and for heads of 64 it rounds nothing.
+        # The weights are scaled rather than the queries: they are fewer, and for a head size of 64 this is exact.
         q_BLHK = heads("query", scale=(width // self.heads) ** -0.5)
         k_BMHK, v_BMHK = heads("key"), heads("value")
         mixed_BLHK = attend(q_BLHK, k_BMHK, v_BMHK, bias, keys)
@@ -241,7 +249,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """x[B, L, D] -> [B, L, D] through a hidden layer of width F."""
+    """The feed-forward layer, x[B, L, D] -> [B, L, D], with a hidden layer of width F."""
 
     hidden: int
     activation: str
@@ -256,7 +264,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Post-norm Transformer block (arXiv:1706.03762): attention and feed-forward, each added and normalised."""
+    """A post-norm Transformer block (arXiv:1706.03762): norm(x + attention(x)), then norm(x + feed_forward(x))."""
 
     heads: int
     hidden: int
@@ -277,13 +285,13 @@ class Block(nn.Module):
         return constraints.stream(LayerNorm(self.epsilon, x.dtype, name="feed_forward_norm")(x + y))
 
 
-def padded_size(vocabulary: int) -> int:
-    """Rows of the vocabulary inside the model: the next multiple of 128, for the matrix units and for sharding."""
-    return -(-vocabulary // 128) * 128
+def padded_size(vocabulary_size: int) -> int:
+    """Returns the vocabulary size rounded up to a multiple of 128, for the matrix units and for sharding."""
+    return -(-vocabulary_size // 128) * 128
 
 
-def padded_rows_zero(init, rows: int):
-    """An initializer of a table whose rows from `rows` on are padding, and zero."""
+def zero_padding_rows(init, rows: int):
+    """Returns an initializer like `init`, except that the rows from `rows` on, the padding, are zero."""
 
     def padded(key, shape, dtype=jnp.float32):
         real = jnp.arange(shape[0])[:, None] < rows
@@ -293,9 +301,9 @@ def padded_rows_zero(init, rows: int):
 
 
 class Embedder(nn.Module):
-    """Sum of word, position and segment embeddings: int32[B, L] each -> float32[B, L, D]."""
+    """The sum of word, position and segment embeddings: int32[B, L] each -> float32[B, L, D]."""
 
-    vocabulary: int
+    vocabulary_size: int
     max_length: int
     type_vocabulary: int
     width: int
@@ -304,8 +312,8 @@ class Embedder(nn.Module):
 
     def setup(self):
         init = truncated_normal(self.initializer)
-        words = padded_size(self.vocabulary), self.width
-        self.words = self.param("words", padded_rows_zero(init, self.vocabulary), words)
+        shape = padded_size(self.vocabulary_size), self.width
+        self.words = self.param("words", zero_padding_rows(init, self.vocabulary_size), shape)
         self.position_table = self.param("positions", init, (self.max_length, self.width))
         self.segment_table = self.param("segments", init, (self.type_vocabulary, self.width))
 
@@ -315,8 +323,8 @@ class Embedder(nn.Module):
             vectors += table.at[ids].get(mode="promise_in_bounds")
         return constraints.stream(vectors)
 
-    def attend(self, x, bias):
-        """float32 logits[..., V padded] of x[..., D] by the tied word embeddings; padding has the least possible."""
+    def vocabulary_logits(self, x, bias):
+        """Returns float32 logits [..., padded V] of x[..., D] by the tied word embeddings; MASKED in the padding."""
         logits = project(x, self.words, self.gradient_dtype)
-        real = jnp.arange(self.words.shape[0]) < self.vocabulary
+        real = jnp.arange(self.words.shape[0]) < self.vocabulary_size
         return jnp.where(real, logits + bias, MASKED)

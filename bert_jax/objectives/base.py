@@ -1,6 +1,6 @@
-"""The one abstraction: what is trained, as four pure functions; and the parts that objectives share.
+"""The one abstraction: a training objective as four pure functions; and the parts that objectives share.
 
-B batch, P predictions a row, S packed sequences a row, D width, V padded vocabulary.
+B batch, P predictions per row, S packed sequences per row, D width, V padded vocabulary.
 """
 
 import importlib
@@ -16,11 +16,11 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
 class Objective(NamedTuple):
-    """A trainable thing. The step and the loop know nothing else of it.
+    """A model with its loss. The step and the loop use nothing but these four functions.
 
-    The scalar of `loss` is the sum over terms of sum / totals[term], with totals from `weights` of the whole global
-    batch: so the scalars and gradients of micro-batches add up to exactly the large batch's. Each term is also a
-    metric, `{term}_loss`.
+    The scalar of `loss` is the sum over terms of sum / totals[term]. The totals come from `weights` of the whole global
+    batch, so the scalars and gradients of micro-batches add up to exactly those of the large batch. Each term is also
+    a metric, `{term}_loss`.
     """
 
     init: Callable  # (rng, batch) -> params
@@ -30,22 +30,24 @@ class Objective(NamedTuple):
 
 
 def make(config, vocabulary: Vocabulary) -> Objective:
-    """The objective that the config names. The file name is the registry."""
+    """Returns the objective that `config.objective.name` names. The file name is the registry."""
     module = importlib.import_module(f"bert_jax.objectives.{config.objective.name}")
     return module.make(config, vocabulary)
 
 
 def make_encoder(config, vocabulary: Vocabulary) -> nn.Module:
+    """Returns the encoder that `config.model.name` names. The file name is the registry."""
     module = importlib.import_module(f"bert_jax.models.{config.model.name}")
     return module.make(config, vocabulary.size)
 
 
 def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Objective:
-    """An objective from a Flax module, (batch, keys) -> outputs, and two functions of what goes in and comes out.
+    """Returns the objective of a Flax module and two functions. Only this function calls Flax's `init` and `apply`.
 
-    The module gets keys uint32[B], one a row, while training, and None otherwise; it hands them to its encoder, which
-    folds small counters into them for its layers' dropout. weights: (batch) -> {term: total}; terms: (outputs, batch)
-    -> {name: (sum, weight)}, with `{term}_loss` for every term of weights. The only place that calls Flax.
+    module: (batch, keys) -> outputs. While training, keys is uint32[B], one per row: the module passes them to its
+    encoder, which derives a key for each dropout. Otherwise keys is None.
+    weights: (batch) -> {term: total weight}.
+    terms: (outputs, batch) -> {name: (sum, weight)}, with `{term}_loss` for every term of `weights`.
     """
 
     def init(rng, batch):
@@ -54,8 +56,8 @@ def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Object
     def loss(params, batch, totals, key, *, train):
         keys = None
         if train:
-            place = prng.fold(key, jnp.uint32(prng.PURPOSE["dropout"]))
-            keys = prng.fold(place, batch["rows"].astype(jnp.uint32))
+            step_key = prng.fold(key, jnp.uint32(prng.PURPOSE["dropout"]))
+            keys = prng.fold(step_key, batch["rows"].astype(jnp.uint32))
         metrics = terms(module.apply({"params": params}, batch, keys), batch)
         scalar = sum(metrics[f"{term}_loss"][0] / total for term, total in totals.items())
         return scalar, metrics

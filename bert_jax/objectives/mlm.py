@@ -10,7 +10,7 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
 class Pretrainer(nn.Module):
-    """An encoder with the masked-LM head and, if there are pairs, the pair head."""
+    """An encoder with the masked-LM head and, if `paired`, a two-class head on the pooled [CLS] vectors."""
 
     encoder: nn.Module
     paired: bool
@@ -18,7 +18,7 @@ class Pretrainer(nn.Module):
     def setup(self):
         encoder = self.encoder
         self.mlm = heads.MaskedLMHead(
-            encoder.vocabulary,
+            encoder.vocabulary_size,
             encoder.activation,
             encoder.initializer,
             encoder.gradient_dtype,
@@ -29,7 +29,8 @@ class Pretrainer(nn.Module):
 
     def __call__(self, batch, keys):
         x = self.encoder(batch, keys)
-        outputs = {"mlm_logits": self.mlm(x, batch["masked_positions"], self.encoder.attend)}
+        logits = self.mlm(x, batch["masked_positions"], self.encoder.vocabulary_logits)
+        outputs = {"mlm_logits": logits}
         if self.paired:
             pooled = self.encoder.pool(x, batch["cls_positions"])
             outputs["pair_logits"] = self.pair(pooled).astype(jnp.float32)
@@ -37,15 +38,18 @@ class Pretrainer(nn.Module):
 
 
 def make(config, vocabulary: Vocabulary) -> base.Objective:
-    """Terms `mlm` and `nsp` or `sop`, each a mean of its own; metrics `_loss` in nats and `_accuracy`."""
-    pairs = config.objective.pair_task
-    paired = pairs != "none"
+    """Returns the masked-LM objective: the terms `mlm` and, by `objective.pair_task`, `nsp`, `sop` or none.
+
+    Each term is a mean of its own, with the metrics `{term}_loss` in nats and `{term}_accuracy`.
+    """
+    pair_task = config.objective.pair_task
+    paired = pair_task != "none"
 
     def weights(batch):
-        # The original's guard against a batch without masks, kept so that the loss is its loss.
+        # The original code's guard against a batch without masked positions; kept so that the losses are equal.
         totals = {"mlm": batch["masked_weights"].sum() + 1e-5}
         if paired:
-            totals[pairs] = jnp.maximum(batch["pair_weights"].sum(), 1.0)
+            totals[pair_task] = jnp.maximum(batch["pair_weights"].sum(), 1.0)
         return totals
 
     def terms(outputs, batch):
@@ -54,12 +58,12 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
         metrics["mlm_loss"], metrics["mlm_accuracy"] = cross_entropy(
             logits, targets, batch["masked_weights"]
         )
-        # Kept and random tokens can be copied or guessed at; only these positions compare with the unigram entropy.
+        # Tokens that were kept can be copied. Only the loss at [MASK] is comparable with the unigram entropy.
         shown = jnp.take_along_axis(batch["tokens"], batch["masked_positions"], axis=1)
         masked = batch["masked_weights"] * (shown == vocabulary.mask)
         metrics["mlm_loss_masked"], _ = cross_entropy(logits, targets, masked)
         if paired:
-            metrics[f"{pairs}_loss"], metrics[f"{pairs}_accuracy"] = cross_entropy(
+            metrics[f"{pair_task}_loss"], metrics[f"{pair_task}_accuracy"] = cross_entropy(
                 outputs["pair_logits"], batch["pair_labels"], batch["pair_weights"]
             )
         return metrics

@@ -1,4 +1,4 @@
-"""benchmarks/plain.py: the plain step trains the same model on the same rows, so that cycles can be compared."""
+"""benchmarks/plain.py: the plain step trains the same model on the same rows, so their cycles are comparable."""
 
 import functools
 import re
@@ -33,7 +33,7 @@ NAMES = {  # theirs -> ours
 
 
 def as_plain(ours: dict, shapes: dict) -> dict:
-    """A tree of our parameters or gradients as that of the plain step, without the words that pad the vocabulary."""
+    """Converts a tree of our parameters or gradients to that of the plain step, without vocabulary padding."""
     arrays = {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(ours)}
 
     def take(path, shape):
@@ -49,7 +49,7 @@ def as_plain(ours: dict, shapes: dict) -> dict:
 
 @pytest.mark.slow
 def test_the_same_loss_and_gradients_as_ours():
-    """Of rows of two sequences, half of them padded."""
+    """On rows of two sequences, half of them padded."""
     objective = small_objective(*UNDROPPED)
     rows = batch.synthetic(16, 32, 5, VOCABULARY.size, sequences=2)
     rows["sequence_ids"][:8, 28:] = 0
@@ -70,10 +70,10 @@ def test_the_same_loss_and_gradients_as_ours():
 
     expected, gradient = jax.jit(jax.value_and_grad(ours))(params)
     plain_params = as_plain(params, shapes.params)
-    value, found = jax.jit(jax.value_and_grad(theirs))(plain_params)
+    value, actual = jax.jit(jax.value_and_grad(theirs))(plain_params)
     assert value == pytest.approx(float(expected), rel=1e-5)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
-    jax.tree.map(close, found, as_plain(gradient, shapes.params))
+    jax.tree.map(close, actual, as_plain(gradient, shapes.params))
     assert sum(leaf.size for leaf in jax.tree.leaves(plain_params)) == bert.count(
         params, VOCABULARY.size
     )

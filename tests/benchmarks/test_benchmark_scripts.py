@@ -1,4 +1,4 @@
-"""Scripts of benchmarks/: bad input ends in a line."""
+"""The scripts of benchmarks/ report bad input in one line."""
 
 import importlib
 

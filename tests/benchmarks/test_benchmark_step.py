@@ -24,7 +24,7 @@ def test_the_sides_are_the_same_model():
     ours, whole, gathered = (step.make(side, settings) for side in step.SIDES)
     assert ours.parameters == whole.parameters == gathered.parameters > 500 * 32
     assert ours.threads == whole.threads == gathered.threads == step.cores()
-    # Where nothing is dropped the head, gathered or not, has the same loss, and ours, of other first weights, about it.
+    # Without dropout, both PyTorch sides have the same loss. Ours has other initial weights and about the same loss.
     first = [side.step() for side in (ours, whole, gathered)]
     assert first[1] == pytest.approx(first[2], rel=1e-6)
     assert first[0] == pytest.approx(first[1], rel=0.05)
@@ -32,7 +32,7 @@ def test_the_sides_are_the_same_model():
 
 
 @pytest.mark.full
-def test_the_gathered_side_does_the_work_of_the_formula():
+def test_the_gathered_side_has_the_flops_of_the_formula():
     from torch.utils.flop_counter import FlopCounterMode
 
     settings = step.load("bert_tiny:4", KEYS)
@@ -48,7 +48,7 @@ def test_the_gathered_side_does_the_work_of_the_formula():
 
 
 def test_the_numbers_of_a_row():
-    """Medians, and the median over the turns of the ratio of two steps."""
+    """Medians, and medians over the turns of the ratio of two steps."""
     settings = step.load("bert_base:8", [])
     facts = {side: dict(threads=2, versions="v") for side in step.SIDES}
     seconds = {"ours": [1.0, 2.0, 4.0], "as it comes": [2.0, 4.0, 9.0], "gathered": [1.5, 3, 6]}

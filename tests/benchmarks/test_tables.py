@@ -1,4 +1,4 @@
-"""benchmarks/: every table's command is there and understood, and the README names them all."""
+"""benchmarks/: the command of every table exists and parses, and the README lists all tables."""
 
 import argparse
 import importlib
@@ -19,11 +19,11 @@ NEEDS = {"finetune_transformers": "torch"}
 
 
 class Parsed(Exception):
-    """Thrown in place of what a script does once it has understood its arguments."""
+    """Raised by a script instead of running, once it has parsed its arguments."""
 
 
 def parse_script(name: str, arguments: list[str], monkeypatch) -> None:
-    """Of benchmarks/: no word is left over but keys of a config."""
+    """Asserts that a script of benchmarks/ accepts its arguments; only config keys may be left over."""
     pytest.importorskip(NEEDS.get(name, "sys"))
     parse = argparse.ArgumentParser.parse_known_args
 
@@ -40,7 +40,7 @@ def parse_script(name: str, arguments: list[str], monkeypatch) -> None:
 
 
 def parse_command(words: list[str]) -> None:
-    """Of bert-jax."""
+    """Parses the arguments of a bert-jax command, and loads its config."""
     rest, overrides = cli.split_overrides(words)
     options = cli.parser(cli.COMMANDS).parse_args(rest)
     if getattr(options, "config", None):
@@ -48,7 +48,7 @@ def parse_command(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_is_there_and_understood(command, tmp_path, monkeypatch):
+def test_commands_exist_and_parse(command, tmp_path, monkeypatch):
     match shlex.split(command.format(data=tmp_path, scratch=tmp_path)):
         case ["bert-jax", *arguments]:
             parse_command(arguments)
@@ -69,8 +69,8 @@ def test_the_readme_names_every_table():
     assert sorted(named) == sorted(tables.TABLES)
 
 
-def test_what_is_not_there_is_named_before_anything_is_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tables, "make", None)
+def test_missing_files_are_named_before_anything_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tables, "run", None)
     assert tables.main(["statistics", "packing", "--data", str(tmp_path)]) == 2
     assert f"packing: {tmp_path}/simplewiki/" in capsys.readouterr().err
     assert tables.main(["statistic"]) == 2

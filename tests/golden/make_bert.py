@@ -1,14 +1,14 @@
-"""Writes bert.npz: numbers of BERT in Hugging Face transformers and of the original's optimizer, in float64.
+"""Writes bert.npz: values of BERT in Hugging Face transformers, and of the original optimizer, computed in float64.
 
-python tests/golden/make_bert.py        (needs torch and transformers; `versions` in the file says which made it)
+python tests/golden/make_bert.py        (needs torch and transformers; the file has their `versions`)
 
-`schedule` is that of the optimizer (JSON). Of each case there are `{case}/config` (a BertConfig, JSON) and, as float32,
-    before/NAME, after/NAME        the parameters before and after the steps of the optimizer
+`schedule` is the optimizer's schedule (JSON). Each case has `{case}/config` (a BertConfig, JSON) and, as float32,
+    before/NAME, after/NAME        the parameters before and after the optimizer's steps
     steps/NAME[N, B, L or none]    the batches of these steps
-    rows/..., one/...              all numbers of the first of them, and of one whose rows have one token:
+    rows/..., one/...              all values of the first of these batches, and of a batch whose rows have one token:
         batch/NAME, hidden_states[layers + 1, B, L, D] with the embeddings' first, pooled[B, D], mlm_logits[B, L, V],
         pair_logits[B, 2], mlm_loss, nsp_loss, loss, gradient/NAME
-NAMEs of parameters and batches are those of transformers.
+The NAMEs of parameters and batches are those of transformers.
 """
 
 import json
@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 
 FILE = Path(__file__).parent / "bert.npz"
 SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
-# The epsilon of the second is large, so that one that is forgotten somewhere shows.
+# The epsilon of the second case is large, so that code that ignores it fails.
 CASES = {
     "tanh": dict(SMALL, vocab_size=61, max_position_embeddings=16, type_vocab_size=2)
     | dict(hidden_act="gelu_new", layer_norm_eps=1e-12),
@@ -30,13 +30,13 @@ CASES = {
     | dict(hidden_act="gelu", layer_norm_eps=1e-3),
 }
 STEPS = 10
-# Of the learning rate. A higher one would show the rounding of key biases' gradients, which are zero.
+# Of the learning rate. A higher peak would amplify the rounding of the key biases' gradients, which are zero.
 SCHEDULE = dict(peak=3e-4, warmup=4, total=20)
 BETA1, BETA2, EPSILON, DECAY, CLIP = 0.9, 0.999, 1e-6, 0.01, 1.0
 
 
 def make_model(config: dict, draw: np.random.Generator, deviation: float = 0.2):
-    """BertForPreTraining without dropout, in float32, whose biases are not zero nor its scales one."""
+    """Returns BertForPreTraining without dropout, in float32; no bias is 0 and no scale is 1."""
     settings = transformers.BertConfig(**config)
     model = transformers.BertForPreTraining(settings).eval()
     with torch.no_grad():
@@ -48,11 +48,14 @@ def make_model(config: dict, draw: np.random.Generator, deviation: float = 0.2):
 
 
 def make_batch(config: dict, draw: np.random.Generator, lengths: list[int], width: int) -> dict:
-    """Rows of these lengths, padded to `width`; every other one has all segments. One token is predicted at least."""
+    """Returns rows of these lengths, padded to `width`, and at least one prediction.
+
+    Every other row has all segments, the others only the first.
+    """
     lengths = np.array(lengths)[:, None]
-    places = np.broadcast_to(np.arange(width), (len(lengths), width))
-    real = places < lengths
-    segments = places * config["type_vocab_size"] // lengths
+    positions = np.broadcast_to(np.arange(width), (len(lengths), width))
+    real = positions < lengths
+    segments = positions * config["type_vocab_size"] // lengths
     segments[1::2] = 0
     chosen = (draw.random(real.shape) < 0.3) & real
     chosen[0, 0] = True
@@ -67,7 +70,7 @@ def make_batch(config: dict, draw: np.random.Generator, lengths: list[int], widt
 
 
 def evaluate(model, batch: dict) -> dict:
-    """All numbers of a batch, as arrays of the model's type; the losses normalised as in the original program."""
+    """Returns all values of a batch, in the model's data type; the losses are normalised as in the original code."""
     inputs = {name: torch.from_numpy(array) for name, array in batch.items()}
     labels, pairs = inputs.pop("labels"), inputs.pop("next_sentence_label")
     outputs = model(**inputs, output_hidden_states=True)
@@ -78,7 +81,7 @@ def evaluate(model, batch: dict) -> dict:
     loss = mlm_loss + nsp_loss
     model.zero_grad()
     loss.backward()
-    found = dict(
+    values = dict(
         hidden_states=torch.stack(outputs.hidden_states),
         pooled=model.bert.pooler(outputs.hidden_states[-1]),
         mlm_logits=logits,
@@ -87,20 +90,20 @@ def evaluate(model, batch: dict) -> dict:
         nsp_loss=nsp_loss,
         loss=loss,
     )
-    found |= {f"gradient/{name}": parameter.grad for name, parameter in model.named_parameters()}
-    return {name: value.detach().numpy() for name, value in found.items()}
+    values |= {f"gradient/{name}": parameter.grad for name, parameter in model.named_parameters()}
+    return {name: value.detach().numpy() for name, value in values.items()}
 
 
 def rate(step: int, peak: float, warmup: int, total: int) -> float:
-    """Linear decay from step 0 on, replaced by a linear warm-up at first."""
+    """Returns the learning rate: linear warm-up, then the linear decay that would have started at step 0."""
     return peak * step / warmup if step < warmup else peak * (1 - step / total)
 
 
 def optimize(parameters: dict, gradients: dict, moments: dict, rate: float) -> None:
-    """One step of the original's optimizer, in place: NumPy arrays or PyTorch tensors, {name: array} each.
+    """Takes one step of the original optimizer in place, on {name: NumPy array or PyTorch tensor}.
 
-    Gradients clipped by their global norm, Adam without bias correction, decoupled decay. moments: {name: (m, v)},
-    empty at first.
+    Gradients are clipped by their global norm; Adam has no bias correction; weight decay is decoupled. moments: {name:
+    (m, v)}, empty before the first step.
     """
     norm = sum((gradient**2).sum() for gradient in gradients.values()) ** 0.5
     for name, parameter in parameters.items():
@@ -116,8 +119,8 @@ def optimize(parameters: dict, gradients: dict, moments: dict, rate: float) -> N
 
 
 def train(model, batches: list[dict]) -> dict:
-    """The parameters after a step on each batch; the model's own are these, too."""
-    # Views: what changes them changes the model.
+    """Trains the model with one step on each batch; returns its parameters."""
+    # Views of the model's parameters: changing them changes the model.
     parameters = {name: value.detach().numpy() for name, value in model.named_parameters()}
     moments = {}
     for step, batch in enumerate(batches):
@@ -137,27 +140,27 @@ def make_case(config: dict, seed: int) -> dict:
     batches = [make_batch(config, draw, [width, 9, 1, 7], width)]
     for _ in range(STEPS - 1):
         batches.append(make_batch(config, draw, draw.integers(1, width + 1, 4), width))
-    found = {f"before/{name}": value.detach().numpy() for name, value in model.named_parameters()}
-    found = {name: array.copy() for name, array in found.items()}
+    case = {f"before/{name}": value.detach().numpy() for name, value in model.named_parameters()}
+    case = {name: array.copy() for name, array in case.items()}
     for part, batch in (("rows", batches[0]), ("one", make_batch(config, draw, [1, 1], 1))):
-        found |= {f"{part}/batch/{name}": array for name, array in batch.items()}
-        found |= {f"{part}/{name}": array for name, array in evaluate(model, batch).items()}
+        case |= {f"{part}/batch/{name}": array for name, array in batch.items()}
+        case |= {f"{part}/{name}": array for name, array in evaluate(model, batch).items()}
     for name in batches[0]:
-        found[f"steps/{name}"] = np.stack([batch[name] for batch in batches])
-    found |= {f"after/{name}": array for name, array in train(model, batches).items()}
-    return found
+        case[f"steps/{name}"] = np.stack([batch[name] for batch in batches])
+    case |= {f"after/{name}": array for name, array in train(model, batches).items()}
+    return case
 
 
 def make() -> dict:
-    """All arrays of the file."""
+    """Returns all arrays of the file."""
     versions = {module.__name__: module.__version__ for module in (torch, transformers)}
     arrays = {"versions": np.array(json.dumps(versions))}
     arrays["schedule"] = np.array(json.dumps(SCHEDULE))
     for seed, (case, config) in enumerate(CASES.items()):
         arrays[f"{case}/config"] = np.array(json.dumps(config))
         for name, array in make_case(config, seed).items():
-            whole = np.issubdtype(array.dtype, np.integer)
-            arrays[f"{case}/{name}"] = array.astype(np.int16 if whole else np.float32)
+            is_integer = np.issubdtype(array.dtype, np.integer)
+            arrays[f"{case}/{name}"] = array.astype(np.int16 if is_integer else np.float32)
     return arrays
 
 

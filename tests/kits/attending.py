@@ -1,4 +1,4 @@
-"""Rows to attend to, the implementations of attention as tests compute them anywhere, and how results are compared."""
+"""Inputs of attention, its implementations in a form that runs on any device, and comparisons of their results."""
 
 from functools import cache, partial
 
@@ -19,7 +19,7 @@ SETTINGS = ("model.max_length=128", "model.attention_dropout=0.0", "model.dropou
 
 @cache
 def make_rows(rows: int, length: int, heads: int = HEADS):
-    """(q, k, v, weights, sequence_ids): rows that are full, padded, packed, packed and padded, and all padding."""
+    """Returns (q, k, v, weights, sequence_ids) of rows: full, padded, packed, packed and padded, all padding."""
     draw = np.random.default_rng(length)
     arrays = [draw.normal(size=(rows, length, heads, SIZE)).astype(np.float32) for _ in range(4)]
     arrays[0] *= SIZE**-0.5
@@ -35,7 +35,7 @@ def make_rows(rows: int, length: int, heads: int = HEADS):
 
 
 def compute(function, arrays, dtype=jnp.float32):
-    """Vectors of real tokens, and gradients of their weighted sum by queries, keys and values."""
+    """Returns the output at real tokens, and the gradients of its weighted sum by queries, keys and values."""
     *vectors, weights, ids = arrays
 
     def total(*vectors):
@@ -48,7 +48,7 @@ def compute(function, arrays, dtype=jnp.float32):
 
 
 def plain(q, k, v, ids, rate=0.0):
-    return attention.plain(q, k, v, ids, None, keys_of(ids), dropout=rate)
+    return attention.xla(q, k, v, ids, None, keys_of(ids), dropout=rate)
 
 
 def fused(q, k, v, ids, rate=0.0):
@@ -56,32 +56,32 @@ def fused(q, k, v, ids, rate=0.0):
 
 
 def keys_of(ids):
-    """Of dropout: uint32[B]."""
+    """Returns dropout keys, uint32[B]."""
     return prng.mix(np.arange(len(ids), dtype=np.uint32) + np.uint32(9))
 
 
-def assert_close(one, other, tolerance):
-    for left, right in zip(one, other, strict=True):
+def assert_close(actual, expected, tolerance):
+    for left, right in zip(actual, expected, strict=True):
         assert np.isfinite(left).all()
         np.testing.assert_allclose(left, right, atol=tolerance * np.abs(right).max(), rtol=0)
 
 
-def assert_aligned(found, exact, angle: float, ratio: float):
-    """1 - cosine is at most `angle`, and the norms differ by at most the share `ratio`."""
-    found, exact = (np.float64(x).ravel() for x in (found, exact))
-    norms = np.linalg.norm(found), np.linalg.norm(exact)
+def assert_aligned(actual, exact, angle: float, ratio: float):
+    """Asserts that 1 - cosine is at most `angle`, and that the norms differ by at most the share `ratio`."""
+    actual, exact = (np.float64(x).ravel() for x in (actual, exact))
+    norms = np.linalg.norm(actual), np.linalg.norm(exact)
     assert (
-        1 - found @ exact / norms[0] / norms[1] <= angle and abs(norms[0] / norms[1] - 1) <= ratio
+        1 - actual @ exact / norms[0] / norms[1] <= angle and abs(norms[0] / norms[1] - 1) <= ratio
     )
 
 
 def on_tpu(monkeypatch):
-    """What a TPU would choose, here."""
-    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: TPU)
+    """Makes this process choose attention kernels like a TPU, and emulate them."""
+    monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: TPU)
     monkeypatch.setattr(attention, "splash", interpreted)
     monkeypatch.setattr(attention, "fused", partial(attention.fused, interpret=True))
 
 
-def attend(kind, ids, dropout=0.1, sequences=1):
+def attend(name, ids, dropout=0.1, sequences=1):
     rows = {"sequence_ids": ids, "cls_positions": np.zeros((len(ids), sequences), np.int32)}
-    return attention.make(kind, rows, dropout, remat=True)
+    return attention.make(name, rows, dropout, remat=True)

@@ -1,5 +1,6 @@
-"""A bucket of Google Cloud Storage on this machine: as much of its JSON API as gcsfs and TensorStore ask for. What
-they do with gs:// is what they do here; `bucket.environment()` sends them here."""
+"""An emulated Google Cloud Storage bucket on this machine: the part of its JSON API that gcsfs and TensorStore use.
+
+The variables of `bucket.environment()` direct both to it."""
 
 import base64
 import contextlib
@@ -34,14 +35,14 @@ class Object(NamedTuple):
 
 
 class Refused(Exception):
-    """An answer that is an error: its status."""
+    """An error response. Argument: the HTTP status."""
 
 
 class Bucket:
-    """Serves until the process ends. `objects` are there for tests to look at and to damage.
+    """An emulated bucket, served until the process ends. Tests may read and damage its `objects`.
 
-    asked: (method, object or prefix) of every request; READ is that of content. fault: (method, name) -> the status to
-    refuse it with, or 0; it may wait, too.
+    asked: (method, object or prefix) of every request; the method of a download is READ. fault: (method, name) -> the
+    HTTP status of an error to respond with, or 0; it may also delay the request.
     """
 
     def __init__(self):
@@ -58,7 +59,7 @@ class Bucket:
         return f"http://127.0.0.1:{self.server.server_port}"
 
     def environment(self) -> dict[str, str]:
-        """For a process that is to find this bucket behind gs://bucket."""
+        """Returns the variables with which a process reaches this bucket as gs://bucket."""
         return {"STORAGE_EMULATOR_HOST": self.url, "TENSORSTORE_GCS_HTTP_URL": self.url}
 
     def text(self, name: str) -> str:
@@ -82,7 +83,7 @@ class Bucket:
             return self.facts(name)
 
     def copy(self, directory: Path, prefix: str) -> None:
-        """All files of a directory."""
+        """Uploads all files of a directory."""
         for path in directory.rglob("*"):
             if path.is_file():
                 name = path.relative_to(directory).as_posix()
@@ -96,11 +97,11 @@ class Bucket:
             return self.objects[name]
 
     def check(self, name: str, condition: dict) -> None:
-        """Raises Refused where a generation is not what it has to be; one of 0 is no object."""
-        found = self.objects[name].generation if name in self.objects else 0
-        if int(condition.get("ifGenerationMatch", found)) != found:
+        """Raises Refused if a condition on an object's generation does not hold; generation 0: no such object."""
+        generation = self.objects[name].generation if name in self.objects else 0
+        if int(condition.get("ifGenerationMatch", generation)) != generation:
             raise Refused(412)
-        if int(condition.get("ifGenerationNotMatch", -1)) == found:
+        if int(condition.get("ifGenerationNotMatch", -1)) == generation:
             raise Refused(304)
 
     def facts(self, name: str) -> dict:
@@ -117,7 +118,7 @@ class Bucket:
         }
 
     def listing(self, query: dict) -> dict:
-        """All in one page."""
+        """Returns a listing, all in one page."""
         prefix, mark = query.get("prefix", ""), query.get("delimiter") or "\0"
         items, prefixes = [], set()
         with self.lock:
@@ -134,7 +135,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads, request_queue_size = True, 128
 
     def handle_error(self, *_) -> None:
-        pass  # who asked has gone
+        pass  # the client has disconnected
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -145,8 +146,8 @@ class Handler(BaseHTTPRequestHandler):
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         query = {key: values[-1] for key, values in query.items()}
         bucket = self.server.bucket
-        found = OBJECT.fullmatch(path)
-        name = unquote(found[2]) if found else query.get("name") or query.get("prefix", "")
+        match = OBJECT.fullmatch(path)
+        name = unquote(match[2]) if match else query.get("name") or query.get("prefix", "")
         method = "READ" if query.get("alt") == "media" else self.command
         bucket.asked.append((method, name))
         try:
@@ -155,7 +156,7 @@ class Handler(BaseHTTPRequestHandler):
             self.route(path, query, body)
         except Refused as refused:
             status = refused.args[0]
-            error = {"error": {"code": status, "message": f"the bucket says {status}"}}
+            error = {"error": {"code": status, "message": f"emulated status {status}"}}
             self.answer(b"" if status == 304 else json.dumps(error).encode(), status)
 
     do_GET = do_POST = do_PUT = do_DELETE = do
@@ -167,11 +168,11 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(404)
         if UPLOAD.fullmatch(path):
             self.upload(query, body)
-        elif found := MOVE.fullmatch(path):
-            self.json(bucket.put(unquote(found[2]), bucket.get(unquote(found[1]), {}).data, query))
-            bucket.objects.pop(unquote(found[1]))
-        elif found := OBJECT.fullmatch(path):
-            self.object(unquote(found[2]), query)
+        elif match := MOVE.fullmatch(path):
+            self.json(bucket.put(unquote(match[2]), bucket.get(unquote(match[1]), {}).data, query))
+            bucket.objects.pop(unquote(match[1]))
+        elif match := OBJECT.fullmatch(path):
+            self.object(unquote(match[2]), query)
         elif LISTING.fullmatch(path):
             self.json(bucket.listing(query))
         elif ANY.fullmatch(path):
@@ -182,40 +183,40 @@ class Handler(BaseHTTPRequestHandler):
     def object(self, name: str, query: dict) -> None:
         bucket = self.server.bucket
         with bucket.lock:
-            found = bucket.get(name, query)
+            stored = bucket.get(name, query)
             if self.command == "DELETE":
                 del bucket.objects[name]
         if self.command == "DELETE":
             self.answer(b"", 204)
         elif query.get("alt") == "media":
-            self.media(found)
+            self.media(stored)
         else:
             self.json(bucket.facts(name))
 
-    def media(self, found: Object) -> None:
-        size, headers = len(found.data), {"x-goog-generation": str(found.generation)}
-        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        if not asked:
-            self.answer(found.data, 200, headers)
+    def media(self, stored: Object) -> None:
+        size, headers = len(stored.data), {"x-goog-generation": str(stored.generation)}
+        requested = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        if not requested:
+            self.answer(stored.data, 200, headers)
             return
-        first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
-        last = min(int(asked[2]), size - 1) if asked[1] and asked[2] else size - 1
+        first = int(requested[1]) if requested[1] else max(0, size - int(requested[2]))
+        last = min(int(requested[2]), size - 1) if requested[1] and requested[2] else size - 1
         if first >= size:
             raise Refused(416)
         headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-        self.answer(found.data[first : last + 1], 206, headers)
+        self.answer(stored.data[first : last + 1], 206, headers)
 
     def upload(self, query: dict, body: bytes) -> None:
         bucket = self.server.bucket
         if "upload_id" in query:
-            # Files of tests are small: each comes in one part.
+            # The files of tests are small: each is uploaded in one part.
             name, condition = bucket.uploads[query["upload_id"]]
             self.json(bucket.put(name, body, condition))
         elif query["uploadType"] == "resumable":
             number = str(len(bucket.uploads))
             bucket.uploads[number] = query.get("name") or json.loads(body)["name"], query
-            place = f"{bucket.url}/upload/storage/v1/b/{NAME}/o?upload_id={number}"
-            self.answer(b"{}", 200, {"Location": place})
+            url = f"{bucket.url}/upload/storage/v1/b/{NAME}/o?upload_id={number}"
+            self.answer(b"{}", 200, {"Location": url})
         elif query["uploadType"] == "multipart":
             facts, data = parts(self.headers["Content-Type"], body)
             self.json(bucket.put(facts["name"], data, query))
@@ -229,7 +230,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(json.dumps(values).encode(), 200, {"Content-Type": "application/json"})
 
     def answer(self, data: bytes, status: int, headers: dict | None = None) -> None:
-        with contextlib.suppress(ConnectionError):  # who asked has been killed
+        with contextlib.suppress(ConnectionError):  # the client may have been killed
             self.send_response(status)
             for key, value in (headers or {}).items():
                 self.send_header(key, value)
@@ -242,9 +243,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def parts(kind: str, body: bytes) -> tuple[dict, bytes]:
-    """The description and the data of a multipart upload."""
-    mark = b"--" + re.search(r'boundary="?([^";]+)', kind)[1].encode()
+def parts(content_type: str, body: bytes) -> tuple[dict, bytes]:
+    """Returns the metadata and the data of a multipart upload."""
+    mark = b"--" + re.search(r'boundary="?([^";]+)', content_type)[1].encode()
     _, first, second, _ = re.split(rb"\r?\n?" + re.escape(mark) + rb"(?:--)?\r?\n?", body)
     values, data = (re.split(rb"\r?\n\r?\n", part, maxsplit=1)[1] for part in (first, second))
     return json.loads(values), data
@@ -252,15 +253,17 @@ def parts(kind: str, body: bytes) -> tuple[dict, bytes]:
 
 @pytest.fixture
 def there(tmp_path, monkeypatch):
-    """A Bucket, empty, that this process and those that it starts find behind gs://bucket; this host's copies are in
-    tmp_path/cache, and those of runs, in tmp_path/tmp, are gone in the end."""
+    """An empty Bucket, which this process and its children reach as gs://bucket.
+
+    Local copies of stores are in tmp_path/cache, those of runs in tmp_path/tmp; asserts that none of these is left.
+    """
     bucket = of_process()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     for key, value in bucket.environment().items():
         monkeypatch.setenv(key, value)
-    # Another test may have asked before TensorFlow was told to stay out of it.
+    # Another test may have made epath cache this before the variable was set.
     monkeypatch.setenv("EPATH_USE_TF", "false")
     gpath._is_tf_installed.cache_clear()
     forget()
@@ -273,11 +276,11 @@ def there(tmp_path, monkeypatch):
 
 
 def forget() -> None:
-    """Makes epath take a file system with the timeouts of this test, not those of another."""
+    """Makes epath open a new file system, with the timeouts of this test."""
     backend.fsspec_backend._get_filesystem.cache_clear()
 
 
 @functools.cache
 def of_process() -> Bucket:
-    """One for all tests of this process: libraries remember where they have found it."""
+    """Returns the one Bucket for all tests of this process: libraries cache its URL."""
     return Bucket()

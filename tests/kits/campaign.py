@@ -1,5 +1,5 @@
-"""What `bash launch/test.sh --full` and `bash launch/faults.sh` write: docs/tests.md, with a row for each folder of
-tests that was run, and docs/faults.md, with a row for each fault."""
+"""Writes the tables of `bash launch/test.sh --full` and `bash launch/faults.sh`: docs/tests.md, a row for each folder
+of tests, and docs/faults.md, a row for each fault."""
 
 import re
 import subprocess
@@ -31,18 +31,18 @@ COLUMNS = ("tests", "passed", "failed", "skipped", "seconds of tests", "commit",
 
 
 def name_of(file: str, test: str) -> str:
-    """The row of a table that a test is in: its folder, or the fault or door in words; none where it is no such."""
+    """Returns the name of a test's row: its folder, or the fault or command in words; '' for no row."""
     path, _, name = test.partition("::test_")
     parts = path.split("/")
     folder = parts[1] if len(parts) > 2 else "(top level)"
     if file == "tests.md":
         return folder
-    words = re.sub(r"\[\d+-?", ": ", name).replace("_", " ")  # without the number of the try
+    words = re.sub(r"\[\d+-?", ": ", name).replace("_", " ")  # without the index of the try
     return words.rstrip("]: ") if folder in ("faults", "fuzz") else ""
 
 
 def update(file: str, stats: dict) -> None:
-    """Replaces the rows of what was run. stats: of pytest's terminal reporter, {outcome: [report]}."""
+    """Replaces the rows of the tests that ran. stats: {outcome: [report]} of pytest's terminal reporter."""
     path, counts, seconds = ROOT / "docs" / file, defaultdict(Counter), Counter()
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in stats.get(outcome, []):
@@ -50,8 +50,8 @@ def update(file: str, stats: dict) -> None:
             counts[name][outcome] += 1
             seconds[name] += report.duration
     last = commit(), time.strftime("%Y-%m-%d", time.gmtime())
-    found = [line for line in path.read_text().splitlines() if line.startswith("| ")][2:]
-    rows = {line.split("|")[1].strip(): line for line in found}
+    old = [line for line in path.read_text().splitlines() if line.startswith("| ")][2:]
+    rows = {line.split("|")[1].strip(): line for line in old}
     for name, count in counts.items():
         failed = count["failed"] + count["error"]
         cells = (count["passed"], failed, count["skipped"], round(seconds[name]), *last)
@@ -66,7 +66,7 @@ def row(*cells) -> str:
 
 
 def commit() -> str:
-    """The commit that is tested, with a plus where files of it but those of docs/ are changed."""
+    """Returns the tested commit, with a plus if files outside docs/ have uncommitted changes."""
     git = ["git", "-C", str(ROOT)]
     name = subprocess.check_output([*git, "describe", "--always", "--exclude=*"], text=True)
     is_changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ".", ":!docs"]).returncode

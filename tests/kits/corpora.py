@@ -1,4 +1,4 @@
-"""Small corpora as text, their stores, and what stands in them; prepare in a process of its own."""
+"""Small corpora as text, their stores and the contents of these; `prepare` in a process of its own."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ WORDS = "the a cat dog bird saw ate took found old small red house tree fish and
 
 
 def make_text(documents: int, seed: int = 0) -> list[str]:
-    """Documents of random sentences, a sentence a line."""
+    """Returns documents of random sentences, one sentence per line."""
     draw = random.Random(seed)
 
     def sentence() -> str:
@@ -29,7 +29,7 @@ def make_text(documents: int, seed: int = 0) -> list[str]:
 
 
 def write(path: Path, documents) -> Path:
-    """Documents, or bytes as they are, as a text file of the format `lines`."""
+    """Writes documents, or bytes unchanged, to a text file of the format `lines`."""
     text = documents if isinstance(documents, bytes) else "\n\n".join(documents).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
@@ -37,7 +37,7 @@ def write(path: Path, documents) -> Path:
 
 
 def config_of(directory: Path, documents, *overrides):
-    """A config whose corpus the documents are; one process, a vocabulary of 200 pieces."""
+    """Returns a config with these documents as its corpus, one worker and a vocabulary of 200 pieces."""
     keys = {
         "corpus.source": write(directory / "corpus.txt", documents),
         "corpus.workers": 1,
@@ -49,21 +49,21 @@ def config_of(directory: Path, documents, *overrides):
 
 
 def halves() -> tuple[list[str], list[str]]:
-    """Documents of two sources: ten stand in both, and some of the first are like one of the second."""
+    """Returns the documents of two sources: ten are in both, and some of the first are similar to one of the second."""
     texts = [text + "\nit was not" * (not n % 30) for n, text in enumerate(make_text(300))]
     similar = [f"{text} tree" for text in texts[:150] if len(text) > 150]
     return texts[190:] + texts[:10] + similar, texts[:200]
 
 
 def two_sources(directory: Path, *overrides):
-    """A config whose corpus `halves` are."""
+    """Returns a config with the two sources of `halves`."""
     first, second = halves()
     source = f"corpus.source={write(directory / 'other.txt', first)},{directory}/corpus.txt"
     return config_of(directory, second, source, "corpus.format=lines,lines", *overrides)
 
 
 def small_parts(monkeypatch) -> None:
-    """Makes many blocks and shards of a small corpus."""
+    """Reduces the block size, so that a small corpus has many blocks and shards."""
     monkeypatch.setattr(corpus, "BLOCK", 1000)
 
 
@@ -77,19 +77,19 @@ def report_of(store) -> dict:
 
 
 def read(split: stores.Split) -> list[list[tuple]]:
-    """Documents of sentences of ids."""
+    """Returns the documents of a split: lists of sentences, which are tuples of ids."""
     sentences = [tuple(ids.tolist()) for ids in np.split(split.tokens, split.sentence_ends[:-1])]
     starts = [0, *split.document_ends[:-1]]
     return [sentences[a:b] for a, b in zip(starts, split.document_ends, strict=True)]
 
 
 def read_sources(sources) -> tuple[list, dict]:
-    """(documents of sentences, what was wrong with them) of all sources."""
-    problems, found = Counter(), []
+    """Returns (documents of sentences, {problem: count}) of all sources."""
+    problems, documents = Counter(), []
     for source in sources:
         for block in source.blocks(problems):
-            found += corpus.documents(block, source.reading, problems)
-    return found, dict(problems)
+            documents += corpus.documents(block, source.reading, problems)
+    return documents, dict(problems)
 
 
 def files(directory) -> dict:
@@ -102,12 +102,12 @@ def encode_lines(encode, text: str) -> list[tuple]:
 
 
 def shard_files(config) -> list[Path]:
-    """The finished shards of a store that is being made."""
+    """Returns the finished shards of a store that is being prepared."""
     store = Path(config.store)
     return sorted((store.parent / f".{store.name}.preparing").glob("*/shards/*.npz"))
 
 
-# Small blocks and shards, so that there are many. A shell's job in the background ignores SIGINT.
+# Small blocks and shards, so that there are many. A background job of a shell ignores SIGINT: undo that.
 PROGRAM = """
 import signal, sys
 from bert_jax import cli
@@ -120,7 +120,7 @@ sys.exit(cli.main(["prepare", "--config", {path!r}, *{options!r}]))
 
 
 def start(config, directory: Path, before: str = "", options=()) -> subprocess.Popen:
-    """A process, in a session of its own, that prepares; `before` is code that it runs first."""
+    """Starts `prepare` in a process with a session of its own. before: code that it runs first."""
     path = directory / "config.json"
     configs.save(config, path)
     code = PROGRAM.format(path=str(path), before=before, options=options)
@@ -129,10 +129,10 @@ def start(config, directory: Path, before: str = "", options=()) -> subprocess.P
 
 
 def processes(session: int) -> int:
-    """How many processes of a session live; zombies do not."""
+    """Returns the number of running processes of a session, without zombies."""
     alive = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            state, _, _, of, *_ = path.read_text().rpartition(")")[2].split()
-            alive += int(of) == session and state != "Z"
+        with contextlib.suppress(OSError):  # the process may have ended
+            state, _, _, its_session, *_ = path.read_text().rpartition(")")[2].split()
+            alive += int(its_session) == session and state != "Z"
     return alive

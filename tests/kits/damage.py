@@ -1,21 +1,21 @@
-"""Random damages to a token store: each is given its directory and a generator, and says which files it hit."""
+"""Random damage to a token store: each function takes its directory and a generator, and returns the damaged files."""
 
 import os
 
 from bert_jax.data import store as stores
 
 
-def flip_bit(path, place: int = -1, bit: int = 0) -> None:
-    """Changes a bit in the same file, as a disk would."""
+def flip_bit(path, index: int = -1, bit: int = 0) -> None:
+    """Flips a bit of a file in place, like a faulty disk."""
     with open(path, "r+b") as file:
         content = bytearray(file.read())
-        content[place] ^= 1 << bit
+        content[index] ^= 1 << bit
         file.seek(0)
         file.write(content)
 
 
 def names(store) -> list[str]:
-    """Every file that has content, the manifest too, but no cached rows."""
+    """Returns the names of all files of a store, with the manifest but without indexes."""
     paths = (path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file())
     return sorted(name for name in paths if not name.startswith("index/"))
 
@@ -51,9 +51,11 @@ def delete(store, draw):
 
 
 def swap(store, draw):
-    one, two = draw.choice([name for name in names(store) if name != "manifest.json"], 2, False)
-    exchange(store / one, store / two)
-    return [one, two]
+    first, second = draw.choice(
+        [name for name in names(store) if name != "manifest.json"], 2, False
+    )
+    exchange(store / first, store / second)
+    return [first, second]
 
 
 def swap_splits(store, draw):
@@ -62,11 +64,11 @@ def swap_splits(store, draw):
     return [*arrays, stores.HELDOUT_HASHES]
 
 
-def exchange(one, two) -> None:
-    aside = one.with_name("aside")
-    one.rename(aside)
-    two.rename(one)
-    aside.rename(two)
+def exchange(first, second) -> None:
+    aside = first.with_name("aside")
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
 
 
 DAMAGES = [truncate, grow, flip, delete, swap, swap_splits]

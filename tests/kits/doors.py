@@ -1,4 +1,4 @@
-"""What the tests of refusals and of models of others share: one line and nothing written, or every bit as it was."""
+"""Shared by tests of bad input and of imported models: expects one line and nothing written, or equal parameters."""
 
 import contextlib
 import io
@@ -18,13 +18,13 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 WORDS, UP = "encoder/embedder/words", "encoder/blocks_1/feed_forward/up/kernel"
 
 
-def write(form: str, place, *arguments, **changes):
-    """A directory of a model in that format, as the functions of outside.py write it."""
-    return getattr(outside, f"write_{form}")(place, *arguments, **changes)
+def write(form: str, directory, *arguments, **changes):
+    """Writes the directory of a model in a format, by the functions of outside.py."""
+    return getattr(outside, f"write_{form}")(directory, *arguments, **changes)
 
 
 def spelled(form: str, path: str) -> str:
-    """The name in that format of one of our parameters."""
+    """Returns the name of one of our parameters in a format."""
     return next(getattr(item, form) for item in names.parameters(3) if item.path == path)
 
 
@@ -34,16 +34,16 @@ def open_directory(directory, *overrides) -> load_model.Model:
 
 
 def refused(*command) -> str:
-    """The one line with which a command refuses."""
-    with contextlib.redirect_stderr(io.StringIO()) as told:
+    """Runs a command that must fail with exit code 2; returns its one line on stderr."""
+    with contextlib.redirect_stderr(io.StringIO()) as output:
         assert main([str(part) for part in command]) == 2
-    (line,) = told.getvalue().splitlines()
+    (line,) = output.getvalue().splitlines()
     assert line.startswith("bert-jax: ") and len(line) < 1000
     return line.removeprefix("bert-jax: ")
 
 
 def refused_import(directory) -> str:
-    """The one line with which import refuses a directory; nothing is written."""
+    """Imports a directory, which must fail without writing anything; returns the one line on stderr."""
     before = sorted(directory.parent.rglob("*"))
     line = refused("import", "--source", directory, "--workdir", directory.parent / "run")
     assert sorted(directory.parent.rglob("*")) == before
@@ -57,7 +57,7 @@ def leaf(params, path: str) -> np.ndarray:
 
 
 def check_same(params, tensors: dict, parts=outside.PARTS, form: str = "huggingface") -> None:
-    """Bit for bit, kernels turned, and zeros where the vocabulary is padded."""
+    """Asserts that parameters equal tensors bitwise, with kernels transposed and zeros in the vocabulary's padding."""
     for item in names.parameters(outside.SIZES["layers"]):
         if item.part in parts:
             theirs = np.asarray(tensors[getattr(item, form)], np.float32)
@@ -68,20 +68,22 @@ def check_same(params, tensors: dict, parts=outside.PARTS, form: str = "huggingf
             assert not ours[len(theirs) :].any()
 
 
-def split(place) -> dict:
-    """One file becomes two and an index; returns the index."""
-    tensors = load_file(place / WEIGHTS)
-    (place / WEIGHTS).unlink()
+def split(directory) -> dict:
+    """Splits the weights of a directory into two files and an index; returns the index."""
+    tensors = load_file(directory / WEIGHTS)
+    (directory / WEIGHTS).unlink()
     shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     files = {name: shards[number % 2] for number, name in enumerate(sorted(tensors))}
     for shard in shards:
-        save_file({name: tensors[name] for name in files if files[name] == shard}, place / shard)
+        save_file(
+            {name: tensors[name] for name in files if files[name] == shard}, directory / shard
+        )
     index = {"metadata": {"total_size": 0}, "weight_map": files}
-    (place / INDEX).write_text(json.dumps(index))
+    (directory / INDEX).write_text(json.dumps(index))
     return index
 
 
-def write_tokenizer(place, change=lambda document: None) -> None:
+def write_tokenizer(directory, change=lambda document: None) -> None:
     document = json.loads(WordPiece(outside.PIECES, lowercase=False).tokenizer.to_str())
     change(document)
-    (place / "tokenizer.json").write_text(json.dumps(document))
+    (directory / "tokenizer.json").write_text(json.dumps(document))

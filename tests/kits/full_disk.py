@@ -1,4 +1,4 @@
-"""A disk that is full, for this process."""
+"""Simulates a full disk for this process."""
 
 import contextlib
 import resource
@@ -6,7 +6,7 @@ import resource
 
 @contextlib.contextmanager
 def full_disk(room: int):
-    """Within it no file grows over `room` bytes: a write raises OSError."""
+    """A context in which no file can grow beyond `room` bytes: a write raises OSError."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
     try:

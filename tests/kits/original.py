@@ -1,5 +1,5 @@
-"""Rows as the original algorithm makes them, one sentence and one token at a time (google-research/bert,
-create_pretraining_data.py), by our draws."""
+"""Rows by the original algorithm, one sentence and one token at a time (google-research/bert,
+create_pretraining_data.py), with our random draws."""
 
 import random
 
@@ -10,11 +10,11 @@ from bert_jax.data import sentence_pairs
 
 
 class HashDraws:
-    """The draws that sentence_pairs.py makes, one at a time."""
+    """The random draws of sentence_pairs.py, one at a time."""
 
     def __init__(self, split, rules, epoch):
         self.key = lambda purpose: sentence_pairs.purpose_key(split, rules, epoch, purpose)
-        # Which end tokens are popped from is compared as a share.
+        # The end that truncation removes a token from is random in the original; tests compare its share.
         self.generator = random.Random(0)
 
     def bits(self, purpose, *numbers):
@@ -47,9 +47,9 @@ def flat(sentences):
 
 
 def original(documents, rules, draws):
-    """(A, B, label, A before truncation, B before) for every row, one sentence at a time."""
+    """Returns (A, B, label, A before truncation, B before truncation) for every row."""
     room = rules.length - (2 if rules.pair_task == "none" else 3)
-    made = []
+    rows = []
     for number, document in enumerate(documents):
         target = draws.target(number, room, rules.short_rate)
         chunk, start, here = [], 0, 0
@@ -57,15 +57,15 @@ def original(documents, rules, draws):
             chunk.append(document[here])
             if here == len(document) - 1 or len(flat(chunk)) >= target:
                 a, b, label, unused = pair(documents, number, start, chunk, target, rules, draws)
-                made.append((*truncate(a, b, room, draws.generator), label, a, b))
+                rows.append((*truncate(a, b, room, draws.generator), label, a, b))
                 here -= unused
                 chunk, start = [], here + 1
             here += 1
-    return made
+    return rows
 
 
 def pair(documents, number, start, chunk, target, rules, draws):
-    """(A, B, label, how many sentences of the chunk are put back)."""
+    """Returns (A, B, label, number of sentences of the chunk that are put back)."""
     if rules.pair_task == "none":
         return flat(chunk), [], 0, 0
     a_size = draws.a_size(number, start, len(chunk)) if len(chunk) > 1 else 1

@@ -1,4 +1,4 @@
-"""Small models as other programs leave them: a Hugging Face directory, a TensorFlow checkpoint of the original."""
+"""Small models as other programs write them: a Hugging Face directory, a TensorFlow checkpoint of the original code."""
 
 import json
 import shutil
@@ -19,21 +19,21 @@ PIECES = [*SPECIAL.values(), *WORDS, *ascii_lowercase]
 PIECES += [f"##{letter}" for letter in ascii_lowercase]
 PARTS = ("encoder", "pooler", "mlm", "pair")
 
-# Of a run that goes on from an imported model.
+# Config keys of a run that continues an imported model.
 SETTINGS = {key: value for key, value in SMALL.items() if not key.startswith(("model.", "token"))}
 SETTINGS |= {"optimizer.learning_rate": 1e-2, "phases.main.steps": 8, "phases.main.batch": 8}
 SETTINGS |= {"log.every": 4, "evaluate.every": 4, "evaluate.rows": 16, "checkpoint.every": 4}
 
 
 def make_tensors(format: str = "huggingface", parts=PARTS, seed: int = 0) -> dict[str, np.ndarray]:
-    """{their name: float32}; norms near 1, all else small; the same parameters in either format."""
+    """Returns {name in the format: float32}: scales near 1, all else small; the same parameters in either format."""
     draw, tensors = np.random.default_rng(seed), {}
     for item in names.parameters(SIZES["layers"]):
         array = draw.normal(0, 0.1, names.shape(item, SIZES, len(PIECES))).astype(np.float32)
         array += item.path.endswith("/scale")
         if item.part in parts:
-            turned = format in item.transposed
-            tensors[getattr(item, format)] = np.ascontiguousarray(array.T if turned else array)
+            array = array.T if format in item.transposed else array
+            tensors[getattr(item, format)] = np.ascontiguousarray(array)
     return tensors
 
 
@@ -53,7 +53,7 @@ def huggingface_config() -> dict:
 
 
 def write_huggingface(directory: Path, tensors=None, pieces=PIECES, **changes) -> Path:
-    """A directory that transformers would open; changes: of keys of config.json, None takes one out."""
+    """Writes a directory that transformers can open. changes: keys of config.json; None removes a key."""
     directory.mkdir(parents=True, exist_ok=True)
     write_config(directory / "config.json", huggingface_config() | changes)
     write_vocabulary(directory, pieces)
@@ -71,7 +71,7 @@ def google_config() -> dict:
 def write_google(
     directory: Path, tensors=None, pieces=PIECES, name="bert_model.ckpt", **changes
 ) -> Path:
-    """A directory as the original program has it."""
+    """Writes a directory as the original program does."""
     import tensorflow as tf
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -98,5 +98,5 @@ def write_vocabulary(directory: Path, pieces) -> None:
 
 
 def copy(source: Path, target: Path) -> Path:
-    """A writable copy of a directory, to be damaged."""
+    """Copies a directory with writable files, so that a test can damage them."""
     return Path(shutil.copytree(source, target, copy_function=shutil.copyfile))

@@ -1,4 +1,4 @@
-"""A store whose pairs are short beside the rows, its packed batches, and the pairs of these on their own."""
+"""A store with pairs that are short compared with the rows, its packed batches, and the pairs of these unpacked."""
 
 import numpy as np
 from kits.stores import make_store, random_documents
@@ -17,7 +17,7 @@ ALONE = SPEC._replace(max_packed=1)
 
 
 def packed_store(path):
-    """About a hundred pairs of 5 to 32 tokens, or 60 packed rows, an epoch."""
+    """Returns a store with about a hundred pairs of 5 to 32 tokens per epoch, or 60 packed rows."""
     documents = random_documents(60, sentences=6, words=8)
     documents = [[[5 + i % (V - 5) for i in s] for s in document] for document in documents]
     return make_store(path, documents[:50], documents[50:], vocabulary=V)
@@ -29,7 +29,7 @@ def make(store, first, last, positions=None, **changes):
 
 
 def epoch(store, **changes):
-    """All rows of the first epoch, as one batch."""
+    """Returns all rows of the first epoch as one batch."""
     spec = SPEC._replace(**changes)
     number = Epochs(store, "train", spec.rules, spec.max_packed).rows_per_epoch()
     (batch,) = make(store, 0, 1, **{**changes, "batch": number})
@@ -37,28 +37,28 @@ def epoch(store, **changes):
 
 
 def assert_same(left, right):
-    for one, other in zip(left, right, strict=True):
-        assert one.keys() == other.keys()
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    for a, b in zip(left, right, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
 def apart(batch):
-    """The pairs of a batch, each in a row of its own, in the order of the batch."""
+    """Returns the pairs of a batch, each in a row of its own, in the order of the batch."""
     length, predictions = batch["tokens"].shape[1], batch["masked_weights"].shape[1]
     row, pair = np.nonzero(np.arange(1, 99) <= batch["sequence_ids"].max(1)[:, None])
     own = batches.shapes(len(row), length, predictions)
     own = {name: np.zeros(like.shape, like.dtype) for name, like in own.items()}
     for number, (r, p) in enumerate(zip(row, pair, strict=True)):
-        places = np.flatnonzero(batch["sequence_ids"][r] == p + 1)
-        assert places[0] == batch["cls_positions"][r, p]
+        span = np.flatnonzero(batch["sequence_ids"][r] == p + 1)
+        assert span[0] == batch["cls_positions"][r, p]
         for name in ("tokens", "segments", "positions"):
-            own[name][number, : len(places)] = batch[name][r, places]
-        own["sequence_ids"][number, : len(places)] = 1
-        slots = np.isin(batch["masked_positions"][r], places) & (batch["masked_weights"][r] > 0)
+            own[name][number, : len(span)] = batch[name][r, span]
+        own["sequence_ids"][number, : len(span)] = 1
+        slots = np.isin(batch["masked_positions"][r], span) & (batch["masked_weights"][r] > 0)
         for name in ("masked_positions", "masked_targets", "masked_weights"):
             own[name][number, : slots.sum()] = batch[name][r, slots]
-        own["masked_positions"][number, : slots.sum()] -= places[0]
+        own["masked_positions"][number, : slots.sum()] -= span[0]
         for name in ("pair_labels", "pair_weights"):
             own[name][number, 0] = batch[name][r, p]
     own["rows"] = np.arange(len(row), dtype=np.int32)
@@ -66,7 +66,7 @@ def apart(batch):
 
 
 def in_one_order(batch):
-    """The rows of a batch in the order of their content."""
+    """Returns the rows of a batch sorted by their content."""
     names = [name for name in sorted(batch) if name != "rows"]
     flat = np.concatenate([batch[name].reshape(len(batch["rows"]), -1) for name in names], axis=1)
     order = np.lexsort(flat.T)

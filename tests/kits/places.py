@@ -1,4 +1,4 @@
-"""Where the checkout is, and real text and tasks beside it, which are not part of it."""
+"""The path of the checkout, and of real text and tasks beside it, which are not part of the repository."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ DATA = ROOT.parent / "shared" / "data"
 
 
 def data(*parts: str) -> Path:
-    """A file or directory of ../shared/data; skips the test where it is not there."""
+    """Returns the path of a file or directory of ../shared/data; skips the test if it does not exist."""
     path = DATA.joinpath(*parts)
     if not path.exists():
         pytest.skip("no ../shared/data")

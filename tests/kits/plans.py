@@ -1,4 +1,4 @@
-"""`bert-jax plan` of a small model, and a compiler that has nothing to say of it."""
+"""Arguments of `bert-jax plan` for a small model, and a stand-in for the compiler."""
 
 from kits.small import SMALL, overrides
 

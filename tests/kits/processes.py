@@ -1,4 +1,4 @@
-"""Real processes on this machine that make one run: starting and ending them, and what each of them said."""
+"""Real processes on this machine that form one run: starts and ends them, and collects their output."""
 
 import contextlib
 import os
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import jax
 
-PROGRAM = Path(__file__).with_name("stuck.py")  # bert-jax; by a variable something happens to it
-DEADLINE = 600  # seconds for all of a run's processes, which may share two cores with others
+PROGRAM = Path(__file__).with_name("stuck.py")  # bert-jax, with a fault that a variable names
+DEADLINE = 600  # seconds for all processes of a run, which may share two cores with others
 
 
 class Ended(NamedTuple):
@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 def cache() -> dict:
-    """Variables that give a process the tests' own compilation cache."""
+    """Returns the variables that make a process use the compilation cache of the tests."""
     return {
         "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -36,20 +36,20 @@ def cache() -> dict:
 
 
 def environment(devices: int, **variables) -> dict:
-    """The variables of a process with simulated devices."""
+    """Returns the variables of a process with simulated devices."""
     simulated = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     return os.environ | simulated | cache() | variables
 
 
 @contextlib.contextmanager
 def started(arguments, directory: Path, processes: int, devices, changes=None, **variables):
-    """[Popen], told by variables where they meet; none is left at the end. Their words go to files.
+    """Starts processes that form one run, and kills them at the end; yields [Popen]. Their output goes to files.
 
-    devices: how many each has, or a list of how many. changes: {process: more arguments}.
+    devices: the number of each process, or a list of numbers. changes: {process: more arguments}.
     """
     devices = devices if isinstance(devices, list) else [devices] * processes
     directory.mkdir(parents=True, exist_ok=True)
-    place = {
+    rendezvous = {
         "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
         "JAX_NUM_PROCESSES": str(processes),
     }
@@ -58,10 +58,10 @@ def started(arguments, directory: Path, processes: int, devices, changes=None, *
         for number in range(processes):
             more = (changes or {}).get(number, ())
             command = [sys.executable, str(PROGRAM), *arguments, *more]
-            variables |= place | {"JAX_PROCESS_ID": str(number)}
+            variables |= rendezvous | {"JAX_PROCESS_ID": str(number)}
             settings = environment(devices[number], **variables)
-            said = (directory / f"{name}{number}" for name in ("output", "errors"))
-            with open(next(said), "w") as out, open(next(said), "w") as err:
+            files = (directory / f"{name}{number}" for name in ("output", "errors"))
+            with open(next(files), "w") as out, open(next(files), "w") as err:
                 running.append(subprocess.Popen(command, stdout=out, stderr=err, env=settings))
         yield running
     finally:
@@ -71,17 +71,17 @@ def started(arguments, directory: Path, processes: int, devices, changes=None, *
 
 
 def wait(running, directory: Path, seconds: float = DEADLINE) -> list[Ended]:
-    """What became of all of them; raises TimeoutExpired, with what they said."""
+    """Waits for all processes; returns how they ended. Raises TimeoutExpired with their output."""
     deadline = time.monotonic() + seconds
     ended = []
     for number, process in enumerate(running):
-        said = [directory / f"{name}{number}" for name in ("output", "errors")]
+        files = [directory / f"{name}{number}" for name in ("output", "errors")]
         try:
             process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:
-            error.add_note(f"process {number}: {said[0].read_text()} {said[1].read_text()}")
+            error.add_note(f"process {number}: {files[0].read_text()} {files[1].read_text()}")
             raise
-        ended.append(Ended(process.returncode, *(path.read_text() for path in said)))
+        ended.append(Ended(process.returncode, *(path.read_text() for path in files)))
     return ended
 
 

@@ -1,4 +1,4 @@
-"""Programs to read: small ones compiled for the CPU and for a TPU slice, kept ones, and one written by hand."""
+"""HLO programs to parse: small ones compiled for the CPU and for a TPU slice, saved ones, and one written by hand."""
 
 import json
 import re
@@ -7,22 +7,22 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from kits.places import ROOT
+from kits.chips import ROOT
 from kits.slices import compiling, devices
 
 from bert_jax.planning import hlo
 
-# What the TPU compiler made of some functions, by their names; a `full` test of test_hlo.py makes it again.
+# The TPU compiler's output for some functions, by name; a `full` test of test_hlo.py compiles them again.
 KEPT = ROOT / "tests/golden/tpu_programs.json"
 
 
 def mesh_on(platform, shape=(2, 4), names=("data", "tensor")):
-    places = jax.devices() if platform == "cpu" else devices("v5e:2x4")
-    return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(shape), devices=places)
+    chips = jax.devices() if platform == "cpu" else devices("v5e:2x4")
+    return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(shape), devices=chips)
 
 
 def compiled(function, mesh, shape=(256, 1024), spec=("data", "tensor")):
-    """A program of each device's part of float32[shape]."""
+    """Compiles a function of each device's part of float32[shape]."""
     spec = P(*spec)
     mapped = jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
     x = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
@@ -31,13 +31,14 @@ def compiled(function, mesh, shape=(256, 1024), spec=("data", "tensor")):
 
 
 def collectives(text: str, mesh) -> list[tuple[hlo.Collective, str]]:
-    """Every collective of a program with the text of its instruction, once, in however many pieces a TPU makes it."""
-    found = {}
+    """Returns every collective of a program with the text of its instruction, once even if a TPU splits it."""
+    result = {}
     for name, instructions in hlo.computations(text)[0].items():
-        for one in instructions:
-            for number, part in enumerate(hlo.collectives(one, name, mesh)):
-                found[hlo.chain(one) or (name, one.name), number] = part, one.text
-    return list(found.values())
+        for instruction in instructions:
+            for number, part in enumerate(hlo.collectives(instruction, name, mesh)):
+                key = hlo.chain(instruction) or (name, instruction.name)
+                result[key, number] = part, instruction.text
+    return list(result.values())
 
 
 def kept(name: str) -> str:
@@ -45,13 +46,13 @@ def kept(name: str) -> str:
 
 
 def keep(texts: dict[str, str]) -> None:
-    """Without the tables of source files, whose paths are of one machine."""
+    """Saves programs, without the tables of source files, whose paths belong to one machine."""
     tables = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\n(.+\n)*\n", re.M)
     texts = {name: tables.sub("", text) for name, text in texts.items()}
     KEPT.write_text(json.dumps(texts, indent=1) + "\n")
 
 
-# A loop of seven trips around a loop whose condition tells three, then a choice; fusions and computations with cycles.
+# A loop of seven trips around a loop of three, by its condition, then a conditional; fusions with estimated cycles.
 PROGRAM = """
 HloModule jit_step
 

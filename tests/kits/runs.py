@@ -1,4 +1,4 @@
-"""Runs of the tests' small world: trained in this process, or written with random parameters that nobody trained."""
+"""Small runs: trained in this process, or written with random parameters without training."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from bert_jax.train import pretrain
 
 SIZES = {"wordpiece": 150, "unigram": 200, "bpe": 200, "byte_bpe": 300}
 
-# Lines of metrics.jsonl with the least that each says.
+# Lines of metrics.jsonl with the required keys only.
 TRAIN = {"step": 5, "split": "train", "time": 9.0, "seconds": 1.0}
 TRAIN |= {"input_seconds": 0.5, "real_token_share": None, "loss": 2.5}
 HELDOUT = {"step": 5, "split": "heldout", "time": 9.5, "seconds": 0.5}
@@ -34,10 +34,10 @@ HELDOUT = {"step": 5, "split": "heldout", "time": 9.5, "seconds": 0.5}
 
 
 def train(directory: Path):
-    """(settings, workdir) of a prepared store and of an undisturbed run of 20 steps."""
+    """Prepares a store and trains an undisturbed run of 20 steps; returns (settings, workdir)."""
     write_corpus(directory / "corpus.txt", documents=60)
-    places = {"corpus.source": directory / "corpus.txt", "store": directory / "store"}
-    settings = SMALL | {key: str(path) for key, path in places.items()}
+    paths = {"corpus.source": directory / "corpus.txt", "store": directory / "store"}
+    settings = SMALL | {key: str(path) for key, path in paths.items()}
     assert pretrain(load(settings), directory / "run") == 0
     return settings, directory / "run"
 
@@ -47,13 +47,13 @@ def load(settings, **changes):
 
 
 def pretraining(settings, workdir, **changes) -> list[str]:
-    """The words of the command that trains so."""
+    """Returns the arguments of the command that trains with these settings."""
     keys = [f"--config.{override}" for override in overrides(settings | changes)]
     return ["pretrain", "--config", "demo", *keys, "--workdir", str(workdir)]
 
 
 def lines(workdir) -> list[dict]:
-    """The lines of metrics.jsonl."""
+    """Returns the lines of metrics.jsonl."""
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -66,7 +66,7 @@ def assert_same_bits(a, b):
 
 
 def signal_at(patch, step: int, number: int) -> None:
-    """This process gets a signal as soon as its run has reported a step from `step` on, once."""
+    """Makes this process send itself a signal, once, after its run has reported `step` or a later one."""
     report, sent = Reporter.report, []
 
     def reporting(reporter, now, *rest):
@@ -84,7 +84,7 @@ def signal_at(patch, step: int, number: int) -> None:
 def make_run(
     directory: Path, *overrides: str, kind: str = "wordpiece", step: int = 7, words=None, **facts
 ):
-    """(config, vocabulary, tokenizer, params) of the run written to `directory`; no parameter is zero or one."""
+    """Writes a run to `directory`; returns its (config, vocabulary, tokenizer, params). No parameter is 0 or 1."""
     config = small_config(*overrides)
     tokenizer = words or tokenizers.train(kind, PROSE, SIZES[kind], True)
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
@@ -95,7 +95,7 @@ def make_run(
     directory.mkdir(parents=True)
     configs.save(config, directory / "config.json")
     tokenizer.save(directory / "tokenizer")
-    known = {
+    run_info = {
         "parameters": bert.count(params, vocabulary.size),
         "vocabulary": vocabulary._asdict(),
         "unigram_entropy": 3.5,
@@ -103,7 +103,7 @@ def make_run(
         "versions": {"jax": "0.1"},
         "config": configs.digest(config),
     }
-    workdir.write_json(directory / "run.json", known | facts)
+    workdir.write_json(directory / "run.json", run_info | facts)
     save(directory, step, params)
     return config, vocabulary, tokenizer, params
 
@@ -125,7 +125,7 @@ def untrained(tokenizer, *overrides: str) -> load_model.Model:
 
 
 def run_batch(vocabulary: Vocabulary, rows: int = 6) -> dict:
-    """Padded rows of two segments for a run's vocabulary."""
+    """Returns padded rows of two segments for a run's vocabulary."""
     arrays = small_batch(rows)
     tokens = arrays["tokens"] % vocabulary.size
     for name in vocabulary._fields[1:]:

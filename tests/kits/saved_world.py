@@ -1,4 +1,4 @@
-"""The world of saved batches: a store, and a config of two phases and ten steps over it."""
+"""Fixtures for saved batches: a store, and a config with two phases and ten steps."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ KEYS |= {"evaluate.every": 4, "evaluate.rows": 9}
 
 
 class World:
-    """A corpus, a config over it, and a place for its batches."""
+    """A corpus, a config for it, and a directory for its batches."""
 
     def __init__(self, directory: Path, seed: int = 0):
         self.path, self.file = directory, directory / "two.py"
@@ -52,18 +52,18 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> World:
-    """A World whose ten steps are saved, four of them in a file at most; for a module to import."""
-    made = World(tmp_path_factory.mktemp("world"))
+    """A World whose ten steps are saved, at most four per file; for a test module to import."""
+    result = World(tmp_path_factory.mktemp("world"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_files, "BLOCK", 20_000)
-        made.save(0, 10, made.saved)
-    assert len(list(made.saved.glob("*/0*.npz"))) > 2
-    return made
+        result.save(0, 10, result.saved)
+    assert len(list(result.saved.glob("*/0*.npz"))) > 2
+    return result
 
 
 @pytest.fixture
 def half_a_run(finished, tmp_path) -> Path:
-    """A copy of the finished run (tests/conftest.py) that ends at step 10 of 20; for a module to import."""
+    """A copy of the finished run (tests/conftest.py) that ends at step 10 of 20; for a test module to import."""
     run = shutil.copytree(finished[1], tmp_path / "run")
     shutil.rmtree(run / "checkpoints/20")
     (run / "summary.json").unlink()
@@ -71,7 +71,7 @@ def half_a_run(finished, tmp_path) -> Path:
 
 
 def refused(world, tmp_path, **changes) -> str:
-    """The one line with which pretrain refuses; nothing is written."""
+    """Runs pretrain, which must raise BadInput without writing anything; returns its one line."""
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(BadInput) as caught:
         train.pretrain(world.load(**changes), tmp_path / "run")
@@ -82,7 +82,7 @@ def refused(world, tmp_path, **changes) -> str:
 
 
 def rewrite(directory, changes: dict):
-    """Changes the manifest of saved batches so that its own digest still fits."""
+    """Changes the manifest of saved batches and recomputes its digest."""
     manifest = json.loads((directory / "manifest.json").read_text()) | changes
     manifest["digest"] = checksums.manifest_digest(manifest)
     (directory / "manifest.json").write_text(checksums.manifest_text(manifest))

@@ -1,4 +1,4 @@
-"""Devices of TPU slices that are not here: the compiler knows them, and programs can be compiled for them."""
+"""Descriptions of the devices of TPU slices, for which programs can be compiled without a TPU."""
 
 import importlib.util
 import os
@@ -9,9 +9,9 @@ import pytest
 from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 
-# Or libtpu asks a server of Google's cloud what machine this is.
+# Otherwise libtpu queries the metadata server of Google Cloud.
 os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-# No TPU is used, so that several processes may compile for one at a time.
+# No TPU is used, so several processes may load libtpu at the same time.
 os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
 
 HERE = importlib.util.find_spec("libtpu") is not None
@@ -19,14 +19,14 @@ needs_libtpu = pytest.mark.skipif(not HERE, reason="needs libtpu: pip install -e
 
 
 def devices(name: str, **options) -> list:
-    """Of a slice such as v5e:4x4; `num_slices` of them."""
+    """Returns the devices of a slice such as v5e:4x4. options: of JAX's get_topology_desc, such as num_slices."""
     topology = topologies.get_topology_desc(platform="tpu", topology_name=name, **options)
     return list(topology.devices)
 
 
 @contextmanager
 def compiling():
-    """Without JAX's compilation cache: it would keep these programs, and only a real TPU could read them back."""
+    """Disables JAX's compilation cache: it would keep these programs, which only a real TPU can load."""
     is_on = jax.config.jax_enable_compilation_cache
     try:
         jax.config.update("jax_enable_compilation_cache", False)

@@ -1,4 +1,4 @@
-"""The tests' small world: a config of width 32 and two layers, its objective, and batches with holes."""
+"""The small model of the tests: a config of width 32 and two layers, its objective, and batches with padding."""
 
 import math
 
@@ -15,7 +15,7 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 VOCABULARY = Vocabulary(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
-# Everything that makes `demo` small, with every dropout on.
+# The keys that make `demo` small, with all dropout on.
 SMALL = {
     "dtype": "float32",
     "compilation_cache": "",
@@ -51,18 +51,18 @@ def small_config(*changes):
 
 
 def mesh_keys(shape) -> list[str]:
-    """Overrides for a mesh of these sizes over data, fsdp and tensor."""
+    """Returns overrides for a mesh with these sizes of data, fsdp and tensor."""
     return [f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)]
 
 
 def mesh_of(shape, devices=None):
-    """Such a mesh, of the first devices here or of those given."""
-    places = jax.devices()[: math.prod(shape)] if devices is None else devices
-    return meshes.make_mesh(small_config(*mesh_keys(shape)).mesh, places)
+    """Returns a mesh with these sizes, of the given devices or the first ones of this process."""
+    devices = jax.devices()[: math.prod(shape)] if devices is None else devices
+    return meshes.make_mesh(small_config(*mesh_keys(shape)).mesh, devices)
 
 
 def small_batch(rows: int = 16, length: int = 32, predictions: int = 5, seed: int = 0) -> dict:
-    """Rows of different lengths with different numbers of masked positions."""
+    """Returns rows of different lengths with different numbers of masked positions."""
     arrays = batch.synthetic(rows, length, predictions, VOCABULARY.size, seed)
     draw = np.random.default_rng(seed + 1)
     lengths = draw.integers(length // 2, length + 1, rows)
@@ -88,5 +88,5 @@ def small_params(objective, seed: int = 0):
 
 
 def write_corpus(path, documents: int, seed: int = 0) -> None:
-    """A text file of random documents, a sentence a line."""
+    """Writes a text file of random documents, one sentence per line."""
     corpora.write(path, corpora.make_text(documents, seed))

@@ -1,4 +1,4 @@
-"""Small token stores made by hand, and large ones made by a generator."""
+"""Small token stores from given documents, and large ones with random tokens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +9,14 @@ from bert_jax.data import manifest as manifests
 from bert_jax.data import store
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
-PART = 1 << 24  # tokens of a synthetic store that are made at a time
-HEADER = 128  # bytes of a .npy header of a vector
+PART = 1 << 24  # tokens of a synthetic store that are generated at a time
+HEADER = 128  # bytes of the .npy header of a vector
 
 
 def make_store(path, train, heldout=None, vocabulary: int = 1000, sources=None) -> store.Store:
-    """A store of documents, each a list of sentences, each a list of ids.
+    """Writes a store of documents, each a list of sentences, each a list of ids.
 
-    sources: how many documents of each split come from each source, {split: [number, ...]}; one
-    source by default.
+    sources: {split: [number of documents of each source]}; one source by default.
     """
     path = Path(path)
     splits = dict(zip(store.SPLITS, (train, heldout or train[:2]), strict=True))
@@ -45,7 +44,7 @@ def write_split(path: Path, *arrays) -> None:
 
 
 def finish_store(path: Path, vocabulary: int, unigrams, documents: dict) -> store.Store:
-    """unigrams: int64[K, V]. documents: of each source, {split: [number, ...]}."""
+    """Writes the unigram counts, int64[sources, V], and the manifest. documents: {split: [number per source]}."""
     np.save(path / "unigrams.npy", unigrams)
     manifest = {"vocabulary": vocabulary, "special": SPECIAL, "fingerprint": "0123456789abcdef"}
     manifest |= {"made_from": {}, "unigram_entropy": 5.0}
@@ -58,7 +57,7 @@ def finish_store(path: Path, vocabulary: int, unigrams, documents: dict) -> stor
 
 
 def random_documents(number: int, seed: int = 0, sentences: int = 20, words: int = 20) -> list:
-    """Documents of 1 to `sentences` sentences of 1 to `words` random ids from 5 to 999."""
+    """Returns documents of 1 to `sentences` sentences of 1 to `words` random ids from 5 to 999."""
     draw = np.random.default_rng(seed)
     return [
         [draw.integers(5, 1000, draw.integers(1, words + 1)).tolist() for _ in range(count)]
@@ -67,8 +66,10 @@ def random_documents(number: int, seed: int = 0, sentences: int = 20, words: int
 
 
 def synthetic_store(path: Path, tokens: int, vocabulary: int = 30522) -> store.Store:
-    """About `tokens` random tokens, made in bounded memory: sentences of about 25 tokens, documents
-    of about 600."""
+    """Writes a store of about `tokens` random tokens, in bounded memory.
+
+    Sentences have about 25 tokens, documents about 600.
+    """
     documents, unigrams = {}, []
     for name, number in zip(store.SPLITS, (tokens, min(tokens // 100, PART)), strict=True):
         (Path(path) / name).mkdir(parents=True)
@@ -79,12 +80,12 @@ def synthetic_store(path: Path, tokens: int, vocabulary: int = 30522) -> store.S
         for ids, sentence_ends, document_ends in synthetic_parts(number, vocabulary, len(name)):
             counts += np.bincount(ids, minlength=vocabulary)
             arrays = ids, sentence_ends + sizes[0], document_ends + sizes[1]
-            for place, (array, values) in enumerate(zip(paths, arrays, strict=True)):
+            for i, (array, values) in enumerate(zip(paths, arrays, strict=True)):
                 with open(array, "ab") as file:
                     values.tofile(file)
-                sizes[place] += len(values)
-        for array, size, kind in zip(paths, sizes, ("<u2", "<i8", "<i8"), strict=True):
-            header = {"descr": kind, "fortran_order": False, "shape": (size,)}
+                sizes[i] += len(values)
+        for array, size, dtype in zip(paths, sizes, ("<u2", "<i8", "<i8"), strict=True):
+            header = {"descr": dtype, "fortran_order": False, "shape": (size,)}
             with open(array, "r+b") as file:
                 np.lib.format.write_array_header_1_0(file, header)
         documents[name] = [sizes[2]]
@@ -93,12 +94,12 @@ def synthetic_store(path: Path, tokens: int, vocabulary: int = 30522) -> store.S
 
 
 def synthetic_parts(tokens: int, vocabulary: int, seed: int) -> Iterator[tuple]:
-    """(ids, sentence ends, document ends) of whole documents, about PART tokens at a time."""
+    """Yields (ids, sentence ends, document ends) of whole documents, about PART tokens at a time."""
     draw = np.random.default_rng(seed)
-    made = 0
-    while made < tokens:
-        wanted = min(PART, tokens - made)
-        lengths = 1 + draw.negative_binomial(3, 3 / 27, wanted // 25 + 48)
+    done = 0
+    while done < tokens:
+        needed = min(PART, tokens - done)
+        lengths = 1 + draw.negative_binomial(3, 3 / 27, needed // 25 + 48)
         sentence_ends = np.cumsum(lengths)
         document_ends = np.cumsum(1 + draw.geometric(1 / 23, len(lengths) // 24 + 1))
         document_ends = np.minimum(document_ends, len(lengths))
@@ -106,4 +107,4 @@ def synthetic_parts(tokens: int, vocabulary: int, seed: int) -> Iterator[tuple]:
         sentence_ends = sentence_ends[: document_ends[-1]]
         ids = draw.integers(5, vocabulary, sentence_ends[-1], dtype=np.uint16)
         yield ids, sentence_ends, document_ends
-        made += len(ids)
+        done += len(ids)

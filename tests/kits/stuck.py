@@ -1,5 +1,5 @@
-"""As a program: `bert-jax`, to one process of which something happens at a place and time that a test names: it is
-killed, told to stop, raises or gets stuck."""
+"""A program: `bert-jax` with a fault, at a place and time that a test names: a process is killed, gets a signal, raises
+an error or gets stuck."""
 
 import os
 import re
@@ -23,7 +23,7 @@ PLACES = {
     "restore": (loop.Loop, "restore"),
     "step": (meshes, "to_devices"),
     "save": (writer, "save"),
-    # Four times a save: an item that is written gets its name, or all of them do.
+    # Called four times per save: once for each item, when it gets its final name, and once for all.
     "commit": (atomicity.AtomicRenameTemporaryPath, "finalize"),
     "evaluate": (evaluate, "over"),
 }
@@ -38,7 +38,7 @@ def send(number):
 
 
 def stop():
-    """As by Ctrl-Z, until after any deadline of these tests."""
+    """Stops the process as Ctrl-Z does, for longer than any deadline of these tests."""
     subprocess.Popen(["sh", "-c", f"sleep {PAUSE}; kill -CONT {os.getpid()}"])
     send(signal.SIGSTOP)
 
@@ -48,7 +48,7 @@ def fail():
 
 
 def spoil(mesh, arrays, *_):
-    """The batch of a step has a number that is not finite."""
+    """Puts NaN into the weights of a batch."""
     arrays["masked_weights"] = arrays["masked_weights"] * float("nan")
 
 
@@ -57,16 +57,16 @@ WHAT = {
     "stop": lambda *_: stop(),
     "raise": lambda *_: fail(),
     "sleep": lambda *_: time.sleep(1000),
-    # A call of C that keeps Python's lock to the end of time.
+    # A call of C code that never releases Python's global lock.
     "hold": lambda *_: re.match("(a+)+$", "a" * 60 + "b"),
-    # After these it goes on.
+    # The process continues after these.
     "terminate": lambda *_: os.kill(os.getpid(), signal.SIGTERM),
     "nan": spoil,
 }
 
 
 def install(fault: str) -> None:
-    """Wraps the function at the place, in the process that is meant."""
+    """Wraps the function at the fault's place, if the fault is for this process."""
     process, place, call, what = fault.split(":")
     if process not in (os.environ["JAX_PROCESS_ID"], "all"):
         return

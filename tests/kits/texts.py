@@ -1,4 +1,4 @@
-"""Texts that tokenizers stumble over: invented ones, Python's own manual, and Wikipedia from ../shared/data."""
+"""Difficult texts for tokenizers: invented ones, Python's manual, and Wikipedia from ../shared/data."""
 
 import lzma
 import random
@@ -15,7 +15,7 @@ PROSE = [
     "Élan vital, naïve façades: coöperation isn't déjà-vu.",
 ] * 20
 
-# Many different words, without which there is no unigram model of any size.
+# Many different words: a unigram model of any size needs them.
 SYLLABLES = [a + b for a in "bdfglmnprst" for b in ("a", "en", "i", "or", "u")]
 draw = random.Random(0)
 INVENTED = ["".join(draw.choices(SYLLABLES, k=draw.choice((1, 2, 2, 3)))) for _ in range(300)]
@@ -42,40 +42,40 @@ NASTY = [
 ODD = ["🙂", "👩\u200d👩\u200d👧", "🇨🇭", "\xa0", "\u3000", "\t", "  ", "   "]
 ODD += ["\u200b", "\u2003", "▁", "\ufeff"]
 
-# Latin, Greek, Cyrillic and Armenian, and ideographs, as Unicode composes them. Without the Greek letter whose lower
-# case depends on its place in a word.
+# Latin, Greek, Cyrillic, Armenian and Chinese characters in composed form (NFC). Without sigma, whose lower case
+# depends on its position in a word.
 LETTERS = [chr(code) for code in [*range(0xA1, 0x590), *range(0x4E00, 0xA000, 16)]]
 LETTERS = [c for c in LETTERS if unicodedata.category(c) not in ("Mn", "Cn") and c != "Σ"]
 LETTERS = [c for c in LETTERS if unicodedata.normalize("NFC", c) == c]
 
 
 def nasty(draw: random.Random) -> str:
-    """A random string of what normalizers stumble over."""
+    """Returns a random string of characters that are difficult for normalizers."""
     alphabet = "aAzZ09éÉßİΣς ́̈=.,!'\"-_[]#  \t\n\r\x00\x0b\x0c\x1c\x85\xa0\u200b\u3000\ufffd。中漢か가ﬁ½🙂\u226f\u037e"
     return "".join(draw.choice(alphabet) for _ in range(draw.randrange(40)))
 
 
 def published(name: str) -> Path:
-    """A file of ../shared/data/vocab."""
+    """Returns the path of a published vocabulary in ../shared/data/vocab."""
     return data("vocab", name)
 
 
 def real_lines(language: str, number: int) -> list[str]:
-    """The first lines of Wikipedia, in English (en) or Chinese (zh), that are not blank."""
+    """Returns the first lines of English (en) or Chinese (zh) Wikipedia, without blank ones."""
     path = next(data(f"{language}wiki").glob("*.xz"))
     with lzma.open(path, "rt", encoding="utf-8") as file:
         return list(islice((line.rstrip("\n") for line in file if line.strip()), number))
 
 
 def odd_lines(number: int, seed: int = 0) -> list[str]:
-    """Half English, half Chinese lines of Wikipedia with emoji and odd spaces put into them."""
+    """Returns lines of Wikipedia, half English and half Chinese, with emoji and unusual spaces inserted."""
     draw = random.Random(seed)
     lines = real_lines("en", number // 2) + real_lines("zh", number // 2)
     return [with_oddities(line, draw) for line in lines]
 
 
 def manual_lines(number: int, seed: int = 0) -> list[str]:
-    """Lines of Python's manual with words of other scripts, emoji and odd spaces put into them."""
+    """Returns lines of Python's manual with words of other scripts, emoji and unusual spaces inserted."""
     draw = random.Random(seed)
     lines = [line.strip() for text in topics.values() for line in text.split("\n") if line.strip()]
     foreign = ["".join(draw.choices(LETTERS, k=draw.randrange(1, 6))) for _ in range(number)]
@@ -87,6 +87,6 @@ def manual_lines(number: int, seed: int = 0) -> list[str]:
 
 def with_oddities(line: str, draw: random.Random) -> str:
     for _ in range(draw.randrange(6)):
-        place = draw.randrange(len(line) + 1)
-        line = line[:place] + draw.choice(ODD) + line[place:]
+        index = draw.randrange(len(line) + 1)
+        line = line[:index] + draw.choice(ODD) + line[index:]
     return line

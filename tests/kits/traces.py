@@ -1,11 +1,11 @@
-"""What stands in profiler traces."""
+"""Reads profiler traces."""
 
 from jax.profiler import ProfileData
 
 
 def traced_steps(directory) -> list[list[int]]:
-    """Of every file, the numbers of the steps that were dispatched in it."""
-    found = []
+    """Returns, for every trace file, the numbers of the steps that were dispatched in it."""
+    steps = []
     for path in sorted(directory.rglob("*.xplane.pb")):
         events = [
             event
@@ -14,5 +14,5 @@ def traced_steps(directory) -> list[list[int]]:
             for event in line.events
             if event.name == "train"
         ]
-        found.append(sorted(int(dict(event.stats)["step_num"]) for event in events))
-    return found
+        steps.append(sorted(int(dict(event.stats)["step_num"]) for event in events))
+    return steps

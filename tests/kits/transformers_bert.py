@@ -1,4 +1,4 @@
-"""BERT of Hugging Face transformers as ours, and ours measured as golden/make_bert.py measures theirs. No PyTorch."""
+"""Converts transformers' BERT to ours, and evaluates ours like golden/make_bert.py evaluates theirs. No PyTorch."""
 
 import jax
 import numpy as np
@@ -12,12 +12,12 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 STATES = ("hidden_states", "pooled", "mlm_logits", "pair_logits")
 LOSSES = ("mlm_loss", "nsp_loss", "loss")
-# What gradients are compared with at least: those of key biases are zero but for rounding.
+# Gradients are compared relative to at least this: those of key biases are zero but for rounding.
 FLOOR = 1e-3
 
 
 def config_of(theirs: dict, *overrides: str):
-    """A small config with the model of a BertConfig, without dropout."""
+    """Returns a small config with the model of a BertConfig, without dropout."""
     whole = theirs | {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
     model = settings.from_huggingface(whole, "config.json")
     length = theirs["max_position_embeddings"]
@@ -30,7 +30,7 @@ def vocabulary_of(theirs: dict) -> Vocabulary:
 
 
 def params_of(tensors: dict) -> dict:
-    """{their name: array} of parameters, gradients or the like -> our tree."""
+    """Returns our tree of {their name: array}: of parameters, gradients or the like."""
     numbers = [name.split(".")[3] for name in tensors if name.startswith("bert.encoder.layer.")]
     table = names.parameters(1 + max(map(int, numbers)))
     assert {item.huggingface for item in table} == set(tensors)
@@ -42,10 +42,10 @@ def params_of(tensors: dict) -> dict:
             rows = layers.padded_size(len(array)) - len(array)
             array = np.pad(array, [(0, rows)] + [(0, 0)] * (array.ndim - 1))
         *path, last = item.path.split("/")
-        place = tree
+        node = tree
         for name in path:
-            place = place.setdefault(name, {})
-        place[last] = array
+            node = node.setdefault(name, {})
+        node[last] = array
     return tree
 
 
@@ -55,7 +55,7 @@ def by_path(tree) -> dict:
 
 
 def batch_of(theirs: dict) -> dict:
-    """Their batch, every position of which may be predicted, as the batch contract."""
+    """Returns their batch, in which any position may be predicted, as one of ours (data/batch.py)."""
     labels = theirs["labels"]
     rows, length = labels.shape
     arrays = {
@@ -76,18 +76,18 @@ def batch_of(theirs: dict) -> dict:
 
 
 def hidden_states(config, vocabulary, params, batch) -> dict:
-    """hidden_states[layers + 1, B, L, D], the embeddings' first, and pooled[B, D], caught inside the encoder."""
+    """Returns hidden_states[layers + 1, B, L, D], the embeddings' first, and pooled[B, D], captured in the encoder."""
     module = mlm.Pretrainer(base.make_encoder(config, vocabulary), paired=True)
-    caught = lambda module, method: method in ("__call__", "pool")  # noqa: E731
-    _, state = module.apply({"params": params}, batch, None, capture_intermediates=caught)
-    caught = state["intermediates"]["encoder"]
-    places = ["embedder_norm", *(f"blocks_{number}" for number in range(config.model.layers))]
-    states = jax.numpy.stack([caught[place]["__call__"][0] for place in places])
-    return dict(hidden_states=states, pooled=caught["pool"][0][:, 0])
+    captured = lambda module, method: method in ("__call__", "pool")  # noqa: E731
+    _, state = module.apply({"params": params}, batch, None, capture_intermediates=captured)
+    outputs = state["intermediates"]["encoder"]
+    modules = ["embedder_norm", *(f"blocks_{number}" for number in range(config.model.layers))]
+    states = jax.numpy.stack([outputs[module]["__call__"][0] for module in modules])
+    return dict(hidden_states=states, pooled=outputs["pool"][0][:, 0])
 
 
 def evaluate(config, vocabulary, params, batch) -> dict:
-    """What golden/make_bert.py evaluates, by our objective; `gradient` is a tree."""
+    """Evaluates what golden/make_bert.py does, by our objective; `gradient` is a tree."""
     objective = base.make(config, vocabulary)
 
     def loss(params):
@@ -111,29 +111,29 @@ def evaluate(config, vocabulary, params, batch) -> dict:
 
 
 def differences(ours: dict, theirs: dict, real) -> dict:
-    """{name: largest difference at real tokens; of losses and gradients the relative one}. real: bool[B, L]."""
-    found = {}
+    """Returns {name: largest difference at real tokens}, relative for losses and gradients. real: bool[B, L]."""
+    result = {}
     for name in STATES:
-        apart = np.abs(ours[name] - theirs[name])
+        difference = np.abs(ours[name] - theirs[name])
         by_token = name in ("hidden_states", "mlm_logits")
-        found[name] = (apart[..., real, :] if by_token else apart).max()
+        result[name] = (difference[..., real, :] if by_token else difference).max()
     for name in LOSSES:
-        found[name] = abs(ours[name] / theirs[name] - 1)
+        result[name] = abs(ours[name] / theirs[name] - 1)
     expected = by_path(params_of(within(theirs, "gradient/")))
     for name, array in by_path(ours["gradient"]).items():
         scale = max(np.abs(expected[name]).max(), FLOOR)
-        found[f"gradient/{name}"] = np.abs(array - expected[name]).max() / scale
-    return found
+        result[f"gradient/{name}"] = np.abs(array - expected[name]).max() / scale
+    return result
 
 
-def check(found: dict, states: float, gradients: float, losses: float = 1e-6) -> None:
-    """Fails with every one of `differences` that is not below its limit."""
+def check(differences: dict, states: float, gradients: float, losses: float = 1e-6) -> None:
+    """Asserts that all differences are below their limits."""
     limits = dict.fromkeys(STATES, states) | dict.fromkeys(LOSSES, losses)
-    wrong = {name: x for name, x in found.items() if not x < limits.get(name, gradients)}
+    wrong = {name: x for name, x in differences.items() if not x < limits.get(name, gradients)}
     assert not wrong, wrong
 
 
 def within(arrays: dict, prefix: str) -> dict:
-    """Those whose names begin so, under the rest of their names."""
+    """Returns the arrays whose names start with a prefix, by the rest of their names."""
     size = len(prefix)
     return {name[size:]: array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Vocabularies as other programs make them."""
+"""Vocabularies as other programs write them."""
 
 import io
 
@@ -9,7 +9,7 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 def make_model(**settings) -> bytes:
-    """A unigram model as the library makes it when nobody asks for more."""
+    """Trains a SentencePiece unigram model with the library's default settings."""
     file = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(PROSE),

@@ -1,4 +1,4 @@
-"""Waiting for something that another thread or process does."""
+"""Waits for another thread or process."""
 
 import time
 
@@ -6,7 +6,7 @@ POLL = 0.05  # seconds
 
 
 def wait_until(condition, seconds=60):
-    """The first true value of condition(); raises TimeoutError where none comes in time."""
+    """Returns the first true value of condition(); raises TimeoutError after so many seconds."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:

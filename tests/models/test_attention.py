@@ -1,4 +1,4 @@
-"""Attention: the implementations agree, and compile for the devices that they are for."""
+"""Attention: the implementations agree, and each compiles for its devices."""
 
 import importlib
 import importlib.metadata
@@ -25,16 +25,16 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import custom_calls, hlo
 
 
-def test_a_token_sees_the_real_tokens_of_its_own_sequence():
-    """Against a softmax over just these, token by token."""
+def test_tokens_attend_to_real_tokens_of_their_own_sequence():
+    """Compared with a softmax over only these, token by token."""
     q, k, v, _, ids = make_rows(5, 128)
-    found = plain(q, k, v, ids)
-    for row, place in [(0, 127), (1, 3), (2, 39), (2, 40), (3, 100)]:
-        seen = ids[row] == ids[row, place]
-        scores = np.einsum("hk,mhk->hm", q[row, place], k[row, seen])
-        shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-        expected = np.einsum("hm,mhk->hk", shares, v[row, seen])
-        np.testing.assert_allclose(found[row, place], expected, rtol=1e-5, atol=1e-6)
+    actual = plain(q, k, v, ids)
+    for row, position in [(0, 127), (1, 3), (2, 39), (2, 40), (3, 100)]:
+        seen = ids[row] == ids[row, position]
+        scores = np.einsum("hk,mhk->hm", q[row, position], k[row, seen])
+        probabilities = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        expected = np.einsum("hm,mhk->hk", probabilities, v[row, seen])
+        np.testing.assert_allclose(actual[row, position], expected, rtol=1e-5, atol=1e-6)
 
 
 dropping = partial(fused, rate=DROPOUT)
@@ -47,12 +47,12 @@ dropping_plain = partial(plain, rate=DROPOUT)
         (interpreted, plain, 5, 128, 4),
         (interpreted, plain, 5, 640, 4),  # in five blocks
         (fused, plain, 5, 384, 8),
-        # Several rows at once.
+        # Several rows per kernel step.
         pytest.param(dropping, dropping_plain, 8, 128, 16, marks=pytest.mark.slow),
     ],
 )
-def test_a_kernel_computes_what_the_plain_way_does(kernel, reference, rows, length, heads):
-    """Forward and backward, the same probabilities dropped."""
+def test_kernels_equal_xla(kernel, reference, rows, length, heads):
+    """Outputs and gradients, with the same dropout."""
     arrays = make_rows(rows, length, heads)
     kit.assert_close(compute(kernel, arrays), compute(reference, arrays), 1e-5)
 
@@ -61,13 +61,13 @@ def test_a_kernel_computes_what_the_plain_way_does(kernel, reference, rows, leng
     ("function", "reference"),
     [(plain, plain), (interpreted, plain), (dropping, dropping_plain)],
 )
-def test_in_bfloat16_little_is_lost(function, reference):
-    """Against float32. Measured, of vectors and gradients: 1 - cosine at most 1.5e-5, and norms of which dropout takes
-    0.16 %, since 1 / 0.9 is rounded, and nothing else over 0.01 %."""
+def test_bfloat16_is_close_to_float32(function, reference):
+    """Outputs and gradients. Measured: 1 - cosine is at most 1.5e-5; norms differ by 0.16 % with dropout, because
+    1 / 0.9 is rounded, and by less than 0.01 % without."""
     arrays = make_rows(5, 256, heads=8)
-    exact, found = compute(reference, arrays), compute(function, arrays, jnp.bfloat16)
-    for one, other in zip(found, exact, strict=True):
-        kit.assert_aligned(one, other, 2e-5, 2e-3 if function is dropping else 2e-4)
+    exact, actual = compute(reference, arrays), compute(function, arrays, jnp.bfloat16)
+    for a, b in zip(actual, exact, strict=True):
+        kit.assert_aligned(a, b, 2e-5, 2e-3 if function is dropping else 2e-4)
 
 
 def dropping_by_heads(q, k, v, ids):
@@ -76,22 +76,22 @@ def dropping_by_heads(q, k, v, ids):
 
 
 @pytest.mark.parametrize(
-    ("one", "many", "shape", "rows", "heads"),
+    ("single", "sharded", "shape", "rows", "heads"),
     [
         (interpreted, constraints.by_heads(interpreted), (2, 2, 2), 8, kit.HEADS),
         (interpreted, constraints.by_heads(interpreted), (4, 2, 1), 3, kit.HEADS),
-        # A head is known by its number among all.
+        # The dropout mask depends on the index of a head among all heads.
         pytest.param(dropping, dropping_by_heads, (2, 2, 2), 8, 16, marks=pytest.mark.full),
     ],
 )
-def test_a_kernel_on_a_mesh_is_that_of_one_device(one, many, shape, rows, heads):
-    """Each device computes its rows and heads; rows that do not divide are computed by all."""
+def test_kernels_on_a_mesh_equal_one_device(single, sharded, shape, rows, heads):
+    """Each device computes its rows and heads; if the rows do not divide, every device computes all of them."""
     arrays = make_rows(rows, 128, heads)
-    expected = compute(one, arrays)
+    expected = compute(single, arrays)
     with jax.set_mesh(mesh_of(shape)):
-        found = compute(many, arrays)
-    kit.assert_close(found, expected, 1e-6)
-    parts = {part.data.shape for part in found[0].addressable_shards}
+        actual = compute(sharded, arrays)
+    kit.assert_close(actual, expected, 1e-6)
+    parts = {part.data.shape for part in actual[0].addressable_shards}
     assert parts == {(8 // 4, 128, heads // 2, kit.SIZE)} or shape != (2, 2, 2)
 
 
@@ -101,8 +101,8 @@ full = partial(pytest.param, marks=pytest.mark.full)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "settings"), [("splash", kit.SETTINGS), full("fused", FUSED)])
-def test_a_model_learns_the_same_by_a_kernel(monkeypatch, kernel, settings):
-    """Packed rows, with one that is all padding: what padding sees reaches neither loss nor gradients."""
+def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, settings):
+    """Packed rows, one of them padding only: what padding attends to changes neither loss nor gradients."""
     kit.on_tpu(monkeypatch)
     rows = batch.synthetic(4, 128, 10, 200, sequences=3)
     rows["sequence_ids"][1, 100:] = 0
@@ -111,15 +111,16 @@ def test_a_model_learns_the_same_by_a_kernel(monkeypatch, kernel, settings):
     rows["masked_weights"] *= inside
     rows["pair_weights"][2] = 0
 
-    def learn(kind):
-        made = small_objective(*settings, f"model.attention={kind}")
+    def learn(name):
+        objective = small_objective(*settings, f"model.attention={name}")
+        totals = objective.weights(rows)
 
         def loss(params):
-            return made.loss(params, rows, made.weights(rows), jnp.uint32(1), train=True)[0]
+            return objective.loss(params, rows, totals, jnp.uint32(1), train=True)[0]
 
-        found = jax.make_jaxpr(loss)(small_params(made))
-        assert ("pallas_call" in str(found)) == (kind == kernel)
-        value, gradient = jax.jit(jax.value_and_grad(loss))(small_params(made))
+        program = jax.make_jaxpr(loss)(small_params(objective))
+        assert ("pallas_call" in str(program)) == (name == kernel)
+        value, gradient = jax.jit(jax.value_and_grad(loss))(small_params(objective))
         return value, np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient)])
 
     kit.assert_close(learn(kernel), learn("xla"), 1e-5)
@@ -127,7 +128,7 @@ def test_a_model_learns_the_same_by_a_kernel(monkeypatch, kernel, settings):
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    ("kind", "length", "shape", "dtype", "size"),
+    ("name", "length", "shape", "dtype", "size"),
     [
         ("fused", 128, (2, 1, 2), "bf16", 64),
         full("fused", 512, (1, 1, 1), "bf16", 128),
@@ -136,37 +137,38 @@ def test_a_model_learns_the_same_by_a_kernel(monkeypatch, kernel, settings):
         full("splash", 512, (2, 1, 2), "f32", 64),
     ],
 )
-def test_kernels_compile_for_tpus(kind, length, shape, dtype, size):
-    """On two of four devices by rows, on two by heads; forward and backward. A plan counts them."""
-    places = np.array(devices("v5e:2x2")[: np.prod(shape)]).reshape(shape)
+def test_kernels_compile_for_tpus(name, length, shape, dtype, size):
+    """Forward and backward, split over two devices by rows and two by heads; `plan` counts their cycles."""
+    chips = np.array(devices("v5e:2x2")[: np.prod(shape)]).reshape(shape)
     auto = (jax.sharding.AxisType.Auto,) * 3
-    mesh = jax.sharding.Mesh(places, meshes.AXES, axis_types=auto)
-    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(meshes.ROWS))
+    mesh = jax.sharding.Mesh(chips, meshes.AXES, axis_types=auto)
+    by_rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(meshes.ROWS))
     real = {"bf16": jnp.bfloat16, "f32": jnp.float32}[dtype]
-    x = jax.ShapeDtypeStruct((4, length, 4, size), real, sharding=where)
-    ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=where)
+    x = jax.ShapeDtypeStruct((4, length, 4, size), real, sharding=by_rows)
+    ids = jax.ShapeDtypeStruct((4, length), jnp.int32, sharding=by_rows)
 
     def total(q, k, v, ids):
-        keys = kit.keys_of(ids) if kind == "fused" else None
-        return kit.attend(kind, ids)(q, k, v, None, keys).astype(jnp.float32).sum()
+        keys = kit.keys_of(ids) if name == "fused" else None
+        return kit.attend(name, ids)(q, k, v, None, keys).astype(jnp.float32).sum()
 
     with jax.set_mesh(mesh), compiling(), jax.default_matmul_precision(None):
-        assert attention.devices_of() == attention.devices_of(mesh) == kit.TPU
+        assert attention.device_and_kernels() == attention.device_and_kernels(mesh) == kit.TPU
         both = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2)))
         text = both.lower(x, x, x, ids).compile().as_text()
     rows, heads = 4 // shape[0], 4 // shape[2]
-    every = (one for instructions in hlo.computations(text)[0].values() for one in instructions)
-    calls = [one for one in every if 'custom_call_target="tpu_custom_call"' in one.text]
+    computations = hlo.computations(text)[0].values()
+    every = (instruction for instructions in computations for instruction in instructions)
+    calls = [call for call in every if 'custom_call_target="tpu_custom_call"' in call.text]
     assert len(calls) == 2
-    part = {"splash": [rows, heads, size, length], "fused": [rows, length, heads * size]}[kind]
-    assert all(f"{dtype}[{','.join(map(str, part))}]" in str(one) for one in calls)
-    forward, backward = sorted(custom_calls.cycles(one, mesh) for one in calls)
+    part = {"splash": [rows, heads, size, length], "fused": [rows, length, heads * size]}[name]
+    assert all(f"{dtype}[{','.join(map(str, part))}]" in str(call) for call in calls)
+    forward, backward = sorted(custom_calls.cycles(call, mesh) for call in calls)
     assert 0 < forward < backward
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-5), (jnp.bfloat16, 1e-3)])
-def test_cudnn_is_asked_for_what_the_plain_way_computes(dtype, tolerance):
-    """The same call by another implementation: its scale, and its mask by lengths, of rows of one sequence."""
+def test_the_call_of_cudnn_equals_xla(dtype, tolerance):
+    """The same call with JAX's own implementation checks the scale and the mask by lengths, for unpacked rows."""
     *arrays, ids = make_rows(5, 96)
     arrays = (*arrays, np.minimum(ids, 1))
     function = partial(attention.cudnn, implementation="xla")
@@ -174,11 +176,11 @@ def test_cudnn_is_asked_for_what_the_plain_way_computes(dtype, tolerance):
     assert (ids.sum(1) == 0).any()
 
 
-def test_cudnn_is_in_the_program_for_a_gpu(monkeypatch):
+def test_the_program_for_a_gpu_calls_cudnn(monkeypatch):
     """Forward and backward."""
     library = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
     monkeypatch.setattr(library, "check_cudnn_version", lambda: 91200)
-    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: kit.GPU)
+    monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: kit.GPU)
     x = jax.ShapeDtypeStruct((4, 100, 2, 64), jnp.bfloat16)
 
     def total(q, k, v, ids):
@@ -194,24 +196,24 @@ def test_cudnn_is_in_the_program_for_a_gpu(monkeypatch):
     assert text.count(r"mask_type\22: \22PADDING\22") == 2
 
 
-# A process without what conftest.py sets, which hides GPUs. The rows are of one sequence, as cuDNN wants them.
+# Runs in a process without the variables of conftest.py, which hide GPUs. The rows are not packed, as cuDNN requires.
 ON_GPU = """
 import jax, jax.numpy as jnp, numpy as np
 from bert_jax.models import attention
 from kits.attending import assert_aligned, compute, make_rows, plain
 assert jax.default_backend() == "gpu", jax.devices()
-assert attention.has_cudnn(jax.local_devices()[0]), "cuDNN's attention is of GPUs from Ampere on"
+assert attention.has_cudnn(jax.local_devices()[0]), "cuDNN's attention needs a GPU from Ampere on"
 *arrays, ids = make_rows(5, 256)
 arrays = (*arrays, np.minimum(ids, 1))
-found, expected = (compute(each, arrays, jnp.bfloat16) for each in (attention.cudnn, plain))
-for one, other in zip(found, expected, strict=True):
-    assert np.isfinite(one).all()
-    assert_aligned(one, other, 1e-4, 2e-3)
+actual, expected = (compute(each, arrays, jnp.bfloat16) for each in (attention.cudnn, plain))
+for a, b in zip(actual, expected, strict=True):
+    assert np.isfinite(a).all()
+    assert_aligned(a, b, 1e-4, 2e-3)
 """
 
 
-def test_cudnn_computes_what_the_plain_way_does_on_a_gpu():
-    """Vectors and gradients in bfloat16. On a CPU 1 - cosine to float32 is 1.5e-5 at most; of two, twice that."""
+def test_cudnn_on_a_gpu_equals_xla():
+    """Outputs and gradients in bfloat16. On a CPU, 1 - cosine to float32 is at most 1.5e-5 for each of the two."""
     plugins = importlib.metadata.entry_points(group="jax_plugins")
     if not (os.path.exists("/dev/nvidia0") or shutil.which("nvidia-smi")):
         pytest.skip("no GPU")

@@ -1,4 +1,4 @@
-"""Each implementation of attention refuses what it cannot do, and is chosen for what it can."""
+"""The choice of an attention implementation: which cases each supports, and what `auto` chooses."""
 
 import jax
 import numpy as np
@@ -38,19 +38,19 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "changes", "words"), REFUSALS)
-def test_what_cannot_be_done_is_refused_and_never_chosen(kind, changes, words):
-    able, unable = ABLE[kind], ABLE[kind]._replace(**changes)
-    assert attention.choose(kind, able) == attention.choose("auto", able) == kind
-    with pytest.raises(BadInput, match=f"config.model.attention={kind}.*{words}"):
-        attention.choose(kind, unable, "phases.main.")
+@pytest.mark.parametrize(("name", "changes", "words"), REFUSALS)
+def test_unsupported_cases_are_refused_and_never_chosen(name, changes, words):
+    able, unable = ABLE[name], ABLE[name]._replace(**changes)
+    assert attention.choose(name, able) == attention.choose("auto", able) == name
+    with pytest.raises(BadInput, match=f"config.model.attention={name}.*{words}"):
+        attention.choose(name, unable, "phases.main.")
     assert attention.choose("xla", unable) == "xla"
-    if kind in unable.kernels:
+    if name in unable.kernels:
         assert attention.choose("auto", unable) == "xla"
 
 
 @pytest.mark.parametrize(
-    ("kind", "changes", "chosen"),
+    ("name", "changes", "chosen"),
     [
         ("fused", dict(length=256), "fused"),
         ("fused", dict(length=128), "xla"),
@@ -60,12 +60,12 @@ def test_what_cannot_be_done_is_refused_and_never_chosen(kind, changes, words):
         ("cudnn", dict(length=100), "cudnn"),
     ],
 )
-def test_auto_takes_a_kernel_where_it_is_able_and_the_faster(kind, changes, chosen):
-    assert attention.choose("auto", ABLE[kind]._replace(**changes)) == chosen
+def test_auto_chooses_the_fastest_supported_kernel(name, changes, chosen):
+    assert attention.choose("auto", ABLE[name]._replace(**changes)) == chosen
 
 
-def test_what_a_program_drops_decides_and_not_the_config(monkeypatch):
-    """A model with attention dropout is evaluated by a kernel that has none."""
+def test_the_dropout_of_the_program_decides_not_the_config(monkeypatch):
+    """A model with attention dropout can be evaluated by a kernel without dropout."""
     on_tpu(monkeypatch)
     q, k, v, _, ids = make_rows(2, 128)
     function = attend("splash", ids)
@@ -74,8 +74,8 @@ def test_what_a_program_drops_decides_and_not_the_config(monkeypatch):
         function(q, k, v, None, np.zeros(2, np.uint32))
     with pytest.raises(BadInput, match="biased"):
         function(q, k, v, np.zeros((1, HEADS, 128, 128)), None)
-    monkeypatch.setattr(attention, "devices_of", lambda mesh=None: GPU)
-    with pytest.raises(BadInput, match="sequences=3.*dtype=float32"):  # all reasons at once
+    monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: GPU)
+    with pytest.raises(BadInput, match="max_packed=3.*dtype=float32"):  # all reasons at once
         attend("cudnn", ids, sequences=3)(q, k, v, None, None)
 
 
@@ -90,7 +90,7 @@ def test_a_plan_chooses_for_the_slice_and_not_for_this_machine(name, expected):
     assert attention.resolve(settings, phase, here) == "xla"
 
 
-def test_every_phase_is_asked_before_anything_is_compiled(monkeypatch, tmp_path, capsys):
+def test_every_phase_is_checked_before_anything_is_compiled(monkeypatch, tmp_path, capsys):
     arguments = ["pretrain", "--config", "demo", "--workdir", str(tmp_path / "run")]
     arguments += ["--config.model.attention=splash", f"--config.store={tmp_path / 'store'}"]
     assert cli.main(arguments) == 2
@@ -102,8 +102,8 @@ def test_every_phase_is_asked_before_anything_is_compiled(monkeypatch, tmp_path,
         build.make_mesh(settings, configs.phases(settings))
 
 
-def test_a_run_of_other_devices_is_used_here(tmp_path):
-    """And may go on elsewhere: nothing that is learnt depends on it."""
+def test_a_run_of_other_devices_opens_on_this_one(tmp_path):
+    """And may be resumed on others: the parameters do not depend on the implementation, but for rounding."""
     _, vocabulary, _, _ = make_run(tmp_path / "run", "model.attention=splash")
     run = load_model.open_model(tmp_path / "run")
     assert run.config.model.attention == "auto"

@@ -1,4 +1,4 @@
-"""The model's parts: padding, dropout, gradients in two types, layer norm, FLOPs (all its numbers: test_golden.py)."""
+"""Parts of the model: padding, dropout, gradients in two data types, layer norm, FLOPs (its values: test_golden.py)."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def test_padding_changes_nothing():
     jax.tree.map(np.testing.assert_array_equal, outputs(params, batch), outputs(params, other))
 
 
-def test_padded_vocabulary_counts_nowhere():
+def test_vocabulary_padding_has_no_effect():
     objective, batch = small_objective(), small_batch()
     params = small_params(objective)
     words = params["encoder"]["embedder"]["words"]
@@ -34,7 +34,7 @@ def test_padded_vocabulary_counts_nowhere():
 
 
 def gradients(dtype, params):
-    """Of the whole loss, dropout and all, on two devices: {path: float64}, and the loss under ""."""
+    """Returns the gradients of the loss with dropout, on two devices: {path: float64}, and the loss under ""."""
     objective, rows = small_objective(f"dtype={dtype}"), small_batch()
     mesh = meshes.make_mesh(small_config("mesh.data=2").mesh, jax.devices()[:2])
 
@@ -44,36 +44,36 @@ def gradients(dtype, params):
 
     with jax.set_mesh(mesh):
         placed = meshes.to_devices(mesh, rows, np.arange(16), 16)
-        value, found = jax.jit(jax.value_and_grad(loss))(params, placed)
-    named = {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(found)}
+        value, actual = jax.jit(jax.value_and_grad(loss))(params, placed)
+    named = {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(actual)}
     return {name: np.float64(leaf).ravel() for name, leaf in (named | {"": value}).items()}
 
 
 @pytest.mark.slow
 def test_gradients_in_bfloat16_are_those_in_float32():
-    """Measured: of all gradients 1 - cosine 2.7e-5 and a norm 0.11 % too small, of a leaf at most 6.2e-5 and 0.62 %;
-    of the loss 4e-6. A softmax in bfloat16 makes the second number 1.2e-4."""
+    """Measured: over all gradients 1 - cosine is 2.7e-5 and the norm 0.11 % too small; for a single leaf at most 6.2e-5
+    and 0.62 %; the loss differs by 4e-6. A softmax in bfloat16 would raise the 6.2e-5 to 1.2e-4."""
     params = small_params(small_objective())
-    exact, found = (gradients(dtype, params) for dtype in ("float32", "bfloat16"))
-    assert found.pop("") == pytest.approx(exact.pop(""), rel=2e-5)
-    assert_aligned(*(np.concatenate([*each.values()]) for each in (found, exact)), 4e-5, 2e-3)
+    exact, actual = (gradients(dtype, params) for dtype in ("float32", "bfloat16"))
+    assert actual.pop("") == pytest.approx(exact.pop(""), rel=2e-5)
+    assert_aligned(*(np.concatenate([*each.values()]) for each in (actual, exact)), 4e-5, 2e-3)
     large = [name for name, leaf in exact.items() if leaf.size >= 1024]
     assert len(large) > 15
     for name in large:
-        assert_aligned(found[name], exact[name], 1e-4, 8e-3)
+        assert_aligned(actual[name], exact[name], 1e-4, 8e-3)
 
 
 def test_bfloat16_is_differentiated_on_one_device():
-    """A layer of fewer outputs than inputs, as every feed-forward layer ends with."""
+    """A dense layer with fewer outputs than inputs, like the last one of every feed-forward layer."""
     draw, sizes = np.random.default_rng(0), ((4, 8, 32), (32, 2), (4, 8, 2))
-    x, kernel, along = (np.float32(draw.normal(size=size)) for size in sizes)
+    x, kernel, weights = (np.float32(draw.normal(size=size)) for size in sizes)
 
-    def total(kernel, x, along):
+    def total(kernel, x, weights):
         y = layers.affine(x.astype(jnp.bfloat16), kernel, jnp.zeros(2), jnp.float32)
-        return (y.astype(jnp.float32) * along).sum()
+        return (y.astype(jnp.float32) * weights).sum()
 
-    found = jax.jit(jax.grad(total))(kernel, x, along)
-    np.testing.assert_allclose(found, np.einsum("bli,blo->io", x, along), atol=0.1)
+    actual = jax.jit(jax.grad(total))(kernel, x, weights)
+    np.testing.assert_allclose(actual, np.einsum("bli,blo->io", x, weights), atol=0.1)
 
 
 def test_dropout_statistics_and_gradient():
@@ -83,12 +83,12 @@ def test_dropout_statistics_and_gradient():
     assert dropped == pytest.approx(0.1, abs=4 * (0.1 * 0.9 / x.size) ** 0.5)
     np.testing.assert_allclose(y[y != 0], 1 / 0.9, rtol=1e-6)
     np.testing.assert_array_equal(pull(x)[0], y)  # the backward pass drops the same elements
-    assert len({row.tobytes() for row in np.asarray(y)}) == 8  # each row its own
+    assert len({row.tobytes() for row in np.asarray(y)}) == 8  # each row has its own mask
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_gradients_of_parameters_are_not_rounded(dtype):
-    """4097 needs 13 bits; bfloat16 has 8, and would make 4096 of it."""
+    """4097 needs 13 bits; bfloat16 has 8 and would round it to 4096."""
     x, weights = jnp.ones((4097, 1), dtype), jnp.ones((1, 1))
     _, pull = jax.vjp(lambda *them: layers.affine(x, *them, np.float32), weights, jnp.zeros(1))
     assert [float(gradient.sum()) for gradient in pull(x)] == [4097, 4097]
@@ -100,7 +100,7 @@ def test_gradients_of_parameters_are_not_rounded(dtype):
     ("dtype", "deviations"), [("float32", 0), ("float32", 30), ("bfloat16", 0), ("bfloat16", 30)]
 )
 def test_layer_norm_and_its_gradients(dtype, deviations):
-    """Against the formula in float64, of rows whose mean is so many deviations."""
+    """Compared with the formula in float64, on rows whose mean is so many standard deviations."""
     draw = np.random.default_rng(3)
     x = draw.normal(size=(2, 5, 48)) * draw.uniform(0.1, 9, (2, 5, 1))
     x = np.float64(jnp.asarray(x + deviations * x.std(-1, keepdims=True), dtype))
@@ -113,15 +113,15 @@ def test_layer_norm_and_its_gradients(dtype, deviations):
 
     single = jnp.asarray(x, dtype), jnp.float32(scale), jnp.float32(bias)
     y, pull = jax.vjp(lambda *them: layers.normalize(*them, 1e-12, dtype), *single)
-    found = y, *pull(jnp.asarray(along, dtype))
+    actual = y, *pull(jnp.asarray(along, dtype))
     assert y.dtype == dtype
     error = {0: 2e-6, 30: 5e-5}[deviations] if dtype == "float32" else 2e-2
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         assert np.abs(np.float64(a) - b).max() <= error * np.abs(b).max()
 
 
-def test_the_count_of_flops_is_that_of_the_program():
-    """By XLA, of the loss and its gradients; it counts what is no matrix product, too."""
+def test_row_flops_match_the_program():
+    """Compared with XLA's count for the loss and its gradients, which includes more than matrix products."""
     config = small_config("model.width=256", "model.dropout=0", "model.attention_dropout=0")
     objective = base.make(config, VOCABULARY)
     rows = batches.synthetic(4, 32, 5, VOCABULARY.size)

@@ -1,4 +1,4 @@
-"""Packed pairs are trained by the losses and gradients that they have alone."""
+"""Packed pairs have the same losses and gradients as in rows of their own."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from bert_jax import prng
 
 
 def in_shape(batch, rows, sequences):
-    """With empty rows and pairs behind the others, which weigh nothing: one program for packed and unpacked."""
+    """Pads a batch with empty rows and pairs of weight 0, so that packed and unpacked batches share one program."""
     wide = {name: array.shape[1] for name, array in batch.items() if array.ndim == 2}
     wide |= dict.fromkeys(("cls_positions", "pair_labels", "pair_weights"), sequences)
     return {
@@ -24,7 +24,7 @@ def in_shape(batch, rows, sequences):
 
 
 @pytest.mark.slow
-def test_loss_and_gradients_are_those_of_the_pairs_alone(tmp_path):
+def test_packed_pairs_have_the_loss_and_gradients_of_unpacked_ones(tmp_path):
     packed = epoch(packed_store(tmp_path / "store"), max_predictions=20)
     alone = apart(packed)
     number = len(alone["rows"])
@@ -38,14 +38,14 @@ def test_loss_and_gradients_are_those_of_the_pairs_alone(tmp_path):
         return objective.loss(params, batch, totals, jnp.uint32(prng.key(1)), train=True)
 
     differentiate = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    (one, metrics), gradients = differentiate(params, packed)
-    (other, apart_metrics), apart_gradients = differentiate(params, alone)
-    np.testing.assert_allclose(one, other, rtol=1e-6)
+    (loss_packed, metrics), gradients = differentiate(params, packed)
+    (loss_alone, apart_metrics), apart_gradients = differentiate(params, alone)
+    np.testing.assert_allclose(loss_packed, loss_alone, rtol=1e-6)
     for name in ("mlm_loss", "nsp_loss", "mlm_loss_masked", "nsp_accuracy"):
         np.testing.assert_allclose(metrics[name], apart_metrics[name], rtol=1e-5, err_msg=name)
     assert metrics["nsp_loss"][1] == number
-    far = jax.tree.map(
+    distances = jax.tree.map(
         lambda a, b: float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-3)),
         *(gradients, apart_gradients),
     )
-    assert max(jax.tree.leaves(far)) < 1e-5, far
+    assert max(jax.tree.leaves(distances)) < 1e-5, distances

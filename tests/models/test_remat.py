@@ -1,4 +1,4 @@
-"""What the backward pass computes again: the same loss and gradients, and less memory."""
+"""Rematerialization: the same loss and gradients with less memory."""
 
 import math
 from functools import cache
@@ -11,18 +11,19 @@ from kits.small import small_batch, small_objective, small_params
 
 from bert_jax import prng
 
-KINDS = ("none", "attention", "full")
+POLICIES = ("none", "attention", "full")
 KEY = prng.key(3)
 
 
 def loss_of(remat, rows):
-    """(params, their loss with dropout on)."""
-    made = small_objective(f"train.remat={remat}")
+    """Returns (params, loss function of params, with dropout on)."""
+    objective = small_objective(f"train.remat={remat}")
+    totals = objective.weights(rows)
 
     def loss(params):
-        return made.loss(params, rows, made.weights(rows), jnp.uint32(KEY), train=True)[0]
+        return objective.loss(params, rows, totals, jnp.uint32(KEY), train=True)[0]
 
-    return small_params(made), loss
+    return small_params(objective), loss
 
 
 @cache
@@ -37,14 +38,14 @@ def test_loss_and_gradients_stay_the_same(remat):
     (loss, gradient), (expected_loss, expected) = map(loss_and_gradient, (remat, "none"))
     assert float(loss) == pytest.approx(float(expected_loss), rel=1e-6)
     scale = max(float(abs(leaf).max()) for leaf in jax.tree.leaves(expected))
-    # Trees of another shape or with other names would not map.
+    # This raises if the trees have different names.
     differences = jax.tree.map(lambda a, b: float(abs(a - b).max()) / scale, gradient, expected)
     print(remat, f"{max(jax.tree.leaves(differences)):.1e}")
     assert max(jax.tree.leaves(differences)) < 1e-6
 
 
 def saved_bytes(remat) -> int:
-    """Of what the forward pass leaves for the backward pass, parameters and batch included."""
+    """Returns the bytes that the forward pass saves for the backward pass, with parameters and batch."""
     rows = {name: jnp.asarray(array) for name, array in small_batch(8).items()}
     params, loss = loss_of(remat, rows)
     leaves = jax.tree.leaves(jax.eval_shape(lambda params: jax.vjp(loss, params)[1], params))
@@ -52,11 +53,11 @@ def saved_bytes(remat) -> int:
 
 
 @pytest.mark.slow
-def test_less_is_kept_for_the_backward_pass():
-    """Counted before the CPU's compiler, which undoes it, so that its memory shows nothing."""
-    none, attention, full = map(saved_bytes, KINDS)
+def test_less_is_saved_for_the_backward_pass():
+    """Counted before compilation: XLA's CPU backend undoes rematerialization, so its memory shows no difference."""
+    none, attention, full = map(saved_bytes, POLICIES)
     probabilities = 2 * 8 * 4 * 32 * 32 * 4  # of two layers, 8 rows, 4 heads and 32 x 32 pairs
     assert none - attention > probabilities
-    # Vectors go into two blocks; a dozen more arrays of this size or larger are kept.
+    # Hidden states go into both blocks; without remat a dozen more arrays of at least this size are saved.
     vectors = 2 * 8 * 32 * 32 * 4
     assert attention - full > 12 * vectors
