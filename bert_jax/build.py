@@ -1,4 +1,4 @@
-"""From a config to compiled programs: shapes, then places, then arrays."""
+"""From a config to compiled programs: shapes, then shardings, then arrays."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +18,11 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-COMPILERS = 2  # programs compiled at a time: each takes memory
+COMPILERS = 2  # programs compiled concurrently; each compilation takes memory
 
 
 class Trainer(NamedTuple):
-    """What the loop calls, and where its arrays lie."""
+    """The compiled programs that the loop calls, and the shapes and shardings of the state."""
 
     mesh: Any
     rate: Any  # step -> learning rate, by NumPy
@@ -31,12 +31,12 @@ class Trainer(NamedTuple):
     initialize: Any  # () -> state
     train: dict  # {phase: (state, batch) -> (state, metrics, verdict)}
     evaluate: dict  # {phase: (params, batch) -> (metrics, terms)}
-    fingerprint: Any  # {item: tree} -> what fingerprint.read makes of it
-    compile_seconds: float  # until its programs were there
+    fingerprint: Any  # the program of fingerprint.lower: {item: tree} -> (sums, counts)
+    compile_seconds: float  # wall time until all programs were compiled
 
 
 class Design(NamedTuple):
-    """All of a run that is known before a program is compiled."""
+    """The parts of a run that exist before a program is compiled."""
 
     mesh: Any
     vocabulary: Vocabulary
@@ -49,8 +49,8 @@ class Design(NamedTuple):
 
 
 def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
-    """The mesh of a config, over which its model and the batches of these phases divide, and which can compute them;
-    raises BadInput."""
+    """Returns the mesh of a config. Raises BadInput if the model or a phase's batch does not divide over it, or if the
+    configured attention cannot run on it."""
     mesh = meshes.make_mesh(config.mesh, devices)
     meshes.check_model(mesh, config.model)
     for phase in phases:
@@ -61,12 +61,13 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
 
 
 def design(config, mesh, vocabulary: Vocabulary) -> Design:
+    """Returns the objective, optimizer, shapes and shardings of a config; compiles nothing."""
     objective = base.make(config, vocabulary)
     total = configs.total_steps(config)
     peak, warmup = config.optimizer.learning_rate, config.schedule.warmup
     rate = partial(optimizer.schedule, config.schedule.name, peak, warmup, total)
     update = optimizer.make(config.optimizer, rate())
-    # Parameters do not depend on the rows they are initialised with.
+    # The initial parameters do not depend on the example batch.
     example = batch.synthetic(1, 8, 1, vocabulary.size)
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
@@ -75,16 +76,16 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
 
 
 def build(config, mesh, vocabulary: Vocabulary, begin: bool = False) -> Trainer:
-    """Compiles every phase before the first step, so that nothing can fail to compile days later.
+    """Compiles the programs of all phases before the first step, so that no compilation fails in the middle of a run.
 
-    begin: the first state is computed meanwhile, so that `initialize` has it, once. Raises BadInput where a device has
-    no room for a program.
+    begin: computes the initial state during compilation; `initialize` then returns it, and may be called once.
+    Raises BadInput if a program exceeds a device's memory.
     """
     began = time.monotonic()
     made = design(config, mesh, vocabulary)
     shapes, places = made.shapes, made.places
     with jax.set_mesh(mesh), ThreadPoolExecutor(COMPILERS) as compilers:
-        # Python lowers a program while the one before is compiled, or read from the cache, without Python's lock.
+        # XLA compiles, or reads its cache, without holding the GIL, so Python lowers the next program at the same time.
         def compiled(lowered, what: str):
             return compilers.submit(compile_program, lowered, what)
 
@@ -108,7 +109,7 @@ def build(config, mesh, vocabulary: Vocabulary, begin: bool = False) -> Trainer:
             for phase in phases
         }
     if begin:
-        begun.result()  # what is wrong with it is told before anything is written
+        begun.result()  # raises its error before anything is written
     return Trainer(
         mesh,
         made.rate,
@@ -123,18 +124,18 @@ def build(config, mesh, vocabulary: Vocabulary, begin: bool = False) -> Trainer:
 
 
 def compile_program(lowered, what: str):
-    """Raises BadInput, about `what`, where a device has no room for it."""
+    """Compiles a lowered program. Raises BadInput, which names the program `what`, if it exceeds a device's memory."""
     with out_of_memory.told(what):
         return lowered.compile()
 
 
 def lower_initialize(made: Design):
-    """() -> state, to be compiled, within its mesh."""
+    """Lowers () -> state. To be called within the mesh."""
     return jax.jit(made.initialize, out_shardings=made.places).lower()
 
 
 def lower_train(config, made: Design, phase):
-    """(state, batch) -> (state, metrics, verdict) of a phase, to be compiled, within its mesh."""
+    """Lowers (state, batch) -> (state, metrics, verdict) of a phase. To be called within the mesh."""
     mesh, everywhere = made.mesh, meshes.replicated(made.mesh)
     function = partial(
         step.train,
@@ -157,7 +158,7 @@ def lower_train(config, made: Design, phase):
 
 
 def lower_evaluate(config, made: Design, phase):
-    """The same of (params, batch) -> (metrics, terms). Held-out rows are never packed, see stream.Heldout."""
+    """Lowers (params, batch) -> (metrics, terms) of a phase. Held-out rows are never packed, see stream.Heldout."""
     rows = evaluate.batch_size(config, phase, made.mesh)
     params = meshes.placed(made.shapes.params, made.places.params)
     batches = batch_shapes(made.mesh, phase, rows, sequences=1)
@@ -165,5 +166,6 @@ def lower_evaluate(config, made: Design, phase):
 
 
 def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:
+    """Returns {name: ShapeDtypeStruct with its sharding} of a global batch."""
     shapes = batch.shapes(rows, phase.length, phase.max_predictions, sequences)
     return meshes.placed(shapes, {name: meshes.rows(mesh) for name in shapes})

@@ -1,7 +1,7 @@
-"""One trainer a workdir: two would undo each other's work.
+"""The lock of a workdir, so that only one process trains in it.
 
-On a disk it holds the file `.lock`, which the kernel frees when the process ends. At an address, where no file can be
-held, `.lock` is an object with a nonce that its holder writes again every few seconds. Either says who holds it.
+On a disk it is a `flock` on the file `.lock`, which the kernel releases when the process ends. In a bucket, where files
+cannot be locked, `.lock` is an object with a nonce, which its holder renews every few seconds. Both name the holder.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from bert_jax.storage import remote
 
 LOCK = ".lock"
 ALONE = fcntl.LOCK_EX | fcntl.LOCK_NB
-RENEWAL = 5.0  # seconds between two writings of the object
-SOON = 0.2  # seconds after which a lock that is held is asked for again
-STALE = 60.0  # seconds of an object that does not change, after which it is taken
+RENEWAL = 5.0  # seconds between two renewals of the object
+SOON = 0.2  # seconds until the second try to lock a file
+STALE = 60.0  # seconds without a renewal, after which another process may take the lock
 
 
 @contextlib.contextmanager
 def on_disk(directory: Path) -> Iterator[None]:
-    """Makes the directory and holds it for this process. Raises Missing where another one does."""
+    """Creates and locks a directory. Raises Missing if another process holds the lock."""
     with contextlib.ExitStack() as stack:
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def on_disk(directory: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, ALONE)
             except BlockingIOError:
-                time.sleep(SOON)  # by `status`, which asks for a moment
+                time.sleep(SOON)  # `status` may hold it for a moment
                 fcntl.flock(file, ALONE)
         except BlockingIOError:
             file.seek(0)
@@ -48,7 +48,7 @@ def on_disk(directory: Path) -> Iterator[None]:
 
 
 def is_free(directory: Path) -> bool:
-    """Whether no process of this machine holds a directory that one has held."""
+    """Returns whether a directory has a lock file that no process of this machine holds."""
     try:
         with open(directory / LOCK, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -58,11 +58,12 @@ def is_free(directory: Path) -> bool:
 
 
 def this_process() -> dict:
+    """Returns the pid and host of this process."""
     return {"pid": os.getpid(), "host": os.uname().nodename}
 
 
 class Lock:
-    """The object at an address, for this process. A thread renews it, whatever the others wait for."""
+    """The lock object in a bucket. A thread renews it, so that it stays valid while the main thread waits."""
 
     def __init__(self, place: remote.Place):
         self.place, self.nonce, self.count = place, uuid.uuid4().hex, 0
@@ -71,6 +72,7 @@ class Lock:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
+        """Holds the lock during the context. Raises Missing if another process holds it."""
         with remote.reached(self.place.address):
             self.take()
         self.thread.start()
@@ -80,7 +82,7 @@ class Lock:
             self.release()
 
     def take(self) -> None:
-        """Raises Missing where another process holds it: one whose object changes while we look."""
+        """Acquires the lock. Raises Missing if another process renews it within STALE seconds."""
         start, before = time.monotonic(), self.read()
         while before and time.monotonic() - start < STALE:
             time.sleep(min(RENEWAL, STALE))
@@ -89,11 +91,11 @@ class Lock:
                 raise Missing(refusal(self.place.address, now))
             before = now
         self.write()
-        time.sleep(RENEWAL)  # others may take it in the same moment; the last to write has it
+        time.sleep(RENEWAL)  # if several processes write it at once, the last one gets the lock
         self.check()
 
     def read(self) -> dict | None:
-        """Reads the object: None where there is none, {} where it is no lock, which any process may take."""
+        """Reads the object: None if it does not exist, {} if it is not a lock, which any process may overwrite."""
         try:
             return parsed(self.place.read(LOCK))
         except FileNotFoundError:
@@ -105,24 +107,24 @@ class Lock:
         self.place.write(LOCK, json.dumps(values).encode())
 
     def check(self) -> None:
-        """Raises Missing where this process holds it no longer: nothing may be written then."""
+        """Raises Missing if this process has lost the lock, and so may not write to the workdir."""
         found = self.read() or {}
         self.is_lost |= found.get("nonce") != self.nonce
         if self.is_lost:
             raise Missing(refusal(self.place.address, found))
 
     def renew(self) -> None:
-        """In a thread. What cannot be written now is the next time."""
+        """Renews the lock until it is released; after an error, tries again. Runs in a thread."""
         while not self.ended.wait(RENEWAL):
             with contextlib.suppress(Exception):
                 self.check()
                 self.write()
 
     def release(self) -> None:
-        """From here on this process holds it no longer."""
+        """Releases the lock and stops its thread."""
         self.ended.set()
         self.thread.join()
-        with contextlib.suppress(Exception):  # another takes it when it is stale
+        with contextlib.suppress(Exception):  # if it cannot be deleted, it becomes stale
             self.check()
             self.is_lost = True
             self.place.remove(LOCK)
@@ -135,5 +137,6 @@ def parsed(data: bytes) -> dict:
 
 
 def refusal(name: str | Path, holder: dict) -> str:
+    """Returns the message that names the holder of a lock."""
     who = f"process {holder.get('pid')} of {holder.get('host')}"
     return f"--workdir {name}: another process is training in it ({who})"

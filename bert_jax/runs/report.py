@@ -1,4 +1,4 @@
-"""What a run tells: a progress bar or log lines, metrics.jsonl, TensorBoard files, status.json."""
+"""Reports of a run: a progress bar or log lines, metrics.jsonl, TensorBoard files, status.json."""
 
 import contextlib
 import json
@@ -16,19 +16,19 @@ from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import Board
 from bert_jax.runs.workdir import Workdir
 
-HEARTBEAT = 10  # seconds between two status.json of a run that does nothing else to tell
+HEARTBEAT = 10  # seconds between two writes of status.json without other reports
 
 
 class Reporter:
-    """Writes one run's reports. Used as a context, so that files are closed and the bar is ended."""
+    """Writes the reports of one run. A context manager, so that the files and the bar are closed."""
 
     def __init__(self, run: Workdir, step: int, total: int, expected_loss: tuple = ()):
-        """expected_loss: as `config.expected_loss` has it."""
+        """step: the last completed step; total: steps of the run; expected_loss: `config.expected_loss`."""
         self.run, self.workdir = run, run.directory
         self.first, self.step, self.total = step, step, total
         self.expected_loss = expected_loss
         self.started = time.monotonic()
-        self.newest = {}  # {split: values} of its newest line
+        self.newest = {}  # {split: values of its newest line}
         self.lines = self.board = None
         self.state, self.lock = "running", threading.RLock()
         self.progressed = time.time()
@@ -46,11 +46,12 @@ class Reporter:
         self.bar.close()
         for file in (self.board, self.lines):
             if file:
-                with contextlib.suppress(OSError):  # a full disk has been told already
+                with contextlib.suppress(OSError):  # a full disk was already reported
                     file.close()
 
     def start(self, step: int, compile_seconds: float) -> None:
-        """Opens the files once the state of `step` is there; what they say of later steps goes."""
+        """Opens the files after the state of `step` was restored or initialized, and drops their lines of later
+        steps."""
         metrics_file.drop_after(self.workdir / "metrics.jsonl", step)
         path = self.workdir / "run.json"
         known = files.read_json(path)
@@ -63,21 +64,20 @@ class Reporter:
         self.status("running")
 
     def log(self, text: str) -> None:
-        """A line above the bar, or on standard output."""
+        """Prints a line above the bar, or on standard output if there is no bar."""
         if self.bar.disable:
-            with contextlib.suppress(
-                OSError
-            ):  # its reader has gone: the run, which may have to be saved, goes on
+            with contextlib.suppress(OSError):  # a closed pipe must not end the run unsaved
                 print(text, flush=True)
         else:
             self.bar.write(text, file=sys.stderr)
 
     def advance(self, step: int) -> None:
+        """Moves the bar to `step`."""
         self.bar.update(step - self.step)
         self.step, self.progressed = step, time.time()
 
     def report(self, step: int, split: str, values: dict) -> None:
-        """One line of metrics.jsonl, one point in TensorBoard, one line for people."""
+        """Writes one line to metrics.jsonl, one point to TensorBoard, and one line to the log."""
         self.newest[split], self.progressed = values, time.time()
         values = {key: plain(value) for key, value in values.items()}
         line = {"step": step, "split": split, "time": time.time(), **values}
@@ -100,16 +100,18 @@ class Reporter:
         self.run.try_upload()
 
     def beat(self) -> None:
-        """In a thread: keeps status.json young while the run goes on, so that who reads it on another host knows."""
+        """Writes status.json every HEARTBEAT seconds, so that readers on other hosts see that the run is alive. Runs in
+        a thread."""
         while not self.ended.wait(HEARTBEAT):
-            with contextlib.suppress(OSError), self.lock:  # training finds out by itself
+            with contextlib.suppress(OSError), self.lock:  # the main thread gets the same error
                 if self.state == "running" and not self.ended.is_set():
                     self.status("running")
 
     def status(self, state: str, **values) -> None:
+        """Writes status.json. state: as in `workdir.write_status`."""
         with self.lock:
             if self.state == "failed":
-                return  # where another process has failed, the thread that trains may still report
+                return  # after another process has failed, the main thread may still report
             self.state = state
             files.write_status(
                 self.workdir,
@@ -124,24 +126,24 @@ class Reporter:
             )
 
     def last_word(self, state: str, **values) -> None:
-        """How the run ended. On a full disk, or where the workdir is gone, only its output and exit code say so."""
+        """Writes the final state. It is lost if the disk is full or the workdir was deleted."""
         with contextlib.suppress(OSError):
             self.status(state, **values)
 
     def failed(self, reason: str, code: int) -> None:
-        """The last word of a run that ends unsaved."""
+        """Writes the final state of a run that ended by an error. code: its exit code."""
         state = "failed"
         if code == signals.INTERRUPTED:
-            state, reason = "interrupted", "before it was saved"
+            state, reason = "interrupted", "interrupted before the current step was saved"
         self.last_word(state, error=reason[:500])
 
     def has(self, step: int, split: str) -> bool:
-        """Whether there is a line of this step, in this start or an earlier one."""
+        """Returns whether metrics.jsonl has a line of this step and split, from this start or an earlier one."""
         lines = metrics_file.lines(self.workdir / "metrics.jsonl")
         return any((line["step"], line["split"]) == (step, split) for line in lines)
 
     def summarize(self) -> None:
-        """summary.json: the last numbers of each split, the seconds of all starts together."""
+        """Writes summary.json: the last line of each split, and the seconds of all starts together."""
         known = files.read_json(self.workdir / "run.json")
         lines = metrics_file.lines(self.workdir / "metrics.jsonl")
         summary = {
@@ -155,13 +157,14 @@ class Reporter:
         files.write_json(self.workdir / "summary.json", summary)
 
     def seconds_left(self) -> float:
+        """Estimates the remaining seconds from the mean speed of this start."""
         done = self.step - self.first
         passed = time.monotonic() - self.started
         return (self.total - self.step) * passed / done if done else 0.0
 
 
 class Silent(contextlib.nullcontext):
-    """What reports in the processes that do not write: nothing."""
+    """The Reporter of processes other than 0, which does nothing."""
 
     def nothing(self, *_, **__) -> None:
         pass
@@ -170,7 +173,10 @@ class Silent(contextlib.nullcontext):
 
 
 def expected(known: tuple, step: int) -> tuple[float, float] | None:
-    """(least, largest) normal held-out masked-LM loss at a step, between known steps on a straight line."""
+    """Returns (least, largest) expected held-out masked-LM loss at a step, by linear interpolation; None outside.
+
+    known: step, least, largest of the first known step, then those of the next, as in `config.expected_loss`.
+    """
     steps, least, largest = known[::3], known[1::3], known[2::3]
     if not steps or not steps[0] <= step <= steps[-1]:
         return None
@@ -178,13 +184,13 @@ def expected(known: tuple, step: int) -> tuple[float, float] | None:
 
 
 def compare(loss: float, least: float, largest: float) -> str:
-    """Says whether a loss is within what the config expects."""
+    """Says whether a loss is in the expected range."""
     where = "above" if loss > largest else "below" if loss < least else "within"
-    return f"mlm_loss is {where} the normal {least:.2f} to {largest:.2f}"
+    return f"mlm_loss is {where} the expected {least:.2f} to {largest:.2f}"
 
 
 def is_shown(key: str, value) -> bool:
-    """Whether a number is in the line for people; metrics.jsonl has all."""
+    """Returns whether a value is in the line of the log; metrics.jsonl has all of them."""
     if key in ("skipped", "spikes"):
         return value > 0
     known = key in ("loss", "tokens_per_second") or key.endswith(("_loss", "_accuracy"))
@@ -192,5 +198,5 @@ def is_shown(key: str, value) -> bool:
 
 
 def plain(value):
-    """A JSON value: numbers that are not finite become null."""
+    """Converts a number to JSON: values that are not finite become null."""
     return None if value is None or not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""What a run is doing, read from its workdir alone."""
+"""The status of a run, read from its workdir."""
 
 import calendar
 import time
@@ -8,14 +8,17 @@ from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
 from bert_jax.runs import lock, workdir
 
-MISSED = 6  # heartbeats that a run may miss: a slow file system, clocks that differ
+MISSED = 6  # heartbeats that a run may miss because of a slow file system or different clocks
 KINDS = {"state": str, "step": int, "steps": int, "pid": int, "host": str, "time": str}
 
 
 def status(directory: Path, checkpoints: Path | None = None) -> dict:
-    """status.json, and the newest checkpoint in `checkpoints`, by default those of the directory. The `state` is
-    imported, running, done, preempted, interrupted or failed; of a run that says that it is running also killed (its
-    lock is free, which is known on its own machine) or silent (no heartbeat)."""
+    """Returns status.json and `last_checkpoint`. checkpoints: their directory, by default that in the workdir.
+
+    `state` is imported, running, done, preempted, interrupted or failed. Instead of running it is killed if no process
+    holds the run's lock (known on its own machine only), or silent if its heartbeat is missing. Raises BadInput if it
+    is not the status of a run.
+    """
     directory = Path(directory)
     path = directory / "status.json"
     if not path.is_file():
@@ -32,7 +35,7 @@ def status(directory: Path, checkpoints: Path | None = None) -> dict:
 
 
 def condition(path: Path, values: dict) -> str:
-    """running, silent or killed."""
+    """Returns the state of a run that says it is running: running, silent or killed."""
     heartbeat = values.get("heartbeat")
     if type(heartbeat) not in (int, float):
         raise BadInput(f"{path}: not the status of a run (heartbeat)")
@@ -43,7 +46,7 @@ def condition(path: Path, values: dict) -> str:
 
 
 def age(path: Path, values: dict, key: str) -> float:
-    """Seconds since a time that the status names."""
+    """Returns the seconds since the time under `key`. Raises BadInput if it is not a time."""
     try:
         return time.time() - calendar.timegm(time.strptime(values[key], workdir.TIME))
     except (KeyError, TypeError, ValueError):
@@ -51,7 +54,7 @@ def age(path: Path, values: dict, key: str) -> float:
 
 
 def describe(values: dict) -> str:
-    """For people, one line."""
+    """Describes a status in one line."""
     parts = [values["state"], f"step {values['step']} of {values['steps']}"]
     if isinstance(values.get("loss"), float):
         parts.append(f"loss {values['loss']:.4f}")
@@ -60,7 +63,7 @@ def describe(values: dict) -> str:
     if values["state"] in ("running", "silent", "killed"):
         parts.append(f"last progress {values['progress']}")
     if values["state"] in ("silent", "killed"):
-        parts.append(f"last sign of life {values['time']}")
+        parts.append(f"last heartbeat {values['time']}")
     parts.append(f"last checkpoint {values['last_checkpoint']}")
     if values.get("error"):
         parts.append(values["error"])

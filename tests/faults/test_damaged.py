@@ -135,7 +135,7 @@ def test_a_full_disk(world, tmp_path, draw):
             [ended] = world.wait([process])
         (disk / "ballast").unlink(missing_ok=True)
         [line] = [line for line in ended.errors.splitlines() if line.startswith("bert-jax: ")]
-        good = re.search(r"the last checkpoint is step (\d+)|no checkpoint is there", line)
+        good = re.search(r"the last checkpoint is step (\d+)|there is no checkpoint", line)
         assert ended.code == 1 and "Traceback" not in ended.errors and good, ended
         assert world.finish(run) == int(good[1] or 0)
 
