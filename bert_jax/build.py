@@ -27,7 +27,7 @@ class Trainer(NamedTuple):
     mesh: Any
     rate: Any  # step -> learning rate, by NumPy
     shapes: step.State
-    places: step.State
+    shardings: step.State
     initialize: Any  # () -> state
     train: dict  # {phase: (state, batch) -> (state, metrics, verdict)}
     evaluate: dict  # {phase: (params, batch) -> (metrics, terms)}
@@ -45,7 +45,7 @@ class Design(NamedTuple):
     rate: Any  # step -> learning rate, by NumPy
     initialize: Any  # () -> state
     shapes: step.State
-    places: step.State
+    shardings: step.State
 
 
 def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
@@ -71,76 +71,76 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     example = batch.synthetic(1, 8, 1, vocabulary.size)
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
-    places = meshes.state(shapes, mesh)
-    return Design(mesh, vocabulary, objective, update, rate(np), initialize, shapes, places)
+    shardings = meshes.state(shapes, mesh)
+    return Design(mesh, vocabulary, objective, update, rate(np), initialize, shapes, shardings)
 
 
-def build(config, mesh, vocabulary: Vocabulary, begin: bool = False) -> Trainer:
+def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Trainer:
     """Compiles the programs of all phases before the first step, so that no compilation fails in the middle of a run.
 
-    begin: computes the initial state during compilation; `initialize` then returns it, and may be called once.
+    init_state: computes the initial state during compilation; `initialize` then returns it, and may be called once.
     Raises BadInput if a program exceeds a device's memory.
     """
-    began = time.monotonic()
-    made = design(config, mesh, vocabulary)
-    shapes, places = made.shapes, made.places
+    started = time.monotonic()
+    parts = design(config, mesh, vocabulary)
+    shapes, shardings = parts.shapes, parts.shardings
     with jax.set_mesh(mesh), ThreadPoolExecutor(COMPILERS) as compilers:
         # XLA compiles, or reads its cache, without holding the GIL, so Python lowers the next program at the same time.
         def compiled(lowered, what: str):
             return compilers.submit(compile_program, lowered, what)
 
         def initialized():
-            with out_of_memory.told("the first state"):
+            with out_of_memory.explain("initial state"):
                 return first.result()()
 
         phases = configs.phases(config)
-        first = compiled(lower_initialize(made), "the first state")
-        begun = compilers.submit(initialized) if begin else None
+        first = compiled(lower_initialize(parts), "initial state")
+        initial_state = compilers.submit(initialized) if init_state else None
         train = {
-            phase.name: compiled(lower_train(config, made, phase), f"phase {phase.name}, a step")
+            phase.name: compiled(lower_train(config, parts, phase), f"phase {phase.name}, a step")
             for phase in phases
         }
-        prints = fingerprint.lower(mesh, reader.items(shapes), reader.items(places))
+        prints = fingerprint.lower(mesh, reader.items(shapes), reader.items(shardings))
         prints = compiled(prints, "fingerprints of the state")
         evaluators = {
             phase.name: compiled(
-                lower_evaluate(config, made, phase), f"phase {phase.name}, held-out rows"
+                lower_evaluate(config, parts, phase), f"phase {phase.name}, held-out rows"
             )
             for phase in phases
         }
-    if begin:
-        begun.result()  # raises its error before anything is written
+    if init_state:
+        initial_state.result()  # raises its error before anything is written
     return Trainer(
         mesh,
-        made.rate,
+        parts.rate,
         shapes,
-        places,
-        begun.result if begin else first.result(),
+        shardings,
+        initial_state.result if init_state else first.result(),
         {name: program.result() for name, program in train.items()},
         {name: program.result() for name, program in evaluators.items()},
         prints.result(),
-        time.monotonic() - began,
+        time.monotonic() - started,
     )
 
 
 def compile_program(lowered, what: str):
     """Compiles a lowered program. Raises BadInput, which names the program `what`, if it exceeds a device's memory."""
-    with out_of_memory.told(what):
+    with out_of_memory.explain(what):
         return lowered.compile()
 
 
-def lower_initialize(made: Design):
+def lower_initialize(design: Design):
     """Lowers () -> state. To be called within the mesh."""
-    return jax.jit(made.initialize, out_shardings=made.places).lower()
+    return jax.jit(design.initialize, out_shardings=design.shardings).lower()
 
 
-def lower_train(config, made: Design, phase):
+def lower_train(config, design: Design, phase):
     """Lowers (state, batch) -> (state, metrics, verdict) of a phase. To be called within the mesh."""
-    mesh, everywhere = made.mesh, meshes.replicated(made.mesh)
+    mesh, everywhere = design.mesh, meshes.replicated(design.mesh)
     function = partial(
         step.train,
-        objective=made.objective,
-        optimizer=made.optimizer,
+        objective=design.objective,
+        optimizer=design.optimizer,
         seed=config.seed,
         summed=meshes.summed(mesh, config.gradient_dtype),
         judge=partial(
@@ -151,21 +151,21 @@ def lower_train(config, made: Design, phase):
         ),
         micro_batches=meshes.micro_batches(mesh, phase.batch, config.train),
     )
-    results = made.places, everywhere, everywhere
+    results = design.shardings, everywhere, everywhere
     function = jax.jit(function, donate_argnums=0, out_shardings=results)
     rows = batch_shapes(mesh, phase, phase.batch, phase.max_packed)
-    return function.lower(meshes.placed(made.shapes, made.places), rows)
+    return function.lower(meshes.with_shardings(design.shapes, design.shardings), rows)
 
 
-def lower_evaluate(config, made: Design, phase):
+def lower_evaluate(config, design: Design, phase):
     """Lowers (params, batch) -> (metrics, terms) of a phase. Held-out rows are never packed, see stream.Heldout."""
-    rows = evaluate.batch_size(config, phase, made.mesh)
-    params = meshes.placed(made.shapes.params, made.places.params)
-    batches = batch_shapes(made.mesh, phase, rows, sequences=1)
-    return evaluate.lower_step(made.objective, made.mesh, params, batches)
+    rows = evaluate.batch_size(config, phase, design.mesh)
+    params = meshes.with_shardings(design.shapes.params, design.shardings.params)
+    batches = batch_shapes(design.mesh, phase, rows, sequences=1)
+    return evaluate.lower_step(design.objective, design.mesh, params, batches)
 
 
 def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:
     """Returns {name: ShapeDtypeStruct with its sharding} of a global batch."""
     shapes = batch.shapes(rows, phase.length, phase.max_predictions, sequences)
-    return meshes.placed(shapes, {name: meshes.rows(mesh) for name in shapes})
+    return meshes.with_shardings(shapes, {name: meshes.rows(mesh) for name in shapes})

@@ -17,7 +17,7 @@ def lower_step(objective, mesh, params_shapes, batch_shapes):
     return function.lower(params_shapes, batch_shapes)
 
 
-def over(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, float] | None:
+def mean(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, float] | None:
     """Returns {metric: mean over all batches}; `loss` is the loss of all rows as one batch.
 
     Returns None if `stopped()` is true after a batch.

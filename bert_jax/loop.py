@@ -84,14 +84,14 @@ class Loop:
             with self.watchdog.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
             self.reporter.start(step, self.trainer.compile_seconds)
-            stopped = stop.asked()
+            stopped = stop.requested()
             if newest is not None and not stopped:
                 stopped = not self.evaluate_missed(step, state.params, stop)
             for phase in self.phases:
                 if step < phase.last and not stopped:
                     step, state, stopped = self.run_phase(phase, step, state, stop)
             self.watchdog.arm("save")
-            with self.clock.outside():
+            with self.clock.paused():
                 writer.finish(self.checkpoints)
             if step < self.phases[-1].last:
                 if not stopped:
@@ -105,26 +105,26 @@ class Loop:
         try:
             yield
         except OSError as error:
-            place, reason = error.filename or self.workdir.name, error.strerror or error
-            last = writer.last_word(self.checkpoints.directory)
-            raise Unfinished(f"{place}: {reason}; {last}") from None
+            path, reason = error.filename or self.workdir.name, error.strerror or error
+            last = writer.name_last(self.checkpoints.directory)
+            raise Unfinished(f"{path}: {reason}; {last}") from None
 
     def restore(self, step: int | None):
         """Returns (step, state) of the checkpoint at `step`, or the initial ones if `step` is None."""
         if step is None:
             return 0, self.trainer.initialize()
-        place = self.checkpoints.directory / str(step)
-        shapes, places = self.trainer.shapes, self.trainer.places
+        path = self.checkpoints.directory / str(step)
+        shapes, shardings = self.trainer.shapes, self.trainer.shardings
         if step == 0:
             self.reporter.log("starts from imported parameters")
             names, state = ("params",), self.trainer.initialize()
         else:
             self.reporter.log(f"resumed from step {step}")
             names = reader.ITEMS
-            state = shapes._replace(step=jax.device_put(jnp.int32(step), places.step))
-        state = state._replace(**reader.restore(place, names, shapes, places))
+            state = shapes._replace(step=jax.device_put(jnp.int32(step), shardings.step))
+        state = state._replace(**reader.restore(path, names, shapes, shardings))
         found = self.fingerprints(step, state)
-        reader.check_restored(place, {key: found[key] for key in found if key.startswith(names)})
+        reader.check_restored(path, {key: found[key] for key in found if key.startswith(names)})
         return step, state
 
     def fingerprints(self, step: int, state) -> dict:
@@ -132,9 +132,9 @@ class Loop:
         checkpoint, if devices disagree or a value is not finite."""
         items = reader.items(state)
         try:
-            return fingerprint.read(self.trainer.fingerprint, items, self.trainer.mesh)
+            return fingerprint.compute(self.trainer.fingerprint, items, self.trainer.mesh)
         except (FloatingPointError, Unfinished) as error:
-            last = writer.last_word(self.checkpoints.directory)
+            last = writer.name_last(self.checkpoints.directory)
             raise type(error)(f"step {step}: {error}; {last}") from None
 
     def run_phase(self, phase, step: int, state, stop):
@@ -157,7 +157,7 @@ class Loop:
             sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
             # Checked once per step: a later signal is handled after the next step.
-            stopped = stop.asked()
+            stopped = stop.requested()
             actions = due(step, self.config, phase.last, last, stopped)
             if actions.report:
                 self.unreported, sums = (phase, step, sums), None
@@ -196,7 +196,7 @@ class Loop:
         memory: some devices report that only at run time."""
 
         def call(state, rows):
-            with out_of_memory.told(f"phase {phase.name}, a step"):
+            with out_of_memory.explain(f"phase {phase.name}, a step"):
                 return jax.block_until_ready(self.trainer.train[phase.name](state, rows))
 
         return call
@@ -207,7 +207,7 @@ class Loop:
         positions = meshes.host_rows(mesh, phase.batch)
         data = iter(self.data.train(phase, step, phase.last, positions))
         while True:
-            with self.clock.input():
+            with self.clock.input_wait():
                 arrays = next(data, None)
                 if arrays is None:
                     return
@@ -216,11 +216,11 @@ class Loop:
 
     def trace(self, step: int, state) -> None:
         """Starts or stops the profiler before a step if that is configured, with no step in flight."""
-        if self.traces.changes(step):
+        if self.traces.is_due(step):
             jax.block_until_ready(state)
             # Writing a trace may take as long as a save, so it has the same deadline.
-            with self.clock.outside(), self.watchdog.watch("save"):
-                self.traces.change(step)
+            with self.clock.paused(), self.watchdog.watch("save"):
+                self.traces.toggle(step)
 
     def heed(self, step: int, verdict: step_guard.Verdict, params) -> None:
         """Logs a step that was skipped or is suspect. Raises FloatingPointError after too many consecutive ones that
@@ -234,8 +234,8 @@ class Loop:
             return
         first = step - self.row + 1
         broken = "".join(f"; parameter {name} is not finite" for name in self.not_finite(params))
-        place = self.workdir.name
-        command = f"bert-jax inspect --config {place}/config.json --step {first}"
+        workdir = self.workdir.name
+        command = f"bert-jax inspect --config {workdir}/config.json --step {first}"
         enough = "config.guard.stop_after" if self.row >= most else "all steps of the run"
         raise FloatingPointError(
             f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.row} steps in a row ({enough}){broken};"
@@ -273,12 +273,12 @@ class Loop:
         """Writes one line of held-out metrics; returns False, without a line, if a signal came: the next start
         evaluates."""
         started = time.monotonic()
-        with self.clock.outside(), self.watchdog.watch("evaluate"):
+        with self.clock.paused(), self.watchdog.watch("evaluate"):
             if phase.name not in self.heldout:
                 heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
                 self.heldout[phase.name] = heldout
             rows = self.heldout[phase.name]
-            values = evaluate.over(self.trainer.evaluate[phase.name], params, rows, stop.asked)
+            values = evaluate.mean(self.trainer.evaluate[phase.name], params, rows, stop.requested)
             if values is None:
                 return False
             self.check_data()
@@ -298,11 +298,11 @@ class Loop:
 
     def is_evaluated(self, step: int) -> bool:
         """Returns whether metrics.jsonl has a held-out line of this step."""
-        return self.processes.from_main(self.reporter.has(step, "heldout"))
+        return self.processes.from_main(self.reporter.has_line(step, "heldout"))
 
     def save(self, step: int, state) -> None:
         """Starts saving a checkpoint, after comparing the devices' copies of the state."""
-        with self.clock.outside():
+        with self.clock.paused():
             self.check_data()
             with self.watchdog.watch("save"):
                 leaves = self.fingerprints(step, state)
@@ -316,7 +316,7 @@ class Loop:
         except BadInput as error:
             if self.processes.is_alone:
                 writer.finish(self.checkpoints)  # the save in progress is older than the change
-            raise BadInput(f"{error}; {writer.last_word(self.checkpoints.directory)}") from None
+            raise BadInput(f"{error}; {writer.name_last(self.checkpoints.directory)}") from None
 
     def finish(self, step: int, params, stop) -> bool:
         """Evaluates the last step and writes the summary; returns False if a signal came before that."""

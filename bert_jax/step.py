@@ -50,7 +50,7 @@ def train(
             return objective.loss(params, rows, totals, key, train=True)
 
         differentiate = jax.value_and_grad(part, has_aux=True)
-        return over_micro_batches(lambda rows: differentiate(params, rows), batch, micro_batches)
+        return sum_micro_batches(lambda rows: differentiate(params, rows), batch, micro_batches)
 
     sums = summed(sums) if summed else sums
     (loss, metrics), gradients = sums(batch, state.params, objective.weights(batch), key)
@@ -78,7 +78,7 @@ def train(
     return State(state.step + 1, params, opt_state), metrics, verdict
 
 
-def over_micro_batches(function, batch, count: int):
+def sum_micro_batches(function, batch, count: int):
     """Returns the sum of function(micro-batch) over `count` strided micro-batches, computed one after the other."""
     if count == 1:
         return function(batch)

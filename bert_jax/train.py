@@ -35,7 +35,7 @@ from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer
 
 # Seconds until all hosts must see a new file: network file systems cache missing files.
-SEEN = 60.0
+VISIBLE = 60.0
 STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
 
 
@@ -83,9 +83,9 @@ def pretrain_together(
         sound = beside.submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary, newest is None)
         sound.result()
-        stop.begun = True  # from here on the workdir is written
+        stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:
-            reporter = report.Silent()
+            reporter = report.SilentReporter()
             if processes.is_main:
                 held.enter_context(run.held())
                 prepare_workdir(config, run, data, trainer, found)
@@ -93,27 +93,27 @@ def pretrain_together(
                 reporter = report.Reporter(run, newest or 0, total, config.expected_loss)
             held.enter_context(reporter)
 
-            def last_words(reason: str, code: int) -> None:
-                reporter.failed(reason, code)
-                run.let_go()
+            def on_failure(reason: str, code: int) -> None:
+                reporter.fail(reason, code)
+                run.upload_and_release()
 
-            processes.on_failure = last_words
-            if not run.place:
-                see_the_same(lambda: run_id(run), run, processes)
-            see_the_same(lambda: reader.newest(run.checkpoints), run, processes)
+            processes.on_failure = on_failure
+            if not run.bucket:
+                wait_until_equal(lambda: run_id(run), run, processes)
+            wait_until_equal(lambda: reader.newest(run.checkpoints), run, processes)
             id = processes.from_main(run_id(run) if processes.is_main else None)
             try:
                 loop = Loop(config, run, data, trainer, reporter, processes, watchdog, id)
                 code = loop.run(newest, stop)
             except BaseException as error:
                 code = signals.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-                reporter.failed(f"{type(error).__name__}: {error}", code)
+                reporter.fail(f"{type(error).__name__}: {error}", code)
                 if not cluster.is_loss(error):
                     raise
                 with contextlib.suppress(OSError):
                     traceback.print_exception(error)
                 return LOST
-            reporter.last_word(STATES[code])
+            reporter.end(STATES[code])
     return code
 
 
@@ -126,21 +126,21 @@ def is_summarized(run: Workdir, total: int) -> bool:
     return values.get("steps") == total and values.get("starts") == len(starts or ())
 
 
-def newest_checkpoint(run: Workdir, processes: Cluster) -> reader.Found:
+def newest_checkpoint(run: Workdir, processes: Cluster) -> reader.Newest:
     """Returns the newest checkpoint that verifies, according to process 0, once all processes see the same files: some
     file systems show a new file late to other hosts."""
-    see_the_same(lambda: reader.newest(run.checkpoints), run, processes)
+    wait_until_equal(lambda: reader.newest(run.checkpoints), run, processes)
     is_main = processes.is_main
     verified = reader.newest_verified(run.checkpoints, run_id(run)) if is_main else None
     step, skipped = processes.from_main(verified)
-    return reader.Found(step, {int(number): reason for number, reason in skipped.items()})
+    return reader.Newest(step, {int(number): reason for number, reason in skipped.items()})
 
 
-def see_the_same(look: Callable[[], str | int | None], run: Workdir, processes: Cluster) -> None:
-    """Waits until `look`, which reads the workdir, returns the same in all processes as in process 0. Raises BadInput
-    after SEEN seconds."""
-    expected, deadline = processes.from_main(look()), time.monotonic() + SEEN
-    while (seen := look()) != expected and time.monotonic() < deadline:
+def wait_until_equal(get: Callable[[], str | int | None], run: Workdir, processes: Cluster) -> None:
+    """Waits until `get`, which reads the workdir, returns the same in all processes as in process 0. Raises BadInput
+    after VISIBLE seconds."""
+    expected, deadline = processes.from_main(get()), time.monotonic() + VISIBLE
+    while (seen := get()) != expected and time.monotonic() < deadline:
         time.sleep(0.1)
     found = processes.gather([seen == expected, run.name])
     for number, (is_same, name) in enumerate(found):
@@ -163,18 +163,18 @@ def run_id(run: Workdir) -> str:
     return ""
 
 
-def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, found: reader.Found):
+def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, found: reader.Newest):
     """Checks and writes the workdir after it was locked, before the first step. Raises BadInput or Missing."""
-    directory, place = run.directory, run.checkpoints
+    directory, checkpoints = run.directory, run.checkpoints
     known = [*found.skipped, *([] if found.step is None else [found.step])]
-    if reader.steps(place)[:1] != sorted(known, reverse=True)[:1]:
+    if reader.steps(checkpoints)[:1] != sorted(known, reverse=True)[:1]:
         raise Missing(f"--workdir {run.name}: another process has just saved a checkpoint in it")
-    atomic.remove_left(directory)
-    print(*reader.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
-    for path in writer.clean(place, found.skipped):
+    atomic.remove_temporary(directory)
+    print(*reader.describe(checkpoints, found.skipped), sep="\n", end="\n" * bool(found.skipped))
+    for path in writer.clean(checkpoints, found.skipped):
         print(f"{path}: damaged checkpoint, renamed")
     metrics_file.lines(directory / "metrics.jsonl")  # raises BadInput if it is unreadable
-    if not run.place:
+    if not run.bucket:
         preflight.check_disk(config, directory, trainer.shapes)
     if not found.step:
         print(*preflight.check_data(config, data), sep="\n", flush=True)
@@ -222,7 +222,7 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
     words = tokenizer.load(directory / "tokenizer")
     values = {"run": workdir.new_run(), "tokenizer": words.fingerprint}
     values["config"] = configs.digest(config)
-    values |= run_info.facts(config, data, trainer)
+    values |= run_info.collect(config, data, trainer)
     if (directory / "run.json").is_file():
         before = workdir.read_json(directory / "run.json")
         values |= {

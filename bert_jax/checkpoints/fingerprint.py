@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from bert_jax import prng
 from bert_jax.errors import Unfinished
-from bert_jax.parallel.mesh import AXES, path_name, placed
+from bert_jax.parallel.mesh import AXES, path_name, with_shardings
 
 # An odd multiplier: elements whose first hashes collide have different second hashes.
 AGAIN = np.uint32(0x85EBCA6B)
@@ -60,8 +60,8 @@ def of_array(array: np.ndarray) -> Leaf:
 @jax.jit
 def of_piece(bits, start, size):
     """Returns uint32[2], the sums over the first `size` elements of uint32[PIECE], whose indices begin at `start`."""
-    places = jnp.arange(PIECE, dtype=jnp.uint32)
-    return sums(jnp.where(places < size, hashes(bits, places + start), 0))
+    indices = jnp.arange(PIECE, dtype=jnp.uint32)
+    return sums(jnp.where(indices < size, hashes(bits, indices + start), 0))
 
 
 def hashes(bits, numbers):
@@ -83,19 +83,19 @@ def of_part(part, start, shape):
     bits = jax.lax.bitcast_convert_type(part, f"uint{part.dtype.itemsize * 8}").astype(jnp.uint32)
     numbers, stride = jnp.zeros(part.shape, jnp.uint32), 1
     for axis in reversed(range(part.ndim)):
-        place = jax.lax.broadcasted_iota(jnp.uint32, part.shape, axis) + start[axis]
-        numbers += place * np.uint32(stride % 2**32)
+        index = jax.lax.broadcasted_iota(jnp.uint32, part.shape, axis) + start[axis]
+        numbers += index * np.uint32(stride % 2**32)
         stride *= shape[axis]
     return sums(hashes(bits, numbers))
 
 
-def lower(mesh: Mesh, shapes, places):
+def lower(mesh: Mesh, shapes, shardings):
     """Lowers tree -> (sums uint32[D, N, 2], counts int32[N]) for a tree of N leaves with these shapes and shardings.
 
     sums: what each of the D devices, in mesh order, computes for each leaf; they agree if the devices' copies do.
     counts: the values of each leaf that are not finite.
     """
-    leaves, specs = jax.tree.leaves(shapes), [place.spec for place in jax.tree.leaves(places)]
+    leaves, specs = jax.tree.leaves(shapes), [s.spec for s in jax.tree.leaves(shardings)]
     split = np.array([[axis in axes_of(spec) for spec in specs] for axis in AXES])
 
     def local(*parts):
@@ -115,7 +115,7 @@ def lower(mesh: Mesh, shapes, places):
         local, mesh=mesh, in_specs=tuple(specs), out_specs=P(), check_vma=False
     )
     program = jax.jit(lambda tree: function(*jax.tree.leaves(tree)))
-    return program.lower(placed(shapes, places))
+    return program.lower(with_shardings(shapes, shardings))
 
 
 def axes_of(spec: P) -> set[str]:
@@ -133,7 +133,7 @@ def starts(part, spec: P) -> list:
     return found
 
 
-def read(program, tree, mesh: Mesh) -> dict[str, Leaf]:
+def compute(program, tree, mesh: Mesh) -> dict[str, Leaf]:
     """Runs the compiled program of `lower` on a tree; returns {path: Leaf}.
 
     Raises FloatingPointError if a value is not finite, and Unfinished if devices hold different copies of an array.
@@ -143,17 +143,17 @@ def read(program, tree, mesh: Mesh) -> dict[str, Leaf]:
     names = [path_name(path) for path, _ in leaves]
     bad = [f"{name} ({count})" for name, count in zip(names, wrong, strict=True) if count]
     if bad:
-        raise FloatingPointError(f"values are not finite in {listed(bad)}")
+        raise FloatingPointError(f"values are not finite in {join(bad)}")
     different = np.flatnonzero((found != found[:1]).any(axis=(0, 2)))
     if different.size:
-        raise Unfinished(f"devices hold different copies: {listed(odd_ones(found, names, mesh))}")
+        raise Unfinished(f"devices hold different copies: {join(outliers(found, names, mesh))}")
     return {
         name: Leaf(str(leaf.dtype), list(leaf.shape), digest(total))
         for name, (_, leaf), total in zip(names, leaves, found[0], strict=True)
     }
 
 
-def odd_ones(found: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
+def outliers(found: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
     """Returns 'NAME on DEVICES' for each array whose copies differ; DEVICES disagree with the majority."""
     texts = []
     for number, name in enumerate(names):
@@ -161,11 +161,11 @@ def odd_ones(found: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
         usual = max(sorted(set(totals)), key=totals.count)
         pairs = zip(mesh.devices.flat, totals, strict=True)
         if odd := [str(device) for device, total in pairs if total != usual]:
-            texts.append(f"{name} on {listed(odd)}")
+            texts.append(f"{name} on {join(odd)}")
     return texts
 
 
-def listed(names: list[str]) -> str:
+def join(names: list[str]) -> str:
     rest = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 

@@ -24,7 +24,7 @@ from bert_jax.checkpoints import fingerprint
 from bert_jax.checkpoints.fingerprint import Leaf
 from bert_jax.errors import BadInput, Missing, Unfinished, one_line
 from bert_jax.parallel import processes as cluster
-from bert_jax.parallel.mesh import placed
+from bert_jax.parallel.mesh import with_shardings
 from bert_jax.storage import checksums, remote
 
 ITEMS = ("params", "opt_state")
@@ -38,7 +38,7 @@ TRANSIENT = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM
 TRANSIENT += (errno.ETIMEDOUT, errno.EAGAIN)
 
 
-class Found(NamedTuple):
+class Newest(NamedTuple):
     """The newest checkpoint that verifies, and {step: reason} of the later ones that do not."""
 
     step: int | None
@@ -48,9 +48,9 @@ class Found(NamedTuple):
 # --- Finding --------------------------------------------------------------------------------------
 
 
-def is_finished(place: Path) -> bool:
+def is_finished(path: Path) -> bool:
     """Returns whether Orbax finished a step's directory: on a disk it was renamed, in a bucket it has a marker file."""
-    return place.is_dir() and ocp.utils.is_checkpoint_finalized(place)
+    return path.is_dir() and ocp.utils.is_checkpoint_finalized(path)
 
 
 def steps(directory: Path) -> list[int]:
@@ -64,22 +64,22 @@ def newest(directory: Path) -> int | None:
     return next((step for step in steps(directory) if is_finished(directory / str(step))), None)
 
 
-def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, trees=None) -> Found:
+def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, trees=None) -> Newest:
     """Returns the newest checkpoint whose items verify. Raises BadInput if there are finished ones and none verifies.
 
     trees: a dict that receives {item: tree}; without it, the arrays are discarded.
     """
     skipped = {}
     for step in steps(directory):
-        place = directory / str(step)
-        is_whole = is_finished(place)  # before reading: in a bucket it may be finished meanwhile
-        if not (reason := problem(place, run, items, trees)):
-            return Found(step, skipped)
+        path = directory / str(step)
+        is_whole = is_finished(path)  # before reading: in a bucket it may be finished meanwhile
+        if not (reason := problem(path, run, items, trees)):
+            return Newest(step, skipped)
         skipped[step] = reason if is_whole else CUT_OFF
     if any(reason != CUT_OFF for reason in skipped.values()):
         reasons = "; ".join(describe(directory, skipped))
         raise BadInput(f"no checkpoint can be used: {reasons}; start again in another --workdir")
-    return Found(None, skipped)
+    return Newest(None, skipped)
 
 
 def describe(directory: Path, skipped: dict[int, str]) -> list[str]:
@@ -93,29 +93,29 @@ def problems(directory: Path, run: str) -> dict[int, str]:
     return {step: found[step] for step in reversed(steps(directory)) if step in found}
 
 
-def problem(place: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | None = None) -> str:
-    """Says why the checkpoint in the directory `place` cannot be used, or ''.
+def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | None = None) -> str:
+    """Says why the checkpoint in the directory `path` cannot be used, or ''.
 
     Reads every array of these items and compares it with its fingerprint; an item that was not saved is skipped, since
     an import has only parameters. Raises Unfinished or Missing if the machine or the network fails.
     """
     try:
-        text = json.loads((place / FINGERPRINTS / "metadata").read_text())
-        if reason := refusal(text, int(place.name), run):
+        text = json.loads((path / FINGERPRINTS / "metadata").read_text())
+        if reason := refusal(text, int(path.name), run):
             return reason
         leaves = leaves_of(text)
         for item in items:  # one at a time in memory
             if saved := {name: leaves[name] for name in leaves if name.startswith(f"{item}/")}:
-                tree = read(place, item)
+                tree = read(path, item)
                 if reason := fingerprint.differences(saved, fingerprint.of_tree({item: tree})):
                     return reason
                 if trees is not None:
                     trees[item] = tree
     except Exception as error:  # on damaged files, Orbax and TensorStore raise errors of any type
         if is_of_machine(error):
-            away = remote.is_address(place) and remote.is_out_of_reach(error)
+            away = remote.is_address(path) and remote.is_out_of_reach(error)
             kind = Missing if away else Unfinished
-            raise kind(f"{place}: cannot be read now ({one_line(error)})"[:LONGEST]) from None
+            raise kind(f"{path}: cannot be read now ({one_line(error)})"[:LONGEST]) from None
         return f"cannot be read ({one_line(error)})"[:LONGEST]
     return ""
 
@@ -142,9 +142,9 @@ def manifest(step: int, run: str, leaves: dict[str, Leaf]) -> dict:
     return values | {"digest": checksums.manifest_digest(values)}
 
 
-def read_manifest(place: Path) -> dict[str, Leaf]:
+def read_manifest(path: Path) -> dict[str, Leaf]:
     """Reads {item/path: Leaf}, the fingerprints of a checkpoint."""
-    return leaves_of(json.loads((place / FINGERPRINTS / "metadata").read_text()))
+    return leaves_of(json.loads((path / FINGERPRINTS / "metadata").read_text()))
 
 
 def leaves_of(values: dict) -> dict[str, Leaf]:
@@ -207,13 +207,13 @@ def handler() -> ocp.PyTreeCheckpointHandler:
     return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
 
 
-def read(place: Path, item: str):
+def read(path: Path, item: str):
     """Reads an item of a checkpoint as NumPy arrays, in this process only."""
-    place = place / item
+    path = path / item
     with quiet():
-        tree = handler().metadata(place).tree
+        tree = handler().metadata(path).tree
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-        return handler().restore(place, args=ocp.args.PyTreeRestore(tree, as_numpy))
+        return handler().restore(path, args=ocp.args.PyTreeRestore(tree, as_numpy))
 
 
 def restore_params(directory: Path, run: str):
@@ -228,29 +228,29 @@ def restore_params(directory: Path, run: str):
     return found.step, trees["params"]
 
 
-def restore(place: Path, names: Iterable[str], shapes, places) -> dict:
+def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
     """Restores {item: tree} of some ITEMS of a State with these shapes and shardings. Raises Unfinished if it cannot be
     read, and Missing if an address is unreachable."""
-    wanted = placed(items(shapes), items(places))
+    wanted = with_shardings(items(shapes), items(shardings))
     try:
-        return {name: read_placed(place / name, wanted[name]) for name in names}
+        return {name: read_sharded(path / name, wanted[name]) for name in names}
     except Exception as error:  # of any type, by Orbax, although process 0 has just read all of it
         if cluster.is_loss(error):
             raise
         kind = Missing if remote.is_out_of_reach(error) else Unfinished
-        raise kind(f"{place}: cannot be restored ({one_line(error)})"[:LONGEST]) from None
+        raise kind(f"{path}: cannot be restored ({one_line(error)})"[:LONGEST]) from None
 
 
-def read_placed(place: Path, tree):
+def read_sharded(path: Path, tree):
     arguments = ocp.checkpoint_utils.construct_restore_args(tree)
     with quiet():
-        return handler().restore(place, args=ocp.args.PyTreeRestore(tree, arguments))
+        return handler().restore(path, args=ocp.args.PyTreeRestore(tree, arguments))
 
 
-def check_restored(place: Path, leaves: dict[str, Leaf]) -> None:
+def check_restored(path: Path, leaves: dict[str, Leaf]) -> None:
     """Raises Unfinished if the arrays on the devices differ from the checkpoint, although its files verify.
 
     leaves: the fingerprints of the restored arrays, {item/path: Leaf}.
     """
-    if reason := fingerprint.differences(read_manifest(place), leaves):
-        raise Unfinished(f"{place}: restored with other values: {reason}")
+    if reason := fingerprint.differences(read_manifest(path), leaves):
+        raise Unfinished(f"{path}: restored with other values: {reason}")

@@ -50,7 +50,7 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0):
             checkpoints.close()
 
 
-def last_word(directory: Path) -> str:
+def name_last(directory: Path) -> str:
     """Names the last checkpoint, for a message."""
     step = reader.newest(directory)
     return "there is no checkpoint" if step is None else f"the last checkpoint is step {step}"
@@ -91,9 +91,9 @@ def finish(checkpoints: Manager) -> None:
         step = checkpoints.latest_step()
         # Process 0 finishes a step's directory; the others may see it later.
         if jax.process_index() == 0 and step is not None:
-            place = checkpoints.directory / str(step)
-            if not reader.is_finished(place):
-                raise FileNotFoundError(f"{place} was deleted")
+            path = checkpoints.directory / str(step)
+            if not reader.is_finished(path):
+                raise FileNotFoundError(f"{path} was deleted")
 
 
 def check(checkpoints: Manager) -> None:
@@ -118,7 +118,7 @@ def saving(checkpoints: Manager):
         text = f"{checkpoints.directory}: a checkpoint was not saved ({reason})"
         if remote.is_out_of_reach(error):
             raise Missing(text) from None
-        raise Unfinished(f"{text}; {last_word(checkpoints.directory)}") from None
+        raise Unfinished(f"{text}; {name_last(checkpoints.directory)}") from None
 
 
 def save_params(directory: Path, params, run: str) -> None:

@@ -27,7 +27,7 @@ from bert_jax import config as configs
 from bert_jax.data import batch, origin
 from bert_jax.data import manifest as manifests
 from bert_jax.errors import BadInput
-from bert_jax.storage.atomic import free, whole
+from bert_jax.storage.atomic import check_free, new_directory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FORMAT = 5
@@ -51,13 +51,13 @@ def check(config, first: int, last: int, directory: Path) -> None:
         raise BadInput(
             f"--steps {first}:{last}: expected A:B for the steps A to B - 1 of 0 to {total - 1}"
         )
-    free(directory, "--save")
+    check_free(directory, "--save")
 
 
 def save(feed, first: int, last: int, directory: Path, tell: Callable) -> dict:
     """Writes the batches of steps first..last-1 of a StoreFeed, of whatever phases, and the held-out rows of those
     phases; says what it wrote. Memory does not grow with the number of steps."""
-    with whole(directory, "--save") as place:
+    with new_directory(directory, "--save") as place:
         shutil.copytree(feed.path / "tokenizer", place / "tokenizer")
         phases = {}
         for phase in configs.phases(feed.config):

@@ -66,8 +66,8 @@ def file(name: str) -> Path:
     """A file as it is; the copy of one at an address, of which another content is another copy."""
     if not remote.is_address(name):
         return Path(name)
-    with remote.reached(name):
-        place, last = remote.parted(name)
+    with remote.explain(name):
+        place, last = remote.split_address(name)
         data = place.read(last)
     path = directory("files") / digest(data) / last
     path.parent.mkdir(exist_ok=True)
@@ -83,14 +83,14 @@ def manifest(name: str) -> dict:
 
 
 @contextlib.contextmanager
-def copied(name: Path | str) -> Iterator[tuple[remote.Place | None, Path]]:
+def copied(name: Path | str) -> Iterator[tuple[remote.Directory | None, Path]]:
     """What lies at an address, and the directory of its copy, in which the manifest is and no other process writes; of
     a path nothing, and itself."""
     if not remote.is_address(name):
         yield None, Path(name)
         return
-    source = remote.Place(name)
-    with remote.reached(f"{name}/{MANIFEST}"):
+    source = remote.Directory(name)
+    with remote.explain(f"{name}/{MANIFEST}"):
         text = source.read(MANIFEST)
     place = directory() / digest(text)
     place.mkdir(exist_ok=True)
@@ -107,14 +107,14 @@ def digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
 
 
-def fetch(source: remote.Place, name: str, known: dict, place: Path) -> None:
+def fetch(source: remote.Directory, name: str, known: dict, place: Path) -> None:
     """Downloads a file, if its bytes are those that the manifest says."""
     path = place / name
     part = path.with_name(f".{path.name}.part")
-    if not checksums.inside(place, name):
+    if not checksums.is_inside(place, name):
         raise BadInput(f"{path}: lies outside of the directory")
     print(f"downloads {source.address}/{name} to {place}", file=sys.stderr, flush=True)
-    with remote.reached(f"{source.address}/{name}"):
+    with remote.explain(f"{source.address}/{name}"):
         source.download(name, part)
     if checksums.digest(part) != known["sha256"]:
         part.unlink()

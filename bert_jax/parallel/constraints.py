@@ -17,22 +17,22 @@ from bert_jax.parallel.mesh import ROWS, TABLE
 
 def activation(x):
     """Shards x[B, ...] and its gradient by rows; the last axis follows the kernel."""
-    return lie(x, P(ROWS, *[None] * (x.ndim - 2), P.UNCONSTRAINED))
+    return constrain(x, P(ROWS, *[None] * (x.ndim - 2), P.UNCONSTRAINED))
 
 
 def stream(x):
     """Shards x[B, ..., D], the residual stream, and its gradient by rows only."""
-    return lie(x, P(ROWS))
+    return constrain(x, P(ROWS))
 
 
 def logits(x):
     """Shards x[B, ..., V] and its gradient by rows, and the vocabulary over `tensor`."""
-    return lie(x, P(ROWS, *[None] * (x.ndim - 2), "tensor"))
+    return constrain(x, P(ROWS, *[None] * (x.ndim - 2), "tensor"))
 
 
 def table(x):
     """Gathers the embedding table x[V, D] over `fsdp` and keeps it sharded over `tensor`."""
-    return lie(x, P("tensor", None))
+    return constrain(x, P("tensor", None))
 
 
 # The embedding lookup and the gradients of the table use `shard_map`. The compiler alone would all-reduce the gradient
@@ -45,18 +45,18 @@ def lookup(words, ids, gradient_dtype):
     If the table is sharded, its gradient is summed over devices in `gradient_dtype`.
     """
     # Ids were validated when the data was read, so the gathers need no bounds checks.
-    if not is_parted(ids):
+    if not is_sharded(ids):
         return words.at[ids].get(mode="promise_in_bounds")
-    return lookup_in_parts(words, ids, gradient_dtype)
+    return lookup_sharded(words, ids, gradient_dtype)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def lookup_in_parts(words, ids, gradient_dtype):
+def lookup_sharded(words, ids, gradient_dtype):
     """`lookup` for a sharded table."""
 
     def local(part, ids):
         part = jax.lax.all_gather(part, "fsdp", axis=0, tiled=True)
-        ids, here = within(ids, part.shape[0])
+        ids, here = to_local(ids, part.shape[0])
         vectors = part.at[ids].get(mode="promise_in_bounds")
         return jax.lax.psum(jnp.where(here, vectors, 0), "tensor")
 
@@ -64,7 +64,7 @@ def lookup_in_parts(words, ids, gradient_dtype):
 
 
 def _lookup_forward(words, ids, gradient_dtype):
-    return lookup_in_parts(words, ids, gradient_dtype), (words, ids)
+    return lookup_sharded(words, ids, gradient_dtype), (words, ids)
 
 
 def _lookup_backward(gradient_dtype, saved, gradient):
@@ -72,19 +72,19 @@ def _lookup_backward(gradient_dtype, saved, gradient):
     size = words.shape[0] // jax.sharding.get_abstract_mesh().shape["tensor"]
 
     def local(ids, gradient):
-        ids, here = within(ids, size)
+        ids, here = to_local(ids, size)
         whole = jnp.zeros((size, words.shape[1]), words.dtype)
         whole = whole.at[ids].add(jnp.where(here, gradient, 0), mode="promise_in_bounds")
-        return sum_to_part(whole.astype(gradient_dtype)).astype(words.dtype)
+        return sum_to_shard(whole.astype(gradient_dtype)).astype(words.dtype)
 
     sum_rows = jax.shard_map(local, in_specs=(P(ROWS), P(ROWS)), out_specs=TABLE)
     return sum_rows(ids, gradient), None
 
 
-lookup_in_parts.defvjp(_lookup_forward, _lookup_backward)
+lookup_sharded.defvjp(_lookup_forward, _lookup_backward)
 
 
-def within(ids, size: int):
+def to_local(ids, size: int):
     """Converts ids to indices into this device's `size` rows of the table along `tensor`.
 
     Returns (indices, 0 if elsewhere; bool[..., 1], whether the rows are on this device).
@@ -96,17 +96,17 @@ def within(ids, size: int):
 
 def sum_to_table(function, logits, x):
     """Computes function(logits[B, ..., V], x[B, ..., D]) -> [V, D], a sum over rows; the result is sharded as TABLE."""
-    if not is_parted(x):
+    if not is_sharded(x):
         return function(logits, x)
 
     def local(logits, x):
-        return sum_to_part(function(logits, x))
+        return sum_to_shard(function(logits, x))
 
-    places = P(ROWS, *[None] * (x.ndim - 2), "tensor"), P(ROWS)
-    return jax.shard_map(local, in_specs=places, out_specs=TABLE)(logits, x)
+    specs = P(ROWS, *[None] * (x.ndim - 2), "tensor"), P(ROWS)
+    return jax.shard_map(local, in_specs=specs, out_specs=TABLE)(logits, x)
 
 
-def sum_to_part(whole):
+def sum_to_shard(whole):
     """Sums whole[V, D] over devices; returns this device's shard of the sum."""
     part = jax.lax.psum_scatter(whole, "fsdp", tiled=True)
     return jax.lax.psum(part, "data")
@@ -120,13 +120,13 @@ def by_heads(function):
 
     def shared(*arguments):
         mesh = jax.sharding.get_abstract_mesh()
-        if not is_shared(mesh):
+        if not is_split(mesh):
             return function(*arguments)
         rows = ROWS if divides(mesh, arguments[0]) else None
         vectors = P(rows, None, "tensor")
-        places = tuple(vectors if x.ndim == 4 else P(rows) for x in arguments)
+        specs = tuple(vectors if x.ndim == 4 else P(rows) for x in arguments)
         # Unchecked: kernels do not declare over which axes their results vary.
-        split = jax.shard_map(function, in_specs=places, out_specs=vectors, check_vma=False)
+        split = jax.shard_map(function, in_specs=specs, out_specs=vectors, check_vma=False)
         return split(*arguments)
 
     return shared
@@ -141,18 +141,18 @@ def tensor_part():
 def tensor_parts() -> int:
     """Returns the number of shards into which `by_heads` splits the heads."""
     mesh = jax.sharding.get_abstract_mesh()
-    return mesh.shape["tensor"] if is_shared(mesh) else 1
+    return mesh.shape["tensor"] if is_split(mesh) else 1
 
 
-def lie(x, spec: P):
+def constrain(x, spec: P):
     """Constrains the sharding of an array, if the mesh in use permits it."""
     mesh = jax.sharding.get_abstract_mesh()
-    if not is_shared(mesh) or (spec[0] == ROWS and not divides(mesh, x)):
+    if not is_split(mesh) or (spec[0] == ROWS and not divides(mesh, x)):
         return x
     return jax.lax.with_sharding_constraint(x, spec)
 
 
-def is_shared(mesh) -> bool:
+def is_split(mesh) -> bool:
     """Returns whether the compiler partitions a computation over the devices of a mesh."""
     return mesh.size > 1 and not mesh.manual_axes
 
@@ -162,7 +162,7 @@ def divides(mesh, x) -> bool:
     return x.shape[0] % math.prod(mesh.shape[axis] for axis in ROWS) == 0
 
 
-def is_parted(rows) -> bool:
+def is_sharded(rows) -> bool:
     """Returns whether the embedding table is sharded, and the rows of a batch are."""
     mesh = jax.sharding.get_abstract_mesh()
-    return is_shared(mesh) and mesh.shape["fsdp"] * mesh.shape["tensor"] > 1 and divides(mesh, rows)
+    return is_split(mesh) and mesh.shape["fsdp"] * mesh.shape["tensor"] > 1 and divides(mesh, rows)

@@ -51,10 +51,10 @@ def make_mesh(config, devices=None) -> Mesh:
     # Needed for example on 4 x 4 devices with tensor=2, which is a part of a physical axis.
     options = dict(devices=devices, allow_split_physical_axes=True)
     if slices == 1:
-        places = mesh_utils.create_device_mesh(inside, **options)
+        devices = mesh_utils.create_device_mesh(inside, **options)
     else:
-        places = mesh_utils.create_hybrid_device_mesh(inside, across, **options)
-    return Mesh(places, AXES, axis_types=(AxisType.Auto,) * 3)
+        devices = mesh_utils.create_hybrid_device_mesh(inside, across, **options)
+    return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def count_slices(devices) -> int:
@@ -88,7 +88,7 @@ def match(name: str, rules=RULES) -> tuple[str, P]:
 def parameters(shapes, mesh: Mesh, rules=RULES):
     """Returns the shardings of a tree of parameters, by their paths. Raises BadInput if a shape does not divide."""
 
-    def place(path, leaf):
+    def choose(path, leaf):
         name = path_name(path)
         spec = match(name, rules)[1]
         for size, axes in zip(leaf.shape, spec, strict=False):
@@ -99,7 +99,7 @@ def parameters(shapes, mesh: Mesh, rules=RULES):
                 )
         return NamedSharding(mesh, spec)
 
-    return jax.tree_util.tree_map_with_path(place, shapes)
+    return jax.tree_util.tree_map_with_path(choose, shapes)
 
 
 def axis_size(mesh: Mesh, axes) -> int:
@@ -111,35 +111,35 @@ def axis_size(mesh: Mesh, axes) -> int:
 def state(shapes, mesh: Mesh, rules=RULES):
     """Returns the shardings of a State: optimizer state with the path and shape of a parameter has its sharding, all
     else is replicated."""
-    places = parameters(shapes.params, mesh, rules)
-    known = {
+    shardings = parameters(shapes.params, mesh, rules)
+    by_path = {
         path_name(path): (leaf.shape, sharding)
         for (path, leaf), sharding in zip(
             jax.tree_util.tree_leaves_with_path(shapes.params),
-            jax.tree.leaves(places),
+            jax.tree.leaves(shardings),
             strict=True,
         )
     }
 
-    def place(path, leaf):
+    def choose(path, leaf):
         names = path_name(path).split("/")
         for start in range(len(names)):
-            shape, sharding = known.get("/".join(names[start:]), (None, None))
+            shape, sharding = by_path.get("/".join(names[start:]), (None, None))
             if shape == leaf.shape:
                 return sharding
         return replicated(mesh)
 
-    opt_state = jax.tree_util.tree_map_with_path(place, shapes.opt_state)
-    return type(shapes)(replicated(mesh), places, opt_state)
+    opt_state = jax.tree_util.tree_map_with_path(choose, shapes.opt_state)
+    return type(shapes)(replicated(mesh), shardings, opt_state)
 
 
-def placed(shapes, places):
+def with_shardings(shapes, shardings):
     """Adds shardings to a tree of shapes, for lowering a program."""
 
-    def place(leaf, sharding):
+    def add(leaf, sharding):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
-    return jax.tree.map(place, shapes, places)
+    return jax.tree.map(add, shapes, shardings)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -169,9 +169,9 @@ def summed(mesh: Mesh, dtype):
             return values, jax.tree.map(lambda x, like: x.astype(like.dtype), rounded, gradients)
 
         def over_devices(batch, *others):
-            places = (P(ROWS), *(P() for _ in others))
+            specs = (P(ROWS), *(P() for _ in others))
             # Unchecked: psum replicates the results, and the check would all-reduce in every micro-batch.
-            split = jax.shard_map(local, mesh=mesh, in_specs=places, out_specs=P(), check_vma=False)
+            split = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
             return split(batch, *others)
 
         return over_devices
@@ -206,10 +206,10 @@ def host_rows(mesh: Mesh, batch: int, process: int | None = None) -> np.ndarray:
     They need not be contiguous: a mesh follows the links between devices, not their hosts.
     """
     process = jax.process_index() if process is None else process
-    places = rows(mesh).devices_indices_map((batch,))
+    indices = rows(mesh).devices_indices_map((batch,))
     slices = {
         index[0].indices(batch)
-        for device, index in places.items()
+        for device, index in indices.items()
         if device.process_index == process
     }
     return np.concatenate([np.arange(*bounds) for bounds in sorted(slices)])
@@ -218,7 +218,7 @@ def host_rows(mesh: Mesh, batch: int, process: int | None = None) -> np.ndarray:
 def to_devices(mesh: Mesh, arrays: dict, positions: np.ndarray, batch: int) -> dict:
     """Builds global arrays from this host's rows. positions: the rows' indices, from `host_rows`."""
 
-    def place(array):
+    def build(array):
         def part(index):
             start, stop, _ = index[0].indices(batch)
             first = np.searchsorted(positions, start)
@@ -227,7 +227,7 @@ def to_devices(mesh: Mesh, arrays: dict, positions: np.ndarray, batch: int) -> d
         shape = (batch, *array.shape[1:])
         return jax.make_array_from_callback(shape, rows(mesh), part)
 
-    return {name: place(array) for name, array in arrays.items()}
+    return {name: build(array) for name, array in arrays.items()}
 
 
 def describe(shapes, rules=RULES) -> list[str]:

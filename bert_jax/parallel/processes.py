@@ -27,14 +27,14 @@ LOCAL = ("store", "batches", "compilation_cache", "verify_store")
 LOCAL += ("corpus.workers",)
 
 FAILED, HEARD = "bert_jax/failed", "bert_jax/heard"
-LAST_WORDS = 5.0  # seconds that process 0 waits until the others have read why all end
+EXIT_WAIT = 5.0  # seconds that process 0 waits until the others have read why all end
 GRACE = 1.0  # seconds for them to exit: JAX aborts processes that outlive process 0
 LONGEST = 1000  # characters of a reason
 # Prefixes of JAX's errors if a process or device was lost; other errors (out of memory, a wrong program) would recur.
 GONE = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
 GONE += ("FAILED_PRECONDITION", "DATA_LOSS")
 COLLECTIVE = ("Gloo", "NCCL")  # libraries of collectives
-NOBODY = "coordinator_address should be defined"  # JAX's message if it detects no other processes
+NO_OTHERS = "coordinator_address should be defined"  # JAX's message for a single process
 TASKS = "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"  # set by schedulers: number of tasks
 SECOND, HOUR = 1000, 3600 * 1000  # milliseconds
 
@@ -177,7 +177,7 @@ class Cluster:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):
                 stream.flush()
-        deadline = time.monotonic() + LAST_WORDS
+        deadline = time.monotonic() + EXIT_WAIT
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             self.client.key_value_set(f"{HEARD}/{self.process}", "")
             for number in range(1, self.processes if self.is_main else 1):
@@ -216,7 +216,7 @@ def joined(keys):
     cluster = Cluster(state.process_id, state.num_processes, state.client)
     watcher = threading.Thread(target=cluster.watch, daemon=True)
     watcher.start()
-    with cluster.ending_together(), speaking(cluster.is_main):
+    with cluster.ending_together(), silence_others(cluster.is_main):
         cluster.compare({"bert_jax": __version__, "jax": jax.__version__})
         yield cluster
     jax.distributed.shutdown()
@@ -234,8 +234,8 @@ def initialize(keys):
     address = keys.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS", "")
     processes = keys.processes or from_variable("JAX_NUM_PROCESSES", 0)
     process = keys.process if keys.process >= 0 else from_variable("JAX_PROCESS_ID", -1)
-    is_told = bool(address or processes or process >= 0)
-    if processes == 1 or not (is_told or has_scheduler()):
+    is_configured = bool(address or processes or process >= 0)
+    if processes == 1 or not (is_configured or has_scheduler()):
         return None
     # Detection also assigns devices to the processes of a host, so it is used unless all is configured.
     is_whole = bool(address and processes and process >= 0)
@@ -252,7 +252,7 @@ def initialize(keys):
     except jax.errors.JaxRuntimeError as error:
         raise Missing(f"config.distributed: {one_line(error)}") from None
     except Exception as error:  # JAX's detection of schedulers raises errors of any type
-        if not is_told and str(error).startswith(NOBODY):
+        if not is_configured and str(error).startswith(NO_OTHERS):
             return None
         raise BadInput(f"config.distributed: {one_line(error)}") from None
     return global_state if global_state.num_processes > 1 else None
@@ -273,7 +273,7 @@ def from_variable(name: str, default: int) -> int:
 
 
 @contextlib.contextmanager
-def speaking(is_main: bool):
+def silence_others(is_main: bool):
     """Discards the standard output of processes other than 0; standard error is kept."""
     if is_main:
         yield

@@ -61,7 +61,7 @@ def find(name: str) -> Slice:
 
 def devices(one: Slice) -> list:
     """Devices of JAX to compile for, none of which is there. Raises BadInput without a libtpu that can be loaded."""
-    libtpu.widen()
+    libtpu.enlarge_stacks()
     os.environ |= libtpu.ABSENT | {
         "TPU_ACCELERATOR_TYPE": one.accelerator_type,
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it wants to be alone
@@ -77,7 +77,7 @@ def devices(one: Slice) -> list:
     except (PackageNotFoundError, RuntimeError) as error:
         how = "pip install 'bert_jax[plan]'"
         raise BadInput(f"libtpu: cannot be loaded, {how}: {one_line(error)}") from None
-    libtpu.release()
+    libtpu.restore_sigterm()
     return list(described.devices)
 
 

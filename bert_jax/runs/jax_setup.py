@@ -25,7 +25,7 @@ def start(config: ConfigDict) -> ConfigDict:
         jax.config.update("jax_compilation_cache_dir", str(directory))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     if jax.process_count() == 1:
-        libtpu.release()  # with several processes, JAX's preemption service handles SIGTERM
+        libtpu.restore_sigterm()  # with several processes, JAX's preemption service handles SIGTERM
     return config
 
 

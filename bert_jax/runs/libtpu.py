@@ -17,27 +17,27 @@ ABSENT = {
 FLAGS = "LIBTPU_INIT_ARGS"
 # The compiler's threads have stacks of 64 KiB by default; some programs overflow them, and the process dies of SIGSEGV.
 STACK, STACK_BYTES = "fibers_default_thread_stack_size", 8 << 20
-KNOWN = (0, 0, 42), (0, 0, 52)  # first and last version known to have the flag
+VERSIONS = (0, 0, 42), (0, 0, 52)  # first and last version known to have the flag
 
 
-def settle() -> None:
+def configure() -> None:
     """Sets libtpu's environment variables unless the user has set them. To be called before JAX finds devices."""
     if any(path for pattern in TPUS for path in DEVICES.glob(pattern)):
-        widen()
+        enlarge_stacks()
     else:  # libtpu may be installed for `plan` alone
         for name, value in ABSENT.items():
             os.environ.setdefault(name, value)
 
 
-def widen() -> None:
+def enlarge_stacks() -> None:
     """Enlarges the stacks of the compiler's threads, unless the user has set their size. Does nothing for versions that
     may not have the flag: an unknown flag ends the process."""
     given = os.environ.get(FLAGS, "")
-    if STACK not in given and knows_stack():
+    if STACK not in given and has_stack_flag():
         os.environ[FLAGS] = f"{given} --{STACK}={STACK_BYTES}".strip()
 
 
-def knows_stack() -> bool:
+def has_stack_flag() -> bool:
     """Returns whether the installed libtpu is known to have the flag."""
     if os.environ.get("TPU_LIBRARY_PATH"):
         return False
@@ -45,10 +45,10 @@ def knows_stack() -> bool:
         installed = tuple(map(int, version("libtpu").split(".")[:3]))
     except (PackageNotFoundError, ValueError):
         return False
-    return KNOWN[0] <= installed <= KNOWN[1]
+    return VERSIONS[0] <= installed <= VERSIONS[1]
 
 
-def release() -> None:
+def restore_sigterm() -> None:
     """Restores the handler of SIGTERM: libtpu's prints long stack traces. To be called after libtpu is loaded, that is,
     after JAX has found devices."""
     if threading.current_thread() is threading.main_thread():

@@ -18,7 +18,7 @@ from bert_jax.errors import BadInput, Missing
 from bert_jax.storage import remote
 
 LOCK = ".lock"
-ALONE = fcntl.LOCK_EX | fcntl.LOCK_NB
+EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 RENEWAL = 5.0  # seconds between two renewals of the object
 SOON = 0.2  # seconds until the second try to lock a file
 STALE = 60.0  # seconds without a renewal, after which another process may take the lock
@@ -32,13 +32,13 @@ def on_disk(directory: Path) -> Iterator[None]:
             directory.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(open(directory / LOCK, "a+b", buffering=0))
             try:
-                fcntl.flock(file, ALONE)
+                fcntl.flock(file, EXCLUSIVE)
             except BlockingIOError:
                 time.sleep(SOON)  # `status` may hold it for a moment
-                fcntl.flock(file, ALONE)
+                fcntl.flock(file, EXCLUSIVE)
         except BlockingIOError:
             file.seek(0)
-            raise Missing(refusal(directory, parsed(file.read()))) from None
+            raise Missing(refusal(directory, parse(file.read()))) from None
         except OSError as error:
             raise BadInput(f"--workdir {directory}: cannot be locked ({error.strerror})") from None
         with contextlib.suppress(OSError):  # a full disk
@@ -65,30 +65,30 @@ def this_process() -> dict:
 class Lock:
     """The lock object in a bucket. A thread renews it, so that it stays valid while the main thread waits."""
 
-    def __init__(self, place: remote.Place):
-        self.place, self.nonce, self.count = place, uuid.uuid4().hex, 0
+    def __init__(self, bucket: remote.Directory):
+        self.bucket, self.nonce, self.count = bucket, uuid.uuid4().hex, 0
         self.ended, self.is_lost = threading.Event(), False
         self.thread = threading.Thread(target=self.renew, daemon=True)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Holds the lock during the context. Raises Missing if another process holds it."""
-        with remote.reached(self.place.address):
-            self.take()
+        with remote.explain(self.bucket.address):
+            self.acquire()
         self.thread.start()
         try:
             yield
         finally:
             self.release()
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Acquires the lock. Raises Missing if another process renews it within STALE seconds."""
         start, before = time.monotonic(), self.read()
         while before and time.monotonic() - start < STALE:
             time.sleep(min(RENEWAL, STALE))
             now = self.read()
             if now and now != before:
-                raise Missing(refusal(self.place.address, now))
+                raise Missing(refusal(self.bucket.address, now))
             before = now
         self.write()
         time.sleep(RENEWAL)  # if several processes write it at once, the last one gets the lock
@@ -97,21 +97,21 @@ class Lock:
     def read(self) -> dict | None:
         """Reads the object: None if it does not exist, {} if it is not a lock, which any process may overwrite."""
         try:
-            return parsed(self.place.read(LOCK))
+            return parse(self.bucket.read(LOCK))
         except FileNotFoundError:
             return None
 
     def write(self) -> None:
         self.count += 1
         values = {"nonce": self.nonce, "count": self.count, **this_process()}
-        self.place.write(LOCK, json.dumps(values).encode())
+        self.bucket.write(LOCK, json.dumps(values).encode())
 
     def check(self) -> None:
         """Raises Missing if this process has lost the lock, and so may not write to the workdir."""
         found = self.read() or {}
         self.is_lost |= found.get("nonce") != self.nonce
         if self.is_lost:
-            raise Missing(refusal(self.place.address, found))
+            raise Missing(refusal(self.bucket.address, found))
 
     def renew(self) -> None:
         """Renews the lock until it is released; after an error, tries again. Runs in a thread."""
@@ -127,10 +127,10 @@ class Lock:
         with contextlib.suppress(Exception):  # if it cannot be deleted, it becomes stale
             self.check()
             self.is_lost = True
-            self.place.remove(LOCK)
+            self.bucket.remove(LOCK)
 
 
-def parsed(data: bytes) -> dict:
+def parse(data: bytes) -> dict:
     with contextlib.suppress(TypeError, ValueError):
         return dict(json.loads(data))
     return {}

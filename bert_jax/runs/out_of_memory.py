@@ -20,15 +20,15 @@ HELP = "reduce config.train.rows_per_device or set config.train.remat"
 
 
 class TooLarge(BadInput):
-    """A program that needs `used` bytes of the `there` bytes of a device."""
+    """A program that needs `used` bytes of the `available` bytes of a device."""
 
-    def __init__(self, used: float, there: float):
-        super().__init__(used, there)  # both arguments, so that the error can be pickled
-        self.used, self.there = used, there
+    def __init__(self, used: float, available: float):
+        super().__init__(used, available)  # both arguments, so that the error can be pickled
+        self.used, self.available = used, available
 
     def __str__(self) -> str:
-        over = (self.used - self.there) / UNITS["G"]
-        return f"needs {gib(self.used)}, a device has {gib(self.there)}: {over:.2f} GiB too much"
+        over = (self.used - self.available) / UNITS["G"]
+        return f"needs {gib(self.used)} of {gib(self.available)}, {over:.2f} GiB too much"
 
 
 def too_large(error: Exception) -> TooLarge | None:
@@ -40,7 +40,7 @@ def too_large(error: Exception) -> TooLarge | None:
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
+def explain(what: str) -> Iterator[None]:
     """Turns out-of-memory errors of devices within the context into BadInput that names the program `what`."""
     try:
         yield

@@ -16,10 +16,10 @@ class Traces:
     A context manager, so that a run that ends during a trace writes it.
     """
 
-    def __init__(self, steps: tuple, directory: Path, tell: Callable[[str], None]):
+    def __init__(self, steps: tuple, directory: Path, log: Callable[[str], None]):
         """steps: () or (first, last)."""
         self.steps = range(*steps) if steps else range(0)
-        self.directory, self.tell = directory, tell
+        self.directory, self.log = directory, log
         self.running = False
 
     def __enter__(self):
@@ -27,22 +27,22 @@ class Traces:
 
     def __exit__(self, *_):
         if self.running:
-            self.change(self.steps.stop)
+            self.toggle(self.steps.stop)
 
-    def changes(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         """Returns whether a trace starts or stops before this step."""
         return (step in self.steps) != self.running
 
-    def change(self, step: int) -> None:
+    def toggle(self, step: int) -> None:
         """Starts or stops a trace. To be called when all steps before `step` are complete."""
         try:
             if self.running:
                 self.running = False
                 jax.profiler.stop_trace()
-                self.tell(f"trace of steps up to {step - 1}: {self.directory}")
+                self.log(f"trace of steps up to {step - 1}: {self.directory}")
             else:
                 jax.profiler.start_trace(str(self.directory))
                 self.running = True
         except Exception as error:  # such as a full disk, or another trace in this process
             self.steps = range(0)
-            self.tell(f"{self.directory}: no trace ({one_line(error, LONGEST)})")
+            self.log(f"{self.directory}: no trace ({one_line(error, LONGEST)})")

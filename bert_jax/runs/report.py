@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from bert_jax.runs import metrics_file, signals, timing
 from bert_jax.runs import workdir as files
-from bert_jax.runs.tensorboard import Board
+from bert_jax.runs.tensorboard import EventFile
 from bert_jax.runs.workdir import Workdir
 
 HEARTBEAT = 10  # seconds between two writes of status.json without other reports
@@ -29,7 +29,7 @@ class Reporter:
         self.expected_loss = expected_loss
         self.started = time.monotonic()
         self.newest = {}  # {split: values of its newest line}
-        self.lines = self.board = None
+        self.lines = self.events = None
         self.state, self.lock = "running", threading.RLock()
         self.progressed = time.time()
         self.ended = threading.Event()
@@ -38,13 +38,13 @@ class Reporter:
 
     def __enter__(self):
         self.status("running")
-        threading.Thread(target=self.beat, daemon=True).start()
+        threading.Thread(target=self.send_heartbeats, daemon=True).start()
         return self
 
     def __exit__(self, kind, *_):
         self.ended.set()
         self.bar.close()
-        for file in (self.board, self.lines):
+        for file in (self.events, self.lines):
             if file:
                 with contextlib.suppress(OSError):  # a full disk was already reported
                     file.close()
@@ -60,7 +60,7 @@ class Reporter:
         known["starts"] = [*(before if isinstance(before, list) else []), begun]
         files.write_json(path, known)
         self.lines = open(self.workdir / "metrics.jsonl", "a")
-        self.board = Board(self.workdir / "tensorboard", step + 1)
+        self.events = EventFile(self.workdir / "tensorboard", step + 1)
         self.status("running")
 
     def log(self, text: str) -> None:
@@ -84,7 +84,7 @@ class Reporter:
         self.lines.write(json.dumps(line) + "\n")
         self.lines.flush()
         points = {f"{split}/{key}": value for key, value in values.items() if value is not None}
-        self.board.report(step, points)
+        self.events.report(step, points)
         shown = {key: value for key, value in values.items() if is_shown(key, value)}
         if split == "train" and not self.bar.disable:
             self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in list(shown)[:3]})
@@ -93,13 +93,13 @@ class Reporter:
             if split == "train":
                 left = timedelta(seconds=round(self.seconds_left()))
                 text += f"  {timing.describe(values)}  {left} left"
-            elif "mlm_loss" in values and (normal := expected(self.expected_loss, step)):
-                text += f"  {compare(values['mlm_loss'], *normal)}"
+            elif "mlm_loss" in values and (normal := expected_range(self.expected_loss, step)):
+                text += f"  {describe_loss(values['mlm_loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
         self.status("running")
         self.run.try_upload()
 
-    def beat(self) -> None:
+    def send_heartbeats(self) -> None:
         """Writes status.json every HEARTBEAT seconds, so that readers on other hosts see that the run is alive. Runs in
         a thread."""
         while not self.ended.wait(HEARTBEAT):
@@ -125,19 +125,19 @@ class Reporter:
                 **values,
             )
 
-    def last_word(self, state: str, **values) -> None:
+    def end(self, state: str, **values) -> None:
         """Writes the final state. It is lost if the disk is full or the workdir was deleted."""
         with contextlib.suppress(OSError):
             self.status(state, **values)
 
-    def failed(self, reason: str, code: int) -> None:
+    def fail(self, reason: str, code: int) -> None:
         """Writes the final state of a run that ended by an error. code: its exit code."""
         state = "failed"
         if code == signals.INTERRUPTED:
             state, reason = "interrupted", "interrupted before the current step was saved"
-        self.last_word(state, error=reason[:500])
+        self.end(state, error=reason[:500])
 
-    def has(self, step: int, split: str) -> bool:
+    def has_line(self, step: int, split: str) -> bool:
         """Returns whether metrics.jsonl has a line of this step and split, from this start or an earlier one."""
         lines = metrics_file.lines(self.workdir / "metrics.jsonl")
         return any((line["step"], line["split"]) == (step, split) for line in lines)
@@ -163,16 +163,16 @@ class Reporter:
         return (self.total - self.step) * passed / done if done else 0.0
 
 
-class Silent(contextlib.nullcontext):
+class SilentReporter(contextlib.nullcontext):
     """The Reporter of processes other than 0, which does nothing."""
 
     def nothing(self, *_, **__) -> None:
         pass
 
-    start = log = advance = report = status = last_word = failed = has = summarize = nothing
+    start = log = advance = report = status = end = fail = has_line = summarize = nothing
 
 
-def expected(known: tuple, step: int) -> tuple[float, float] | None:
+def expected_range(known: tuple, step: int) -> tuple[float, float] | None:
     """Returns (least, largest) expected held-out masked-LM loss at a step, by linear interpolation; None outside.
 
     known: step, least, largest of the first known step, then those of the next, as in `config.expected_loss`.
@@ -183,7 +183,7 @@ def expected(known: tuple, step: int) -> tuple[float, float] | None:
     return float(np.interp(step, steps, least)), float(np.interp(step, steps, largest))
 
 
-def compare(loss: float, least: float, largest: float) -> str:
+def describe_loss(loss: float, least: float, largest: float) -> str:
     """Says whether a loss is in the expected range."""
     where = "above" if loss > largest else "below" if loss < least else "within"
     return f"mlm_loss is {where} the expected {least:.2f} to {largest:.2f}"

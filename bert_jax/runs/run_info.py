@@ -14,13 +14,13 @@ from bert_jax.tokenizers import tokenizer
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-def facts(config, data, trainer) -> dict:
+def collect(config, data, trainer) -> dict:
     """Returns the values of run.json. data: a feed of data/feed.py."""
     vocabulary = data.vocabulary
     params = trainer.shapes.params
     devices = trainer.mesh.devices.flatten()
     phases = {
-        phase.name: phase_facts(config, vocabulary.size, phase, trainer.mesh)
+        phase.name: phase_info(config, vocabulary.size, phase, trainer.mesh)
         for phase in configs.phases(config)
     }
     return {
@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
 
 
-def phase_facts(config, vocabulary: int, phase, mesh) -> dict:
+def phase_info(config, vocabulary: int, phase, mesh) -> dict:
     """Returns the values of run.json about a phase."""
     parts = meshes.micro_batches(mesh, phase.batch, config.train)
     return {
@@ -60,19 +60,17 @@ def step_flops(config, vocabulary: int, phase) -> float:
     return bert.row_flops(config.model, vocabulary, *shape) * phase.batch
 
 
-def describe(config, facts: dict) -> str:
+def describe(config, info: dict) -> str:
     """Returns the head of the log."""
-    model, entropy = config.model, facts["unigram_entropy"]
-    kinds = ", ".join(sorted(set(facts["devices"])))
+    model, entropy = config.model, info["unigram_entropy"]
+    kinds = ", ".join(sorted(set(info["devices"])))
     lines = [
-        f"{model.name} {model.layers} x {model.width}, {facts['parameters']:,} parameters, objective "
-        f"{config.objective.name}, {config.dtype} on {len(facts['devices'])} x {kinds}"
+        f"{model.name} {model.layers} x {model.width}, {info['parameters']:,} parameters, objective "
+        f"{config.objective.name}, {config.dtype} on {len(info['devices'])} x {kinds}"
     ]
-    lines += [
-        describe_phase(phase, facts["phases"][phase.name]) for phase in configs.phases(config)
-    ]
+    lines += [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
     if config.objective.name == "mlm":
-        untrained = math.log(facts["vocabulary"]["size"])
+        untrained = math.log(info["vocabulary"]["size"])
         lines.append(
             f"for comparison: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] "
             f"positions from token frequencies; pair loss {math.log(2):.2f} untrained"
@@ -80,23 +78,23 @@ def describe(config, facts: dict) -> str:
     return "\n".join(lines)
 
 
-def describe_phase(phase, facts: dict) -> str:
+def describe_phase(phase, info: dict) -> str:
     """Describes a phase in one line of the log's head."""
-    parts = facts["micro_batches"]
+    parts = info["micro_batches"]
     return (
         f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows of {phase.length} tokens in "
-        f"{parts} micro-batch{'es' if parts > 1 else ''}, {facts['rows_per_device']} rows a device at once, attention"
-        f" by {facts['attention']}"
+        f"{parts} micro-batch{'es' if parts > 1 else ''}, {info['rows_per_device']} rows a device at once, attention"
+        f" by {info['attention']}"
     )
 
 
-def check_store(directory: Path, facts: dict, step: int, data) -> None:
+def check_store(directory: Path, info: dict, step: int, data) -> None:
     """Raises BadInput if data does not come from the run's store; for an import at step 0, if its tokenizer differs."""
     if step:
-        fits = data.fingerprint == facts.get("store_fingerprint")
+        fits = data.fingerprint == info.get("store_fingerprint")
         what = f"is not the store that {directory} was trained on"
     else:
-        words = (tokenizer.load(place / "tokenizer") for place in (data.path, Path(directory)))
+        words = (tokenizer.load(path / "tokenizer") for path in (data.path, Path(directory)))
         fits = len({found.fingerprint for found in words}) == 1
         what = f"its tokenizer differs from that of {directory}; prepare a store with {directory}/config.json"
     if not fits:

@@ -21,20 +21,20 @@ class Stop:
         self.processes = processes
         self.code = 0  # differs between processes until they have agreed
         self.agreed = False
-        self.times = 0  # calls of `asked`; the same in all processes
-        self.pressed = False  # whether this process got Ctrl-C
-        self.begun = False  # until then a single process has nothing to save, and ends at once
+        self.calls = 0  # calls of `requested`; the same in all processes
+        self.interrupted = False  # whether this process got Ctrl-C
+        self.started = False  # until then a single process has nothing to save, and ends at once
 
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Returns whether to stop now; the same in all processes, which call it after each step and held-out batch.
 
         JAX's preemption service chooses the number of a future call, counted from 1. So no number may be skipped, and
         no other code may call the service.
         """
-        self.times += 1
+        self.calls += 1
         if self.processes.is_alone:
             return bool(self.code)
-        if not self.agreed and multihost_utils.reached_preemption_sync_point(self.times):
+        if not self.agreed and multihost_utils.reached_preemption_sync_point(self.calls):
             self.agreed = True
             self.code = max(PREEMPTED, *self.processes.gather(self.code))
         return self.agreed
@@ -46,19 +46,19 @@ def stop_signals(processes: Cluster):
     KeyboardInterrupt. A single process that has not started to write the workdir ends at once.
 
     With several processes, a signal to one stops all: JAX's preemption service, which handles SIGTERM, chooses a call
-    of `asked` that no process has reached yet.
+    of `requested` that no process has reached yet.
     """
     stop = Stop(processes)
 
     def handle(number, _):
-        if processes.is_alone and not stop.begun:
+        if processes.is_alone and not stop.started:
             with suppress(Exception):  # the signal may have interrupted a write to the same stream
                 print("bert-jax: stopped before the first step", file=sys.stderr)
                 sys.stdout.flush()
             os._exit(SIGNALS[number])
-        if stop.pressed and number == signal.SIGINT:
+        if stop.interrupted and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.pressed |= number == signal.SIGINT
+        stop.interrupted |= number == signal.SIGINT
         stop.code = stop.code or SIGNALS[number]
         if not processes.is_alone:
             os.kill(os.getpid(), signal.SIGTERM)

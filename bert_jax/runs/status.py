@@ -9,7 +9,7 @@ from bert_jax.errors import BadInput
 from bert_jax.runs import lock, workdir
 
 MISSED = 6  # heartbeats that a run may miss because of a slow file system or different clocks
-KINDS = {"state": str, "step": int, "steps": int, "pid": int, "host": str, "time": str}
+TYPES = {"state": str, "step": int, "steps": int, "pid": int, "host": str, "time": str}
 
 
 def status(directory: Path, checkpoints: Path | None = None) -> dict:
@@ -24,28 +24,28 @@ def status(directory: Path, checkpoints: Path | None = None) -> dict:
     if not path.is_file():
         raise BadInput(f"{directory}: not a run (no status.json)")
     values = workdir.read_json(path)
-    wrong = [key for key, kind in KINDS.items() if type(values.get(key)) is not kind]
+    wrong = [key for key, expected in TYPES.items() if type(values.get(key)) is not expected]
     if wrong:
         raise BadInput(f"{path}: not the status of a run ({wrong[0]})")
     if values["state"] == "running":
-        values["state"] = condition(path, values)
+        values["state"] = live_state(path, values)
     return values | {
         "last_checkpoint": reader.newest(checkpoints or directory / workdir.CHECKPOINTS)
     }
 
 
-def condition(path: Path, values: dict) -> str:
+def live_state(path: Path, values: dict) -> str:
     """Returns the state of a run that says it is running: running, silent or killed."""
     heartbeat = values.get("heartbeat")
     if type(heartbeat) not in (int, float):
         raise BadInput(f"{path}: not the status of a run (heartbeat)")
-    silence, _ = age(path, values, "time"), age(path, values, "progress")
+    silence, _ = seconds_since(path, values, "time"), seconds_since(path, values, "progress")
     if values["host"] == lock.this_process()["host"] and lock.is_free(path.parent):
         return "killed"
     return "silent" if silence > MISSED * heartbeat else "running"
 
 
-def age(path: Path, values: dict, key: str) -> float:
+def seconds_since(path: Path, values: dict, key: str) -> float:
     """Returns the seconds since the time under `key`. Raises BadInput if it is not a time."""
     try:
         return time.time() - calendar.timegm(time.strptime(values[key], workdir.TIME))

@@ -14,7 +14,7 @@ if hidden:
     del sys.modules["torch"]
 
 
-class Board:
+class EventFile:
     """A TensorBoard event file, flushed after every report. Raises OSError if it cannot be written."""
 
     def __init__(self, directory: Path, first: int):

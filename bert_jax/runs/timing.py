@@ -21,14 +21,14 @@ class Clock:
         self.began, self.waited = time.monotonic(), 0.0
 
     @contextmanager
-    def input(self):
+    def input_wait(self):
         """Counts the time within the context as a wait for a batch."""
         before = time.monotonic()
         yield
         self.waited += time.monotonic() - before
 
     @contextmanager
-    def outside(self):
+    def paused(self):
         """Excludes the time within the context from the interval."""
         before = time.monotonic()
         yield

@@ -44,12 +44,12 @@ STARTED = (lock.LOCK, "config.json", "tokenizer")
 class Workdir:
     """The files of a run, on a disk or in a bucket.
 
-    name: as the user typed it. directory: of the small files, the workdir itself or a temporary copy. place: the
+    name: as the user typed it. directory: of the small files, the workdir itself or a temporary copy. bucket: the
     directory in the bucket, or None. lock: the lock in the bucket, if this process has it.
     """
 
-    def __init__(self, name: Path | str, directory=None, place: remote.Place | None = None):
-        self.name, self.directory, self.place = str(name), Path(directory or name), place
+    def __init__(self, name: Path | str, directory=None, bucket: remote.Directory | None = None):
+        self.name, self.directory, self.bucket = str(name), Path(directory or name), bucket
         self.lock: lock.Lock | None = None
         self.uploaded = {}  # {name: stamp} of the files that are the same in the bucket
         self.turn = threading.RLock()  # held during an upload
@@ -57,21 +57,21 @@ class Workdir:
     @property
     def checkpoints(self) -> Path:
         """The directory of checkpoints: an absolute path, as Orbax requires, or an epath.Path in a bucket."""
-        if not self.place:
+        if not self.bucket:
             return self.directory.absolute() / CHECKPOINTS
         from etils import epath
 
-        return epath.Path(self.place.address) / CHECKPOINTS
+        return epath.Path(self.bucket.address) / CHECKPOINTS
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Locks the workdir during the context, and finally uploads its files. Raises Missing if another process holds
         the lock."""
-        if not self.place:
+        if not self.bucket:
             with lock.on_disk(self.directory):
                 yield
             return
-        self.lock = lock.Lock(self.place)
+        self.lock = lock.Lock(self.bucket)
         with self.lock.held():
             try:
                 yield
@@ -81,7 +81,7 @@ class Workdir:
                 raise
             self.upload()
 
-    def let_go(self) -> None:
+    def upload_and_release(self) -> None:
         """Uploads the files and releases the lock, in a process that is about to end."""
         try:
             self.upload()
@@ -91,20 +91,20 @@ class Workdir:
 
     def download(self, only: Iterable[str] = ()) -> None:
         """Downloads the small files, or `only` these; without a run.json, only those of an unfinished start."""
-        with remote.reached(self.name):
+        with remote.explain(self.name):
             for name in only or self.small_files():
                 path = self.directory / name
-                if checksums.inside(self.directory, name):  # an object may be called ../name
+                if checksums.is_inside(self.directory, name):  # an object may be called ../name
                     with contextlib.suppress(FileNotFoundError):  # deleted in the meantime
-                        self.place.download(name, path)
+                        self.bucket.download(name, path)
                         self.uploaded[name] = checksums.stamp(path)
 
     def small_files(self) -> list[str]:
         """Lists the files in the bucket that are downloaded."""
-        there, found = self.place.names(), []
+        there, found = self.bucket.names(), []
         for name, is_directory in there.items():
             if name not in (lock.LOCK, *ELSEWHERE) and ("run.json" in there or name in STARTED):
-                found += self.place.tree(name) if is_directory else [name]
+                found += self.bucket.tree(name) if is_directory else [name]
         return found
 
     def upload(self) -> None:
@@ -112,7 +112,7 @@ class Workdir:
         another process has taken the lock."""
         if not self.lock:
             return
-        with self.turn, remote.reached(self.name):
+        with self.turn, remote.explain(self.name):
             self.lock.check()
             for path in sorted(self.directory.rglob("*"), key=lambda path: path.name == "run.json"):
                 name = path.relative_to(self.directory).as_posix()
@@ -120,7 +120,7 @@ class Workdir:
                     if path.is_file() and not path.name.startswith("."):
                         stamp = checksums.stamp(path)
                         if stamp != self.uploaded.get(name):
-                            self.place.upload(path, name)
+                            self.bucket.upload(path, name)
                             self.uploaded[name] = stamp
 
     def try_upload(self) -> None:
@@ -136,9 +136,9 @@ class Workdir:
 
         inside: other paths that may be in it, such as that of the store, or ''.
         """
-        if self.place:
-            with remote.reached(self.name):
-                names = set(self.place.names())
+        if self.bucket:
+            with remote.explain(self.name):
+                names = set(self.bucket.names())
         else:
             check_writable(self.directory)
             names = set(os.listdir(self.directory)) if self.directory.exists() else set()
@@ -171,23 +171,23 @@ def opened(name: Path | str, *only: str) -> Iterator[Workdir]:
 @contextlib.contextmanager
 def copied(name: str) -> Iterator[Workdir]:
     """Opens a workdir in a bucket with an empty local copy. Errors within the context name the address."""
-    place = remote.Place(name)
+    bucket = remote.Directory(name)
     with tempfile.TemporaryDirectory(prefix="bert_jax-", ignore_cleanup_errors=True) as temporary:
-        directory = Path(temporary, place.root.rpartition("/")[2])
+        directory = Path(temporary, bucket.root.rpartition("/")[2])
         directory.mkdir()
-        with remote.naming(directory, place.address), remote.told(place.address):
-            yield Workdir(place.address, directory, place)
+        with remote.naming(directory, bucket.address), remote.explain_remote(bucket.address):
+            yield Workdir(bucket.address, directory, bucket)
 
 
 @contextlib.contextmanager
 def created(name: Path | str) -> Iterator[Workdir]:
     """Creates a workdir atomically: on a disk it appears when the context ends; in a bucket, run.json comes last."""
     if not remote.is_address(name):
-        with atomic.whole(name, "--workdir") as directory:
+        with atomic.new_directory(name, "--workdir") as directory:
             yield Workdir(name, directory)
         return
     with atomic.terminable(), copied(name) as run:
-        run.lock = lock.Lock(run.place)
+        run.lock = lock.Lock(run.bucket)
         with run.lock.held():
             check_new(name)
             yield run
@@ -198,10 +198,10 @@ def check_new(name: Path | str) -> None:
     """Raises BadInput if the name exists and is not an empty directory, or cannot be created."""
     if not remote.is_address(name):
         check_writable(Path(name))
-        atomic.free(name, "--workdir")
+        atomic.check_free(name, "--workdir")
         return
-    with remote.reached(f"--workdir {name}"):
-        if set(remote.Place(name).names()) - {lock.LOCK}:
+    with remote.explain(f"--workdir {name}"):
+        if set(remote.Directory(name).names()) - {lock.LOCK}:
             raise BadInput(f"--workdir {name}: exists and is not empty; name a new directory")
 
 

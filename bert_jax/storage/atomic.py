@@ -47,7 +47,7 @@ def is_temporary(name: str) -> bool:
     return bool(TEMPORARY.fullmatch(name))
 
 
-def remove_left(directory: Path, *, deep: bool = False) -> None:
+def remove_temporary(directory: Path, *, deep: bool = False) -> None:
     """Deletes the temporary files of killed processes in a directory, and with `deep` below it. The caller ensures that
     no other process is writing there."""
     for path in list(directory.rglob("*") if deep else directory.iterdir()):
@@ -62,7 +62,7 @@ def rename(old: Path, new: Path) -> None:
     flush_name(new.parent)
 
 
-def free(directory: Path, option: str) -> None:
+def check_free(directory: Path, option: str) -> None:
     """Raises BadInput if `directory` exists and is not an empty directory. option: for the message, as '--output'."""
     directory = Path(directory)
     if directory.resolve() == Path.cwd():
@@ -89,13 +89,13 @@ def terminable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def whole(directory: Path, option: str) -> Iterator[Path]:
+def new_directory(directory: Path, option: str) -> Iterator[Path]:
     """Creates a temporary directory that becomes `directory` when the context ends, and is deleted after a failure.
 
     Raises BadInput, which names the option, if `directory` exists and is not empty or cannot be created; Unfinished if
     the disk fails.
     """
-    free(directory, option)
+    check_free(directory, option)
     directory = Path(directory).resolve()  # a link is followed, not replaced
     temporary = directory.with_name(f".{directory.name}.{uuid.uuid4().hex}")
     try:

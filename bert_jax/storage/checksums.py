@@ -39,7 +39,7 @@ def check_file(directory: Path, name: str, expected: dict, hashes: bool) -> str:
     """Says what is wrong with a file of a manifest, or ''. hashes: also compares its SHA-256."""
     path = directory / name
     # A manifest may be untrusted: files outside the directory are never read.
-    if not inside(directory, name):
+    if not is_inside(directory, name):
         return "is outside the directory"
     try:
         if not path.is_file():
@@ -63,7 +63,7 @@ def stamp(path: Path) -> tuple[int, int] | None:
     return found.st_size, found.st_mtime_ns
 
 
-def inside(directory: Path, name: str) -> bool:
+def is_inside(directory: Path, name: str) -> bool:
     """Returns whether a relative path stays inside the directory, also after following links."""
     path = Path(name)
     straight = not path.is_absolute() and ".." not in path.parts and "\0" not in name

@@ -1,7 +1,7 @@
 """Directories in buckets, named by addresses such as gs://bucket/name: object stores through fsspec.
 
 Objects are written and replaced atomically; they cannot be appended to, renamed or locked. The methods of
-RemoteDirectory raise the errors of their library; `translate_errors` turns these into errors of one line.
+Directory raise the errors of their library; `explain` turns these into errors of one line.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ REFUSED = (400, 401, 403, 404)
 GOOGLE = ("gs", "gcs")  # both name the same file system of fsspec
 
 
-def settle() -> None:
+def configure() -> None:
     """Sets environment variables before libraries are imported: etils accesses buckets through fsspec instead of
     TensorFlow, and gcsfs uses one API for all types of buckets."""
     os.environ.setdefault("EPATH_USE_TF", "false")
@@ -44,7 +44,7 @@ def address(name: str) -> str | Path:
     """Parses the name of a directory: returns an address unchanged, anything else as a Path."""
     if not is_address(name):
         return Path(name)
-    settle()
+    configure()
     return name
 
 
@@ -52,20 +52,20 @@ def exists(name: str) -> bool:
     """Returns whether a path or an address exists."""
     if not is_address(name):
         return os.path.exists(name)  # unlike Path.exists, False if it may not be read
-    with reached(name):
-        place, last = parted(name)
-        return place.exists(last)
+    with explain(name):
+        directory, last = split_address(name)
+        return directory.exists(last)
 
 
-def parted(name: str) -> tuple["Place", str]:
+def split_address(name: str) -> tuple["Directory", str]:
     """Splits the address of a file into its directory and its name."""
-    place, _, last = name.rpartition("/")
-    if place.endswith("/"):
+    directory, _, last = name.rpartition("/")
+    if directory.endswith("/"):
         raise BadInput(f"{name}: names no file")
-    return Place(place), last
+    return Directory(directory), last
 
 
-class Place:
+class Directory:
     """A directory in a bucket. Names are relative to it and contain slashes; directories exist only through files."""
 
     def __init__(self, address: str):
@@ -74,7 +74,7 @@ class Place:
         scheme, _, name = address.partition("://")
         if not name.strip("/"):
             raise BadInput(f"{address}: names no bucket")
-        settle()
+        configure()
         try:
             import fsspec
 
@@ -133,7 +133,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def reached(what: str) -> Iterator[None]:
+def explain(what: str) -> Iterator[None]:
     """Turns library errors within the context into errors of one line that begins with `what`: BadInput if it does not
     exist or access is denied, Missing if it is unreachable, otherwise Unfinished."""
     try:
@@ -151,14 +151,14 @@ def reached(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
+def explain_remote(what: str) -> Iterator[None]:
     """Does the same for code that also does other things, such as Orbax: only errors of the bucket are translated."""
     try:
         yield
     except Exception as error:
         if not (is_refused(error) or is_out_of_reach(error)):
             raise
-        with reached(what):
+        with explain(what):
             raise
 
 
@@ -179,9 +179,9 @@ def is_of_library(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def naming(place: Path, name: str) -> Iterator[None]:
+def naming(copy: Path, name: str) -> Iterator[None]:
     """Replaces the path of a local copy in the messages of errors within the context by the name of its original."""
     try:
         yield
     except (BadInput, FloatingPointError, Missing, Unfinished) as error:
-        raise type(error)(str(error).replace(str(place), name)) from None
+        raise type(error)(str(error).replace(str(copy), name)) from None

@@ -41,7 +41,7 @@ def on_mesh(tree, mesh):
 def test_the_same_on_any_mesh(tree, shape):
     mesh = make_mesh(*shape)
     program, placed = on_mesh(tree, mesh)
-    assert fingerprint.read(program, placed, mesh) == fingerprint.of_tree(tree)
+    assert fingerprint.compute(program, placed, mesh) == fingerprint.of_tree(tree)
 
 
 def test_every_bit_of_every_element_counts(tree):
@@ -79,7 +79,7 @@ def test_a_copy_that_differs_is_named_with_its_device(tree, name, shape):
     )
     odd = str(shards[6].device) if name == "scale" else ""  # of two copies either may be
     with pytest.raises(Unfinished, match=f"{name} on {odd}"):
-        fingerprint.read(program, placed, mesh)
+        fingerprint.compute(program, placed, mesh)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -90,4 +90,4 @@ def test_values_that_are_not_finite_are_named(tree, name, value):
     mesh = make_mesh(2, 2, 2)
     program, placed = on_mesh(tree, mesh)
     with pytest.raises(FloatingPointError, match=name):
-        fingerprint.read(program, placed, mesh)
+        fingerprint.compute(program, placed, mesh)

@@ -62,7 +62,7 @@ def change(path, *keys, value) -> None:
     path.write_text(json.dumps(whole))
 
 
-def found(run) -> reader.Found:
+def found(run) -> reader.Newest:
     return reader.newest_verified(run / "checkpoints", "")
 
 

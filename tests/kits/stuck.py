@@ -25,7 +25,7 @@ PLACES = {
     "save": (writer, "save"),
     # Four times a save: an item that is written gets its name, or all of them do.
     "commit": (atomicity.AtomicRenameTemporaryPath, "finalize"),
-    "evaluate": (evaluate, "over"),
+    "evaluate": (evaluate, "mean"),
 }
 PAUSE = 30  # seconds
 RAISED = "the error of this test"

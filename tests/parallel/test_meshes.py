@@ -67,7 +67,7 @@ def collectives(shape, platform):
 
 def parts(made) -> list[tuple[int, int]]:
     """Of each parameter the elements of a device's part, and of that part put together over fsdp."""
-    leaves = jax.tree.leaves(made.shapes.params), jax.tree.leaves(made.places.params)
+    leaves = jax.tree.leaves(made.shapes.params), jax.tree.leaves(made.shardings.params)
     sizes = [(math.prod(p.shard_shape(s.shape)), str(p.spec)) for s, p in zip(*leaves, strict=True)]
     fsdp = made.mesh.shape["fsdp"]
     return [(size, size * fsdp if "fsdp" in spec else size) for size, spec in sizes]
@@ -105,7 +105,7 @@ def test_no_device_has_more_than_its_share_of_the_logits(shape, platform):
 def test_a_program_takes_the_parts_of_the_state_and_gives_them_back(shape, platform):
     made = trainer(shape)
     sizes = made.train["main"].memory_analysis()
-    leaves = zip(jax.tree.leaves(made.shapes), jax.tree.leaves(made.places), strict=True)
+    leaves = zip(jax.tree.leaves(made.shapes), jax.tree.leaves(made.shardings), strict=True)
     state = sum(math.prod(p.shard_shape(s.shape)) * s.dtype.itemsize for s, p in leaves)
     shapes = batch.shapes(ROWS // (shape[0] * shape[1]), LENGTH, PREDICTIONS)
     rows = sum(math.prod(s.shape) * s.dtype.itemsize for s in shapes.values())

@@ -27,7 +27,7 @@ def run(there, tmp_path):
 
 
 def checkpoints():
-    remote.Place(RUN)  # as a copy of the rest is made before
+    remote.Directory(RUN)  # as a copy of the rest is made before
     return epath.Path(RUN) / "checkpoints"
 
 
@@ -37,7 +37,7 @@ def checkpoints():
 @pytest.mark.slow
 def test_a_second_trainer_is_refused(there, finished, monkeypatch, capsys):
     monkeypatch.setattr(lock, "RENEWAL", 0.2)
-    with workdir.Workdir(RUN, place=remote.Place(RUN)).held():
+    with workdir.Workdir(RUN, bucket=remote.Directory(RUN)).held():
         assert cli.main(pretraining(finished[0], RUN)) == LOST
         said, who = capsys.readouterr().err, lock.this_process()
         assert RUN in said and str(who["pid"]) in said and who["host"] in said
@@ -49,11 +49,11 @@ def test_a_silent_lock_is_taken_and_its_holder_stops(there, monkeypatch, tmp_pat
     """The holder of before, that has only slept, writes nothing more."""
     monkeypatch.setattr(lock, "RENEWAL", 0.1)
     monkeypatch.setattr(lock, "STALE", 0.5)
-    sleeper, taker = (lock.Lock(remote.Place(RUN)) for _ in range(2))
-    sleeper.take()
-    old = workdir.Workdir(RUN, tmp_path, sleeper.place)
+    sleeper, taker = (lock.Lock(remote.Directory(RUN)) for _ in range(2))
+    sleeper.acquire()
+    old = workdir.Workdir(RUN, tmp_path, sleeper.bucket)
     old.lock = sleeper
-    taker.take()
+    taker.acquire()
     (tmp_path / "status.json").touch()
     for write in (old.upload, old.try_upload):
         with pytest.raises(Missing, match=RUN):
@@ -65,10 +65,10 @@ def test_a_silent_lock_is_taken_and_its_holder_stops(there, monkeypatch, tmp_pat
 def test_of_two_that_take_a_lock_the_last_has_it(there, monkeypatch):
     monkeypatch.setattr(lock, "RENEWAL", 0.0)
     monkeypatch.setattr(lock, "STALE", 0.0)
-    one, other = (lock.Lock(remote.Place(RUN)) for _ in range(2))
-    one.write = lambda **how: (lock.Lock.write(one, **how), other.take())
+    one, other = (lock.Lock(remote.Directory(RUN)) for _ in range(2))
+    one.write = lambda **how: (lock.Lock.write(one, **how), other.acquire())
     with pytest.raises(Missing):
-        one.take()
+        one.acquire()
     other.check()
 
 

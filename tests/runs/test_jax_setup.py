@@ -52,6 +52,7 @@ def test_a_state_computed_while_programs_are_compiled_is_the_same():
     config = jax_setup.start(small_config())
     mesh = build.make_mesh(config, configs.phases(config))
     states = [
-        build.build(config, mesh, VOCABULARY, begin=begin).initialize() for begin in (True, False)
+        build.build(config, mesh, VOCABULARY, init_state=init_state).initialize()
+        for init_state in (True, False)
     ]
     assert_same_bits(*states)

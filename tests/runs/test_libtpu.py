@@ -28,6 +28,6 @@ def test_only_a_library_that_knows_the_flag_is_given_it(monkeypatch, installed, 
     monkeypatch.setattr(libtpu, "version", lambda name: installed)
     monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
     monkeypatch.setenv(libtpu.FLAGS, "--mine=1")
-    libtpu.widen()
+    libtpu.enlarge_stacks()
     flags = libtpu.os.environ[libtpu.FLAGS]
     assert flags.startswith("--mine=1") and (libtpu.STACK in flags) == is_set

@@ -24,7 +24,7 @@ GPU = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4831838208 byt
     ],
 )
 def test_an_error_of_memory_has_the_numbers_and_the_keys_that_help(text, numbers):
-    with pytest.raises(BadInput) as caught, out_of_memory.told("phase main, a step"):
+    with pytest.raises(BadInput) as caught, out_of_memory.explain("phase main, a step"):
         raise jax.errors.JaxRuntimeError(text)
     line = str(caught.value)
     assert line.startswith("phase main, a step: ") and "\n" not in line
@@ -33,7 +33,7 @@ def test_an_error_of_memory_has_the_numbers_and_the_keys_that_help(text, numbers
 
 
 def test_another_error_is_not_of_memory():
-    with pytest.raises(jax.errors.JaxRuntimeError), out_of_memory.told("a step"):
+    with pytest.raises(jax.errors.JaxRuntimeError), out_of_memory.explain("a step"):
         raise jax.errors.JaxRuntimeError("INTERNAL: Used 20.50G of 15.75G of a disk")
 
 

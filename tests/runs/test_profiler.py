@@ -32,8 +32,8 @@ def test_a_trace_that_cannot_be_made_is_told_and_ends_nothing(tmp_path):
     try:
         with Traces((2, 4), tmp_path / "traces", told.append) as traces:
             for step in (2, 4):
-                if traces.changes(step):
-                    traces.change(step)
+                if traces.is_due(step):
+                    traces.toggle(step)
     finally:
         stop_trace()
     assert not (tmp_path / "traces").exists()

@@ -12,5 +12,5 @@ EXPECTED_LOSS = (10, 5.0, 6.0, 20, 3.0, 5.0)
     [(9, None), (10, (5.0, 6.0)), (15, (4.0, 5.5)), (20, (3.0, 5.0)), (21, None)],
 )
 def test_a_band_is_a_line_between_known_steps(step, expected):
-    assert report.expected(EXPECTED_LOSS, step) == expected
-    assert report.expected((), step) is None
+    assert report.expected_range(EXPECTED_LOSS, step) == expected
+    assert report.expected_range((), step) is None

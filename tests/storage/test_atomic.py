@@ -7,11 +7,11 @@ import time
 import pytest
 
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.storage.atomic import whole
+from bert_jax.storage.atomic import new_directory
 
 
 def write(directory) -> None:
-    with whole(directory, "--output") as place:
+    with new_directory(directory, "--output") as place:
         (place / "file").write_text("all of it")
 
 
@@ -38,7 +38,7 @@ def test_the_current_directory_is_not_replaced(tmp_path, monkeypatch, name):
 
 
 def test_a_termination_leaves_nothing(tmp_path):
-    with pytest.raises(SystemExit) as caught, whole(tmp_path / "out", "--output") as place:
+    with pytest.raises(SystemExit) as caught, new_directory(tmp_path / "out", "--output") as place:
         (place / "file").write_text("half")
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
@@ -50,8 +50,8 @@ def test_a_termination_leaves_nothing(tmp_path):
 )
 def test_a_full_disk_is_told_in_one_line(tmp_path, error):
     with pytest.raises(Unfinished, match=f"{tmp_path}/out") as caught:
-        with whole(tmp_path / "out", "--output"):
+        with new_directory(tmp_path / "out", "--output"):
             raise error
     assert "\n" not in str(caught.value) and names(tmp_path) == []
-    with pytest.raises(ValueError, match="a mistake"), whole(tmp_path / "out", "--output"):
+    with pytest.raises(ValueError, match="a mistake"), new_directory(tmp_path / "out", "--output"):
         raise ValueError("a mistake of ours is not the disk's")

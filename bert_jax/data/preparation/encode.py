@@ -40,7 +40,7 @@ def encode(
     """
     place = directory / "shards"
     place.mkdir(exist_ok=True)
-    atomic.remove_left(place)
+    atomic.remove_temporary(place)
     if kept := len(list(place.iterdir())):
         log(f"continues after {kept} shards")
     shards, size, start = [], 0, time.monotonic()

@@ -23,7 +23,7 @@ def locate(store: str) -> Path:
     """Where the store shall lie, links followed; BadInput where in the end nothing could be renamed to."""
     path = Path(os.path.realpath(store))
     try:
-        atomic.free(path, "config.store")
+        atomic.check_free(path, "config.store")
         if os.path.ismount(path):
             raise BadInput(f"config.store={store}: a mount; name a directory below it")
     except OSError as error:
