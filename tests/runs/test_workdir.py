@@ -1,4 +1,4 @@
-"""The workdir as several hosts see it."""
+"""Workdirs that hosts see differently."""
 
 import json
 
@@ -10,7 +10,7 @@ from bert_jax.runs.workdir import Workdir
 
 
 class Processes:
-    """A Cluster whose other processes say what the test wants."""
+    """A Cluster whose other processes return fixed values."""
 
     is_alone = False
 
@@ -34,19 +34,19 @@ def look(directory, run: str):
     return lambda: train.run_id(Workdir(directory))
 
 
-def test_a_run_that_another_host_sees_late_is_waited_for(tmp_path):
-    looked = []
+def test_a_file_that_another_host_sees_late_is_waited_for(tmp_path):
+    calls = []
 
     def late() -> str:
-        looked.append(1)
-        return "a" if len(looked) > 2 else ""
+        calls.append(1)
+        return "a" if len(calls) > 2 else ""
 
     train.wait_until_equal(late, Workdir(tmp_path), Processes(1, "a", [True, ""]))
-    assert len(looked) == 3
+    assert len(calls) == 3
 
 
 def test_a_workdir_that_only_process_0_sees_is_refused_with_both_names(tmp_path):
-    """They may be two spellings of one place, or mounted differently."""
+    """The paths may differ, because hosts mount the file system differently."""
     of_main = Processes(0, others=[[True, "/mnt/same"], [False, "/mnt/other"]])
     with pytest.raises(BadInput, match=f"/mnt/other.*process 2.*{tmp_path}"):
         train.wait_until_equal(look(tmp_path, "a"), Workdir(tmp_path), of_main)
