@@ -123,8 +123,8 @@ class Loop:
             names = reader.ITEMS
             state = shapes._replace(step=jax.device_put(jnp.int32(step), shardings.step))
         state = state._replace(**reader.restore(path, names, shapes, shardings))
-        found = self.fingerprints(step, state)
-        reader.check_restored(path, {key: found[key] for key in found if key.startswith(names)})
+        leaves = self.fingerprints(step, state)
+        reader.check_restored(path, {key: leaves[key] for key in leaves if key.startswith(names)})
         return step, state
 
     def fingerprints(self, step: int, state) -> dict:
@@ -314,7 +314,7 @@ class Loop:
         try:
             self.data.check_unchanged()
         except BadInput as error:
-            if self.processes.is_alone:
+            if self.processes.is_single:
                 writer.finish(self.checkpoints)  # the save in progress is older than the change
             raise BadInput(f"{error}; {writer.name_last(self.checkpoints.directory)}") from None
 

@@ -65,32 +65,32 @@ def pretrain_together(
     """Trains in every process of the run; returns the exit code."""
     watchdog.arm("save")  # verifying a checkpoint may take as long as saving it
     processes.agree(config)
-    found = newest_checkpoint(run, processes)
+    newest = newest_checkpoint(run, processes)
     watchdog.arm("compile")
-    newest = found.step
-    mesh, total = check(config, run, newest), configs.total_steps(config)
-    if newest == total and processes.from_main(is_summarized(run, total)):
+    step = newest.step
+    mesh, total = check(config, run, step), configs.total_steps(config)
+    if step == total and processes.from_main(is_summarized(run, total)):
         print(f"{run.name}: already done, {total} steps")
         return 0
     name = config.batches or config.store
     if remote.is_address(name) or not (config.batches or download.is_there(name)):
         watchdog.arm("")  # preparing or downloading a store may take any time
-    data = open_data(config, run.directory, newest)
+    data = open_data(config, run.directory, step)
     watchdog.arm("compile")
     processes.compare({"config.store: fingerprint": data.fingerprint})
-    with signals.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
+    with signals.stop_signals(processes) as stop, ThreadPoolExecutor(1) as executor:
         # Hashing a large store takes as long as compiling, so both run at the same time.
-        sound = beside.submit(check_hashes, config, data)
-        trainer = build(config, mesh, data.vocabulary, newest is None)
-        sound.result()
+        hashes_checked = executor.submit(check_hashes, config, data)
+        trainer = build(config, mesh, data.vocabulary, step is None)
+        hashes_checked.result()
         stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:
             reporter = report.SilentReporter()
             if processes.is_main:
-                held.enter_context(run.held())
-                prepare_workdir(config, run, data, trainer, found)
+                held.enter_context(run.locked())
+                prepare_workdir(config, run, data, trainer, newest)
                 run.upload()
-                reporter = report.Reporter(run, newest or 0, total, config.expected_loss)
+                reporter = report.Reporter(run, step or 0, total, config.expected_loss)
             held.enter_context(reporter)
 
             def on_failure(reason: str, code: int) -> None:
@@ -104,7 +104,7 @@ def pretrain_together(
             id = processes.from_main(run_id(run) if processes.is_main else None)
             try:
                 loop = Loop(config, run, data, trainer, reporter, processes, watchdog, id)
-                code = loop.run(newest, stop)
+                code = loop.run(step, stop)
             except BaseException as error:
                 code = signals.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
                 reporter.fail(f"{type(error).__name__}: {error}", code)
@@ -119,10 +119,10 @@ def pretrain_together(
 
 def is_summarized(run: Workdir, total: int) -> bool:
     """Returns whether the latest start completed `total` steps and wrote its summary."""
-    summary, known = (run.directory / name for name in ("summary.json", "run.json"))
-    if not (summary.is_file() and known.is_file()):
+    summary, info = (run.directory / name for name in ("summary.json", "run.json"))
+    if not (summary.is_file() and info.is_file()):
         return False
-    values, starts = workdir.read_json(summary), workdir.read_json(known).get("starts")
+    values, starts = workdir.read_json(summary), workdir.read_json(info).get("starts")
     return values.get("steps") == total and values.get("starts") == len(starts or ())
 
 
@@ -142,11 +142,11 @@ def wait_until_equal(get: Callable[[], str | int | None], run: Workdir, processe
     expected, deadline = processes.from_main(get()), time.monotonic() + VISIBLE
     while (seen := get()) != expected and time.monotonic() < deadline:
         time.sleep(0.1)
-    found = processes.gather([seen == expected, run.name])
-    for number, (is_same, name) in enumerate(found):
+    views = processes.gather([seen == expected, run.name])
+    for number, (is_same, name) in enumerate(views):
         if not is_same:
             raise BadInput(
-                f"--workdir {name}: process {number} does not see the files that process 0 sees in {found[0][1]};"
+                f"--workdir {name}: process {number} does not see the files that process 0 sees in {views[0][1]};"
                 " it must be on a file system that all processes share"
             )
 
@@ -163,20 +163,20 @@ def run_id(run: Workdir) -> str:
     return ""
 
 
-def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, found: reader.Newest):
+def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, newest: reader.Newest):
     """Checks and writes the workdir after it was locked, before the first step. Raises BadInput or Missing."""
     directory, checkpoints = run.directory, run.checkpoints
-    known = [*found.skipped, *([] if found.step is None else [found.step])]
-    if reader.steps(checkpoints)[:1] != sorted(known, reverse=True)[:1]:
+    seen = [*newest.skipped, *([] if newest.step is None else [newest.step])]
+    if reader.steps(checkpoints)[:1] != sorted(seen, reverse=True)[:1]:
         raise Missing(f"--workdir {run.name}: another process has just saved a checkpoint in it")
     atomic.remove_temporary(directory)
-    print(*reader.describe(checkpoints, found.skipped), sep="\n", end="\n" * bool(found.skipped))
-    for path in writer.clean(checkpoints, found.skipped):
+    print(*reader.describe(checkpoints, newest.skipped), sep="\n", end="\n" * bool(newest.skipped))
+    for path in writer.clean(checkpoints, newest.skipped):
         print(f"{path}: damaged checkpoint, renamed")
     metrics_file.lines(directory / "metrics.jsonl")  # raises BadInput if it is unreadable
     if not run.bucket:
         preflight.check_disk(config, directory, trainer.shapes)
-    if not found.step:
+    if not newest.step:
         print(*preflight.check_data(config, data), sep="\n", flush=True)
     write_run(config, directory, data, trainer)
 

@@ -156,7 +156,7 @@ words of fifty characters are unknown | tokenizers/wordpiece.py | tokenizers/tes
 - LONGEST_WORD = 100
 + LONGEST_WORD = 50
 two trainers at one address | runs/lock.py | runs/test_bucket.py
-- self.is_lost |= found.get("nonce") != self.nonce
+- self.is_lost |= holder.get("nonce") != self.nonce
 + self.is_lost |= False
 an address that is no run | runs/workdir.py | runs/test_bucket.py
 - names = set(self.bucket.names())

@@ -99,16 +99,16 @@ def lower(mesh: Mesh, shapes, shardings):
     split = np.array([[axis in axes_of(spec) for spec in specs] for axis in AXES])
 
     def local(*parts):
-        found, wrong = [], []
+        totals, counts = [], []
         for part, leaf, spec in zip(parts, leaves, specs, strict=True):
-            found.append(of_part(part, starts(part, spec), leaf.shape))
+            totals.append(of_part(part, starts(part, spec), leaf.shape))
             is_number = jnp.issubdtype(part.dtype, jnp.inexact)
-            wrong.append((~jnp.isfinite(part)).sum(dtype=jnp.int32) if is_number else jnp.int32(0))
-        found, wrong = jnp.stack(found), jnp.stack(wrong)
+            counts.append((~jnp.isfinite(part)).sum(dtype=jnp.int32) if is_number else jnp.int32(0))
+        totals, counts = jnp.stack(totals), jnp.stack(counts)
         for axis, is_split in zip(AXES, split, strict=True):
-            found = jnp.where(is_split[:, None], jax.lax.psum(found, axis), found)
-            wrong = jnp.where(is_split, jax.lax.psum(wrong, axis), wrong)
-        return jax.lax.all_gather(found, AXES), jax.lax.pmax(wrong, AXES)
+            totals = jnp.where(is_split[:, None], jax.lax.psum(totals, axis), totals)
+            counts = jnp.where(is_split, jax.lax.psum(counts, axis), counts)
+        return jax.lax.all_gather(totals, AXES), jax.lax.pmax(counts, AXES)
 
     # Unchecked: whether the devices agree is what the program finds out.
     function = jax.shard_map(
@@ -126,11 +126,11 @@ def axes_of(spec: P) -> set[str]:
 
 def starts(part, spec: P) -> list:
     """Returns the offset of this device's shard, a uint32 for each axis of the array."""
-    found = [jnp.uint32(0)] * part.ndim
+    offsets = [jnp.uint32(0)] * part.ndim
     for number, group in enumerate(spec):
         if group:
-            found[number] = jax.lax.axis_index(group).astype(jnp.uint32) * part.shape[number]
-    return found
+            offsets[number] = jax.lax.axis_index(group).astype(jnp.uint32) * part.shape[number]
+    return offsets
 
 
 def compute(program, tree, mesh: Mesh) -> dict[str, Leaf]:
@@ -138,30 +138,30 @@ def compute(program, tree, mesh: Mesh) -> dict[str, Leaf]:
 
     Raises FloatingPointError if a value is not finite, and Unfinished if devices hold different copies of an array.
     """
-    found, wrong = jax.device_get(program(tree))
+    totals, counts = jax.device_get(program(tree))
     leaves = jax.tree.leaves_with_path(tree)
     names = [path_name(path) for path, _ in leaves]
-    bad = [f"{name} ({count})" for name, count in zip(names, wrong, strict=True) if count]
+    bad = [f"{name} ({count})" for name, count in zip(names, counts, strict=True) if count]
     if bad:
         raise FloatingPointError(f"values are not finite in {join(bad)}")
-    different = np.flatnonzero((found != found[:1]).any(axis=(0, 2)))
+    different = np.flatnonzero((totals != totals[:1]).any(axis=(0, 2)))
     if different.size:
-        raise Unfinished(f"devices hold different copies: {join(outliers(found, names, mesh))}")
+        raise Unfinished(f"devices hold different copies: {join(outliers(totals, names, mesh))}")
     return {
         name: Leaf(str(leaf.dtype), list(leaf.shape), digest(total))
-        for name, (_, leaf), total in zip(names, leaves, found[0], strict=True)
+        for name, (_, leaf), total in zip(names, leaves, totals[0], strict=True)
     }
 
 
-def outliers(found: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
+def outliers(totals: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
     """Returns 'NAME on DEVICES' for each array whose copies differ; DEVICES disagree with the majority."""
     texts = []
     for number, name in enumerate(names):
-        totals = [digest(total) for total in found[:, number]]
-        usual = max(sorted(set(totals)), key=totals.count)
-        pairs = zip(mesh.devices.flat, totals, strict=True)
-        if odd := [str(device) for device, total in pairs if total != usual]:
-            texts.append(f"{name} on {join(odd)}")
+        digests = [digest(total) for total in totals[:, number]]
+        majority = max(sorted(set(digests)), key=digests.count)
+        pairs = zip(mesh.devices.flat, digests, strict=True)
+        if others := [str(device) for device, total in pairs if total != majority]:
+            texts.append(f"{name} on {join(others)}")
     return texts
 
 
@@ -170,8 +170,8 @@ def join(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def differences(kept: dict[str, Leaf], found: dict[str, Leaf]) -> str:
+def differences(saved: dict[str, Leaf], current: dict[str, Leaf]) -> str:
     """Names the first array whose fingerprints differ; '' if none do."""
-    differing = (name for name in sorted(kept | found) if kept.get(name) != found.get(name))
+    differing = (name for name in sorted(saved | current) if saved.get(name) != current.get(name))
     name = next(differing, None)
     return f"{name} differs from its saved fingerprint" if name else ""

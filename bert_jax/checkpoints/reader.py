@@ -72,7 +72,7 @@ def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, tre
     skipped = {}
     for step in steps(directory):
         path = directory / str(step)
-        is_whole = is_finished(path)  # before reading: in a bucket it may be finished meanwhile
+        is_whole = is_finished(path)  # first: in a bucket it may finish while it is read
         if not (reason := problem(path, run, items, trees)):
             return Newest(step, skipped)
         skipped[step] = reason if is_whole else CUT_OFF
@@ -89,8 +89,8 @@ def describe(directory: Path, skipped: dict[int, str]) -> list[str]:
 def problems(directory: Path, run: str) -> dict[int, str]:
     """Returns {step: why its checkpoint cannot be used, or ''}, oldest first. Skips checkpoints deleted in the
     meantime."""
-    found = {step: problem(directory / str(step), run) for step in reversed(steps(directory))}
-    return {step: found[step] for step in reversed(steps(directory)) if step in found}
+    reasons = {step: problem(directory / str(step), run) for step in reversed(steps(directory))}
+    return {step: reasons[step] for step in reversed(steps(directory)) if step in reasons}
 
 
 def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | None = None) -> str:
@@ -113,9 +113,9 @@ def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | No
                     trees[item] = tree
     except Exception as error:  # on damaged files, Orbax and TensorStore raise errors of any type
         if is_of_machine(error):
-            away = remote.is_address(path) and remote.is_out_of_reach(error)
-            kind = Missing if away else Unfinished
-            raise kind(f"{path}: cannot be read now ({one_line(error)})"[:LONGEST]) from None
+            is_remote = remote.is_address(path) and remote.is_out_of_reach(error)
+            error_type = Missing if is_remote else Unfinished
+            raise error_type(f"{path}: cannot be read now ({one_line(error)})"[:LONGEST]) from None
         return f"cannot be read ({one_line(error)})"[:LONGEST]
     return ""
 
@@ -220,12 +220,12 @@ def restore_params(directory: Path, run: str):
     """Returns (step, params as NumPy arrays) of the newest checkpoint whose parameters verify. Raises BadInput if there
     is none."""
     trees = {}
-    found = newest_verified(directory, run, ("params",), trees)
-    if found.step is None:
+    newest = newest_verified(directory, run, ("params",), trees)
+    if newest.step is None:
         raise BadInput(f"{directory}: no checkpoints yet")
-    for line in describe(directory, found.skipped):
+    for line in describe(directory, newest.skipped):
         print(f"skipped {line}", file=sys.stderr, flush=True)
-    return found.step, trees["params"]
+    return newest.step, trees["params"]
 
 
 def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
@@ -237,8 +237,8 @@ def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
     except Exception as error:  # of any type, by Orbax, although process 0 has just read all of it
         if cluster.is_loss(error):
             raise
-        kind = Missing if remote.is_out_of_reach(error) else Unfinished
-        raise kind(f"{path}: cannot be restored ({one_line(error)})"[:LONGEST]) from None
+        error_type = Missing if remote.is_out_of_reach(error) else Unfinished
+        raise error_type(f"{path}: cannot be restored ({one_line(error)})"[:LONGEST]) from None
 
 
 def read_sharded(path: Path, tree):

@@ -78,9 +78,9 @@ def save(checkpoints: Manager, step: int, items: dict, leaves: dict, run: str) -
     """
     finish(checkpoints)
     with saving(checkpoints):
-        what = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
-        what[reader.FINGERPRINTS] = ocp.args.JsonSave(reader.manifest(step, run, leaves))
-        if not checkpoints.save(step, args=ocp.args.Composite(**what)):
+        args = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
+        args[reader.FINGERPRINTS] = ocp.args.JsonSave(reader.manifest(step, run, leaves))
+        if not checkpoints.save(step, args=ocp.args.Composite(**args)):
             raise RuntimeError(f"step {step}: Orbax already has this step or a later one")
 
 

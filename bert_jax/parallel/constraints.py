@@ -56,9 +56,9 @@ def lookup_sharded(words, ids, gradient_dtype):
 
     def local(part, ids):
         part = jax.lax.all_gather(part, "fsdp", axis=0, tiled=True)
-        ids, here = to_local(ids, part.shape[0])
+        ids, is_local = to_local(ids, part.shape[0])
         vectors = part.at[ids].get(mode="promise_in_bounds")
-        return jax.lax.psum(jnp.where(here, vectors, 0), "tensor")
+        return jax.lax.psum(jnp.where(is_local, vectors, 0), "tensor")
 
     return jax.shard_map(local, in_specs=(TABLE, P(ROWS)), out_specs=P(ROWS))(words, ids)
 
@@ -72,9 +72,9 @@ def _lookup_backward(gradient_dtype, saved, gradient):
     size = words.shape[0] // jax.sharding.get_abstract_mesh().shape["tensor"]
 
     def local(ids, gradient):
-        ids, here = to_local(ids, size)
+        ids, is_local = to_local(ids, size)
         whole = jnp.zeros((size, words.shape[1]), words.dtype)
-        whole = whole.at[ids].add(jnp.where(here, gradient, 0), mode="promise_in_bounds")
+        whole = whole.at[ids].add(jnp.where(is_local, gradient, 0), mode="promise_in_bounds")
         return sum_to_shard(whole.astype(gradient_dtype)).astype(words.dtype)
 
     sum_rows = jax.shard_map(local, in_specs=(P(ROWS), P(ROWS)), out_specs=TABLE)
@@ -90,8 +90,8 @@ def to_local(ids, size: int):
     Returns (indices, 0 if elsewhere; bool[..., 1], whether the rows are on this device).
     """
     ids = ids - jax.lax.axis_index("tensor") * size
-    here = (ids >= 0) & (ids < size)
-    return jnp.where(here, ids, 0), here[..., None]
+    is_local = (ids >= 0) & (ids < size)
+    return jnp.where(is_local, ids, 0), is_local[..., None]
 
 
 def sum_to_table(function, logits, x):

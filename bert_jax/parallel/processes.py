@@ -54,17 +54,17 @@ class Cluster:
         return self.process == 0
 
     @property
-    def is_alone(self) -> bool:
+    def is_single(self) -> bool:
         return self.processes == 1
 
     @property
     def name(self) -> str:
         """The name of this process in messages; '' if it is the only one."""
-        return "" if self.is_alone else f"process {self.process}"
+        return "" if self.is_single else f"process {self.process}"
 
     def gather(self, value) -> list:
         """Returns, in every process, the JSON values of all processes in order."""
-        if self.is_alone:
+        if self.is_single:
             return [value]
         self.calls += 1
         name = f"bert_jax/{self.calls}"
@@ -107,8 +107,8 @@ class Cluster:
         if other is None:
             return
         # Digests first, because the values of a thousand processes are large.
-        here = {0, other}
-        a, b = (found for found in self.gather(values if self.process in here else None) if found)
+        senders = {0, other}
+        a, b = (sent for sent in self.gather(values if self.process in senders else None) if sent)
         key = next(key for key in sorted(a | b) if (key in a, a.get(key)) != (key in b, b.get(key)))
         raise BadInput(f"{key}: {a.get(key)!r} in process 0, {b.get(key)!r} in process {other}")
 
@@ -133,7 +133,7 @@ class Cluster:
         try:
             yield
         except BaseException as error:
-            if self.is_alone:
+            if self.is_single:
                 raise
             # Not raised again: the exit of outer contexts may wait for other processes.
             with self.lock:
@@ -190,10 +190,10 @@ class Cluster:
 
 def is_loss(error: BaseException) -> bool:
     """Returns whether an error says that another process or a device was lost."""
-    kinds = [jax.errors.JaxRuntimeError]
+    types = [jax.errors.JaxRuntimeError]
     if any(library in str(error) for library in COLLECTIVE):
-        kinds.append(ValueError)  # numpy raises it if it reads the result of a failed collective
-    return isinstance(error, tuple(kinds)) and str(error).startswith(GONE)
+        types.append(ValueError)  # numpy raises it if it reads the result of a failed collective
+    return isinstance(error, tuple(types)) and str(error).startswith(GONE)
 
 
 def is_late(error: Exception) -> bool:

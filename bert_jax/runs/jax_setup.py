@@ -35,8 +35,8 @@ def cache_directory(config: ConfigDict) -> Path | None:
     Only its owner may write to it, since compiled programs are executed. If the default directory cannot be used, there
     is no cache; raises BadInput if the directory that the config names cannot be used.
     """
-    asked = config.compilation_cache
-    name = os.environ.get("JAX_COMPILATION_CACHE_DIR") or asked
+    configured = config.compilation_cache
+    name = os.environ.get("JAX_COMPILATION_CACHE_DIR") or configured
     if not name or remote.is_address(name):
         return None
     directory = download.cache() if name == "auto" else Path(name)
@@ -45,13 +45,13 @@ def cache_directory(config: ConfigDict) -> Path | None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK):
             raise PermissionError("not writable")
-        found = directory.stat()
-        if name == "auto" and (found.st_uid != os.getuid() or found.st_mode & 0o022):
+        status = directory.stat()
+        if name == "auto" and (status.st_uid != os.getuid() or status.st_mode & 0o022):
             raise PermissionError("other users can write to it")
         return directory
     except (OSError, RuntimeError) as error:  # a user without a home
         text = f"{directory}: {one_line(error)}"
-        if name == asked != "auto":
+        if name == configured != "auto":
             raise BadInput(f"config.compilation_cache={name}: {text}") from None
         print(f"bert-jax: {text}: compiled programs are not cached", file=sys.stderr)
         return None

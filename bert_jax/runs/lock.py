@@ -108,10 +108,10 @@ class Lock:
 
     def check(self) -> None:
         """Raises Missing if this process has lost the lock, and so may not write to the workdir."""
-        found = self.read() or {}
-        self.is_lost |= found.get("nonce") != self.nonce
+        holder = self.read() or {}
+        self.is_lost |= holder.get("nonce") != self.nonce
         if self.is_lost:
-            raise Missing(refusal(self.bucket.address, found))
+            raise Missing(refusal(self.bucket.address, holder))
 
     def renew(self) -> None:
         """Renews the lock until it is released; after an error, tries again. Runs in a thread."""

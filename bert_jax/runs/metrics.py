@@ -21,6 +21,6 @@ def means(metrics: dict) -> dict[str, float]:
 
 def peak_bytes(devices) -> int | None:
     """Returns the largest peak memory of the devices in bytes; None if none reports it."""
-    known = [device.memory_stats() or {} for device in devices]
-    peaks = [stats["peak_bytes_in_use"] for stats in known if "peak_bytes_in_use" in stats]
+    memory = [device.memory_stats() or {} for device in devices]
+    peaks = [stats["peak_bytes_in_use"] for stats in memory if "peak_bytes_in_use" in stats]
     return max(peaks, default=None)

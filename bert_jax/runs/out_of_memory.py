@@ -34,8 +34,8 @@ class TooLarge(BadInput):
 def too_large(error: Exception) -> TooLarge | None:
     """Parses the TPU compiler's error about a program that exceeds a device's memory; None for other errors."""
     for pattern in TOO_LARGE:
-        if found := pattern.search(str(error)):
-            return TooLarge(size(found[1], found[2]), size(found[3], found[4]))
+        if match := pattern.search(str(error)):
+            return TooLarge(size(match[1], match[2]), size(match[3], match[4]))
     return None
 
 

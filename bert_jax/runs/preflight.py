@@ -43,8 +43,8 @@ def check_phases(config, store) -> list[str]:
 def check_disk(config, directory: Path, state_shapes) -> None:
     """Raises BadInput if the disk has no space for `checkpoint.keep` checkpoints and one more that is being written."""
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state_shapes))
-    keep, there = config.checkpoint.keep, len(reader.steps(directory / CHECKPOINTS))
-    most = min(keep, math.ceil(configs.total_steps(config) / config.checkpoint.every)) + 1 - there
+    keep, present = config.checkpoint.keep, len(reader.steps(directory / CHECKPOINTS))
+    most = min(keep, math.ceil(configs.total_steps(config) / config.checkpoint.every)) + 1 - present
     free = shutil.disk_usage(directory).free
     if free < most * size:
         raise BadInput(

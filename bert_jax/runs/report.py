@@ -54,11 +54,11 @@ class Reporter:
         steps."""
         metrics_file.drop_after(self.workdir / "metrics.jsonl", step)
         path = self.workdir / "run.json"
-        known = files.read_json(path)
-        begun = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
-        before = known.get("starts")
-        known["starts"] = [*(before if isinstance(before, list) else []), begun]
-        files.write_json(path, known)
+        info = files.read_json(path)
+        start = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
+        before = info.get("starts")
+        info["starts"] = [*(before if isinstance(before, list) else []), start]
+        files.write_json(path, info)
         self.lines = open(self.workdir / "metrics.jsonl", "a")
         self.events = EventFile(self.workdir / "tensorboard", step + 1)
         self.status("running")
@@ -144,14 +144,14 @@ class Reporter:
 
     def summarize(self) -> None:
         """Writes summary.json: the last line of each split, and the seconds of all starts together."""
-        known = files.read_json(self.workdir / "run.json")
+        info = files.read_json(self.workdir / "run.json")
         lines = metrics_file.lines(self.workdir / "metrics.jsonl")
         summary = {
-            "parameters": known["parameters"],
-            "unigram_entropy": known["unigram_entropy"],
+            "parameters": info["parameters"],
+            "unigram_entropy": info["unigram_entropy"],
             "steps": self.total,
             "seconds": sum(line["seconds"] for line in lines if line["split"] == "train"),
-            "starts": len(known["starts"]),
+            "starts": len(info["starts"]),
             **{line["split"]: line for line in lines},
         }
         files.write_json(self.workdir / "summary.json", summary)
@@ -172,12 +172,12 @@ class SilentReporter(contextlib.nullcontext):
     start = log = advance = report = status = end = fail = has_line = summarize = nothing
 
 
-def expected_range(known: tuple, step: int) -> tuple[float, float] | None:
+def expected_range(expected_loss: tuple, step: int) -> tuple[float, float] | None:
     """Returns (least, largest) expected held-out masked-LM loss at a step, by linear interpolation; None outside.
 
-    known: step, least, largest of the first known step, then those of the next, as in `config.expected_loss`.
+    expected_loss: (step, least, largest, next step, ...), as in `config.expected_loss`.
     """
-    steps, least, largest = known[::3], known[1::3], known[2::3]
+    steps, least, largest = expected_loss[::3], expected_loss[1::3], expected_loss[2::3]
     if not steps or not steps[0] <= step <= steps[-1]:
         return None
     return float(np.interp(step, steps, least)), float(np.interp(step, steps, largest))
@@ -193,8 +193,8 @@ def is_shown(key: str, value) -> bool:
     """Returns whether a value is in the line of the log; metrics.jsonl has all of them."""
     if key in ("skipped", "spikes"):
         return value > 0
-    known = key in ("loss", "tokens_per_second") or key.endswith(("_loss", "_accuracy"))
-    return known and value is not None
+    is_main = key in ("loss", "tokens_per_second") or key.endswith(("_loss", "_accuracy"))
+    return is_main and value is not None
 
 
 def plain(value):

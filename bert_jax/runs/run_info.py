@@ -63,10 +63,10 @@ def step_flops(config, vocabulary: int, phase) -> float:
 def describe(config, info: dict) -> str:
     """Returns the head of the log."""
     model, entropy = config.model, info["unigram_entropy"]
-    kinds = ", ".join(sorted(set(info["devices"])))
+    devices = ", ".join(sorted(set(info["devices"])))
     lines = [
         f"{model.name} {model.layers} x {model.width}, {info['parameters']:,} parameters, objective "
-        f"{config.objective.name}, {config.dtype} on {len(info['devices'])} x {kinds}"
+        f"{config.objective.name}, {config.dtype} on {len(info['devices'])} x {devices}"
     ]
     lines += [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
     if config.objective.name == "mlm":
@@ -92,10 +92,10 @@ def check_store(directory: Path, info: dict, step: int, data) -> None:
     """Raises BadInput if data does not come from the run's store; for an import at step 0, if its tokenizer differs."""
     if step:
         fits = data.fingerprint == info.get("store_fingerprint")
-        what = f"is not the store that {directory} was trained on"
+        reason = f"is not the store that {directory} was trained on"
     else:
-        words = (tokenizer.load(path / "tokenizer") for path in (data.path, Path(directory)))
-        fits = len({found.fingerprint for found in words}) == 1
-        what = f"its tokenizer differs from that of {directory}; prepare a store with {directory}/config.json"
+        tokenizers = (tokenizer.load(path / "tokenizer") for path in (data.path, Path(directory)))
+        fits = len({each.fingerprint for each in tokenizers}) == 1
+        reason = f"its tokenizer differs from that of {directory}; prepare a store with {directory}/config.json"
     if not fits:
-        raise BadInput(f"config.{data.key}={data.path}: {what}")
+        raise BadInput(f"config.{data.key}={data.path}: {reason}")

@@ -32,7 +32,7 @@ class Stop:
         no other code may call the service.
         """
         self.calls += 1
-        if self.processes.is_alone:
+        if self.processes.is_single:
             return bool(self.code)
         if not self.agreed and multihost_utils.reached_preemption_sync_point(self.calls):
             self.agreed = True
@@ -51,7 +51,7 @@ def stop_signals(processes: Cluster):
     stop = Stop(processes)
 
     def handle(number, _):
-        if processes.is_alone and not stop.started:
+        if processes.is_single and not stop.started:
             with suppress(Exception):  # the signal may have interrupted a write to the same stream
                 print("bert-jax: stopped before the first step", file=sys.stderr)
                 sys.stdout.flush()
@@ -60,10 +60,10 @@ def stop_signals(processes: Cluster):
             raise KeyboardInterrupt
         stop.interrupted |= number == signal.SIGINT
         stop.code = stop.code or SIGNALS[number]
-        if not processes.is_alone:
+        if not processes.is_single:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    numbers = SIGNALS if processes.is_alone else [signal.SIGINT]
+    numbers = SIGNALS if processes.is_single else [signal.SIGINT]
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield stop

@@ -24,9 +24,9 @@ def status(directory: Path, checkpoints: Path | None = None) -> dict:
     if not path.is_file():
         raise BadInput(f"{directory}: not a run (no status.json)")
     values = workdir.read_json(path)
-    wrong = [key for key, expected in TYPES.items() if type(values.get(key)) is not expected]
-    if wrong:
-        raise BadInput(f"{path}: not the status of a run ({wrong[0]})")
+    invalid = [key for key, expected in TYPES.items() if type(values.get(key)) is not expected]
+    if invalid:
+        raise BadInput(f"{path}: not the status of a run ({invalid[0]})")
     if values["state"] == "running":
         values["state"] = live_state(path, values)
     return values | {

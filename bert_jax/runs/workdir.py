@@ -64,7 +64,7 @@ class Workdir:
         return epath.Path(self.bucket.address) / CHECKPOINTS
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Locks the workdir during the context, and finally uploads its files. Raises Missing if another process holds
         the lock."""
         if not self.bucket:
@@ -101,11 +101,11 @@ class Workdir:
 
     def small_files(self) -> list[str]:
         """Lists the files in the bucket that are downloaded."""
-        there, found = self.bucket.names(), []
-        for name, is_directory in there.items():
-            if name not in (lock.LOCK, *ELSEWHERE) and ("run.json" in there or name in STARTED):
-                found += self.bucket.tree(name) if is_directory else [name]
-        return found
+        entries, names = self.bucket.names(), []
+        for name, is_directory in entries.items():
+            if name not in (lock.LOCK, *ELSEWHERE) and ("run.json" in entries or name in STARTED):
+                names += self.bucket.tree(name) if is_directory else [name]
+        return names
 
     def upload(self) -> None:
         """Uploads the files that have changed; run.json last, since a directory with it is a run. Raises Missing if
@@ -146,9 +146,9 @@ class Workdir:
             if names & {"run.json", "config.json"}:
                 config.read(self.directory / "config.json")
             relative = (os.path.relpath(path, self.directory) for path in inside if path)
-            beside = {*BESIDE, *(path.split(os.sep)[0] for path in relative)}
-            prepared = tuple(f".{name}." for name in beside)  # temporary directories of `prepare`
-            for name in sorted(names - {*STARTED, *beside}) if "run.json" not in names else ():
+            others = {*BESIDE, *(path.split(os.sep)[0] for path in relative)}
+            prepared = tuple(f".{name}." for name in others)  # temporary directories of `prepare`
+            for name in sorted(names - {*STARTED, *others}) if "run.json" not in names else ():
                 if not (atomic.is_temporary(name) or name.startswith(prepared)):
                     raise BadInput(name)
         except BadInput as error:
@@ -207,11 +207,11 @@ def check_new(name: Path | str) -> None:
 
 def check_writable(directory: Path) -> None:
     """Raises BadInput if a directory cannot be created or written."""
-    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise BadInput(f"--workdir {directory}: {there} is not a directory")
-    if not os.access(there, os.W_OK):
-        raise BadInput(f"--workdir {directory}: {there} cannot be written")
+    parent = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not parent.is_dir():
+        raise BadInput(f"--workdir {directory}: {parent} is not a directory")
+    if not os.access(parent, os.W_OK):
+        raise BadInput(f"--workdir {directory}: {parent} cannot be written")
 
 
 # --- Its files ------------------------------------------------------------------------------------

@@ -57,10 +57,10 @@ def check_file(directory: Path, name: str, expected: dict, hashes: bool) -> str:
 def stamp(path: Path) -> tuple[int, int] | None:
     """Returns (size, modification time) of a file, to detect changes; None if it cannot be read."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def is_inside(directory: Path, name: str) -> bool:

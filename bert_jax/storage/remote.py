@@ -119,17 +119,17 @@ class Directory:
     def names(self) -> dict[str, bool]:
         """Returns {name: whether it is a directory} of the entries of this directory."""
         try:
-            found = self.files.ls(self.root, detail=True)
+            entries = self.files.ls(self.root, detail=True)
         except FileNotFoundError:
             return {}
-        last = {entry["name"].rstrip("/").rpartition("/")[2]: entry for entry in found}
+        last = {entry["name"].rstrip("/").rpartition("/")[2]: entry for entry in entries}
         return {name: entry["type"] == "directory" for name, entry in last.items()}
 
     def tree(self, name: str = "") -> list[str]:
         """Returns the names of all files below this directory, or below its subdirectory `name`."""
         start = f"{self.root}/"
-        found = self.files.find(self.path(name).rstrip("/"))
-        return sorted(path.removeprefix(start) for path in found if path.startswith(start))
+        paths = self.files.find(self.path(name).rstrip("/"))
+        return sorted(path.removeprefix(start) for path in paths if path.startswith(start))
 
 
 @contextlib.contextmanager
@@ -146,8 +146,8 @@ def explain(what: str) -> Iterator[None]:
         reason = "no answer" if isinstance(error, TimeoutError) else one_line(error, LONGEST)
         if is_refused(error):
             raise BadInput(f"{what}: {reason}") from None
-        kind = Missing if is_out_of_reach(error) else Unfinished  # for example a full disk
-        raise kind(f"{what}: {reason}") from None
+        error_type = Missing if is_out_of_reach(error) else Unfinished  # for example a full disk
+        raise error_type(f"{what}: {reason}") from None
 
 
 @contextlib.contextmanager
@@ -170,8 +170,8 @@ def is_refused(error: Exception) -> bool:
 
 def is_out_of_reach(error: Exception) -> bool:
     """Returns whether the network or a server failed, so that a later retry may help."""
-    known = is_of_library(error) or isinstance(error, TimeoutError)
-    return not is_refused(error) and bool(known or UNREACHABLE.search(str(error)))
+    is_library_error = is_of_library(error) or isinstance(error, TimeoutError)
+    return not is_refused(error) and bool(is_library_error or UNREACHABLE.search(str(error)))
 
 
 def is_of_library(error: Exception) -> bool:

@@ -1,5 +1,5 @@
-"""Processes that are killed, terminated, stopped, raise or hang: all end in time, print why, and a restart ends with the
-same bits. Waiting for a process that ends late raises."""
+"""Processes that are killed, terminated, stopped, raise or hang: all end in time, print why, and a restart ends with
+the same bits. Waiting for a process that ends late raises."""
 
 import re
 import shutil

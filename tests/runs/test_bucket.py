@@ -37,7 +37,7 @@ def checkpoints():
 @pytest.mark.slow
 def test_a_second_trainer_is_refused(there, finished, monkeypatch, capsys):
     monkeypatch.setattr(lock, "RENEWAL", 0.2)
-    with workdir.Workdir(RUN, bucket=remote.Directory(RUN)).held():
+    with workdir.Workdir(RUN, bucket=remote.Directory(RUN)).locked():
         assert cli.main(pretraining(finished[0], RUN)) == LOST
         said, who = capsys.readouterr().err, lock.this_process()
         assert RUN in said and str(who["pid"]) in said and who["host"] in said

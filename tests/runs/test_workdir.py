@@ -12,7 +12,7 @@ from bert_jax.runs.workdir import Workdir
 class Processes:
     """A Cluster whose other processes return fixed values."""
 
-    is_alone = False
+    is_single = False
 
     def __init__(self, process: int, of_main: str = "", others=()):
         self.is_main, self.of_main, self.others = process == 0, of_main, list(others)
