@@ -30,7 +30,7 @@ from bert_jax.storage import checksums, remote
 ITEMS = ("params", "opt_state")
 FINGERPRINTS = "fingerprints"
 FORMAT = 1
-CUT_OFF = "its save was cut off"
+UNFINISHED = "its save did not finish"
 STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 LONGEST = 300  # characters of a message
 # Errors of the machine, not of the file: a later start may succeed.
@@ -75,8 +75,8 @@ def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, tre
         is_whole = is_finished(path)  # first: in a bucket it may finish while it is read
         if not (reason := problem(path, run, items, trees)):
             return Newest(step, skipped)
-        skipped[step] = reason if is_whole else CUT_OFF
-    if any(reason != CUT_OFF for reason in skipped.values()):
+        skipped[step] = reason if is_whole else UNFINISHED
+    if any(reason != UNFINISHED for reason in skipped.values()):
         reasons = "; ".join(describe(directory, skipped))
         raise BadInput(f"no checkpoint can be used: {reasons}; start again in another --workdir")
     return Newest(None, skipped)
@@ -112,20 +112,20 @@ def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | No
                 if trees is not None:
                     trees[item] = tree
     except Exception as error:  # on damaged files, Orbax and TensorStore raise errors of any type
-        if is_of_machine(error):
-            is_remote = remote.is_address(path) and remote.is_out_of_reach(error)
+        if is_machine_error(error):
+            is_remote = remote.is_address(path) and remote.is_unreachable(error)
             error_type = Missing if is_remote else Unfinished
             raise error_type(f"{path}: cannot be read now ({one_line(error)})"[:LONGEST]) from None
         return f"cannot be read ({one_line(error)})"[:LONGEST]
     return ""
 
 
-def is_of_machine(error: Exception) -> bool:
+def is_machine_error(error: Exception) -> bool:
     """Returns whether an error is caused by the machine rather than by a damaged checkpoint, and may not recur."""
     if isinstance(error, OSError) and error.errno in TRANSIENT:
         return True
     of_devices = isinstance(error, MemoryError | jax.errors.JaxRuntimeError)
-    return of_devices or remote.is_refused(error) or remote.is_out_of_reach(error)
+    return of_devices or remote.is_refused(error) or remote.is_unreachable(error)
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
     except Exception as error:  # of any type, by Orbax, although process 0 has just read all of it
         if cluster.is_loss(error):
             raise
-        error_type = Missing if remote.is_out_of_reach(error) else Unfinished
+        error_type = Missing if remote.is_unreachable(error) else Unfinished
         raise error_type(f"{path}: cannot be restored ({one_line(error)})"[:LONGEST]) from None
 
 

@@ -116,7 +116,7 @@ def saving(checkpoints: Manager):
             raise
         reason = one_line(error, reader.LONGEST)
         text = f"{checkpoints.directory}: a checkpoint was not saved ({reason})"
-        if remote.is_out_of_reach(error):
+        if remote.is_unreachable(error):
             raise Missing(text) from None
         raise Unfinished(f"{text}; {name_last(checkpoints.directory)}") from None
 

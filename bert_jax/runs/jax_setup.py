@@ -49,7 +49,7 @@ def cache_directory(config: ConfigDict) -> Path | None:
         if name == "auto" and (status.st_uid != os.getuid() or status.st_mode & 0o022):
             raise PermissionError("other users can write to it")
         return directory
-    except (OSError, RuntimeError) as error:  # a user without a home
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home directory
         text = f"{directory}: {one_line(error)}"
         if name == configured != "auto":
             raise BadInput(f"config.compilation_cache={name}: {text}") from None

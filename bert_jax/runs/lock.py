@@ -131,6 +131,7 @@ class Lock:
 
 
 def parse(data: bytes) -> dict:
+    """Parses the content of a lock; {} if it is not a JSON object."""
     with contextlib.suppress(TypeError, ValueError):
         return dict(json.loads(data))
     return {}

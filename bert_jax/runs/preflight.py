@@ -22,7 +22,7 @@ CUT = 0.05  # share of the chosen positions that `max_predictions` may drop with
 def check_data(config, data) -> list[str]:
     """Returns lines about the data of a run, a feed of data/feed.py. Raises BadInput if the run cannot work."""
     if data.key == "batches":
-        return [f"preflight: saved batches {data.path}: {data.describe()}"]
+        return [f"preflight: {data.path} {data.describe()} (saved batches)"]
     return [f"preflight: {line}" for line in check_phases(config, data.store)]
 
 

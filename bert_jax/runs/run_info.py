@@ -49,7 +49,7 @@ def phase_info(config, vocabulary: int, phase, mesh) -> dict:
         "flops_per_step": step_flops(config, vocabulary, phase),
         "attention": attention.resolve(config, phase, mesh),
         "micro_batches": parts,
-        # In one micro-batch.
+        # Rows of one micro-batch.
         "rows_per_device": phase.batch // (meshes.axis_size(mesh, meshes.ROWS) * parts),
     }
 
@@ -92,7 +92,7 @@ def check_store(directory: Path, info: dict, step: int, data) -> None:
     """Raises BadInput if data does not come from the run's store; for an import at step 0, if its tokenizer differs."""
     if step:
         fits = data.fingerprint == info.get("store_fingerprint")
-        reason = f"is not the store that {directory} was trained on"
+        reason = f"does not match the store that {directory} was trained on"
     else:
         tokenizers = (tokenizer.load(path / "tokenizer") for path in (data.path, Path(directory)))
         fits = len({each.fingerprint for each in tokenizers}) == 1

@@ -26,7 +26,7 @@ def status(directory: Path, checkpoints: Path | None = None) -> dict:
     values = workdir.read_json(path)
     invalid = [key for key, expected in TYPES.items() if type(values.get(key)) is not expected]
     if invalid:
-        raise BadInput(f"{path}: not the status of a run ({invalid[0]})")
+        raise BadInput(f"{path}: not the status of a run: {invalid[0]} is missing or invalid")
     if values["state"] == "running":
         values["state"] = live_state(path, values)
     return values | {
@@ -38,7 +38,7 @@ def live_state(path: Path, values: dict) -> str:
     """Returns the state of a run that says it is running: running, silent or killed."""
     heartbeat = values.get("heartbeat")
     if type(heartbeat) not in (int, float):
-        raise BadInput(f"{path}: not the status of a run (heartbeat)")
+        raise BadInput(f"{path}: not the status of a run: heartbeat is missing or invalid")
     silence, _ = seconds_since(path, values, "time"), seconds_since(path, values, "progress")
     if values["host"] == lock.this_process()["host"] and lock.is_free(path.parent):
         return "killed"
@@ -50,7 +50,7 @@ def seconds_since(path: Path, values: dict, key: str) -> float:
     try:
         return time.time() - calendar.timegm(time.strptime(values[key], workdir.TIME))
     except (KeyError, TypeError, ValueError):
-        raise BadInput(f"{path}: not the status of a run ({key})") from None
+        raise BadInput(f"{path}: not the status of a run: {key} is missing or invalid") from None
 
 
 def describe(values: dict) -> str:

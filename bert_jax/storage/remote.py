@@ -1,7 +1,7 @@
 """Directories in buckets, named by addresses such as gs://bucket/name: object stores through fsspec.
 
-Objects are written and replaced atomically; they cannot be appended to, renamed or locked. The methods of
-Directory raise the errors of their library; `explain` turns these into errors of one line.
+Objects are written and replaced atomically; they cannot be appended to, renamed or locked. The methods of Directory
+raise the errors of their library; `explain` turns these into errors of one line.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ LONGEST = 300  # characters of a library's message
 TIMEOUT = 120.0  # seconds until a request fails
 # Modules whose errors concern an address or its servers.
 LIBRARIES = ("gcsfs", "aiohttp", "google.auth", "google.api_core", "requests", "botocore", "azure")
-# How TensorStore's errors say the same.
+# The same in the messages of TensorStore's errors.
 UNREACHABLE = re.compile("(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED):")
 DENIED = re.compile("^(Forbidden|Bad Request): |(PERMISSION_DENIED|UNAUTHENTICATED):")
 # HTTP status codes that a retry does not change.
@@ -146,17 +146,17 @@ def explain(what: str) -> Iterator[None]:
         reason = "no answer" if isinstance(error, TimeoutError) else one_line(error, LONGEST)
         if is_refused(error):
             raise BadInput(f"{what}: {reason}") from None
-        error_type = Missing if is_out_of_reach(error) else Unfinished  # for example a full disk
+        error_type = Missing if is_unreachable(error) else Unfinished  # for example a full disk
         raise error_type(f"{what}: {reason}") from None
 
 
 @contextlib.contextmanager
 def explain_remote(what: str) -> Iterator[None]:
-    """Does the same for code that also does other things, such as Orbax: only errors of the bucket are translated."""
+    """Turns only errors of the bucket into errors of one line; for code that does other things, too, such as Orbax."""
     try:
         yield
     except Exception as error:
-        if not (is_refused(error) or is_out_of_reach(error)):
+        if not (is_refused(error) or is_unreachable(error)):
             raise
         with explain(what):
             raise
@@ -165,16 +165,17 @@ def explain_remote(what: str) -> Iterator[None]:
 def is_refused(error: Exception) -> bool:
     """Returns whether a retry cannot help: wrong credentials, permissions or names."""
     named = "Credentials" in type(error).__name__ or getattr(error, "code", None) in REFUSED
-    return bool(is_of_library(error) and named or DENIED.search(str(error)))
+    return bool(comes_from_library(error) and named or DENIED.search(str(error)))
 
 
-def is_out_of_reach(error: Exception) -> bool:
+def is_unreachable(error: Exception) -> bool:
     """Returns whether the network or a server failed, so that a later retry may help."""
-    is_library_error = is_of_library(error) or isinstance(error, TimeoutError)
+    is_library_error = comes_from_library(error) or isinstance(error, TimeoutError)
     return not is_refused(error) and bool(is_library_error or UNREACHABLE.search(str(error)))
 
 
-def is_of_library(error: Exception) -> bool:
+def comes_from_library(error: Exception) -> bool:
+    """Returns whether a library of LIBRARIES raised the error."""
     return f"{type(error).__module__}.".startswith(tuple(f"{name}." for name in LIBRARIES))
 
 
