@@ -77,8 +77,8 @@ class Loop:
         with (
             jax.set_mesh(self.trainer.mesh),
             writer.manager(self.workdir.checkpoints, *keep) as self.checkpoints,
-            self.processes.ending_together(),  # first: the manager waits for the others
-            self.on_disk(),
+            self.processes.ending_together(),  # before the manager waits for the others
+            self.explain_disk_errors(),
             self.traces,
         ):
             with self.watchdog.watch("compile" if newest is None else "save"):
@@ -100,7 +100,7 @@ class Loop:
             return 0 if self.finish(step, state.params, stop) else stop.code
 
     @contextlib.contextmanager
-    def on_disk(self):
+    def explain_disk_errors(self):
         """Turns an OSError, such as that of a full disk, into Unfinished, which names the last checkpoint."""
         try:
             yield
@@ -187,7 +187,7 @@ class Loop:
         verdict, unreported = self.verdict, self.unreported
         self.verdict = self.unreported = None
         if verdict:
-            self.heed(*verdict, params)
+            self.check_verdict(*verdict, params)
         if unreported:
             self.report(*unreported)
 
@@ -222,7 +222,7 @@ class Loop:
             with self.clock.paused(), self.watchdog.watch("save"):
                 self.traces.toggle(step)
 
-    def heed(self, step: int, verdict: step_guard.Verdict, params) -> None:
+    def check_verdict(self, step: int, verdict: step_guard.Verdict, params) -> None:
         """Logs a step that was skipped or is suspect. Raises FloatingPointError after too many consecutive ones that
         were not finite."""
         verdict = jax.device_get(verdict)
