@@ -183,7 +183,7 @@ def ours(settings) -> Side:
     design = build.design(settings, mesh, vocabulary)
     with jax.set_mesh(mesh):
         train = build.lower_train(settings, design, phase).compile()
-    state = jax.jit(design.initialize, out_shardings=design.places)()
+    state = jax.jit(design.initialize, out_shardings=design.shardings)()
     places = np.arange(phase.batch)
     arrays = meshes.to_devices(mesh, rows_of(settings), places, phase.batch)
 

@@ -9,7 +9,7 @@ from bert_jax.runs import libtpu
 
 
 def run() -> None:
-    libtpu.settle()
+    libtpu.configure()
     try:
         code = main()
     except SystemExit as error:  # raised by argparse

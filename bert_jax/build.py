@@ -1,4 +1,4 @@
-"""From a config to compiled programs: shapes, then places, then arrays."""
+"""From a config to compiled programs: shapes, then shardings, then arrays."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,25 +18,25 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-COMPILERS = 2  # programs compiled at a time: each takes memory
+COMPILERS = 2  # programs compiled concurrently; each compilation takes memory
 
 
 class Trainer(NamedTuple):
-    """What the loop calls, and where its arrays lie."""
+    """The compiled programs that the loop calls, and the shapes and shardings of the state."""
 
     mesh: Any
     rate: Any  # step -> learning rate, by NumPy
     shapes: step.State
-    places: step.State
+    shardings: step.State
     initialize: Any  # () -> state
     train: dict  # {phase: (state, batch) -> (state, metrics, verdict)}
     evaluate: dict  # {phase: (params, batch) -> (metrics, terms)}
-    fingerprint: Any  # {item: tree} -> what fingerprint.read makes of it
-    compile_seconds: float  # until its programs were there
+    fingerprint: Any  # the program of fingerprint.lower: {item: tree} -> (sums, counts)
+    compile_seconds: float  # wall time until all programs were compiled
 
 
 class Design(NamedTuple):
-    """All of a run that is known before a program is compiled."""
+    """The parts of a run that exist before a program is compiled."""
 
     mesh: Any
     vocabulary: Vocabulary
@@ -45,12 +45,12 @@ class Design(NamedTuple):
     rate: Any  # step -> learning rate, by NumPy
     initialize: Any  # () -> state
     shapes: step.State
-    places: step.State
+    shardings: step.State
 
 
 def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
-    """The mesh of a config, over which its model and the batches of these phases divide, and which can compute them;
-    raises BadInput."""
+    """Returns the mesh of a config. Raises BadInput if the model or a phase's batch does not divide over it, or if the
+    configured attention cannot run on it."""
     mesh = meshes.make_mesh(config.mesh, devices)
     meshes.check_model(mesh, config.model)
     for phase in phases:
@@ -61,85 +61,86 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
 
 
 def design(config, mesh, vocabulary: Vocabulary) -> Design:
+    """Returns the objective, optimizer, shapes and shardings of a config; compiles nothing."""
     objective = base.make(config, vocabulary)
     total = configs.total_steps(config)
     peak, warmup = config.optimizer.learning_rate, config.schedule.warmup
     rate = partial(optimizer.schedule, config.schedule.name, peak, warmup, total)
     update = optimizer.make(config.optimizer, rate())
-    # Parameters do not depend on the rows they are initialised with.
+    # The initial parameters do not depend on the example batch.
     example = batch.synthetic(1, 8, 1, vocabulary.size)
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
-    places = meshes.state(shapes, mesh)
-    return Design(mesh, vocabulary, objective, update, rate(np), initialize, shapes, places)
+    shardings = meshes.state(shapes, mesh)
+    return Design(mesh, vocabulary, objective, update, rate(np), initialize, shapes, shardings)
 
 
-def build(config, mesh, vocabulary: Vocabulary, begin: bool = False) -> Trainer:
-    """Compiles every phase before the first step, so that nothing can fail to compile days later.
+def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Trainer:
+    """Compiles the programs of all phases before the first step, so that no compilation fails in the middle of a run.
 
-    begin: the first state is computed meanwhile, so that `initialize` has it, once. Raises BadInput where a device has
-    no room for a program.
+    init_state: computes the initial state during compilation; `initialize` then returns it, and may be called once.
+    Raises BadInput if a program exceeds a device's memory.
     """
-    began = time.monotonic()
-    made = design(config, mesh, vocabulary)
-    shapes, places = made.shapes, made.places
+    started = time.monotonic()
+    parts = design(config, mesh, vocabulary)
+    shapes, shardings = parts.shapes, parts.shardings
     with jax.set_mesh(mesh), ThreadPoolExecutor(COMPILERS) as compilers:
-        # Python lowers a program while the one before is compiled, or read from the cache, without Python's lock.
+        # XLA compiles, or reads its cache, without holding the GIL, so Python lowers the next program at the same time.
         def compiled(lowered, what: str):
             return compilers.submit(compile_program, lowered, what)
 
         def initialized():
-            with out_of_memory.told("the first state"):
+            with out_of_memory.explain("initial state"):
                 return first.result()()
 
         phases = configs.phases(config)
-        first = compiled(lower_initialize(made), "the first state")
-        begun = compilers.submit(initialized) if begin else None
+        first = compiled(lower_initialize(parts), "initial state")
+        initial_state = compilers.submit(initialized) if init_state else None
         train = {
-            phase.name: compiled(lower_train(config, made, phase), f"phase {phase.name}, a step")
+            phase.name: compiled(lower_train(config, parts, phase), f"phase {phase.name}, a step")
             for phase in phases
         }
-        prints = fingerprint.lower(mesh, reader.items(shapes), reader.items(places))
+        prints = fingerprint.lower(mesh, reader.items(shapes), reader.items(shardings))
         prints = compiled(prints, "fingerprints of the state")
         evaluators = {
             phase.name: compiled(
-                lower_evaluate(config, made, phase), f"phase {phase.name}, held-out rows"
+                lower_evaluate(config, parts, phase), f"phase {phase.name}, held-out rows"
             )
             for phase in phases
         }
-    if begin:
-        begun.result()  # what is wrong with it is told before anything is written
+    if init_state:
+        initial_state.result()  # raises its error before anything is written
     return Trainer(
         mesh,
-        made.rate,
+        parts.rate,
         shapes,
-        places,
-        begun.result if begin else first.result(),
+        shardings,
+        initial_state.result if init_state else first.result(),
         {name: program.result() for name, program in train.items()},
         {name: program.result() for name, program in evaluators.items()},
         prints.result(),
-        time.monotonic() - began,
+        time.monotonic() - started,
     )
 
 
 def compile_program(lowered, what: str):
-    """Raises BadInput, about `what`, where a device has no room for it."""
-    with out_of_memory.told(what):
+    """Compiles a lowered program. Raises BadInput, which names the program `what`, if it exceeds a device's memory."""
+    with out_of_memory.explain(what):
         return lowered.compile()
 
 
-def lower_initialize(made: Design):
-    """() -> state, to be compiled, within its mesh."""
-    return jax.jit(made.initialize, out_shardings=made.places).lower()
+def lower_initialize(design: Design):
+    """Lowers () -> state. To be called within the mesh."""
+    return jax.jit(design.initialize, out_shardings=design.shardings).lower()
 
 
-def lower_train(config, made: Design, phase):
-    """(state, batch) -> (state, metrics, verdict) of a phase, to be compiled, within its mesh."""
-    mesh, everywhere = made.mesh, meshes.replicated(made.mesh)
+def lower_train(config, design: Design, phase):
+    """Lowers (state, batch) -> (state, metrics, verdict) of a phase. To be called within the mesh."""
+    mesh, everywhere = design.mesh, meshes.replicated(design.mesh)
     function = partial(
         step.train,
-        objective=made.objective,
-        optimizer=made.optimizer,
+        objective=design.objective,
+        optimizer=design.optimizer,
         seed=config.seed,
         summed=meshes.summed(mesh, config.gradient_dtype),
         judge=partial(
@@ -150,20 +151,21 @@ def lower_train(config, made: Design, phase):
         ),
         micro_batches=meshes.micro_batches(mesh, phase.batch, config.train),
     )
-    results = made.places, everywhere, everywhere
+    results = design.shardings, everywhere, everywhere
     function = jax.jit(function, donate_argnums=0, out_shardings=results)
     rows = batch_shapes(mesh, phase, phase.batch, phase.max_packed)
-    return function.lower(meshes.placed(made.shapes, made.places), rows)
+    return function.lower(meshes.with_shardings(design.shapes, design.shardings), rows)
 
 
-def lower_evaluate(config, made: Design, phase):
-    """The same of (params, batch) -> (metrics, terms). Held-out rows are never packed, see stream.Heldout."""
-    rows = evaluate.batch_size(config, phase, made.mesh)
-    params = meshes.placed(made.shapes.params, made.places.params)
-    batches = batch_shapes(made.mesh, phase, rows, sequences=1)
-    return evaluate.lower_step(made.objective, made.mesh, params, batches)
+def lower_evaluate(config, design: Design, phase):
+    """Lowers (params, batch) -> (metrics, terms) of a phase. Held-out rows are never packed, see stream.Heldout."""
+    rows = evaluate.batch_size(config, phase, design.mesh)
+    params = meshes.with_shardings(design.shapes.params, design.shardings.params)
+    batches = batch_shapes(design.mesh, phase, rows, sequences=1)
+    return evaluate.lower_step(design.objective, design.mesh, params, batches)
 
 
 def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:
+    """Returns {name: ShapeDtypeStruct with its sharding} of a global batch."""
     shapes = batch.shapes(rows, phase.length, phase.max_predictions, sequences)
-    return meshes.placed(shapes, {name: meshes.rows(mesh) for name in shapes})
+    return meshes.with_shardings(shapes, {name: meshes.rows(mesh) for name in shapes})

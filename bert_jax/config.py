@@ -146,14 +146,14 @@ def read_remote(name: str) -> ConfigDict:
     place, _, file = name.rpartition("/")
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / file
-        with remote.reached(f"--config {name}"):
-            copy.write_bytes(remote.Place(place).read(file))
+        with remote.explain(f"--config {name}"):
+            copy.write_bytes(remote.Directory(place).read(file))
         with remote.naming(copy.parent, place):
             config = read(copy)
         own = f"tokenizer/{Path(config.tokenizer.path).name}"
-        with remote.reached(f"--config {name}"):
+        with remote.explain(f"--config {name}"):
             is_elsewhere = config.tokenizer.path and not os.path.exists(config.tokenizer.path)
-            if is_elsewhere and remote.Place(place).exists(own):
+            if is_elsewhere and remote.Directory(place).exists(own):
                 # The workdir was copied there since; or they are the words of another address, which is not asked.
                 config.tokenizer.path = f"{place}/{own}"
         return config

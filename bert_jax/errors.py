@@ -1,23 +1,25 @@
-"""The errors that are told in one line."""
+"""Errors that are reported to the user in one line, and their exit codes."""
 
 
 class BadInput(Exception):
-    """A file, key or value that cannot be used: one line that names it; the command exits with 2."""
+    """A file, key or value that cannot be used. The message is one line that names it; the exit code is 2."""
 
 
 def one_line(error: BaseException, longest: int = 200) -> str:
-    """What a library has raised, for a message: its kind and its words, cut to `longest` characters."""
+    """Returns the type and message of an error in one line, cut to `longest` characters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:longest]
 
 
-# Exit code of who misses another process of the run, a device or an address: the next start may find them.
+# Exit code if another process of the run, a device or an address is unreachable: a restart may succeed.
 LOST = 76
 
 
 class Missing(Exception):
-    """Another process of the run that has not come, an address out of reach, or a workdir in which another process
-    trains: the next start may find it otherwise; the command exits with LOST."""
+    """Another process of the run or an address is unreachable, or another process trains in the workdir.
+
+    A later start may succeed; the exit code is LOST.
+    """
 
 
 class Unfinished(Exception):
-    """Work that the machine has stopped, as a full disk does, and that goes on at the next start; exit code 1."""
+    """The machine cannot continue, for example because of a full disk. The next start resumes; the exit code is 1."""

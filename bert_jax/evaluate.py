@@ -1,4 +1,4 @@
-"""A whole split, in equal steps; padded rows weigh nothing."""
+"""Evaluates a whole split in batches of one size; padding rows have weight 0."""
 
 from functools import partial
 
@@ -10,18 +10,21 @@ from bert_jax.runs import metrics
 
 
 def lower_step(objective, mesh, params_shapes, batch_shapes):
-    """(params, batch) -> (metrics, terms), to be compiled."""
+    """Lowers (params, batch) -> (metrics, terms), see `step.evaluate`, for compilation."""
     function = jax.jit(
         partial(step.evaluate, objective=objective), out_shardings=meshes.replicated(mesh)
     )
     return function.lower(params_shapes, batch_shapes)
 
 
-def over(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, float] | None:
-    """Means over all batches; `loss` is that of all rows as one batch. None where `stopped` says so after a batch."""
+def mean(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, float] | None:
+    """Returns {metric: mean over all batches}; `loss` is the loss of all rows as one batch.
+
+    Returns None if `stopped()` is true after a batch.
+    """
     total = None
     for batch in batches:
-        # At most two at a time: a signal is heard soon, and batches do not pile up.
+        # At most two batches are in flight, so that a signal is handled soon and batches do not fill the memory.
         jax.block_until_ready(total)
         part = evaluate_step(params, batch)
         if stopped():
@@ -32,7 +35,8 @@ def over(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, flo
 
 
 def batch_size(config, phase, mesh) -> int:
-    """Rows at a time: what the config says, or those of a micro-batch, rounded up to the devices."""
+    """Returns the rows of a held-out batch: `evaluate.batch`, or the rows of a micro-batch, rounded up to a multiple of
+    the number of row shards."""
     devices = meshes.axis_size(mesh, meshes.ROWS)
     parts = meshes.micro_batches(mesh, phase.batch, config.train)
     rows = config.evaluate.batch or -(-phase.batch // parts)
@@ -40,7 +44,7 @@ def batch_size(config, phase, mesh) -> int:
 
 
 class Heldout:
-    """Global batches of the held-out rows of a phase, the same at every iteration."""
+    """The global batches of a phase's held-out rows; every iteration yields the same batches."""
 
     def __init__(self, feed, config, phase, mesh):
         self.mesh, self.batch = mesh, batch_size(config, phase, mesh)

@@ -1,6 +1,6 @@
-"""The loop: restore, step, report, evaluate, save.
+"""The training loop: restore, step, report, evaluate, save.
 
-What is computed lives in step.py and the objective, what is told in runs/report.py; this file puts them in order.
+This file decides the order. step.py and the objective compute, runs/report.py reports.
 """
 
 import contextlib
@@ -27,16 +27,16 @@ Data = StoreFeed | SavedFeed
 
 
 class Actions(NamedTuple):
-    """Names the actions that the loop takes after a step, in this order."""
+    """The actions after a step, in this order."""
 
     report: bool
     save: bool
-    compare: bool  # the copies that devices hold of the state
+    compare: bool  # the devices' copies of the state
     evaluate: bool
 
 
 def due(step: int, config, phase_last: int, run_last: int, is_stopped: bool) -> Actions:
-    """What comes after `step` steps; *_last: the last step of the phase and of the run."""
+    """Returns the actions after `step` steps. phase_last, run_last: the last step of the phase and of the run."""
 
     def is_time(every: int) -> bool:
         return every > 0 and step % every == 0
@@ -53,7 +53,7 @@ def due(step: int, config, phase_last: int, run_last: int, is_stopped: bool) -> 
 
 
 class Loop:
-    """One pass through the steps that are left."""
+    """Runs the remaining steps of a run."""
 
     def __init__(
         self, config, run: Workdir, data: Data, trainer: Trainer, reporter, processes, watchdog, id
@@ -62,87 +62,91 @@ class Loop:
         self.trainer, self.reporter, self.processes = trainer, reporter, processes
         self.watchdog = watchdog
         self.phases = configs.phases(config)
-        self.heldout = {}  # of each phase that was evaluated; to trace its batches takes a while
+        self.heldout = {}  # {phase: evaluate.Heldout}; creating one takes tf.data seconds
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.clock = timing.Clock()
-        self.reported = 0  # the step of the newest line of training
+        self.reported = 0  # the step of the newest training line
         traced = config.profile.steps if processes.is_main else ()
         self.traces = Traces(traced, run.directory / TRACES, reporter.log)
         self.verdict = self.unreported = None  # of the step that was dispatched last
-        self.row = 0  # steps in a row, up to the last one heard of, that were not finite
+        self.row = 0  # consecutive steps that were not finite, up to the last fetched verdict
 
     def run(self, newest: int | None, stop) -> int:
-        """Trains from the checkpoint `newest` on; the exit code."""
+        """Trains from the checkpoint of step `newest`, or from the initial state if None; returns the exit code."""
         keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every
         with (
             jax.set_mesh(self.trainer.mesh),
             writer.manager(self.workdir.checkpoints, *keep) as self.checkpoints,
-            self.processes.ending_together(),  # before the manager waits for what others have to save
-            self.on_disk(),
+            self.processes.ending_together(),  # before the manager waits for the others
+            self.explain_disk_errors(),
             self.traces,
         ):
             with self.watchdog.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
             self.reporter.start(step, self.trainer.compile_seconds)
-            stopped = stop.asked()
+            stopped = stop.requested()
             if newest is not None and not stopped:
                 stopped = not self.evaluate_missed(step, state.params, stop)
             for phase in self.phases:
                 if step < phase.last and not stopped:
                     step, state, stopped = self.run_phase(phase, step, state, stop)
             self.watchdog.arm("save")
-            with self.clock.outside():
+            with self.clock.paused():
                 writer.finish(self.checkpoints)
             if step < self.phases[-1].last:
                 if not stopped:
-                    raise Unfinished(f"{self.data.path}: its batches end at step {step}")
+                    raise Unfinished(f"{self.data.path}: saved batches end at step {step}")
                 return stop.code
             return 0 if self.finish(step, state.params, stop) else stop.code
 
     @contextlib.contextmanager
-    def on_disk(self):
-        """What cannot be written, as on a full disk, ends the run in a line."""
+    def explain_disk_errors(self):
+        """Turns an OSError, such as that of a full disk, into Unfinished, which names the last checkpoint."""
         try:
             yield
         except OSError as error:
-            place, reason = error.filename or self.workdir.name, error.strerror or error
-            last = writer.last_word(self.checkpoints.directory)
-            raise Unfinished(f"{place}: {reason}; {last}") from None
+            path, reason = error.filename or self.workdir.name, error.strerror or error
+            last = writer.name_last(self.checkpoints.directory)
+            raise Unfinished(f"{path}: {reason}; {last}") from None
 
     def restore(self, step: int | None):
-        """(step, state) of the checkpoint at `step`, or of the start."""
+        """Returns (step, state) of the checkpoint at `step`, or the initial ones if `step` is None."""
         if step is None:
             return 0, self.trainer.initialize()
-        place = self.checkpoints.directory / str(step)
-        shapes, places = self.trainer.shapes, self.trainer.places
+        path = self.checkpoints.directory / str(step)
+        shapes, shardings = self.trainer.shapes, self.trainer.shardings
         if step == 0:
             self.reporter.log("starts from imported parameters")
             names, state = ("params",), self.trainer.initialize()
         else:
             self.reporter.log(f"resumed from step {step}")
             names = reader.ITEMS
-            state = shapes._replace(step=jax.device_put(jnp.int32(step), places.step))
-        state = state._replace(**reader.restore(place, names, shapes, places))
-        found = self.fingerprints(step, state)
-        reader.check_restored(place, {key: found[key] for key in found if key.startswith(names)})
+            state = shapes._replace(step=jax.device_put(jnp.int32(step), shardings.step))
+        state = state._replace(**reader.restore(path, names, shapes, shardings))
+        leaves = self.fingerprints(step, state)
+        reader.check_restored(path, {key: leaves[key] for key in leaves if key.startswith(names)})
         return step, state
 
     def fingerprints(self, step: int, state) -> dict:
-        """Of every array; raises where one cannot be right: Unfinished, FloatingPointError."""
+        """Returns the fingerprint of every array of the state. Raises Unfinished or FloatingPointError, with the last
+        checkpoint, if devices disagree or a value is not finite."""
         items = reader.items(state)
         try:
-            return fingerprint.read(self.trainer.fingerprint, items, self.trainer.mesh)
+            return fingerprint.compute(self.trainer.fingerprint, items, self.trainer.mesh)
         except (FloatingPointError, Unfinished) as error:
-            last = writer.last_word(self.checkpoints.directory)
+            last = writer.name_last(self.checkpoints.directory)
             raise type(error)(f"step {step}: {error}; {last}") from None
 
     def run_phase(self, phase, step: int, state, stop):
-        """Steps until the phase or the run ends, or a signal; verdicts and reports are fetched one dispatch late."""
+        """Trains until the end of the phase or a signal; returns (step, state, whether a signal came).
+
+        Verdicts and metrics are fetched after the next step was dispatched, so that devices do not wait for the host.
+        """
         train, last = self.first_step(phase), self.phases[-1].last
         sums, stopped = None, False
         self.clock.start()
         self.reported = step
-        self.watchdog.arm("compile")  # the first step, which may have to wait for an index of rows
+        self.watchdog.arm("compile")  # the first step may wait until the row index is built
         for rows in self.batches(phase, step):
             self.trace(step, state)
             with jax.profiler.StepTraceAnnotation("train", step_num=step):
@@ -152,14 +156,14 @@ class Loop:
             self.verdict = step - 1, verdict
             sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
-            # Asked once a step: a signal that comes later is answered after the next one, saved like this one.
-            stopped = stop.asked()
+            # Checked once per step: a later signal is handled after the next step.
+            stopped = stop.requested()
             actions = due(step, self.config, phase.last, last, stopped)
             if actions.report:
                 self.unreported, sums = (phase, step, sums), None
             if actions.save or actions.evaluate:
                 self.catch_up(state.params)
-            # In a row of steps that were not finite, parameters may be what is wrong: an older checkpoint is better.
+            # After a step that was not finite, the parameters may be the cause: an older checkpoint is better.
             if saves := actions.save and (stopped or step == phase.last or not self.row):
                 self.save(step, state)
             elif actions.compare and self.trainer.mesh.size > 1:
@@ -170,37 +174,40 @@ class Loop:
                     self.save(step, state)
             if stopped:
                 break
-            self.watchdog.arm("step")  # the next one, from the wait for its batch on
+            self.watchdog.arm("step")  # the deadline includes the wait for the next batch
         if self.traces.running:
             self.trace(step, state)
         return step, state, stopped
 
     def catch_up(self, params) -> None:
-        """Fetches the verdict on the step that was dispatched last, and writes its line where one is due. So at most
-        two steps are in flight: a signal is answered soon, and batches do not pile up."""
+        """Fetches the pending verdict, and writes the pending report.
+
+        So at most two steps are in flight: signals are handled soon, and batches do not fill the memory.
+        """
         verdict, unreported = self.verdict, self.unreported
         self.verdict = self.unreported = None
         if verdict:
-            self.heed(*verdict, params)
+            self.check_verdict(*verdict, params)
         if unreported:
             self.report(*unreported)
 
     def first_step(self, phase):
-        """That of a phase, which is waited for: devices may say late that they have no room, which is BadInput."""
+        """Returns the train step of a phase, which waits for its result and raises BadInput if a device is out of
+        memory: some devices report that only at run time."""
 
         def call(state, rows):
-            with out_of_memory.told(f"phase {phase.name}, a step"):
+            with out_of_memory.explain(f"phase {phase.name}, a step"):
                 return jax.block_until_ready(self.trainer.train[phase.name](state, rows))
 
         return call
 
     def batches(self, phase, step: int) -> Iterator[dict]:
-        """Global batches of a phase from `step` on, made from this host's rows."""
+        """Yields the global batches of a phase from `step` on, built from this host's rows."""
         mesh = self.trainer.mesh
         positions = meshes.host_rows(mesh, phase.batch)
         data = iter(self.data.train(phase, step, phase.last, positions))
         while True:
-            with self.clock.input():
+            with self.clock.input_wait():
                 arrays = next(data, None)
                 if arrays is None:
                     return
@@ -208,15 +215,16 @@ class Loop:
             yield rows
 
     def trace(self, step: int, state) -> None:
-        """Begins or ends a trace before a step where the config says so, with no step in flight."""
-        if self.traces.changes(step):
+        """Starts or stops the profiler before a step if that is configured, with no step in flight."""
+        if self.traces.is_due(step):
             jax.block_until_ready(state)
-            # A trace is written as a checkpoint is, and may take as long.
-            with self.clock.outside(), self.watchdog.watch("save"):
-                self.traces.change(step)
+            # Writing a trace may take as long as a save, so it has the same deadline.
+            with self.clock.paused(), self.watchdog.watch("save"):
+                self.traces.toggle(step)
 
-    def heed(self, step: int, verdict: step_guard.Verdict, params) -> None:
-        """Tells what was wrong with the step of this index, and stops the run after too many in a row."""
+    def check_verdict(self, step: int, verdict: step_guard.Verdict, params) -> None:
+        """Logs a step that was skipped or is suspect. Raises FloatingPointError after too many consecutive ones that
+        were not finite."""
         verdict = jax.device_get(verdict)
         if text := step_guard.describe(step, verdict):
             self.reporter.log(text)
@@ -225,23 +233,23 @@ class Loop:
         if self.row < min(most, self.phases[-1].last):
             return
         first = step - self.row + 1
-        broken = "".join(f"; {name} is not finite itself" for name in self.not_finite(params))
-        place = self.workdir.name
-        command = f"bert-jax inspect --config {place}/config.json --step {first}"
+        broken = "".join(f"; parameter {name} is not finite" for name in self.not_finite(params))
+        workdir = self.workdir.name
+        command = f"bert-jax inspect --config {workdir}/config.json --step {first}"
         enough = "config.guard.stop_after" if self.row >= most else "all steps of the run"
         raise FloatingPointError(
-            f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.row} in a row ({enough}){broken};"
-            f" the first batch of them: {command}"
+            f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.row} steps in a row ({enough}){broken};"
+            f" to see the first batch: {command}"
         )
 
     def not_finite(self, params) -> list[str]:
-        """The names of the parameters with numbers that are not finite."""
+        """Returns the paths of the parameters with values that are not finite."""
         find = jax.jit(step_guard.not_finite, out_shardings=meshes.replicated(self.trainer.mesh))
         flags = jax.tree.leaves_with_path(jax.device_get(find(params)))
         return [meshes.path_name(path) for path, flag in flags if flag]
 
     def report(self, phase, step: int, sums) -> None:
-        """One line of training metrics: means over the steps since the line before that were applied."""
+        """Writes one line of training metrics: means over the steps applied since the previous line."""
         self.check_data()
         writer.check(self.checkpoints)
         sums = jax.device_get(sums)
@@ -262,14 +270,15 @@ class Loop:
         self.reporter.report(step, "train", values)
 
     def evaluate(self, phase, step: int, params, stop) -> bool:
-        """One line of held-out metrics; False without one where a signal came: the next start comes to it."""
+        """Writes one line of held-out metrics; returns False, without a line, if a signal came: the next start
+        evaluates."""
         started = time.monotonic()
-        with self.clock.outside(), self.watchdog.watch("evaluate"):
+        with self.clock.paused(), self.watchdog.watch("evaluate"):
             if phase.name not in self.heldout:
                 heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
                 self.heldout[phase.name] = heldout
             rows = self.heldout[phase.name]
-            values = evaluate.over(self.trainer.evaluate[phase.name], params, rows, stop.asked)
+            values = evaluate.mean(self.trainer.evaluate[phase.name], params, rows, stop.requested)
             if values is None:
                 return False
             self.check_data()
@@ -278,8 +287,8 @@ class Loop:
         return True
 
     def evaluate_missed(self, step: int, params, stop) -> bool:
-        """What the start before has not come to, since it ended after it had saved this step. And of what was
-        imported, on this text: the yardstick for all that follows. False where a signal came."""
+        """Evaluates a restored checkpoint that was due for it but stopped before it; also an import, as the baseline of
+        the run. Returns False if a signal came."""
         last = self.phases[-1].last
         is_due = step == 0 or due(step, self.config, last, last, False).evaluate
         if is_due and step < last and not self.is_evaluated(step):
@@ -288,27 +297,29 @@ class Loop:
         return True
 
     def is_evaluated(self, step: int) -> bool:
-        return self.processes.from_main(self.reporter.has(step, "heldout"))
+        """Returns whether metrics.jsonl has a held-out line of this step."""
+        return self.processes.from_main(self.reporter.has_line(step, "heldout"))
 
     def save(self, step: int, state) -> None:
-        with self.clock.outside():
+        """Starts saving a checkpoint, after comparing the devices' copies of the state."""
+        with self.clock.paused():
             self.check_data()
             with self.watchdog.watch("save"):
                 leaves = self.fingerprints(step, state)
-                self.workdir.upload()  # so that no checkpoint is there without its lines
+                self.workdir.upload()  # first, so that every checkpoint has its lines of metrics
                 writer.save(self.checkpoints, step, reader.items(state), leaves, self.id)
 
     def check_data(self) -> None:
-        """Stops the run where what it reads has changed: nothing that came of it is told or saved."""
+        """Raises BadInput if the data files have changed, before anything computed from them is reported or saved."""
         try:
             self.data.check_unchanged()
         except BadInput as error:
-            if self.processes.is_alone:
-                writer.finish(self.checkpoints)  # what is being saved is older than the change
-            raise BadInput(f"{error}; {writer.last_word(self.checkpoints.directory)}") from None
+            if self.processes.is_single:
+                writer.finish(self.checkpoints)  # the save in progress is older than the change
+            raise BadInput(f"{error}; {writer.name_last(self.checkpoints.directory)}") from None
 
     def finish(self, step: int, params, stop) -> bool:
-        """The last evaluation, and the summary; False where a signal came before them."""
+        """Evaluates the last step and writes the summary; returns False if a signal came before that."""
         if not (self.is_evaluated(step) or self.evaluate(self.phases[-1], step, params, stop)):
             return False
         self.reporter.summarize()

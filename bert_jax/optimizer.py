@@ -1,7 +1,7 @@
 """One readable optax chain: clip, Adam or Adafactor, decay, schedule.
 
-Its `update` takes two numbers of the step beside optax's arguments: `step`, and `gradient_norm`, the global norm of the
-gradients, which the step has already.
+`update` takes two keyword arguments in addition to optax's: `step`, and `gradient_norm`, the global norm of the
+gradients, which the training step has already computed.
 """
 
 import jax
@@ -10,7 +10,7 @@ import optax
 
 
 def make(config, rate) -> optax.GradientTransformationExtraArgs:
-    """The optimizer of `config.optimizer` with a learning rate that is a function of the step."""
+    """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate."""
     scale = {"adam": adam, "adafactor": adafactor}[config.name]
     return optax.chain(
         clip_by_norm(config.clip) if config.clip else optax.identity(),
@@ -21,7 +21,7 @@ def make(config, rate) -> optax.GradientTransformationExtraArgs:
 
 
 def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
-    """Gradients scaled down to a global norm of `most` where it is larger; Optax would add their squares up again."""
+    """Scales gradients down to a global norm of at most `most`. Optax's own clipping would compute the norm again."""
 
     def update(updates, state, params=None, *, gradient_norm, **_):
         def clip(u):
@@ -34,7 +34,7 @@ def clip_by_norm(most: float) -> optax.GradientTransformationExtraArgs:
 
 
 def scale_by_rate(rate) -> optax.GradientTransformationExtraArgs:
-    """Down the gradient at the rate of the run's step; Optax would count updates, which skipped steps are none of."""
+    """Multiplies updates by -rate(step). Optax's own schedule counts updates, so a skipped step would shift it."""
 
     def update(updates, state, params=None, *, step, **_):
         size = -rate(step)
@@ -44,15 +44,16 @@ def scale_by_rate(rate) -> optax.GradientTransformationExtraArgs:
 
 
 def adam(config) -> optax.GradientTransformation:
+    """Returns Adam, with or without bias correction, whose first moment is stored in `moment_dtype`."""
     scale = optax.scale_by_adam if config.bias_correction else scale_by_uncorrected_adam
     inner = scale(config.beta1, config.beta2, config.epsilon)
     return inner if config.moment_dtype == "float32" else keep_moment_as(inner, config.moment_dtype)
 
 
 def keep_moment_as(inner: optax.GradientTransformation, dtype) -> optax.GradientTransformation:
-    """An Adam whose first moment is kept in `dtype` between steps and computed with in float32.
+    """Wraps an Adam so that its first moment is stored in `dtype` and updated in float32.
 
-    (The `mu_dtype` of optax multiplies by beta1 in that dtype and rounds twice.)
+    Optax's `mu_dtype` multiplies by beta1 in that dtype and rounds twice.
     """
 
     def stored(state):
@@ -67,7 +68,8 @@ def keep_moment_as(inner: optax.GradientTransformation, dtype) -> optax.Gradient
 
 
 def adafactor(config) -> optax.GradientTransformation:
-    """Adafactor (arXiv:1804.04235) without momentum: factored second moments, updates clipped and scaled by RMS."""
+    """Returns Adafactor (arXiv:1804.04235) without momentum: factored second moments, updates clipped and scaled by
+    RMS."""
     return optax.chain(
         optax.scale_by_factored_rms(),
         optax.clip_by_block_rms(1.0),
@@ -76,7 +78,7 @@ def adafactor(config) -> optax.GradientTransformation:
 
 
 def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float):
-    """Adam (arXiv:1412.6980) without bias correction, as the original BERT has it: m / (sqrt(v) + epsilon)."""
+    """Returns Adam (arXiv:1412.6980) without bias correction, as in the original BERT: m / (sqrt(v) + epsilon)."""
 
     def init(params):
         mu, nu = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))
@@ -93,7 +95,8 @@ def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float):
 
 
 def decayed(params):
-    """True for what weight decay shrinks: all but biases and the scales of layer norms, as in the original."""
+    """Returns a tree of bools: whether weight decay applies to a parameter. Biases and layer norm scales are excluded,
+    as in the original BERT."""
 
     def matches(path, _):
         return path[-1].key not in ("bias", "scale")
@@ -102,13 +105,13 @@ def decayed(params):
 
 
 def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp):
-    """step (from 0) -> rate, for a run of `total` steps.
+    """Returns the function step (from 0) -> learning rate for a run of `total` steps.
 
-    During the warm-up it is peak * step / warmup, so the first update has rate zero, as the original's has.
-    `linear` falls from step 0 and is only replaced by the warm-up, so the rate drops where that ends: the original's.
-    The others start at the peak where the warm-up ends.
+    During the warm-up the rate is peak * step / warmup, so the first update has rate 0, as in the original BERT.
+    `linear` decays from step 0 on, also as in the original: the rate drops at the end of the warm-up, which only
+    overrides it. The other schedules start at the peak when the warm-up ends.
 
-    numpy: which computes it. What jax.numpy computes waits for the steps in flight.
+    numpy: the library that computes the rate; a result of jax.numpy is available only after the steps in flight.
     """
 
     def linear(step):

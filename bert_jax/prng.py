@@ -1,8 +1,8 @@
 """The counter-based hash behind every random draw: masks, pairs, row order, dropout.
 
-A draw is a function of what it is for, never of what was drawn before it, so any host can make any part of any batch.
-The same integer operations run in NumPy, TensorFlow and JAX and give the same bits; where a library writes the shift in
-another way, it is passed in. The mixer is the "lowbias32" of Chris Wellons (two multiply-xorshift rounds).
+A draw is a function of its key and counter, never of earlier draws, so any host can compute any part of any batch.
+NumPy, TensorFlow and JAX run the same integer operations and get the same bits. The right shift is a parameter, because
+the libraries spell it differently. The mixer is "lowbias32" by Chris Wellons (two multiply-xorshift rounds).
 """
 
 import math
@@ -10,7 +10,8 @@ import operator
 
 import numpy as np
 
-# What a draw is for. Two purposes never share a key. "copies" is drawn no more, and keeps the others' numbers.
+# The purposes of draws. Two purposes never share a key. "copies" is unused; it stays so that the others keep their
+# numbers.
 PURPOSES = (
     "target_length",
     "sentences_in_a",
@@ -31,23 +32,23 @@ PURPOSES = (
 PURPOSE = {name: number for number, name in enumerate(PURPOSES)}
 
 GOLDEN = np.uint32(0x9E3779B9)
-ROUNDS = 4  # of a permutation
+ROUNDS = 4  # of the Feistel network in `shuffle`
 
 
 def mix(x, shift=operator.rshift):
-    """uint32[...] -> uint32[...], a bijection in which every input bit moves about half of the output bits."""
+    """Hashes uint32[...] -> uint32[...] by a bijection; flipping an input bit flips about half of the output bits."""
     x = (x ^ shift(x, np.uint32(16))) * np.uint32(0x7FEB352D)
     x = (x ^ shift(x, np.uint32(15))) * np.uint32(0x846CA68B)
     return x ^ shift(x, np.uint32(16))
 
 
 def fold(key, counter, shift=operator.rshift):
-    """A new key from a key and a counter, both uint32 arrays that broadcast: different counters, different keys."""
+    """Derives a key from a key and a counter, uint32 arrays that broadcast. Different counters give different keys."""
     return mix(key * GOLDEN + counter, shift)
 
 
 def key(*numbers) -> np.uint32:
-    """A scalar key from Python integers such as seed, purpose, phase and epoch."""
+    """Returns a scalar key for Python integers such as seed, purpose, phase and epoch."""
     state = np.full(1, GOLDEN)
     for number in numbers:
         for word in (number & 0xFFFFFFFF, (number >> 32) & 0xFFFFFFFF):
@@ -56,22 +57,23 @@ def key(*numbers) -> np.uint32:
 
 
 def below(bits, bound):
-    """NumPy: uint32[...] -> int64[...] in [0, bound); the bias is under bound / 2**32."""
+    """Maps uint32[...] to int64[...] in [0, bound), in NumPy; the bias is less than bound / 2**32."""
     return ((bits.astype(np.uint64) * np.asarray(bound).astype(np.uint64)) >> np.uint64(32)).astype(
         np.int64
     )
 
 
 def uniform(bits):
-    """NumPy: uint32[...] -> float64[...] in [0, 1)."""
+    """Maps uint32[...] to float64[...] in [0, 1), in NumPy."""
     return bits * 2.0**-32
 
 
 def shuffle(numbers: np.ndarray, count: int, key: np.ndarray) -> np.ndarray:
-    """int64[...] in [0, count) -> int64[...] in [0, count), a permutation for every key.
+    """Permutes the integers below `count`: int64[...] in [0, count) -> int64[...] in [0, count); each key gives another
+    permutation.
 
-    A Feistel network over the digits of a number in two bases whose product is just over `count`;
-    what falls beyond `count` walks on until it falls below.
+    A Feistel network mixes the two digits of each number in bases whose product is at least `count`. A result of
+    `count` or more is permuted again until it is below `count` (cycle walking).
     """
     left_base = math.isqrt(count - 1) + 1
     right_base = -(-count // left_base)

@@ -1,4 +1,4 @@
-"""One step, as pure functions of state and batch: init, train, evaluate.
+"""One step as pure functions of state and batch: init, train, evaluate.
 
 B rows in a batch, M micro-batches.
 """
@@ -13,15 +13,15 @@ from bert_jax import prng, step_guard
 
 
 class State(NamedTuple):
-    """All that changes while training."""
+    """The training state."""
 
-    step: jax.Array  # int32[], steps done
+    step: jax.Array  # int32[], completed steps
     params: Any
     opt_state: step_guard.Guarded
 
 
 def init(objective, optimizer, seed: int, batch) -> State:
-    """The state before the first step."""
+    """Returns the state before the first step."""
     params = objective.init(jax.random.key(seed), batch)
     return State(jnp.zeros((), jnp.int32), params, step_guard.guarded(optimizer.init(params)))
 
@@ -37,11 +37,11 @@ def train(
     summed=None,
     judge=step_guard.judge,
 ):
-    """(state, batch) -> (state, {name: (sum, weight)}, verdict); the gradient is exactly the whole batch's.
+    """Returns (state, {metric: (sum, weight)}, verdict) after one step. The gradient is exactly the whole batch's.
 
-    `summed` makes of a function that sums over rows, `function(batch, *others)`, one that adds up what each device
-    makes of its own rows (`mesh.summed`); without it that is left to the compiler. `judge` says whether the step is
-    applied: if not, nothing changes but the number of the step, and its metrics weigh nothing.
+    summed: wraps a function that sums over rows, `function(batch, *others)`, so that each device sums over its own rows
+    and the sums are then added over devices (`mesh.summed`). Without it, the compiler partitions the sum.
+    judge: decides whether the step is applied. If not, only the step number changes, and the metrics have weight 0.
     """
     key = prng.fold(jnp.uint32(prng.key(seed)), state.step.astype(jnp.uint32))
 
@@ -50,7 +50,7 @@ def train(
             return objective.loss(params, rows, totals, key, train=True)
 
         differentiate = jax.value_and_grad(part, has_aux=True)
-        return over_micro_batches(lambda rows: differentiate(params, rows), batch, micro_batches)
+        return sum_micro_batches(lambda rows: differentiate(params, rows), batch, micro_batches)
 
     sums = summed(sums) if summed else sums
     (loss, metrics), gradients = sums(batch, state.params, objective.weights(batch), key)
@@ -64,7 +64,7 @@ def train(
         )
         return optax.apply_updates(params, updates), inner
 
-    # A choice between two programs: to choose between two results would hold both, and round otherwise than before.
+    # `cond` runs one of two programs. Selecting between two results would hold both and change the rounding.
     before = state.params, guarded.inner
     params, inner = jax.lax.cond(verdict.is_applied, apply, lambda *same: same, *before)
     metrics["loss"] = loss, 1.0
@@ -78,13 +78,13 @@ def train(
     return State(state.step + 1, params, opt_state), metrics, verdict
 
 
-def over_micro_batches(function, batch, count: int):
-    """The sum of function(part of the batch) over `count` strided parts, one after the other."""
+def sum_micro_batches(function, batch, count: int):
+    """Returns the sum of function(micro-batch) over `count` strided micro-batches, computed one after the other."""
     if count == 1:
         return function(batch)
 
     def split(x):
-        # Strided: the natural reshape would make XLA gather the batch and compute every row on every device.
+        # A contiguous split would make XLA gather the batch and compute every row on every device.
         return x.reshape(x.shape[0] // count, count, *x.shape[1:]).swapaxes(0, 1)
 
     parts = jax.tree.map(split, batch)
@@ -98,15 +98,16 @@ def over_micro_batches(function, batch, count: int):
 
 
 def real_token_share(batch):
-    """Real tokens, and the places there were for them."""
+    """Returns (number of real tokens, number of positions, padding included)."""
     real = batch["sequence_ids"] > 0
     return real.sum(dtype=jnp.float32), jnp.float32(real.size)
 
 
 def evaluate(params, batch, *, objective):
-    """({name: (sum, weight)}, {term: (sum, total)}) of one batch without dropout; rows of weight zero count nowhere.
+    """Returns ({metric: (sum, weight)}, {term: (sum, total)}) of one batch, without dropout; rows of weight 0 do not
+    count.
 
-    Added up over batches, the loss of all of them is the sum over terms of sum / total.
+    The loss of several batches is the sum over terms of sum / total, after adding both over the batches.
     """
     totals = objective.weights(batch)
     _, metrics = objective.loss(params, batch, totals, jnp.uint32(0), train=False)

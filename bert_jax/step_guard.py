@@ -1,6 +1,7 @@
-"""Which steps are applied: none whose loss or gradient is not finite and, where asked for, no spike of the loss.
+"""Decides which steps are applied. A step is skipped if its loss or gradient is not finite and, optionally, if its loss
+is a spike.
 
-Scalars, the same on every device.
+All values are scalars and the same on every device.
 """
 
 import math
@@ -9,38 +10,38 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-LEAST = 0.01  # deviation, as a share of the mean: a loss that hardly moves has no spikes
+LEAST = 0.01  # least deviation, relative to the mean, so that a nearly constant loss has no spikes
 
 
 class Band(NamedTuple):
-    """Of the losses of about the last `window` steps, each at most the band's top as it was then."""
+    """The running mean and deviation of about the last `window` losses, each clipped to the top of the band."""
 
-    count: jax.Array  # int32[], losses that it has seen
+    count: jax.Array  # int32[], number of losses, at most `window`
     mean: jax.Array  # float32[]
-    deviation: jax.Array  # float32[], mean distance from the mean
+    deviation: jax.Array  # float32[], mean absolute deviation
 
 
 class Guarded(NamedTuple):
-    """The optimizer's state, and beside it what the guard remembers: checkpoints hold both."""
+    """The optimizer's state and the guard's; checkpoints contain both."""
 
     inner: Any
     band: Band
-    row: jax.Array  # int32[], steps in a row, up to the last one, that were not finite
+    row: jax.Array  # int32[], consecutive steps up to the last one that were not finite
 
 
 class Verdict(NamedTuple):
-    """Of one step."""
+    """The guard's decision on one step."""
 
     loss: jax.Array  # float32[]
     gradient_norm: jax.Array  # float32[]
-    top: jax.Array  # float32[], of the band; infinite where there is none yet
-    is_spike: jax.Array  # bool[], finite and above it
+    top: jax.Array  # float32[], of the band; infinite while there is no band
+    is_spike: jax.Array  # bool[], the loss is finite and above the top
     is_applied: jax.Array  # bool[]
-    row: jax.Array  # int32[], steps in a row, with this one, that were not finite
+    row: jax.Array  # int32[], consecutive steps up to this one that were not finite
 
 
 def guarded(inner) -> Guarded:
-    """The state before the first step, around the optimizer's."""
+    """Returns the initial Guarded state around the optimizer's state `inner`."""
     zero = jnp.zeros((), jnp.float32)
     return Guarded(inner, Band(jnp.zeros((), jnp.int32), zero, zero), jnp.zeros((), jnp.int32))
 
@@ -54,19 +55,21 @@ def judge(
     spike: float = 0.0,
     skip_spikes: bool = False,
 ) -> tuple[Verdict, Band]:
-    """The verdict on a step, and the band after it; the keys are those of `config.guard`."""
+    """Returns the verdict on a step and the band after it. The keyword arguments are keys of `config.guard`."""
     is_finite = jnp.isfinite(loss) & jnp.isfinite(gradient_norm)
     highest = top(state.band, window, spike)
     is_spike = is_finite & (loss > highest)
     is_applied = is_finite & ~is_spike if skip_spikes else is_finite
-    # Clipped, so that one spike hardly moves the band; it widens with each, and a level that lasts is in it soon.
+    # The loss is clipped so that one spike hardly moves the band. Each spike widens it, so it soon contains a lasting
+    # change of level.
     band = choose(is_finite, follow(state.band, jnp.minimum(loss, highest), window), state.band)
     row = jnp.where(is_finite, 0, state.row + 1)
     return Verdict(loss, gradient_norm, highest, is_spike, is_applied, row), band
 
 
 def top(band: Band, window: int, spike: float):
-    """float32[], the largest loss that is no spike: `spike` deviations above the mean, after `window` losses."""
+    """Returns float32[], the largest loss that is not a spike: mean + `spike` deviations; infinite before `window`
+    losses."""
     if not spike:
         return jnp.float32(jnp.inf)
     deviation = jnp.maximum(band.deviation, LEAST * jnp.abs(band.mean))
@@ -74,7 +77,7 @@ def top(band: Band, window: int, spike: float):
 
 
 def follow(band: Band, loss, window: int) -> Band:
-    """The plain mean over the first `window` losses, an exponentially weighted one from then on."""
+    """Returns the band updated with a loss: a plain mean over the first `window` losses, then an exponential one."""
     count = jnp.minimum(band.count + 1, window)
     distance = loss - band.mean
     deviation = band.deviation + (jnp.abs(distance) - band.deviation) / count
@@ -82,27 +85,27 @@ def follow(band: Band, loss, window: int) -> Band:
 
 
 def choose(is_new, new, old):
-    """A tree, all of it new or, bit for bit, old: what is not chosen may hold anything, NaN too."""
+    """Selects one of two trees, bit for bit; the other one may contain NaN."""
     return jax.tree.map(lambda a, b: jnp.where(is_new, a, b), new, old)
 
 
 def not_finite(tree):
-    """bool[] of each leaf: whether it holds a number that is not finite."""
+    """Returns bool[] for each leaf: whether it contains a value that is not finite."""
     return jax.tree.map(lambda x: ~jnp.isfinite(x).all(), tree)
 
 
 def reason(verdict: Verdict) -> str:
-    """What is wrong with a step, read on the host; '' where nothing is."""
+    """Says what is wrong with a step, given its verdict on the host; '' if nothing is."""
     if verdict.row:
         name = "gradient_norm" if math.isfinite(verdict.loss) else "loss"
         return f"the {name.replace('_', ' ')} is {getattr(verdict, name)}"
     if verdict.is_spike:
-        return f"the loss {verdict.loss:.4g} is above the band, which ends at {verdict.top:.4g}"
+        return f"the loss {verdict.loss:.4g} is a spike: above {verdict.top:.4g}"
     return ""
 
 
 def describe(step: int, verdict: Verdict) -> str:
-    """One line on the step with this index, the one that `bert-jax inspect --step` shows; '' where it was as usual."""
+    """Describes a step that was skipped or is suspect in one line, otherwise ''. step: as in `inspect --step`."""
     if not (what := reason(verdict)):
         return ""
     done = "applied" if verdict.is_applied else "skipped"

@@ -1,4 +1,4 @@
-"""A run and its wiring: what is refused, agreed on and opened before the loop, and how it ends."""
+"""Wires a run together: validates, compares processes, opens data and workdir, calls the loop, sets the exit code."""
 
 import contextlib
 import shutil
@@ -34,26 +34,26 @@ from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer
 
-# Seconds until all hosts see a new file: network file systems remember what was not there.
-SEEN = 60.0
+# Seconds until all hosts must see a new file: network file systems cache missing files.
+VISIBLE = 60.0
 STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
 
 
 def pretrain(config: ConfigDict, name: Path | str) -> int:
-    """Trains to the last step of the config, from the newest checkpoint in the workdir, a directory or an address, if
-    there is one.
+    """Trains to the last step of the config, from the newest checkpoint in the workdir if it has one.
 
-    Returns the exit code: 0 done, 75 preempted after saving, 130 interrupted after saving, 76 where a device was lost.
+    name: the workdir, a directory or an address. Returns the exit code: 0 done, 75 preempted after saving, 130
+    interrupted after saving, 76 if a device or another process was lost.
     """
     with (
         cluster.joined(config.distributed) as processes,
         Watchdog(config.timeouts) as watchdog,
     ):
         watchdog.arm("compile")
-        config = jax_setup.start(config)  # JAX looks for the devices of all processes
-        # Where processes met is not part of the run.
+        config = jax_setup.start(config)  # JAX waits here for the devices of all processes
+        # The coordinator's address is not a property of the run.
         config.distributed = configs.base().distributed
-        # Saved with its whole path, so that the run can be used from anywhere.
+        # Absolute paths, so that the saved config works from any directory.
         config.store, config.batches = map(download.absolute, (config.store, config.batches))
         with workdir.opened(name) as run:
             return pretrain_together(config, run, processes, watchdog)
@@ -62,142 +62,147 @@ def pretrain(config: ConfigDict, name: Path | str) -> int:
 def pretrain_together(
     config: ConfigDict, run: Workdir, processes: Cluster, watchdog: Watchdog
 ) -> int:
-    """The same in every process of the run; the exit code."""
-    watchdog.arm("save")  # and to read what was saved
+    """Trains in every process of the run; returns the exit code."""
+    watchdog.arm("save")  # verifying a checkpoint may take as long as saving it
     processes.agree(config)
-    found = newest_checkpoint(run, processes)
+    newest = newest_checkpoint(run, processes)
     watchdog.arm("compile")
-    newest = found.step
-    mesh, total = check(config, run, newest), configs.total_steps(config)
-    if newest == total and processes.from_main(is_summarized(run, total)):
-        print(f"{run.name}: done already, {total} steps")
+    step = newest.step
+    mesh, total = check(config, run, step), configs.total_steps(config)
+    if step == total and processes.from_main(is_summarized(run, total)):
+        print(f"{run.name}: already done, {total} steps")
         return 0
     name = config.batches or config.store
     if remote.is_address(name) or not (config.batches or download.exists(name)):
-        watchdog.arm("")  # to prepare or to copy a store takes as long as it takes
-    data = open_data(config, run.directory, newest)
+        watchdog.arm("")  # preparing or downloading a store may take any time
+    data = open_data(config, run.directory, step)
     watchdog.arm("compile")
     processes.compare({"config.store: fingerprint": data.fingerprint})
-    with signals.stop_signals(processes) as stop, ThreadPoolExecutor(1) as beside:
-        # The hashes of a large store take as long as the compiler does.
-        sound = beside.submit(check_hashes, config, data)
-        trainer = build(config, mesh, data.vocabulary, newest is None)
-        sound.result()
-        stop.begun = True  # the workdir is written from here on
+    with signals.stop_signals(processes) as stop, ThreadPoolExecutor(1) as executor:
+        # Hashing a large store takes as long as compiling, so both run at the same time.
+        hashes_checked = executor.submit(check_hashes, config, data)
+        trainer = build(config, mesh, data.vocabulary, step is None)
+        hashes_checked.result()
+        stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:
-            reporter = report.Silent()
+            reporter = report.SilentReporter()
             if processes.is_main:
-                held.enter_context(run.held())
-                prepare_workdir(config, run, data, trainer, found)
+                held.enter_context(run.locked())
+                prepare_workdir(config, run, data, trainer, newest)
                 run.upload()
-                reporter = report.Reporter(run, newest or 0, total, config.expected_loss)
+                reporter = report.Reporter(run, step or 0, total, config.expected_loss)
             held.enter_context(reporter)
 
-            def last_words(reason: str, code: int) -> None:
-                reporter.failed(reason, code)
-                run.let_go()
+            def on_failure(reason: str, code: int) -> None:
+                reporter.fail(reason, code)
+                run.upload_and_release()
 
-            processes.on_failure = last_words
-            if not run.place:
-                see_the_same(lambda: run_id(run), run, processes)
-            see_the_same(lambda: reader.newest(run.checkpoints), run, processes)
+            processes.on_failure = on_failure
+            if not run.bucket:
+                wait_until_equal(lambda: run_id(run), run, processes)
+            wait_until_equal(lambda: reader.newest(run.checkpoints), run, processes)
             id = processes.from_main(run_id(run) if processes.is_main else None)
             try:
                 loop = Loop(config, run, data, trainer, reporter, processes, watchdog, id)
-                code = loop.run(newest, stop)
+                code = loop.run(step, stop)
             except BaseException as error:
                 code = signals.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-                reporter.failed(f"{type(error).__name__}: {error}", code)
+                reporter.fail(f"{type(error).__name__}: {error}", code)
                 if not cluster.is_loss(error):
                     raise
                 with contextlib.suppress(OSError):
                     traceback.print_exception(error)
                 return LOST
-            reporter.last_word(STATES[code])
+            reporter.end(STATES[code])
     return code
 
 
 def is_summarized(run: Workdir, total: int) -> bool:
-    """Whether the last start came to the end of these steps."""
-    summary, known = (run.directory / name for name in ("summary.json", "run.json"))
-    if not (summary.is_file() and known.is_file()):
+    """Returns whether the latest start completed `total` steps and wrote its summary."""
+    summary, info = (run.directory / name for name in ("summary.json", "run.json"))
+    if not (summary.is_file() and info.is_file()):
         return False
-    values, starts = workdir.read_json(summary), workdir.read_json(known).get("starts")
+    values, starts = workdir.read_json(summary), workdir.read_json(info).get("starts")
     return values.get("steps") == total and values.get("starts") == len(starts or ())
 
 
-def newest_checkpoint(run: Workdir, processes: Cluster) -> reader.Found:
-    """The newest checkpoint that verifies, as process 0 finds it, once all see those that are there: some file systems
-    show a new file late to other hosts."""
-    see_the_same(lambda: reader.newest(run.checkpoints), run, processes)
+def newest_checkpoint(run: Workdir, processes: Cluster) -> reader.Newest:
+    """Returns the newest checkpoint that verifies, according to process 0, once all processes see the same files: some
+    file systems show a new file late to other hosts."""
+    wait_until_equal(lambda: reader.newest(run.checkpoints), run, processes)
     is_main = processes.is_main
     verified = reader.newest_verified(run.checkpoints, run_id(run)) if is_main else None
     step, skipped = processes.from_main(verified)
-    return reader.Found(step, {int(number): reason for number, reason in skipped.items()})
+    return reader.Newest(step, {int(number): reason for number, reason in skipped.items()})
 
 
-def see_the_same(look: Callable[[], str | int | None], run: Workdir, processes: Cluster) -> None:
-    """Returns once `look`, at the workdir, finds in all processes what process 0 finds. Raises BadInput where it does
-    not in time."""
-    expected, deadline = processes.from_main(look()), time.monotonic() + SEEN
-    while (seen := look()) != expected and time.monotonic() < deadline:
+def wait_until_equal(get: Callable[[], str | int | None], run: Workdir, processes: Cluster) -> None:
+    """Waits until `get`, which reads the workdir, returns the same in all processes as in process 0. Raises BadInput
+    after VISIBLE seconds."""
+    expected, deadline = processes.from_main(get()), time.monotonic() + VISIBLE
+    while (seen := get()) != expected and time.monotonic() < deadline:
         time.sleep(0.1)
-    found = processes.gather([seen == expected, run.name])
-    for number, (is_same, name) in enumerate(found):
+    views = processes.gather([seen == expected, run.name])
+    for number, (is_same, name) in enumerate(views):
         if not is_same:
             raise BadInput(
-                f"--workdir {name}: process {number} does not see there what process 0 sees in {found[0][1]}; it must"
-                " lie on a file system that all processes share"
+                f"--workdir {name}: process {number} does not see the files that process 0 sees in {views[0][1]};"
+                " it must be on a file system that all processes share"
             )
 
 
 def run_id(run: Workdir) -> str:
-    """By which the checkpoints of a run are known as its own; empty before it has begun."""
+    """Returns the id that a run's checkpoints carry; '' before the run has started."""
     path = run.directory / "run.json"
     if path.exists():
         return workdir.read_json(path).get("run", "")
     if reader.steps(run.checkpoints):
         raise BadInput(
-            f"{path}: missing, though there are checkpoints, which it says are the run's"
+            f"{path}: missing, but there are checkpoints; restore it, or name another --workdir"
         )
     return ""
 
 
-def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, found: reader.Found):
-    """All that is refused or written once the workdir is ours, up to the first step."""
-    directory, place = run.directory, run.checkpoints
-    known = [*found.skipped, *([] if found.step is None else [found.step])]
-    if reader.steps(place)[:1] != sorted(known, reverse=True)[:1]:
-        raise Missing(f"--workdir {run.name}: another process has trained in it just now")
-    atomic.remove_left(directory)
-    print(*reader.describe(place, found.skipped), sep="\n", end="\n" * bool(found.skipped))
-    for path in writer.clean(place, found.skipped):
-        print(f"{path}: renamed, so that it is not taken for a checkpoint")
-    metrics_file.lines(directory / "metrics.jsonl")  # raises where it cannot be read
-    if not run.place:
+def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, newest: reader.Newest):
+    """Checks and writes the workdir after it was locked, before the first step. Raises BadInput or Missing."""
+    directory, checkpoints = run.directory, run.checkpoints
+    seen = [*newest.skipped, *([] if newest.step is None else [newest.step])]
+    if reader.steps(checkpoints)[:1] != sorted(seen, reverse=True)[:1]:
+        raise Missing(f"--workdir {run.name}: another process has just saved a checkpoint in it")
+    atomic.remove_temporary(directory)
+    print(*reader.describe(checkpoints, newest.skipped), sep="\n", end="\n" * bool(newest.skipped))
+    for path in writer.clean(checkpoints, newest.skipped):
+        print(f"{path}: damaged checkpoint, renamed")
+    metrics_file.lines(directory / "metrics.jsonl")  # raises BadInput if it is unreadable
+    if not run.bucket:
         preflight.check_disk(config, directory, trainer.shapes)
-    if not found.step:
+    if not newest.step:
         print(*preflight.check_data(config, data), sep="\n", flush=True)
     write_run(config, directory, data, trainer)
 
 
 def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Mesh:
-    """Refuses what cannot work before anything is computed or written; returns the mesh."""
+    """Raises BadInput if the run cannot be started or resumed with this config; returns the mesh. Computes and writes
+    nothing.
+
+    step: of the checkpoint to resume from, or None.
+    """
     mesh = make_mesh(config, configs.phases(config))
     run.check(config.store, config.batches, config.compilation_cache)
     if step is not None:
         old = configs.read(run.directory / "config.json")
         refused = configs.refusals(old, config, step)
         if refused:
-            raise BadInput(f"{run.name}: a run of another config: {'; '.join(refused)}")
+            raise BadInput(f"{run.name}: started with another config: {'; '.join(refused)}")
         before, now = configs.total_steps(old), configs.total_steps(config)
         if step and before != now:
-            print(f"{now} steps instead of {before}: from here on the rate is that of {now} steps")
+            print(f"{now} steps instead of {before}: the learning rate now follows {now} steps")
     return mesh
 
 
 def open_data(config: ConfigDict, directory: Path, step: int | None) -> Data:
-    """What the run reads from its newest checkpoint on, if it is that of the run: a missing store is prepared first."""
+    """Opens the data from `step` on; prepares a missing store first. Raises BadInput if it is not the data that the run
+    was started with."""
     data = open_feed(config, step or 0)
     if step is not None:
         run_info.check_store(directory, workdir.read_json(directory / "run.json"), step, data)
@@ -205,19 +210,19 @@ def open_data(config: ConfigDict, directory: Path, step: int | None) -> Data:
 
 
 def check_hashes(config: ConfigDict, data: Data) -> None:
-    """Raises BadInput where a file that is read is not what was written."""
+    """Raises BadInput if `verify_store` is set and a data file differs from its manifest."""
     if config.verify_store:
         data.check_hashes()
 
 
 def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer) -> None:
-    """What a workdir holds before the first step, and the head of the log."""
+    """Writes config.json, tokenizer/ and run.json, and prints the head of the log."""
     configs.save(config, directory / "config.json")
     shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
     words = tokenizer.load(directory / "tokenizer")
     values = {"run": workdir.new_run(), "tokenizer": words.fingerprint}
     values["config"] = configs.digest(config)
-    values |= run_info.facts(config, data, trainer)
+    values |= run_info.collect(config, data, trainer)
     if (directory / "run.json").is_file():
         before = workdir.read_json(directory / "run.json")
         values |= {

@@ -158,10 +158,10 @@ words over 50 characters are unknown | tokenizers/wordpiece.py | tokenizers/test
 - LONGEST_WORD = 100
 + LONGEST_WORD = 50
 two trainers at one address | runs/lock.py | runs/test_bucket.py
-- self.is_lost |= found.get("nonce") != self.nonce
+- self.is_lost |= holder.get("nonce") != self.nonce
 + self.is_lost |= False
 an address that is no run | runs/workdir.py | runs/test_bucket.py
-- names = set(self.place.names())
+- names = set(self.bucket.names())
 + names = set()
 a store whose bytes are not compared | storage/checksums.py | commands/test_verify.py
 - if hashes and digest(path) != expected["sha256"]:
@@ -170,7 +170,7 @@ checkpoints without moments | checkpoints/reader.py | test_ends.py
 - ITEMS = ("params", "opt_state")
 + ITEMS = ("params",)
 a restore that verifies nothing | checkpoints/reader.py | test_train.py
-- reason := problem(place, run, items, trees)
+- reason := problem(path, run, items, trees)
 + reason := ""
 a fingerprint that forgets the place | checkpoints/fingerprint.py | checkpoints/test_fingerprint.py
 -     first = prng.fold(numbers, bits, jax.lax.shift_right_logical)

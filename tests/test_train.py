@@ -86,7 +86,7 @@ def test_no_checkpoint_verifies(finished, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_do_not_share_a_workdir(finished, tmp_path):
-    with Workdir(tmp_path / "run").held(), pytest.raises(Missing, match=f"{os.getpid()} of"):
+    with Workdir(tmp_path / "run").locked(), pytest.raises(Missing, match=f"{os.getpid()} of"):
         train.pretrain(load(finished[0]), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 

@@ -1,1 +1,1 @@
-"""Saving and restoring the state of a run, by Orbax; which checkpoints are what was saved."""
+"""Checkpoints: saving and restoring by Orbax, and verification by fingerprints."""

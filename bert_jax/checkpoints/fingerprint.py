@@ -1,9 +1,9 @@
-"""Fingerprints of arrays: 64 bits that change with any value and its place, and are the same on any mesh.
+"""Fingerprints of arrays: 64 bits that depend on every value and its index, and are the same on any mesh.
 
-The sum, modulo 2**32, of a hash of every element's bits and number (row-major), and the sum of that hash hashed again
-with the number. Sums of integers do not depend on their order, so each device adds up its own part. The hash is a
-bijection of the bits: where one element differs, the first sum differs; where several do, both agree by chance once in
-2**64 times.
+The first half is the sum, modulo 2**32, of a hash of each element's bits and row-major index; the second is the sum of
+that hash, hashed again with the index. Integer sums do not depend on their order, so each device sums its own shard.
+The hash is a bijection of the bits: if one element differs, the first sum differs; if several do, both sums agree with
+a probability of 2**-64.
 """
 
 from functools import partial
@@ -17,16 +17,16 @@ from jax.sharding import PartitionSpec as P
 
 from bert_jax import prng
 from bert_jax.errors import Unfinished
-from bert_jax.parallel.mesh import AXES, path_name, placed
+from bert_jax.parallel.mesh import AXES, path_name, with_shardings
 
-# Odd: elements whose first hashes are the same by chance differ in the second.
+# An odd multiplier: elements whose first hashes collide have different second hashes.
 AGAIN = np.uint32(0x85EBCA6B)
-PIECE = 1 << 18  # elements of an array on the host that are hashed at a time
+PIECE = 1 << 18  # elements of a host array that are hashed at a time
 SHOWN = 3  # names in a message, at most
 
 
 class Leaf(NamedTuple):
-    """What is kept of an array."""
+    """The dtype, shape and fingerprint of an array."""
 
     dtype: str
     shape: list[int]
@@ -34,18 +34,19 @@ class Leaf(NamedTuple):
 
 
 def digest(total) -> str:
+    """Formats uint32[2] as 16 hex digits."""
     return "".join(f"{int(part):08x}" for part in total)
 
 
 def of_tree(tree) -> dict[str, Leaf]:
-    """{path: Leaf} of the arrays of a tree, all of each in the memory of this host."""
+    """Returns {path: Leaf} of a tree of host arrays."""
     return {
         path_name(path): of_array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
 
 
 def of_array(array: np.ndarray) -> Leaf:
-    """In pieces of one size, so that one compiled program serves arrays of all shapes and types."""
+    """Returns the Leaf of a host array. Pieces have one size, so that one compiled program hashes all arrays."""
     flat = np.ascontiguousarray(array).reshape(-1)
     flat, total = flat.view(f"u{flat.dtype.itemsize}"), np.zeros(2, np.uint32)
     for start in range(0, flat.size, PIECE):
@@ -58,116 +59,119 @@ def of_array(array: np.ndarray) -> Leaf:
 
 @jax.jit
 def of_piece(bits, start, size):
-    """uint32[2]: the sums over the first `size` elements of uint32[PIECE], which are numbered from `start`."""
-    places = jnp.arange(PIECE, dtype=jnp.uint32)
-    return sums(jnp.where(places < size, hashes(bits, places + start), 0))
+    """Returns uint32[2], the sums over the first `size` elements of uint32[PIECE], whose indices begin at `start`."""
+    indices = jnp.arange(PIECE, dtype=jnp.uint32)
+    return sums(jnp.where(indices < size, hashes(bits, indices + start), 0))
 
 
 def hashes(bits, numbers):
-    """uint32[...] -> uint32[2, ...]: both hashes of elements, by their bits and numbers."""
+    """Hashes elements twice, by their bits and indices: uint32[...], uint32[...] -> uint32[2, ...]."""
     first = prng.fold(numbers, bits, jax.lax.shift_right_logical)
     return jnp.stack([first, prng.mix(first ^ numbers * AGAIN, jax.lax.shift_right_logical)])
 
 
 def sums(hashed):
+    """Sums uint32[2, ...] to uint32[2]."""
     return hashed.reshape(2, -1).sum(axis=1, dtype=jnp.uint32)
 
 
 @partial(jax.jit, static_argnames="shape")  # traced once for all layers
 def of_part(part, start, shape):
-    """uint32[2], jitted: the sums over a device's part of an array of `shape`; start: where it begins, an axis each."""
+    """Returns uint32[2], the sums over a device's shard of an array of `shape`. start: the shard's offset per axis."""
     if part.dtype == bool:
         part = part.astype(jnp.uint8)
     bits = jax.lax.bitcast_convert_type(part, f"uint{part.dtype.itemsize * 8}").astype(jnp.uint32)
     numbers, stride = jnp.zeros(part.shape, jnp.uint32), 1
     for axis in reversed(range(part.ndim)):
-        place = jax.lax.broadcasted_iota(jnp.uint32, part.shape, axis) + start[axis]
-        numbers += place * np.uint32(stride % 2**32)
+        index = jax.lax.broadcasted_iota(jnp.uint32, part.shape, axis) + start[axis]
+        numbers += index * np.uint32(stride % 2**32)
         stride *= shape[axis]
     return sums(hashes(bits, numbers))
 
 
-def lower(mesh: Mesh, shapes, places):
-    """To be compiled: the tree -> (uint32[D, N, 2], int32[N]) for N leaves of `shapes`, laid out as `places`: the sums
-    as each of D devices, in the order of the mesh, has them, and how many values are not finite."""
-    leaves, specs = jax.tree.leaves(shapes), [place.spec for place in jax.tree.leaves(places)]
+def lower(mesh: Mesh, shapes, shardings):
+    """Lowers tree -> (sums uint32[D, N, 2], counts int32[N]) for a tree of N leaves with these shapes and shardings.
+
+    sums: what each of the D devices, in mesh order, computes for each leaf; they agree if the devices' copies do.
+    counts: the values of each leaf that are not finite.
+    """
+    leaves, specs = jax.tree.leaves(shapes), [s.spec for s in jax.tree.leaves(shardings)]
     split = np.array([[axis in axes_of(spec) for spec in specs] for axis in AXES])
 
     def local(*parts):
-        found, wrong = [], []
+        totals, counts = [], []
         for part, leaf, spec in zip(parts, leaves, specs, strict=True):
-            found.append(of_part(part, starts(part, spec), leaf.shape))
+            totals.append(of_part(part, starts(part, spec), leaf.shape))
             is_number = jnp.issubdtype(part.dtype, jnp.inexact)
-            wrong.append((~jnp.isfinite(part)).sum(dtype=jnp.int32) if is_number else jnp.int32(0))
-        found, wrong = jnp.stack(found), jnp.stack(wrong)
+            counts.append((~jnp.isfinite(part)).sum(dtype=jnp.int32) if is_number else jnp.int32(0))
+        totals, counts = jnp.stack(totals), jnp.stack(counts)
         for axis, is_split in zip(AXES, split, strict=True):
-            found = jnp.where(is_split[:, None], jax.lax.psum(found, axis), found)
-            wrong = jnp.where(is_split, jax.lax.psum(wrong, axis), wrong)
-        return jax.lax.all_gather(found, AXES), jax.lax.pmax(wrong, AXES)
+            totals = jnp.where(is_split[:, None], jax.lax.psum(totals, axis), totals)
+            counts = jnp.where(is_split, jax.lax.psum(counts, axis), counts)
+        return jax.lax.all_gather(totals, AXES), jax.lax.pmax(counts, AXES)
 
-    # Unchecked: what the devices have need not be the same, which is what is asked.
+    # Unchecked: whether the devices agree is what the program finds out.
     function = jax.shard_map(
         local, mesh=mesh, in_specs=tuple(specs), out_specs=P(), check_vma=False
     )
     program = jax.jit(lambda tree: function(*jax.tree.leaves(tree)))
-    return program.lower(placed(shapes, places))
+    return program.lower(with_shardings(shapes, shardings))
 
 
 def axes_of(spec: P) -> set[str]:
-    """The mesh axes over which an array is split."""
+    """Returns the mesh axes over which an array is split."""
     groups = (group if isinstance(group, tuple) else (group,) for group in spec if group)
     return {axis for group in groups for axis in group}
 
 
 def starts(part, spec: P) -> list:
-    """Where this device's part begins, uint32 for each axis of the array."""
-    found = [jnp.uint32(0)] * part.ndim
+    """Returns the offset of this device's shard, a uint32 for each axis of the array."""
+    offsets = [jnp.uint32(0)] * part.ndim
     for number, group in enumerate(spec):
         if group:
-            found[number] = jax.lax.axis_index(group).astype(jnp.uint32) * part.shape[number]
-    return found
+            offsets[number] = jax.lax.axis_index(group).astype(jnp.uint32) * part.shape[number]
+    return offsets
 
 
-def read(program, tree, mesh: Mesh) -> dict[str, Leaf]:
-    """{path: Leaf} of a tree on devices, by its compiled `program`.
+def compute(program, tree, mesh: Mesh) -> dict[str, Leaf]:
+    """Runs the compiled program of `lower` on a tree; returns {path: Leaf}.
 
-    Raises FloatingPointError where a value is not finite, and Unfinished where devices that ought to hold the same
-    values do not.
+    Raises FloatingPointError if a value is not finite, and Unfinished if devices hold different copies of an array.
     """
-    found, wrong = jax.device_get(program(tree))
+    totals, counts = jax.device_get(program(tree))
     leaves = jax.tree.leaves_with_path(tree)
     names = [path_name(path) for path, _ in leaves]
-    bad = [f"{name} ({count})" for name, count in zip(names, wrong, strict=True) if count]
+    bad = [f"{name} ({count})" for name, count in zip(names, counts, strict=True) if count]
     if bad:
-        raise FloatingPointError(f"values that are not finite in {listed(bad)}")
-    different = np.flatnonzero((found != found[:1]).any(axis=(0, 2)))
+        raise FloatingPointError(f"values are not finite in {join(bad)}")
+    different = np.flatnonzero((totals != totals[:1]).any(axis=(0, 2)))
     if different.size:
-        raise Unfinished(f"copies that devices hold differ: {listed(odd_ones(found, names, mesh))}")
+        raise Unfinished(f"devices hold different copies: {join(outliers(totals, names, mesh))}")
     return {
         name: Leaf(str(leaf.dtype), list(leaf.shape), digest(total))
-        for name, (_, leaf), total in zip(names, leaves, found[0], strict=True)
+        for name, (_, leaf), total in zip(names, leaves, totals[0], strict=True)
     }
 
 
-def odd_ones(found: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
-    """Each name whose sums are not the same everywhere, with the devices that are not of the majority."""
+def outliers(totals: np.ndarray, names: list[str], mesh: Mesh) -> list[str]:
+    """Returns 'NAME on DEVICES' for each array whose copies differ; DEVICES disagree with the majority."""
     texts = []
     for number, name in enumerate(names):
-        totals = [digest(total) for total in found[:, number]]
-        usual = max(sorted(set(totals)), key=totals.count)
-        pairs = zip(mesh.devices.flat, totals, strict=True)
-        if odd := [str(device) for device, total in pairs if total != usual]:
-            texts.append(f"{name} on {listed(odd)}")
+        digests = [digest(total) for total in totals[:, number]]
+        majority = max(sorted(set(digests)), key=digests.count)
+        pairs = zip(mesh.devices.flat, digests, strict=True)
+        if others := [str(device) for device, total in pairs if total != majority]:
+            texts.append(f"{name} on {join(others)}")
     return texts
 
 
-def listed(names: list[str]) -> str:
+def join(names: list[str]) -> str:
     rest = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def differences(kept: dict[str, Leaf], found: dict[str, Leaf]) -> str:
-    """What is said of the first array in which two sets of fingerprints differ; an empty text where none does."""
-    differing = (name for name in sorted(kept | found) if kept.get(name) != found.get(name))
+def differences(saved: dict[str, Leaf], current: dict[str, Leaf]) -> str:
+    """Names the first array whose fingerprints differ; '' if none do."""
+    differing = (name for name in sorted(saved | current) if saved.get(name) != current.get(name))
     name = next(differing, None)
-    return f"{name} is not what was saved" if name else ""
+    return f"{name} differs from its saved fingerprint" if name else ""

@@ -1,8 +1,8 @@
-"""Checkpoints that are there: which of them are what was saved; restoring a state, or its parameters alone, by Orbax.
+"""Finds and verifies checkpoints; restores a state, or only its parameters, by Orbax.
 
-Beside Orbax's items a checkpoint has `fingerprints/metadata`, JSON: the step and the run that it is of, a fingerprint
-of every array (fingerprint.py), and the SHA-256 of all that. A checkpoint is good where its arrays have these
-fingerprints, whatever else Orbax has written beside them.
+In addition to Orbax's items, a checkpoint has the JSON file `fingerprints/metadata`: its step, the id of its run, a
+fingerprint of every array (fingerprint.py), and the SHA-256 of all that. A checkpoint verifies if its arrays have these
+fingerprints; Orbax's own metadata does not matter.
 """
 
 import contextlib
@@ -24,61 +24,62 @@ from bert_jax.checkpoints import fingerprint
 from bert_jax.checkpoints.fingerprint import Leaf
 from bert_jax.errors import BadInput, Missing, Unfinished, one_line
 from bert_jax.parallel import processes as cluster
-from bert_jax.parallel.mesh import placed
+from bert_jax.parallel.mesh import with_shardings
 from bert_jax.storage import checksums, remote
 
 ITEMS = ("params", "opt_state")
 FINGERPRINTS = "fingerprints"
 FORMAT = 1
-CUT_OFF = "its save was cut off"
+UNFINISHED = "its save did not finish"
 STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 LONGEST = 300  # characters of a message
+# Errors of the machine, not of the file: a later start may succeed.
 TRANSIENT = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
 TRANSIENT += (errno.ETIMEDOUT, errno.EAGAIN)
 
 
-class Found(NamedTuple):
-    """The newest checkpoint that verifies, and why later ones are not taken."""
+class Newest(NamedTuple):
+    """The newest checkpoint that verifies, and {step: reason} of the later ones that do not."""
 
     step: int | None
     skipped: dict[int, str]
 
 
-# --- Which are there ------------------------------------------------------------------------------
+# --- Finding --------------------------------------------------------------------------------------
 
 
-def is_finished(place: Path) -> bool:
-    """Whether Orbax finished a step's directory: on a disk it has its name, at an address a file that says so."""
-    return place.is_dir() and ocp.utils.is_checkpoint_finalized(place)
+def is_finished(path: Path) -> bool:
+    """Returns whether Orbax finished a step's directory: on a disk it was renamed, in a bucket it has a marker file."""
+    return path.is_dir() and ocp.utils.is_checkpoint_finalized(path)
 
 
 def steps(directory: Path) -> list[int]:
-    """The steps of which something has been saved, newest first; at an address also those that are being saved."""
+    """Returns the steps of all checkpoints, newest first; in a bucket also of unfinished ones."""
     named = [path for path in directory.glob("*") if STEP.fullmatch(path.name) and path.is_dir()]
     return sorted((int(path.name) for path in named), reverse=True)
 
 
 def newest(directory: Path) -> int | None:
-    """The newest step that Orbax finished; nothing in it is read."""
+    """Returns the newest step that Orbax finished, without verifying it."""
     return next((step for step in steps(directory) if is_finished(directory / str(step))), None)
 
 
-def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, trees=None) -> Found:
-    """The newest checkpoint of which these items verify. Raises BadInput where some were saved and none does.
+def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, trees=None) -> Newest:
+    """Returns the newest checkpoint whose items verify. Raises BadInput if there are finished ones and none verifies.
 
-    trees: a dict, which gets {item: tree}; by default nothing that was read is kept.
+    trees: a dict that receives {item: tree}; without it, the arrays are discarded.
     """
     skipped = {}
     for step in steps(directory):
-        place = directory / str(step)
-        is_whole = is_finished(place)  # at an address it may become so while it is read
-        if not (reason := problem(place, run, items, trees)):
-            return Found(step, skipped)
-        skipped[step] = reason if is_whole else CUT_OFF
-    if any(reason != CUT_OFF for reason in skipped.values()):
-        told = "; ".join(describe(directory, skipped))
-        raise BadInput(f"no checkpoint can be used: {told}; begin anew in another --workdir")
-    return Found(None, skipped)
+        path = directory / str(step)
+        is_whole = is_finished(path)  # first: in a bucket it may finish while it is read
+        if not (reason := problem(path, run, items, trees)):
+            return Newest(step, skipped)
+        skipped[step] = reason if is_whole else UNFINISHED
+    if any(reason != UNFINISHED for reason in skipped.values()):
+        reasons = "; ".join(describe(directory, skipped))
+        raise BadInput(f"no checkpoint can be used: {reasons}; start again in another --workdir")
+    return Newest(None, skipped)
 
 
 def describe(directory: Path, skipped: dict[int, str]) -> list[str]:
@@ -86,60 +87,64 @@ def describe(directory: Path, skipped: dict[int, str]) -> list[str]:
 
 
 def problems(directory: Path, run: str) -> dict[int, str]:
-    """{step: why its checkpoint cannot be used, or an empty text}, oldest first. Skips checkpoints that a running
-    training has deleted meanwhile."""
-    found = {step: problem(directory / str(step), run) for step in reversed(steps(directory))}
-    return {step: found[step] for step in reversed(steps(directory)) if step in found}
+    """Returns {step: why its checkpoint cannot be used, or ''}, oldest first. Skips checkpoints deleted in the
+    meantime."""
+    reasons = {step: problem(directory / str(step), run) for step in reversed(steps(directory))}
+    return {step: reasons[step] for step in reversed(steps(directory)) if step in reasons}
 
 
-def problem(place: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | None = None) -> str:
-    """Why the checkpoint in the directory `place` cannot be used, or an empty text: every array is read and compared
-    with its fingerprint. Of an imported model there are parameters alone."""
+def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | None = None) -> str:
+    """Says why the checkpoint in the directory `path` cannot be used, or ''.
+
+    Reads every array of these items and compares it with its fingerprint; an item that was not saved is skipped, since
+    an import has only parameters. Raises Unfinished or Missing if the machine or the network fails.
+    """
     try:
-        text = json.loads((place / FINGERPRINTS / "metadata").read_text())
-        if reason := refusal(text, int(place.name), run):
+        text = json.loads((path / FINGERPRINTS / "metadata").read_text())
+        if reason := refusal(text, int(path.name), run):
             return reason
         leaves = leaves_of(text)
         for item in items:  # one at a time in memory
             if saved := {name: leaves[name] for name in leaves if name.startswith(f"{item}/")}:
-                tree = read(place, item)
+                tree = read(path, item)
                 if reason := fingerprint.differences(saved, fingerprint.of_tree({item: tree})):
                     return reason
                 if trees is not None:
                     trees[item] = tree
-    except Exception as error:  # what reads the files of a checkpoint raises what it likes
-        if is_of_machine(error):
-            away = remote.is_address(place) and remote.is_out_of_reach(error)
-            kind = Missing if away else Unfinished
-            raise kind(f"{place}: cannot be read now ({one_line(error)})"[:LONGEST]) from None
+    except Exception as error:  # on damaged files, Orbax and TensorStore raise errors of any type
+        if is_machine_error(error):
+            is_remote = remote.is_address(path) and remote.is_unreachable(error)
+            error_type = Missing if is_remote else Unfinished
+            raise error_type(f"{path}: cannot be read now ({one_line(error)})"[:LONGEST]) from None
         return f"cannot be read ({one_line(error)})"[:LONGEST]
     return ""
 
 
-def is_of_machine(error: Exception) -> bool:
-    """Whether it is no fault of the checkpoint's that it cannot be read: the next start may."""
+def is_machine_error(error: Exception) -> bool:
+    """Returns whether an error is caused by the machine rather than by a damaged checkpoint, and may not recur."""
     if isinstance(error, OSError) and error.errno in TRANSIENT:
         return True
     of_devices = isinstance(error, MemoryError | jax.errors.JaxRuntimeError)
-    return of_devices or remote.is_refused(error) or remote.is_out_of_reach(error)
+    return of_devices or remote.is_refused(error) or remote.is_unreachable(error)
 
 
 # --- Fingerprints ---------------------------------------------------------------------------------
 
 
 def items(state) -> dict:
-    """{item: tree} of a State."""
+    """Returns {item: tree} of a State."""
     return {name: getattr(state, name) for name in ITEMS}
 
 
 def manifest(step: int, run: str, leaves: dict[str, Leaf]) -> dict:
+    """Returns the content of `fingerprints/metadata`."""
     values = {"format": FORMAT, "step": step, "run": run, "leaves": leaves}
     return values | {"digest": checksums.manifest_digest(values)}
 
 
-def read_manifest(place: Path) -> dict[str, Leaf]:
-    """{item/path: Leaf} as they were saved."""
-    return leaves_of(json.loads((place / FINGERPRINTS / "metadata").read_text()))
+def read_manifest(path: Path) -> dict[str, Leaf]:
+    """Reads {item/path: Leaf}, the fingerprints of a checkpoint."""
+    return leaves_of(json.loads((path / FINGERPRINTS / "metadata").read_text()))
 
 
 def leaves_of(values: dict) -> dict[str, Leaf]:
@@ -147,18 +152,19 @@ def leaves_of(values: dict) -> dict[str, Leaf]:
 
 
 def refusal(values: dict, step: int, run: str) -> str:
+    """Says why a manifest is not that of this step of this run, or ''."""
     if not isinstance(values, dict) or values.get("format") != FORMAT:
-        return "its fingerprints are of another format"
+        return "its fingerprints have another format"
     if values["digest"] != checksums.manifest_digest(values):
-        return "its fingerprints are not as they were written"
+        return "its fingerprints were altered (the SHA-256 differs)"
     if values["step"] != step:
-        return f"is that of step {values['step']}"
-    return "" if values["run"] == run else "is that of another run"
+        return f"belongs to step {values['step']}"
+    return "" if values["run"] == run else "belongs to another run"
 
 
 @contextlib.contextmanager
 def quiet():
-    """Keeps Orbax's threads from printing what they raise, stack by stack: the main thread is told, and says a line."""
+    """Hides the stack traces that Orbax's threads log: the main thread gets the error and reports it in one line."""
 
     def is_news(record) -> bool:
         return not record.exc_info
@@ -176,8 +182,10 @@ def quiet():
 
 @functools.cache
 def drop_late_errors() -> None:
-    """Of arrays whose reading or writing ends when that of another has failed: their event loop is gone then. For as
-    long as the process lives, as no one knows when they come."""
+    """Hides "Event loop is closed" for the rest of the process.
+
+    After an array fails to be read or written, others finish when their event loop is closed, at any later time.
+    """
     before = sys.unraisablehook
 
     def unraisable(args) -> None:
@@ -191,7 +199,7 @@ def drop_late_errors() -> None:
 
 
 def handler() -> ocp.PyTreeCheckpointHandler:
-    """Reads arrays without Orbax's notes on how they were laid out, which no fingerprint covers."""
+    """Returns a handler that ignores Orbax's metadata about array layouts, which no fingerprint covers."""
     arrays = ocp.type_handlers.ArrayHandler(array_metadata_store=None)
     registry = ocp.type_handlers.create_type_handler_registry(
         (jax.Array, arrays), (np.ndarray, ocp.type_handlers.NumpyHandler())
@@ -199,49 +207,50 @@ def handler() -> ocp.PyTreeCheckpointHandler:
     return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
 
 
-def read(place: Path, item: str):
-    """An item of a checkpoint as NumPy arrays, in this process alone."""
-    place = place / item
+def read(path: Path, item: str):
+    """Reads an item of a checkpoint as NumPy arrays, in this process only."""
+    path = path / item
     with quiet():
-        tree = handler().metadata(place).tree
+        tree = handler().metadata(path).tree
         as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-        return handler().restore(place, args=ocp.args.PyTreeRestore(tree, as_numpy))
+        return handler().restore(path, args=ocp.args.PyTreeRestore(tree, as_numpy))
 
 
 def restore_params(directory: Path, run: str):
-    """(step, params) of the newest checkpoint whose parameters verify, as NumPy arrays."""
+    """Returns (step, params as NumPy arrays) of the newest checkpoint whose parameters verify. Raises BadInput if there
+    is none."""
     trees = {}
-    found = newest_verified(directory, run, ("params",), trees)
-    if found.step is None:
+    newest = newest_verified(directory, run, ("params",), trees)
+    if newest.step is None:
         raise BadInput(f"{directory}: no checkpoints yet")
-    for line in describe(directory, found.skipped):
+    for line in describe(directory, newest.skipped):
         print(f"skipped {line}", file=sys.stderr, flush=True)
-    return found.step, trees["params"]
+    return newest.step, trees["params"]
 
 
-def restore(place: Path, names: Iterable[str], shapes, places) -> dict:
-    """{item: tree} of some ITEMS of a State with these shapes, laid out as `places`. Raises Unfinished where it cannot
-    be read, and Missing where an address is out of reach."""
-    wanted = placed(items(shapes), items(places))
+def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
+    """Restores {item: tree} of some ITEMS of a State with these shapes and shardings. Raises Unfinished if it cannot be
+    read, and Missing if an address is unreachable."""
+    wanted = with_shardings(items(shapes), items(shardings))
     try:
-        return {name: read_placed(place / name, wanted[name]) for name in names}
-    except Exception as error:  # of Orbax, though process 0 has just read all of it
+        return {name: read_sharded(path / name, wanted[name]) for name in names}
+    except Exception as error:  # of any type, by Orbax, although process 0 has just read all of it
         if cluster.is_loss(error):
             raise
-        kind = Missing if remote.is_out_of_reach(error) else Unfinished
-        raise kind(f"{place}: cannot be restored ({one_line(error)})"[:LONGEST]) from None
+        error_type = Missing if remote.is_unreachable(error) else Unfinished
+        raise error_type(f"{path}: cannot be restored ({one_line(error)})"[:LONGEST]) from None
 
 
-def read_placed(place: Path, tree):
+def read_sharded(path: Path, tree):
     arguments = ocp.checkpoint_utils.construct_restore_args(tree)
     with quiet():
-        return handler().restore(place, args=ocp.args.PyTreeRestore(tree, arguments))
+        return handler().restore(path, args=ocp.args.PyTreeRestore(tree, arguments))
 
 
-def check_restored(place: Path, leaves: dict[str, Leaf]) -> None:
-    """Raises Unfinished where what lies on the devices is not what was saved, though it was read as it was.
+def check_restored(path: Path, leaves: dict[str, Leaf]) -> None:
+    """Raises Unfinished if the arrays on the devices differ from the checkpoint, although its files verify.
 
-    leaves: the fingerprints of what was restored, {item/path: Leaf}.
+    leaves: the fingerprints of the restored arrays, {item/path: Leaf}.
     """
-    if reason := fingerprint.differences(read_manifest(place), leaves):
-        raise Unfinished(f"{place}: lies otherwise on the devices: {reason}")
+    if reason := fingerprint.differences(read_manifest(path), leaves):
+        raise Unfinished(f"{path}: restored with other values: {reason}")

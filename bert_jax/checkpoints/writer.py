@@ -1,7 +1,7 @@
-"""Saving the state of a run, by Orbax.
+"""Saves the state of a run by Orbax.
 
-A step's directory holds `params`, `opt_state`, each readable without the other, and `fingerprints`: what reader.py
-checks before anything is restored.
+A step's directory contains `params` and `opt_state`, each readable without the other, and `fingerprints`, which
+reader.py verifies before it restores anything.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from bert_jax.storage import remote
 
 
 class Manager(ocp.CheckpointManager):
-    """Orbax's, which leaves signals to runs/signals.py."""
+    """Orbax's manager without its handling of preemption, which runs/signals.py does."""
 
     def reached_preemption(self, step: int) -> bool:
         return False
@@ -29,8 +29,8 @@ class Manager(ocp.CheckpointManager):
 
 @contextlib.contextmanager
 def manager(directory: Path, keep: int = 1, keep_every: int = 0):
-    """A context that gives a CheckpointManager, which saves in the background; it keeps the newest `keep` and every one
-    at a multiple of `keep_every`."""
+    """Opens a CheckpointManager that saves in the background. It keeps the newest `keep` checkpoints and those at
+    multiples of `keep_every` steps."""
     policies = [LatestN(keep)] + ([EveryNSteps(keep_every)] if keep_every else [])
     options = ocp.CheckpointManagerOptions(
         preservation_policy=AnyPreservationPolicy(policies),
@@ -42,7 +42,7 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0):
         try:
             yield checkpoints
         except BaseException:
-            # An error of what is still being saved would hide the one that matters.
+            # An error of the save in progress would hide the one that ended the run.
             with contextlib.suppress(Exception):
                 checkpoints.close()
             raise
@@ -50,15 +50,15 @@ def manager(directory: Path, keep: int = 1, keep_every: int = 0):
             checkpoints.close()
 
 
-def last_word(directory: Path) -> str:
-    """For a message: what is left when a run ends."""
+def name_last(directory: Path) -> str:
+    """Names the last checkpoint, for a message."""
     step = reader.newest(directory)
-    return "no checkpoint is there" if step is None else f"the last checkpoint is step {step}"
+    return "there is no checkpoint" if step is None else f"the last checkpoint is step {step}"
 
 
 def clean(directory: Path, rejected: Iterable[int]) -> list[Path]:
-    """Deletes what saves that were cut off have left, for which a full disk may need the room, and renames the
-    directories of the steps that did not verify; returns their new names."""
+    """Deletes unfinished saves, which take disk space, and renames the checkpoints of the `rejected` steps; returns
+    their new paths."""
     for path in () if remote.is_address(directory) else directory.glob("*.orbax-checkpoint-tmp"):
         shutil.rmtree(path, ignore_errors=True)
     renamed = []
@@ -66,38 +66,38 @@ def clean(directory: Path, rejected: Iterable[int]) -> list[Path]:
         if reader.is_finished(path):
             renamed.append(path.rename(path.with_name(f"{path.name}.broken-{time.time_ns()}")))
         elif remote.is_address(path):
-            # Of a save that was cut off: nothing there has a temporary name.
+            # An unfinished save: in a bucket it has no temporary name.
             path.rmtree(missing_ok=True)
     return renamed
 
 
 def save(checkpoints: Manager, step: int, items: dict, leaves: dict, run: str) -> None:
-    """Starts to save; raises Unfinished where it, or the save before it, has failed.
+    """Starts a save, after the previous one has finished. Raises Unfinished if either fails.
 
     items: {item: tree}; leaves: their fingerprints, {item/path: Leaf}; run: the id of the run.
     """
     finish(checkpoints)
     with saving(checkpoints):
-        what = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
-        what[reader.FINGERPRINTS] = ocp.args.JsonSave(reader.manifest(step, run, leaves))
-        if not checkpoints.save(step, args=ocp.args.Composite(**what)):
-            raise RuntimeError(f"step {step}: Orbax sees a later one, or this one, already")
+        args = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
+        args[reader.FINGERPRINTS] = ocp.args.JsonSave(reader.manifest(step, run, leaves))
+        if not checkpoints.save(step, args=ocp.args.Composite(**args)):
+            raise RuntimeError(f"step {step}: Orbax already has this step or a later one")
 
 
 def finish(checkpoints: Manager) -> None:
-    """Waits until what was saved last lies on the disk; raises Unfinished where it does not."""
+    """Waits until the last save has finished. Raises Unfinished if it failed."""
     with saving(checkpoints):
         checkpoints.wait_until_finished()
         step = checkpoints.latest_step()
-        # Process 0 finishes a step's directory; others may see that later.
+        # Process 0 finishes a step's directory; the others may see it later.
         if jax.process_index() == 0 and step is not None:
-            place = checkpoints.directory / str(step)
-            if not reader.is_finished(place):
-                raise FileNotFoundError(f"{place} has gone")
+            path = checkpoints.directory / str(step)
+            if not reader.is_finished(path):
+                raise FileNotFoundError(f"{path} was deleted")
 
 
 def check(checkpoints: Manager) -> None:
-    """Raises Unfinished where a save in the background has failed; does not wait for one that goes on."""
+    """Raises Unfinished if a background save has failed; does not wait for one in progress."""
     if not checkpoints.is_saving_in_progress():
         with saving(checkpoints):
             checkpoints.wait_until_finished()
@@ -105,24 +105,24 @@ def check(checkpoints: Manager) -> None:
 
 @contextlib.contextmanager
 def saving(checkpoints: Manager):
-    """What a library raises because a checkpoint cannot be written becomes one line. Not where it is another process
-    that is gone: Orbax waits for all."""
+    """Turns library errors about writing a checkpoint into Unfinished or Missing. The loss of another process passes
+    through: Orbax waits for all processes and raises it here."""
     try:
         yield
     except (Missing, Unfinished):
         raise
-    except Exception as error:  # of Orbax, TensorStore, the file system: they raise what they like
+    except Exception as error:  # of any type, by Orbax, TensorStore or the file system
         if cluster.is_loss(error):
             raise
         reason = one_line(error, reader.LONGEST)
         text = f"{checkpoints.directory}: a checkpoint was not saved ({reason})"
-        if remote.is_out_of_reach(error):
+        if remote.is_unreachable(error):
             raise Missing(text) from None
-        raise Unfinished(f"{text}; {last_word(checkpoints.directory)}") from None
+        raise Unfinished(f"{text}; {name_last(checkpoints.directory)}") from None
 
 
 def save_params(directory: Path, params, run: str) -> None:
-    """Step 0 of a run that starts from given parameters; it has no optimizer state yet."""
+    """Saves step 0 of a run that starts from given parameters; it has no optimizer state."""
     items = {"params": params}
     with manager(directory) as checkpoints:
         save(checkpoints, 0, items, fingerprint.of_tree(items), run)

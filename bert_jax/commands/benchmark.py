@@ -89,7 +89,7 @@ def compile_phase(config, design: build.Design, phase) -> tuple:
     The seconds are few if JAX's compilation cache has the program. Raises BadInput if a device is out of memory.
     """
     with jax.set_mesh(design.mesh):
-        initialize = build.compile_program(build.lower_initialize(design), "the initial state")
+        initialize = build.compile_program(build.lower_initialize(design), "initial state")
         lowered = build.lower_train(config, design, phase)
         start = time.perf_counter()
         train = build.compile_program(lowered, f"phase {phase.name}, a step")
@@ -135,13 +135,13 @@ def time_steps(
     sizes = phase.batch, phase.length, phase.max_predictions, design.vocabulary.size
     rows = batch.synthetic(*sizes, sequences=phase.max_packed)
     rows = {name: array[positions] for name, array in rows.items()}
-    with jax.set_mesh(mesh), out_of_memory.told(f"phase {phase.name}"):
+    with jax.set_mesh(mesh), out_of_memory.explain(f"phase {phase.name}"):
         state = initialize()
         for step in range(WARM_UP + steps):
             arrays = meshes.to_devices(mesh, rows, positions, phase.batch)
             jax.block_until_ready((state, arrays))
-            if traces.changes(step):
-                traces.change(step)
+            if traces.is_due(step):
+                traces.toggle(step)
             start = time.perf_counter()
             with jax.profiler.StepTraceAnnotation("train", step_num=step):
                 state, *_ = jax.block_until_ready(train(state, arrays))

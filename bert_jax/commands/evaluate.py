@@ -12,7 +12,7 @@ from bert_jax.commands import evaluate_models
 from bert_jax.convert import load_model
 from bert_jax.data.feed import open_feed
 from bert_jax.errors import BadInput
-from bert_jax.evaluate import Heldout, over
+from bert_jax.evaluate import Heldout, mean
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import run_info, workdir
 
@@ -49,7 +49,7 @@ def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
     function = jax.jit(partial(step.evaluate, objective=run.objective))
     with jax.set_mesh(mesh):
         batches = Heldout(data, run.config, phase, mesh)
-        values = over(function, params, batches)
+        values = mean(function, params, batches)
     return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}
 
 

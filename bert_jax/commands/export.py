@@ -11,7 +11,7 @@ from bert_jax.errors import BadInput
 from bert_jax.models import bert
 from bert_jax.runs import workdir
 from bert_jax.runs.workdir import Workdir
-from bert_jax.storage.atomic import free, whole
+from bert_jax.storage.atomic import check_free, new_directory
 
 FORMATS = ("huggingface", "google")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # the names that the hub accepts
@@ -53,14 +53,14 @@ def export(
         raise BadInput(f"--format {form}: has no model card for --name, --license or --language")
     if about.name and not NAME.fullmatch(about.name):
         raise BadInput(f"--name {about.name}: expected letters, digits, '.', '_' and '-'")
-    free(output, "--output")
+    check_free(output, "--output")
     run = load_model.open_run(source, on_device=form == "google")
     check_run(run, source.name)
     # Heads that import initialized and no step has trained are not exported.
     params = drop_parts(run.params, load_model.untrained_parts(run))
     parameters = bert.count(params, run.vocabulary.size)
     model = run.config, run.vocabulary, run.tokenizer, params
-    with whole(output, "--output") as directory:
+    with new_directory(output, "--output") as directory:
         if form == "google":
             from bert_jax.convert import tensorflow_checkpoint
 

@@ -27,7 +27,7 @@ from bert_jax import config as configs
 from bert_jax.data import batch, origin
 from bert_jax.data import manifest as manifests
 from bert_jax.errors import BadInput
-from bert_jax.storage.atomic import free, whole
+from bert_jax.storage.atomic import check_free, new_directory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FORMAT = 5
@@ -52,7 +52,7 @@ def check(config, first: int, last: int, directory: Path) -> None:
         raise BadInput(
             f"--steps {first}:{last}: expected A:B for the steps A to B - 1, from 0 to {total - 1}"
         )
-    free(directory, "--save")
+    check_free(directory, "--save")
 
 
 def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
@@ -60,7 +60,7 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
 
     Returns a summary of what was written. Memory does not grow with the number of steps.
     """
-    with whole(directory, "--save") as target:
+    with new_directory(directory, "--save") as target:
         shutil.copytree(feed.path / "tokenizer", target / "tokenizer")
         phases = {}
         for phase in configs.phases(feed.config):

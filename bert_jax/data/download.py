@@ -65,8 +65,8 @@ def local_file(name: str) -> Path:
     """Returns a local file: a path unchanged; for an address, the path of a fresh copy, named by its content."""
     if not remote.is_address(name):
         return Path(name)
-    with remote.reached(name):
-        source, last = remote.parted(name)
+    with remote.explain(name):
+        source, last = remote.split_address(name)
         data = source.read(last)
     path = cache_directory("files") / digest(data) / last
     path.parent.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def read_manifest(name: str) -> dict:
 
 
 @contextlib.contextmanager
-def open_copy(name: Path | str) -> Iterator[tuple[remote.Place | None, Path]]:
+def open_copy(name: Path | str) -> Iterator[tuple[remote.Directory | None, Path]]:
     """Yields (remote place, local copy) of an address, with the manifest downloaded; (None, path) of a path.
 
     No other process writes to the copy in the meantime.
@@ -90,8 +90,8 @@ def open_copy(name: Path | str) -> Iterator[tuple[remote.Place | None, Path]]:
     if not remote.is_address(name):
         yield None, Path(name)
         return
-    source = remote.Place(name)
-    with remote.reached(f"{name}/{MANIFEST}"):
+    source = remote.Directory(name)
+    with remote.explain(f"{name}/{MANIFEST}"):
         text = source.read(MANIFEST)
     copy = cache_directory() / digest(text)
     copy.mkdir(exist_ok=True)
@@ -109,14 +109,14 @@ def digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:32]
 
 
-def fetch(source: remote.Place, name: str, expected: dict, copy: Path) -> None:
+def fetch(source: remote.Directory, name: str, expected: dict, copy: Path) -> None:
     """Downloads a file of the manifest and verifies its SHA-256. Raises BadInput if it differs."""
     path = copy / name
     part = path.with_name(f".{path.name}.part")
-    if not checksums.inside(copy, name):
+    if not checksums.is_inside(copy, name):
         raise BadInput(f"{path}: the manifest names a file outside of its directory")
     print(f"downloads {source.address}/{name} to {copy}", file=sys.stderr, flush=True)
-    with remote.reached(f"{source.address}/{name}"):
+    with remote.explain(f"{source.address}/{name}"):
         source.download(name, part)
     if checksums.digest(part) != expected["sha256"]:
         part.unlink()

@@ -1,1 +1,1 @@
-"""Devices and processes: the mesh, what lies where on it, and several processes as one run."""
+"""Devices and processes: the mesh, shardings, sharding constraints, several processes as one run."""

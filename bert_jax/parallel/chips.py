@@ -1,36 +1,36 @@
-"""Chips: the files by which TPUs are known, and published figures, peak FLOP/s, memory and its bandwidth, links.
+"""Chips: device files of TPUs, and published figures: peak FLOP/s, memory size and bandwidth, links between chips.
 
-Peaks and bandwidths of memory are those of Google's pages for v3, v4, v5e, v5p and v6e, under
-docs.cloud.google.com/tpu/docs; v2's page was not to be had, so its figures are not checked. What goes over a link in
-one direction is the pages' "bidirectional inter-chip interconnect bandwidth" of a chip (400, 1200 and 800 GB/s for v5e,
-v5p and v6e) by twice its links, 4 or 6. Cycles a second are what makes the published peak of the published matrix
-units.
+Peaks and memory bandwidths come from Google's pages for v3, v4, v5e, v5p and v6e, under docs.cloud.google.com/tpu/docs;
+v2's page was not available, so its figures are unchecked. The bandwidth of a link in one direction is the pages'
+"bidirectional inter-chip interconnect bandwidth" of a chip (400, 1200 and 800 GB/s for v5e, v5p and v6e), divided by
+twice its number of links, 4 or 6. The clock rate is the published peak divided by the operations of the published
+matrix units in a cycle.
 """
 
 from pathlib import Path
 from typing import NamedTuple
 
 DEVICES = Path("/dev")
-TPUS = ("accel[0-9]*", "vfio/[0-9]*")  # there
+TPUS = ("accel[0-9]*", "vfio/[0-9]*")  # patterns of the TPUs' files in DEVICES
 GIB = 1 << 30
 FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8")
 
 
 class Chip(NamedTuple):
-    """A generation of TPUs."""
+    """A generation of TPUs. All figures are per chip."""
 
-    cloud: str  # what its accelerator types begin with
-    device_kind: str  # of JAX's devices
-    counted: int  # by the number of an accelerator type, a chip: cores, or the chip
-    devices: int  # of JAX, a chip
-    memory: float  # bytes that the compiler gives a program, a chip: a little less than there are
-    flops: float  # a second, of bfloat16 matrix products, a chip
-    bandwidth: float  # bytes a second of its memory, a chip
-    hertz: float  # cycles a second
-    link: float  # bytes a second that a chip sends over one link; an axis of a slice has two, one a direction
-    ring: int  # an axis of a slice is a ring where its size is a multiple of this, a line where not
-    shapes: tuple[str, ...]  # in which slices are let
+    cloud: str  # prefix of its accelerator types, as in v5litepod-16
+    device_kind: str  # of its JAX devices
+    counted: int  # what the number in an accelerator type counts per chip: 2 cores or 1 chip
+    devices: int  # JAX devices
+    memory: float  # bytes that a program may use, a little less than the physical memory
+    flops: float  # peak FLOP/s of bfloat16 matrix products
+    bandwidth: float  # bytes per second of its memory
+    hertz: float  # clock rate
+    link: float  # bytes per second that it sends over a link; an axis has one link per direction
+    ring: int  # an axis of a slice is a ring if its size is a multiple of this, otherwise a line
+    shapes: tuple[str, ...]  # topologies of the slices on offer
 
 
 SQUARES = ("2x2", "4x4", "8x8", "16x16")
@@ -45,7 +45,7 @@ CHIPS = {
     "v6e": Chip("v6e", "TPU v6 lite", 1, 1, 31.25 * GIB, 918e12, 1638e9, 1.75e9, 100e9, 16, FLAT),
 }
 
-# Published peak of bfloat16 matrix products, FLOP/s a device, by `device_kind`; of some TPUs JAX knows two names.
+# Published peak FLOP/s of bfloat16 matrix products per device, by `device_kind`; JAX has two names for some TPUs.
 PEAK_FLOPS = {
     name: chip.flops / chip.devices
     for kind, chip in CHIPS.items()
@@ -59,6 +59,6 @@ PEAK_FLOPS = {
 
 
 def utilization(flops_per_second: float, devices) -> float | None:
-    """Share of the devices' published peak; None where it is not known."""
+    """Returns the share of the devices' published peak, or None if a device is not in PEAK_FLOPS."""
     peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
     return None if None in peaks else flops_per_second / sum(peaks)

@@ -1,8 +1,8 @@
-"""Where what a model computes lies on the axes of a mesh. Model code says what a thing is, no more.
+"""Sharding constraints for what a model computes. Model code names the kind of an array, and no mesh axes.
 
-Left to itself, XLA moves the activations of the whole batch to the devices that hold a part of a parameter, rather than
-the parameter to the rows. Nothing is said where no mesh is in use, where the rows do not divide (one example row), and
-where each device has been given its own rows (`mesh.summed`).
+Without constraints, XLA gathers the activations of the whole batch on the devices that hold a shard of a parameter,
+instead of gathering the parameter. There is no constraint without a mesh, if the number of rows does not divide over it
+(the one example row of `init`), and inside `shard_map` (`mesh.summed`).
 """
 
 import math
@@ -16,53 +16,55 @@ from bert_jax.parallel.mesh import ROWS, TABLE
 
 
 def activation(x):
-    """x[B, ...] and its gradient stay split by rows; the last axis as its kernel is."""
-    return lie(x, P(ROWS, *[None] * (x.ndim - 2), P.UNCONSTRAINED))
+    """Shards x[B, ...] and its gradient by rows; the last axis follows the kernel."""
+    return constrain(x, P(ROWS, *[None] * (x.ndim - 2), P.UNCONSTRAINED))
 
 
 def stream(x):
-    """x[B, ..., D], what goes from layer to layer, and its gradient: by rows, and each vector whole."""
-    return lie(x, P(ROWS))
+    """Shards x[B, ..., D], the residual stream, and its gradient by rows only."""
+    return constrain(x, P(ROWS))
 
 
 def logits(x):
-    """x[B, ..., V] over the vocabulary and its gradient: by rows, and by the vocabulary over `tensor`."""
-    return lie(x, P(ROWS, *[None] * (x.ndim - 2), "tensor"))
+    """Shards x[B, ..., V] and its gradient by rows, and the vocabulary over `tensor`."""
+    return constrain(x, P(ROWS, *[None] * (x.ndim - 2), "tensor"))
 
 
 def table(x):
-    """x[V, D] as the rows of a batch use it: gathered over `fsdp`, in parts over `tensor`."""
-    return lie(x, P("tensor", None))
+    """Gathers the embedding table x[V, D] over `fsdp` and keeps it sharded over `tensor`."""
+    return constrain(x, P("tensor", None))
 
 
-# Looking words up and the gradients of their table are written out: the compiler, left alone, sums what rows add to
-# the gradient of the whole table over `data` and `fsdp`. Here `fsdp` sums it to parts, and `data` parts.
+# The embedding lookup and the gradients of the table use `shard_map`. The compiler alone would all-reduce the gradient
+# of the whole table over `data` and `fsdp`; here `fsdp` reduce-scatters it, and `data` all-reduces only shards.
 
 
 def lookup(words, ids, gradient_dtype):
-    """The rows ids[B, L] of words[V, D], which lie as TABLE says: [B, L, D].
+    """Looks up ids[B, L] in words[V, D], which is sharded as TABLE; returns [B, L, D].
 
-    The gradient is summed over devices in `gradient_dtype` where they have parts.
+    If the table is sharded, its gradient is summed over devices in `gradient_dtype`.
     """
-    # Ids are checked at the door, so the gathers need no bounds check.
-    if not is_parted(ids):
+    # Ids were validated when the data was read, so the gathers need no bounds checks.
+    if not is_sharded(ids):
         return words.at[ids].get(mode="promise_in_bounds")
-    return lookup_in_parts(words, ids, gradient_dtype)
+    return lookup_sharded(words, ids, gradient_dtype)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def lookup_in_parts(words, ids, gradient_dtype):
+def lookup_sharded(words, ids, gradient_dtype):
+    """`lookup` for a sharded table."""
+
     def local(part, ids):
         part = jax.lax.all_gather(part, "fsdp", axis=0, tiled=True)
-        ids, here = within(ids, part.shape[0])
+        ids, is_local = to_local(ids, part.shape[0])
         vectors = part.at[ids].get(mode="promise_in_bounds")
-        return jax.lax.psum(jnp.where(here, vectors, 0), "tensor")
+        return jax.lax.psum(jnp.where(is_local, vectors, 0), "tensor")
 
     return jax.shard_map(local, in_specs=(TABLE, P(ROWS)), out_specs=P(ROWS))(words, ids)
 
 
 def _lookup_forward(words, ids, gradient_dtype):
-    return lookup_in_parts(words, ids, gradient_dtype), (words, ids)
+    return lookup_sharded(words, ids, gradient_dtype), (words, ids)
 
 
 def _lookup_backward(gradient_dtype, saved, gradient):
@@ -70,90 +72,97 @@ def _lookup_backward(gradient_dtype, saved, gradient):
     size = words.shape[0] // jax.sharding.get_abstract_mesh().shape["tensor"]
 
     def local(ids, gradient):
-        ids, here = within(ids, size)
+        ids, is_local = to_local(ids, size)
         whole = jnp.zeros((size, words.shape[1]), words.dtype)
-        whole = whole.at[ids].add(jnp.where(here, gradient, 0), mode="promise_in_bounds")
-        return sum_to_part(whole.astype(gradient_dtype)).astype(words.dtype)
+        whole = whole.at[ids].add(jnp.where(is_local, gradient, 0), mode="promise_in_bounds")
+        return sum_to_shard(whole.astype(gradient_dtype)).astype(words.dtype)
 
     sum_rows = jax.shard_map(local, in_specs=(P(ROWS), P(ROWS)), out_specs=TABLE)
     return sum_rows(ids, gradient), None
 
 
-lookup_in_parts.defvjp(_lookup_forward, _lookup_backward)
+lookup_sharded.defvjp(_lookup_forward, _lookup_backward)
 
 
-def within(ids, size: int):
-    """Ids as places in this device's part of `size` rows over `tensor`, and bool[..., 1], whether they are there."""
+def to_local(ids, size: int):
+    """Converts ids to indices into this device's `size` rows of the table along `tensor`.
+
+    Returns (indices, 0 if elsewhere; bool[..., 1], whether the rows are on this device).
+    """
     ids = ids - jax.lax.axis_index("tensor") * size
-    here = (ids >= 0) & (ids < size)
-    return jnp.where(here, ids, 0), here[..., None]
+    is_local = (ids >= 0) & (ids < size)
+    return jnp.where(is_local, ids, 0), is_local[..., None]
 
 
 def sum_to_table(function, logits, x):
-    """function(logits[B, ..., V], x[B, ..., D]), a sum over rows: [V, D], where the table lies."""
-    if not is_parted(x):
+    """Computes function(logits[B, ..., V], x[B, ..., D]) -> [V, D], a sum over rows; the result is sharded as TABLE."""
+    if not is_sharded(x):
         return function(logits, x)
 
     def local(logits, x):
-        return sum_to_part(function(logits, x))
+        return sum_to_shard(function(logits, x))
 
-    places = P(ROWS, *[None] * (x.ndim - 2), "tensor"), P(ROWS)
-    return jax.shard_map(local, in_specs=places, out_specs=TABLE)(logits, x)
+    specs = P(ROWS, *[None] * (x.ndim - 2), "tensor"), P(ROWS)
+    return jax.shard_map(local, in_specs=specs, out_specs=TABLE)(logits, x)
 
 
-def sum_to_part(whole):
-    """Of what every device adds to whole[V, D], the sum of this device's part."""
+def sum_to_shard(whole):
+    """Sums whole[V, D] over devices; returns this device's shard of the sum."""
     part = jax.lax.psum_scatter(whole, "fsdp", tiled=True)
     return jax.lax.psum(part, "data")
 
 
 def by_heads(function):
-    """Of function(x[B, L, H, K], ..., y[B, ...], ...) -> [B, L, H, K] that is a kernel, which no compiler shares out:
-    each device computes its rows and, of a `tensor` axis, its heads."""
+    """Wraps a kernel, which XLA cannot partition, so that each device computes its rows and its heads.
+
+    function(x[B, L, H, K], ..., y[B, ...], ...) -> [B, L, H, K]: arrays with four axes have heads, the others do not.
+    """
 
     def shared(*arguments):
         mesh = jax.sharding.get_abstract_mesh()
-        if not is_shared(mesh):
+        if not is_split(mesh):
             return function(*arguments)
         rows = ROWS if divides(mesh, arguments[0]) else None
         vectors = P(rows, None, "tensor")
-        places = tuple(vectors if x.ndim == 4 else P(rows) for x in arguments)
-        # Unchecked: kernels do not say over which axes their results differ.
-        split = jax.shard_map(function, in_specs=places, out_specs=vectors, check_vma=False)
+        specs = tuple(vectors if x.ndim == 4 else P(rows) for x in arguments)
+        # Unchecked: kernels do not declare over which axes their results vary.
+        split = jax.shard_map(function, in_specs=specs, out_specs=vectors, check_vma=False)
         return split(*arguments)
 
     return shared
 
 
 def tensor_part():
-    """Which part of the `tensor` axis a device computes, within `by_heads`."""
+    """Returns int32[], the index of a device on the `tensor` axis within `by_heads`."""
     manual = jax.sharding.get_abstract_mesh().manual_axes
     return jax.lax.axis_index("tensor") if "tensor" in manual else jnp.int32(0)
 
 
 def tensor_parts() -> int:
-    """Into how many parts `by_heads` parts the heads."""
+    """Returns the number of shards into which `by_heads` splits the heads."""
     mesh = jax.sharding.get_abstract_mesh()
-    return mesh.shape["tensor"] if is_shared(mesh) else 1
+    return mesh.shape["tensor"] if is_split(mesh) else 1
 
 
-def lie(x, spec: P):
+def constrain(x, spec: P):
+    """Constrains the sharding of an array, if the mesh in use permits it."""
     mesh = jax.sharding.get_abstract_mesh()
-    if not is_shared(mesh) or (spec[0] == ROWS and not divides(mesh, x)):
+    if not is_split(mesh) or (spec[0] == ROWS and not divides(mesh, x)):
         return x
     return jax.lax.with_sharding_constraint(x, spec)
 
 
-def is_shared(mesh) -> bool:
-    """Whether the compiler shares out over the devices of a mesh what is computed."""
+def is_split(mesh) -> bool:
+    """Returns whether the compiler partitions a computation over the devices of a mesh."""
     return mesh.size > 1 and not mesh.manual_axes
 
 
 def divides(mesh, x) -> bool:
+    """Returns whether the rows of x[B, ...] divide over the mesh."""
     return x.shape[0] % math.prod(mesh.shape[axis] for axis in ROWS) == 0
 
 
-def is_parted(rows) -> bool:
-    """Whether the rows of a table lie in parts, and those of a batch do."""
+def is_sharded(rows) -> bool:
+    """Returns whether the embedding table is sharded, and the rows of a batch are."""
     mesh = jax.sharding.get_abstract_mesh()
-    return is_shared(mesh) and mesh.shape["fsdp"] * mesh.shape["tensor"] > 1 and divides(mesh, rows)
+    return is_split(mesh) and mesh.shape["fsdp"] * mesh.shape["tensor"] > 1 and divides(mesh, rows)

@@ -1,4 +1,4 @@
-"""Where arrays lie: the mesh and its axes, ordered path patterns for parameters, and this host's rows of a batch."""
+"""The mesh and its axes, shardings of parameters by path patterns, and this host's rows of a batch."""
 
 import math
 import re
@@ -12,12 +12,12 @@ from jax.sharding import PartitionSpec as P
 from bert_jax.errors import BadInput
 
 AXES = ("data", "fsdp", "tensor")
-ROWS = ("data", "fsdp")  # over which the rows of a batch are split
-# The table of word embeddings, on one axis only: XLA replicates a table that is split on both.
+ROWS = ("data", "fsdp")  # the axes over which the rows of a batch are sharded
+# The word embeddings are sharded along the vocabulary only: XLA replicates a table that is sharded along both axes.
 TABLE = P(("tensor", "fsdp"), None)
 
-# Path pattern -> axes of the array; the first that matches wins, and every parameter must match one.
-# `tensor` splits heads, hidden layers and the vocabulary; `fsdp` splits what is left of the large ones.
+# (path pattern, PartitionSpec): the first match wins, and every parameter must match a pattern.
+# `tensor` shards heads, hidden layers and the vocabulary; `fsdp` shards another axis of the large arrays.
 RULES = (
     (r"embedder/words$", TABLE),
     (r"embedder/(positions|segments)$", P()),
@@ -31,9 +31,9 @@ RULES = (
 
 
 def make_mesh(config, devices=None) -> Mesh:
-    """The mesh of `config.mesh` over all devices; -1 on the data axis takes what the others leave.
+    """Returns the mesh of `config` (the group `mesh`) over all devices; data=-1 takes all that the other axes leave.
 
-    Of several TPU slices, whose devices only a slow network connects, `data` alone goes from one to the other.
+    With several TPU slices, which only a slow network connects, only the axis `data` extends across slices.
     """
     devices = jax.devices() if devices is None else devices
     inner = config.fsdp * config.tensor
@@ -48,24 +48,24 @@ def make_mesh(config, devices=None) -> Mesh:
             f"config.mesh: {shape}: fsdp and tensor do not fit into each of {slices} slices of {size} devices"
         )
     inside, across = (data // slices, config.fsdp, config.tensor), (slices, 1, 1)
-    # With 4 x 4 devices, a tensor axis of 2 is a part of one of their axes.
+    # Needed for example on 4 x 4 devices with tensor=2, which is a part of a physical axis.
     options = dict(devices=devices, allow_split_physical_axes=True)
     if slices == 1:
-        places = mesh_utils.create_device_mesh(inside, **options)
+        devices = mesh_utils.create_device_mesh(inside, **options)
     else:
-        places = mesh_utils.create_hybrid_device_mesh(inside, across, **options)
-    return Mesh(places, AXES, axis_types=(AxisType.Auto,) * 3)
+        devices = mesh_utils.create_hybrid_device_mesh(inside, across, **options)
+    return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def count_slices(devices) -> int:
-    """How many TPU slices the devices are of. What JAX calls a slice of GPUs is a host, and counts as one."""
+    """Returns the number of TPU slices of the devices; 1 for others, since JAX calls each GPU host a slice."""
     if devices[0].platform != "tpu":
         return 1
     return len({getattr(device, "slice_index", 0) for device in devices})
 
 
 def check_model(mesh: Mesh, model) -> None:
-    """Raises BadInput where a size of `config.model` does not divide over the mesh. The vocabulary is padded."""
+    """Raises BadInput if a size in `config.model` does not divide over the mesh. The vocabulary is padded."""
     for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
         if model[key] % mesh.shape[axis]:
             parts = f"config.mesh.{axis}={mesh.shape[axis]}"
@@ -73,11 +73,12 @@ def check_model(mesh: Mesh, model) -> None:
 
 
 def path_name(path) -> str:
-    """'encoder/blocks_0/attention/query/kernel' of a key path."""
+    """Formats a JAX key path, as 'encoder/blocks_0/attention/query/kernel'."""
     return "/".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
 
 
 def match(name: str, rules=RULES) -> tuple[str, P]:
+    """Returns the first rule that matches a path. Raises BadInput if none does."""
     for pattern, spec in rules:
         if re.search(pattern, name):
             return pattern, spec
@@ -85,9 +86,9 @@ def match(name: str, rules=RULES) -> tuple[str, P]:
 
 
 def parameters(shapes, mesh: Mesh, rules=RULES):
-    """Shardings of a tree of parameters, by their paths."""
+    """Returns the shardings of a tree of parameters, by their paths. Raises BadInput if a shape does not divide."""
 
-    def place(path, leaf):
+    def choose(path, leaf):
         name = path_name(path)
         spec = match(name, rules)[1]
         for size, axes in zip(leaf.shape, spec, strict=False):
@@ -98,45 +99,47 @@ def parameters(shapes, mesh: Mesh, rules=RULES):
                 )
         return NamedSharding(mesh, spec)
 
-    return jax.tree_util.tree_map_with_path(place, shapes)
+    return jax.tree_util.tree_map_with_path(choose, shapes)
 
 
 def axis_size(mesh: Mesh, axes) -> int:
+    """Returns the number of shards over one axis, a tuple of axes, or None."""
     names = axes if isinstance(axes, tuple) else (axes,) if axes else ()
     return math.prod(mesh.shape[name] for name in names)
 
 
 def state(shapes, mesh: Mesh, rules=RULES):
-    """Shardings of a State: what has a parameter's path and shape lies where it lies, the rest everywhere."""
-    places = parameters(shapes.params, mesh, rules)
-    known = {
+    """Returns the shardings of a State: optimizer state with the path and shape of a parameter has its sharding, all
+    else is replicated."""
+    shardings = parameters(shapes.params, mesh, rules)
+    by_path = {
         path_name(path): (leaf.shape, sharding)
         for (path, leaf), sharding in zip(
             jax.tree_util.tree_leaves_with_path(shapes.params),
-            jax.tree.leaves(places),
+            jax.tree.leaves(shardings),
             strict=True,
         )
     }
 
-    def place(path, leaf):
+    def choose(path, leaf):
         names = path_name(path).split("/")
         for start in range(len(names)):
-            shape, sharding = known.get("/".join(names[start:]), (None, None))
+            shape, sharding = by_path.get("/".join(names[start:]), (None, None))
             if shape == leaf.shape:
                 return sharding
         return replicated(mesh)
 
-    opt_state = jax.tree_util.tree_map_with_path(place, shapes.opt_state)
-    return type(shapes)(replicated(mesh), places, opt_state)
+    opt_state = jax.tree_util.tree_map_with_path(choose, shapes.opt_state)
+    return type(shapes)(replicated(mesh), shardings, opt_state)
 
 
-def placed(shapes, places):
-    """Shapes with the shardings their arrays will have: what a program is compiled for."""
+def with_shardings(shapes, shardings):
+    """Adds shardings to a tree of shapes, for lowering a program."""
 
-    def place(leaf, sharding):
+    def add(leaf, sharding):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
-    return jax.tree.map(place, shapes, places)
+    return jax.tree.map(add, shapes, shardings)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -144,16 +147,16 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def rows(mesh: Mesh) -> NamedSharding:
-    """Of batches: the leading axis over data and fsdp."""
+    """Returns the sharding of batches: the leading axis over `data` and `fsdp`."""
     return NamedSharding(mesh, P(ROWS))
 
 
 def summed(mesh: Mesh, dtype):
-    """What adds up over the devices, in `dtype`, a function's sums over rows; None where the compiler is to do it.
+    """Returns a wrapper that all-reduces a function's sums over rows in `dtype`; None if the compiler shall do it.
 
-    Where a mesh splits rows alone, every device has all parameters and its gradients are added up once a step, after
-    all micro-batches. The compiler, left alone, does it in every micro-batch, and twice for a table that is used
-    twice. Where parameters are split, each micro-batch needs its collectives anyway.
+    On a mesh with only a `data` axis, gradients are all-reduced once a step, after all micro-batches. The compiler
+    alone would all-reduce them in every micro-batch, and twice for a table that is used twice. If parameters are
+    sharded, each micro-batch needs collectives anyway.
     """
     if mesh.shape["fsdp"] * mesh.shape["tensor"] > 1 or mesh.size == 1:
         return None
@@ -166,9 +169,9 @@ def summed(mesh: Mesh, dtype):
             return values, jax.tree.map(lambda x, like: x.astype(like.dtype), rounded, gradients)
 
         def over_devices(batch, *others):
-            places = (P(ROWS), *(P() for _ in others))
-            # Unchecked: replication is by construction, and the check would add up in every micro-batch again.
-            split = jax.shard_map(local, mesh=mesh, in_specs=places, out_specs=P(), check_vma=False)
+            specs = (P(ROWS), *(P() for _ in others))
+            # Unchecked: psum replicates the results, and the check would all-reduce in every micro-batch.
+            split = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=P(), check_vma=False)
             return split(batch, *others)
 
         return over_devices
@@ -177,7 +180,8 @@ def summed(mesh: Mesh, dtype):
 
 
 def micro_batches(mesh: Mesh, batch: int, train) -> int:
-    """Parts of a batch by `config.train`: as many as it says, or the fewest equal ones of at most `rows_per_device`."""
+    """Returns the number of micro-batches: `micro_batches` of `train`, or the least number of equal parts with at most
+    `rows_per_device` rows on a device."""
     if not train.rows_per_device:
         return train.micro_batches
     rows = -(-batch // axis_size(mesh, ROWS))
@@ -187,6 +191,7 @@ def micro_batches(mesh: Mesh, batch: int, train) -> int:
 
 
 def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:
+    """Raises BadInput, which names the key, if a batch does not divide over the mesh and the micro-batches."""
     parts = axis_size(mesh, ROWS) * micro_batches
     if batch % parts:
         devices = axis_size(mesh, ROWS)
@@ -196,24 +201,24 @@ def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:
 
 
 def host_rows(mesh: Mesh, batch: int, process: int | None = None) -> np.ndarray:
-    """int64[b], sorted: the rows of the global batch that a host's devices hold (this one's if no process is named).
+    """Returns int64[b], sorted: the rows of the global batch on the devices of a process, by default this one.
 
     They need not be contiguous: a mesh follows the links between devices, not their hosts.
     """
     process = jax.process_index() if process is None else process
-    places = rows(mesh).devices_indices_map((batch,))
+    indices = rows(mesh).devices_indices_map((batch,))
     slices = {
         index[0].indices(batch)
-        for device, index in places.items()
+        for device, index in indices.items()
         if device.process_index == process
     }
     return np.concatenate([np.arange(*bounds) for bounds in sorted(slices)])
 
 
 def to_devices(mesh: Mesh, arrays: dict, positions: np.ndarray, batch: int) -> dict:
-    """Global arrays from this host's rows (in the order of `positions`, as `host_rows` gives them)."""
+    """Builds global arrays from this host's rows. positions: the rows' indices, from `host_rows`."""
 
-    def place(array):
+    def build(array):
         def part(index):
             start, stop, _ = index[0].indices(batch)
             first = np.searchsorted(positions, start)
@@ -222,11 +227,11 @@ def to_devices(mesh: Mesh, arrays: dict, positions: np.ndarray, batch: int) -> d
         shape = (batch, *array.shape[1:])
         return jax.make_array_from_callback(shape, rows(mesh), part)
 
-    return {name: place(array) for name, array in arrays.items()}
+    return {name: build(array) for name, array in arrays.items()}
 
 
 def describe(shapes, rules=RULES) -> list[str]:
-    """One line a parameter: its path, shape, axes and the pattern that chose them."""
+    """Returns one line per parameter: its path, shape, axes and the pattern that matched."""
     lines = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
         pattern, spec = match(path_name(path), rules)

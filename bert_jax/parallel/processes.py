@@ -1,7 +1,7 @@
-"""Several processes as one run: connected, of one mind about what is trained, and ending together.
+"""Several processes as one run: they connect, compare their settings, and end together.
 
-Process 0 speaks and writes for all. What goes from process to process here are short texts, by the key-value store that
-JAX's coordinator keeps; arrays travel in compiled programs alone.
+Only process 0 prints and writes. Messages here are short texts in the key-value store of JAX's coordinator; arrays are
+exchanged only by compiled programs.
 """
 
 import contextlib
@@ -22,25 +22,25 @@ from bert_jax import config as configs
 from bert_jax.errors import LOST, BadInput, Missing, Unfinished, one_line
 from bert_jax.parallel.chips import DEVICES, TPUS
 
-# What may differ between the processes of a run: where things are on each host.
+# Config keys that may differ between the processes of a run, such as paths on each host.
 LOCAL = ("store", "batches", "compilation_cache", "verify_store")
 LOCAL += ("corpus.workers",)
 
 FAILED, HEARD = "bert_jax/failed", "bert_jax/heard"
-LAST_WORDS = 5.0  # seconds that process 0 waits for the others to hear why all end
-GRACE = 1.0  # seconds in which those who have heard are gone: JAX aborts whoever outlives process 0
+EXIT_WAIT = 5.0  # seconds that process 0 waits until the others have read why all end
+GRACE = 1.0  # seconds for them to exit: JAX aborts processes that outlive process 0
 LONGEST = 1000  # characters of a reason
-# How JAX's errors begin where that is so; others (no memory, a wrong program) would come again.
+# Prefixes of JAX's errors if a process or device was lost; other errors (out of memory, a wrong program) would recur.
 GONE = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
 GONE += ("FAILED_PRECONDITION", "DATA_LOSS")
-COLLECTIVE = ("Gloo", "NCCL")  # whose errors can only be those of a collective
-NOBODY = "coordinator_address should be defined"  # what JAX says where it finds no others
-TASKS = "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"  # how many a scheduler has started
+COLLECTIVE = ("Gloo", "NCCL")  # libraries of collectives
+NO_OTHERS = "coordinator_address should be defined"  # JAX's message for a single process
+TASKS = "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"  # set by schedulers: number of tasks
 SECOND, HOUR = 1000, 3600 * 1000  # milliseconds
 
 
 class Cluster:
-    """This process among all of the run; one alone has nobody to ask and does not need JAX's service."""
+    """This process among the processes of a run. A single process needs no coordinator."""
 
     def __init__(self, process: int = 0, processes: int = 1, client=None):
         self.process, self.processes, self.client = process, processes, client
@@ -50,21 +50,21 @@ class Cluster:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that speaks and writes."""
+        """Whether this is process 0, which prints and writes."""
         return self.process == 0
 
     @property
-    def is_alone(self) -> bool:
+    def is_single(self) -> bool:
         return self.processes == 1
 
     @property
     def name(self) -> str:
-        """What it is called in messages; nothing where there is no other."""
-        return "" if self.is_alone else f"process {self.process}"
+        """The name of this process in messages; '' if it is the only one."""
+        return "" if self.is_single else f"process {self.process}"
 
     def gather(self, value) -> list:
-        """The JSON value of every process, in every process."""
-        if self.is_alone:
+        """Returns, in every process, the JSON values of all processes in order."""
+        if self.is_single:
             return [value]
         self.calls += 1
         name = f"bert_jax/{self.calls}"
@@ -75,22 +75,23 @@ class Cluster:
         return json.loads(self.get(f"{name}/all"))
 
     def get(self, key: str) -> str:
-        """The text that a process sets, at once or later: one compiles or reads for longer than another."""
-        for _ in range(HOUR // SECOND):  # between two waits Python hears signals
+        """Waits for a text that another process sets, for up to an hour: compiling and reading take different times.
+        Raises Unfinished after that."""
+        for _ in range(HOUR // SECOND):  # short waits, between which Python handles signals
             try:
                 return self.client.blocking_key_value_get(key, SECOND)
             except jax.errors.JaxRuntimeError as error:
                 if not is_late(error):
                     raise
-        raise Unfinished("config.distributed: a process has not answered for an hour")
+        raise Unfinished("config.distributed: another process has not answered for an hour")
 
     def from_main(self, value):
-        """Process 0's value, in every process."""
+        """Returns process 0's JSON value in every process."""
         return self.gather(value if self.is_main else None)[0]
 
     def agree(self, config: ConfigDict) -> None:
-        """Raises BadInput where processes have other settings, or other numbers of devices, whose arrays cannot be
-        saved."""
+        """Raises BadInput if processes have different configs or different numbers of devices, with which Orbax cannot
+        save."""
         values = {
             f"config.{key}": value
             for key, value in configs.flatten(config).items()
@@ -99,47 +100,47 @@ class Cluster:
         self.compare(values | {"devices": jax.local_device_count()})
 
     def compare(self, values: dict) -> None:
-        """Raises BadInput in all processes, naming the first key whose (JSON) value is not the same in all."""
+        """Raises BadInput in all processes, which names the first key whose JSON value differs between them."""
         text = json.dumps(values, sort_keys=True)
         digests = self.gather(hashlib.sha256(text.encode()).hexdigest())
         other = next((i for i, digest in enumerate(digests) if digest != digests[0]), None)
         if other is None:
             return
-        # Only now: of a thousand processes the values are large, the digests are not.
-        here = {0, other}
-        a, b = (found for found in self.gather(values if self.process in here else None) if found)
+        # Digests first, because the values of a thousand processes are large.
+        senders = {0, other}
+        a, b = (sent for sent in self.gather(values if self.process in senders else None) if sent)
         key = next(key for key in sorted(a | b) if (key in a, a.get(key)) != (key in b, b.get(key)))
         raise BadInput(f"{key}: {a.get(key)!r} in process 0, {b.get(key)!r} in process {other}")
 
     def watch(self) -> None:
-        """In a thread: waits until a process fails, and then ends this one, which may wait for it in a collective."""
+        """Ends this process when another one fails, since it may be waiting in a collective. Runs in a thread."""
         text = None
         while text is None:
             try:
                 text = self.client.blocking_key_value_get(FAILED, HOUR)
             except jax.errors.JaxRuntimeError as error:
                 if not is_late(error):
-                    return  # all have left as they should
+                    return  # the run has ended without a failure
         process, code, reason = json.loads(text)
-        with self.lock:  # held to the end, so that a process says one line
+        with self.lock:  # never released, so that a process prints only one line
             self.leave(
                 code, f"process {process}: {reason}", f"bert-jax: process {process}: {reason}"
             )
 
     @contextlib.contextmanager
     def ending_together(self):
-        """What is raised within, in any of several processes, ends all of them: with its exit code, and a line."""
+        """Ends all processes, with its exit code and message, when one of several raises an error in the context."""
         try:
             yield
         except BaseException as error:
-            if self.is_alone:
+            if self.is_single:
                 raise
-            # Not passed on: what it would unwind may wait for the others.
+            # Not raised again: the exit of outer contexts may wait for other processes.
             with self.lock:
                 self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """Says what is wrong, here and in all other processes, and ends this one."""
+        """Reports an error here and in all other processes, and ends this process."""
         is_known = isinstance(error, BadInput | Missing | Unfinished | FloatingPointError)
         reason = str(error) if is_known else f"{type(error).__name__}: {error}"
         reason = " ".join(reason.split())[:LONGEST]
@@ -148,17 +149,17 @@ class Cluster:
         if isinstance(error, KeyboardInterrupt):
             code, is_known, reason = 130, True, "interrupted"
         if code == LOST and not is_missing:
-            is_known, reason = True, f"another process of the run, or a device, is gone: {reason}"
+            is_known, reason = True, f"another process of the run, or a device, was lost: {reason}"
         text = f"bert-jax: {reason}" if is_known else "".join(traceback.format_exception(error))
         try:
             self.client.key_value_set(FAILED, json.dumps([self.process, code, reason]))
         except jax.errors.JaxRuntimeError:
-            if code == LOST:  # another has failed, and that may be why
+            if code == LOST:  # the first process to fail may be the cause
                 code, reason, text = self.first_failure() or (code, reason, text)
         self.leave(code, reason, text.rstrip())
 
     def first_failure(self) -> tuple[int, str, str] | None:
-        """(exit code, reason, line) of the process that was the first to fail, where that can still be known."""
+        """Returns (exit code, reason, line) of the first process that failed; None if the coordinator is gone."""
         try:
             text = self.client.blocking_key_value_get(FAILED, SECOND)
         except jax.errors.JaxRuntimeError:
@@ -168,7 +169,7 @@ class Cluster:
         return code, reason, f"bert-jax: {reason}"
 
     def leave(self, code: int, reason: str, text: str) -> None:
-        """Ends this process. Process 0 is the last to go: the others hear from its memory."""
+        """Prints `text` and ends this process. Process 0 ends last, because it runs the coordinator."""
         with contextlib.suppress(Exception):
             self.on_failure(reason, code)
         with contextlib.suppress(OSError):
@@ -176,7 +177,7 @@ class Cluster:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):
                 stream.flush()
-        deadline = time.monotonic() + LAST_WORDS
+        deadline = time.monotonic() + EXIT_WAIT
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             self.client.key_value_set(f"{HEARD}/{self.process}", "")
             for number in range(1, self.processes if self.is_main else 1):
@@ -188,23 +189,25 @@ class Cluster:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether another process, or a device, is gone, rather than something wrong here."""
-    kinds = [jax.errors.JaxRuntimeError]
+    """Returns whether an error says that another process or a device was lost."""
+    types = [jax.errors.JaxRuntimeError]
     if any(library in str(error) for library in COLLECTIVE):
-        kinds.append(ValueError)  # what numpy makes of it where it reads an array
-    return isinstance(error, tuple(kinds)) and str(error).startswith(GONE)
+        types.append(ValueError)  # numpy raises it if it reads the result of a failed collective
+    return isinstance(error, tuple(types)) and str(error).startswith(GONE)
 
 
 def is_late(error: Exception) -> bool:
+    """Returns whether a wait for a key has timed out."""
     return "DEADLINE_EXCEEDED" in str(error)
 
 
 @contextlib.contextmanager
 def joined(keys):
-    """The Cluster of this process (`keys` is the config's group `distributed`). Before anything asks for a device.
+    """Connects this process to the others of the run, and yields its Cluster. To be entered before JAX finds devices.
 
-    What is raised within, in any process, ends all of them. Raises BadInput where JAX cannot tell where this process
-    stands. Where the others do not come in time JAX aborts the process, which is started again as after a kill.
+    keys: the config's group `distributed`. An error within the context, in any process, ends all of them. Raises
+    BadInput if the number or rank of the processes is unknown. If the others do not connect in time, JAX aborts the
+    process; a restart may succeed.
     """
     state = initialize(keys)
     if not state:
@@ -213,7 +216,7 @@ def joined(keys):
     cluster = Cluster(state.process_id, state.num_processes, state.client)
     watcher = threading.Thread(target=cluster.watch, daemon=True)
     watcher.start()
-    with cluster.ending_together(), speaking(cluster.is_main):
+    with cluster.ending_together(), silence_others(cluster.is_main):
         cluster.compare({"bert_jax": __version__, "jax": jax.__version__})
         yield cluster
     jax.distributed.shutdown()
@@ -221,18 +224,20 @@ def joined(keys):
 
 
 def initialize(keys):
-    """Connects this process to the others, by the config, variables or a scheduler; returns JAX's state of it, None
-    where it is alone. Raises BadInput where it is not said where this process stands, Missing where JAX cannot
-    connect."""
-    from jax._src.distributed import global_state  # its client has no public name
+    """Connects this process to the others by the config, environment variables or a scheduler.
+
+    Returns JAX's distributed state, or None for a single process. Raises BadInput if the number or rank of the
+    processes is unknown, and Missing if JAX cannot connect.
+    """
+    from jax._src.distributed import global_state  # there is no public name for its client
 
     address = keys.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS", "")
     processes = keys.processes or from_variable("JAX_NUM_PROCESSES", 0)
     process = keys.process if keys.process >= 0 else from_variable("JAX_PROCESS_ID", -1)
-    is_told = bool(address or processes or process >= 0)
-    if processes == 1 or not (is_told or has_scheduler()):
+    is_configured = bool(address or processes or process >= 0)
+    if processes == 1 or not (is_configured or has_scheduler()):
         return None
-    # A scheduler also says which devices of a host are whose.
+    # Detection also assigns devices to the processes of a host, so it is used unless all is configured.
     is_whole = bool(address and processes and process >= 0)
     try:
         jax.distributed.initialize(
@@ -246,20 +251,21 @@ def initialize(keys):
         )
     except jax.errors.JaxRuntimeError as error:
         raise Missing(f"config.distributed: {one_line(error)}") from None
-    except Exception as error:  # what asks a scheduler raises what it likes
-        if not is_told and str(error).startswith(NOBODY):
+    except Exception as error:  # JAX's detection of schedulers raises errors of any type
+        if not is_configured and str(error).startswith(NO_OTHERS):
             return None
         raise BadInput(f"config.distributed: {one_line(error)}") from None
     return global_state if global_state.num_processes > 1 else None
 
 
 def has_scheduler() -> bool:
-    """Whether there is one to ask: of several tasks, or of a TPU, whose slice may have several hosts."""
+    """Returns whether JAX may detect other processes: tasks of a scheduler, or hosts of a TPU slice."""
     is_step = any(from_variable(name, 1) > 1 for name in TASKS)
     return is_step or any(path for name in TPUS for path in DEVICES.glob(name))
 
 
 def from_variable(name: str, default: int) -> int:
+    """Returns an environment variable as an integer. Raises BadInput if it is not a whole number."""
     text = os.environ.get(name, "")
     if text and not text.isdecimal():
         raise BadInput(f"{name}={text}: expected a whole number")
@@ -267,14 +273,14 @@ def from_variable(name: str, default: int) -> int:
 
 
 @contextlib.contextmanager
-def speaking(is_main: bool):
-    """Only process 0 is heard on standard output; errors of all are."""
+def silence_others(is_main: bool):
+    """Discards the standard output of processes other than 0; standard error is kept."""
     if is_main:
         yield
         return
     sys.stdout.flush()
     before, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    # The descriptor, because libraries in C++ write to it too.
+    # Replaces the file descriptor, because C++ libraries write to it too.
     os.dup2(nothing, 1)
     try:
         yield

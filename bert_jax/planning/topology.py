@@ -61,7 +61,7 @@ def find(name: str) -> Slice:
 
 def devices(tpu: Slice) -> list:
     """Returns JAX devices to compile for; none is attached. Raises BadInput if libtpu cannot be loaded."""
-    libtpu.widen()
+    libtpu.enlarge_stacks()
     os.environ |= libtpu.ABSENT | {
         "TPU_ACCELERATOR_TYPE": tpu.accelerator_type,
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # or it fails beside another process
@@ -77,7 +77,7 @@ def devices(tpu: Slice) -> list:
     except (PackageNotFoundError, RuntimeError) as error:
         how = "run pip install 'bert_jax[plan]'"
         raise BadInput(f"libtpu cannot be loaded, {how}: {one_line(error)}") from None
-    libtpu.release()
+    libtpu.restore_sigterm()
     return list(described.devices)
 
 

@@ -1,1 +1,1 @@
-"""A run around its steps: workdir, lock, report, metrics, deadlines, what the process sets up."""
+"""A run around its steps: workdir, lock, reports, metrics, signals, deadlines, setup of the process."""

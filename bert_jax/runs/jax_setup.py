@@ -1,4 +1,4 @@
-"""Sets JAX up in a process: dtypes for the backend, matrix precision, the compilation cache."""
+"""Sets up JAX in a process: the dtype for the backend, matmul precision, the compilation cache."""
 
 import os
 import sys
@@ -14,27 +14,29 @@ from bert_jax.storage import remote
 
 
 def start(config: ConfigDict) -> ConfigDict:
-    """Sets up JAX for `config`; returns a copy whose dtype is resolved for the backend that is there."""
+    """Sets up JAX for a config; returns a copy of the config with `dtype` resolved for the backend."""
     config = config.copy_and_resolve_references()
     if config.dtype == "auto":
         config.dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
     if config.dtype == "float32":
-        # Float32 products are bfloat16 passes on TPU and TF32 on recent GPUs unless told otherwise.
+        # By default float32 matmuls are bfloat16 passes on TPUs and TF32 on recent GPUs.
         jax.config.update("jax_default_matmul_precision", "highest")
     if not jax.config.jax_compilation_cache_dir and (directory := cache_directory(config)):
         jax.config.update("jax_compilation_cache_dir", str(directory))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     if jax.process_count() == 1:
-        libtpu.release()  # of several, JAX's service has SIGTERM
+        libtpu.restore_sigterm()  # with several processes, JAX's preemption service handles SIGTERM
     return config
 
 
 def cache_directory(config: ConfigDict) -> Path | None:
-    """The directory of compiled programs, made where it is not there; only its owner can read it, since they are
-    executed. None where the config asks for none, or where it names none and the usual one cannot be written. Raises
-    BadInput where the one that it names cannot."""
-    asked = config.compilation_cache
-    name = os.environ.get("JAX_COMPILATION_CACHE_DIR") or asked
+    """Returns the directory of the compilation cache, created if necessary; None for no cache.
+
+    Only its owner may write to it, since compiled programs are executed. If the default directory cannot be used, there
+    is no cache; raises BadInput if the directory that the config names cannot be used.
+    """
+    configured = config.compilation_cache
+    name = os.environ.get("JAX_COMPILATION_CACHE_DIR") or configured
     if not name or remote.is_address(name):
         return None
     directory = download.cache() if name == "auto" else Path(name)
@@ -43,13 +45,13 @@ def cache_directory(config: ConfigDict) -> Path | None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK):
             raise PermissionError("not writable")
-        found = directory.stat()
-        if name == "auto" and (found.st_uid != os.getuid() or found.st_mode & 0o022):
-            raise PermissionError("others can write there")
+        status = directory.stat()
+        if name == "auto" and (status.st_uid != os.getuid() or status.st_mode & 0o022):
+            raise PermissionError("other users can write to it")
         return directory
-    except (OSError, RuntimeError) as error:  # a user without a home
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home directory
         text = f"{directory}: {one_line(error)}"
-        if name == asked != "auto":
+        if name == configured != "auto":
             raise BadInput(f"config.compilation_cache={name}: {text}") from None
-        print(f"bert-jax: {text}: what is compiled is not kept", file=sys.stderr)
+        print(f"bert-jax: {text}: compiled programs are not cached", file=sys.stderr)
         return None

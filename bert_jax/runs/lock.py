@@ -1,7 +1,7 @@
-"""One trainer a workdir: two would undo each other's work.
+"""The lock of a workdir, so that only one process trains in it.
 
-On a disk it holds the file `.lock`, which the kernel frees when the process ends. At an address, where no file can be
-held, `.lock` is an object with a nonce that its holder writes again every few seconds. Either says who holds it.
+On a disk it is a `flock` on the file `.lock`, which the kernel releases when the process ends. In a bucket, where files
+cannot be locked, `.lock` is an object with a nonce, which its holder renews every few seconds. Both name the holder.
 """
 
 import contextlib
@@ -18,27 +18,27 @@ from bert_jax.errors import BadInput, Missing
 from bert_jax.storage import remote
 
 LOCK = ".lock"
-ALONE = fcntl.LOCK_EX | fcntl.LOCK_NB
-RENEWAL = 5.0  # seconds between two writings of the object
-SOON = 0.2  # seconds after which a lock that is held is asked for again
-STALE = 60.0  # seconds of an object that does not change, after which it is taken
+EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
+RENEWAL = 5.0  # seconds between two renewals of the object
+SOON = 0.2  # seconds until the second try to lock a file
+STALE = 60.0  # seconds without a renewal, after which another process may take the lock
 
 
 @contextlib.contextmanager
 def on_disk(directory: Path) -> Iterator[None]:
-    """Makes the directory and holds it for this process. Raises Missing where another one does."""
+    """Creates and locks a directory. Raises Missing if another process holds the lock."""
     with contextlib.ExitStack() as stack:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(open(directory / LOCK, "a+b", buffering=0))
             try:
-                fcntl.flock(file, ALONE)
+                fcntl.flock(file, EXCLUSIVE)
             except BlockingIOError:
-                time.sleep(SOON)  # by `status`, which asks for a moment
-                fcntl.flock(file, ALONE)
+                time.sleep(SOON)  # `status` may hold it for a moment
+                fcntl.flock(file, EXCLUSIVE)
         except BlockingIOError:
             file.seek(0)
-            raise Missing(refusal(directory, parsed(file.read()))) from None
+            raise Missing(refusal(directory, parse(file.read()))) from None
         except OSError as error:
             raise BadInput(f"--workdir {directory}: cannot be locked ({error.strerror})") from None
         with contextlib.suppress(OSError):  # a full disk
@@ -48,7 +48,7 @@ def on_disk(directory: Path) -> Iterator[None]:
 
 
 def is_free(directory: Path) -> bool:
-    """Whether no process of this machine holds a directory that one has held."""
+    """Returns whether a directory has a lock file that no process of this machine holds."""
     try:
         with open(directory / LOCK, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -58,82 +58,86 @@ def is_free(directory: Path) -> bool:
 
 
 def this_process() -> dict:
+    """Returns the pid and host of this process."""
     return {"pid": os.getpid(), "host": os.uname().nodename}
 
 
 class Lock:
-    """The object at an address, for this process. A thread renews it, whatever the others wait for."""
+    """The lock object in a bucket. A thread renews it, so that it stays valid while the main thread waits."""
 
-    def __init__(self, place: remote.Place):
-        self.place, self.nonce, self.count = place, uuid.uuid4().hex, 0
+    def __init__(self, bucket: remote.Directory):
+        self.bucket, self.nonce, self.count = bucket, uuid.uuid4().hex, 0
         self.ended, self.is_lost = threading.Event(), False
         self.thread = threading.Thread(target=self.renew, daemon=True)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        with remote.reached(self.place.address):
-            self.take()
+        """Holds the lock during the context. Raises Missing if another process holds it."""
+        with remote.explain(self.bucket.address):
+            self.acquire()
         self.thread.start()
         try:
             yield
         finally:
             self.release()
 
-    def take(self) -> None:
-        """Raises Missing where another process holds it: one whose object changes while we look."""
+    def acquire(self) -> None:
+        """Acquires the lock. Raises Missing if another process renews it within STALE seconds."""
         start, before = time.monotonic(), self.read()
         while before and time.monotonic() - start < STALE:
             time.sleep(min(RENEWAL, STALE))
             now = self.read()
             if now and now != before:
-                raise Missing(refusal(self.place.address, now))
+                raise Missing(refusal(self.bucket.address, now))
             before = now
         self.write()
-        time.sleep(RENEWAL)  # others may take it in the same moment; the last to write has it
+        time.sleep(RENEWAL)  # if several processes write it at once, the last one gets the lock
         self.check()
 
     def read(self) -> dict | None:
-        """Reads the object: None where there is none, {} where it is no lock, which any process may take."""
+        """Reads the object: None if it does not exist, {} if it is not a lock, which any process may overwrite."""
         try:
-            return parsed(self.place.read(LOCK))
+            return parse(self.bucket.read(LOCK))
         except FileNotFoundError:
             return None
 
     def write(self) -> None:
         self.count += 1
         values = {"nonce": self.nonce, "count": self.count, **this_process()}
-        self.place.write(LOCK, json.dumps(values).encode())
+        self.bucket.write(LOCK, json.dumps(values).encode())
 
     def check(self) -> None:
-        """Raises Missing where this process holds it no longer: nothing may be written then."""
-        found = self.read() or {}
-        self.is_lost |= found.get("nonce") != self.nonce
+        """Raises Missing if this process has lost the lock, and so may not write to the workdir."""
+        holder = self.read() or {}
+        self.is_lost |= holder.get("nonce") != self.nonce
         if self.is_lost:
-            raise Missing(refusal(self.place.address, found))
+            raise Missing(refusal(self.bucket.address, holder))
 
     def renew(self) -> None:
-        """In a thread. What cannot be written now is the next time."""
+        """Renews the lock until it is released; after an error, tries again. Runs in a thread."""
         while not self.ended.wait(RENEWAL):
             with contextlib.suppress(Exception):
                 self.check()
                 self.write()
 
     def release(self) -> None:
-        """From here on this process holds it no longer."""
+        """Releases the lock and stops its thread."""
         self.ended.set()
         self.thread.join()
-        with contextlib.suppress(Exception):  # another takes it when it is stale
+        with contextlib.suppress(Exception):  # if it cannot be deleted, it becomes stale
             self.check()
             self.is_lost = True
-            self.place.remove(LOCK)
+            self.bucket.remove(LOCK)
 
 
-def parsed(data: bytes) -> dict:
+def parse(data: bytes) -> dict:
+    """Parses the content of a lock; {} if it is not a JSON object."""
     with contextlib.suppress(TypeError, ValueError):
         return dict(json.loads(data))
     return {}
 
 
 def refusal(name: str | Path, holder: dict) -> str:
+    """Returns the message that names the holder of a lock."""
     who = f"process {holder.get('pid')} of {holder.get('host')}"
     return f"--workdir {name}: another process is training in it ({who})"

@@ -1,4 +1,4 @@
-"""Means as (sum, weight); peak memory."""
+"""Metrics as pairs (sum, weight), and peak memory."""
 
 import math
 
@@ -6,12 +6,12 @@ import jax
 
 
 def add(a: dict, b: dict) -> dict:
-    """Sums of sums and of weights."""
+    """Adds two dicts of (sum, weight)."""
     return jax.tree.map(lambda x, y: x + y, a, b)
 
 
 def means(metrics: dict) -> dict[str, float]:
-    """{name: (sum, weight)} on devices or hosts -> {name: mean}; NaN where nothing was weighed."""
+    """Converts {name: (sum, weight)}, on devices or the host, to {name: mean}; NaN if the weight is 0."""
     metrics = jax.device_get(metrics)
     return {
         name: float(total) / float(weight) if weight else math.nan
@@ -20,7 +20,7 @@ def means(metrics: dict) -> dict[str, float]:
 
 
 def peak_bytes(devices) -> int | None:
-    """That the fullest of this process's devices has ever used, where they tell."""
-    known = [device.memory_stats() or {} for device in devices]
-    peaks = [stats["peak_bytes_in_use"] for stats in known if "peak_bytes_in_use" in stats]
+    """Returns the largest peak memory of the devices in bytes; None if none reports it."""
+    memory = [device.memory_stats() or {} for device in devices]
+    peaks = [stats["peak_bytes_in_use"] for stats in memory if "peak_bytes_in_use" in stats]
     return max(peaks, default=None)

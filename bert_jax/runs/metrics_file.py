@@ -1,4 +1,4 @@
-"""The lines of metrics.jsonl: one object for each report of a split."""
+"""Reads metrics.jsonl: each line is a JSON object, the report of a split at a step."""
 
 import contextlib
 import json
@@ -11,9 +11,9 @@ from bert_jax.storage import atomic
 
 
 def lines(path: Path) -> list[dict]:
-    """The lines of a file, none where it is missing; what is none, as a line that a kill cut off, is left out.
+    """Returns the lines of a file, [] if it does not exist. Skips invalid lines, such as one that a kill truncated.
 
-    Raises BadInput where it cannot be read.
+    Raises BadInput if the file cannot be read.
     """
     if not os.path.lexists(path):
         return []
@@ -25,6 +25,7 @@ def lines(path: Path) -> list[dict]:
 
 
 def parse(text: str) -> Iterator[dict]:
+    """Yields the valid lines of a text; a last line without a line end is incomplete."""
     for line in text.split("\n")[:-1]:
         with contextlib.suppress(ValueError, RecursionError):
             values = json.loads(line)
@@ -33,12 +34,13 @@ def parse(text: str) -> Iterator[dict]:
 
 
 def is_report(values: dict) -> bool:
+    """Returns whether a JSON object has the keys of every line."""
     step, split, seconds = (values.get(key) for key in ("step", "split", "seconds"))
     return type(step) is int and isinstance(split, str) and type(seconds) in (int, float)
 
 
 def drop_after(path: Path, step: int) -> None:
-    """Keeps the lines up to `step`: what comes after is reported again by the resumed run."""
+    """Deletes the lines after `step`: the resumed run reports those steps again."""
     if path.exists():
         kept = [line for line in lines(path) if line["step"] <= step]
         atomic.write(path, "".join(json.dumps(line) + "\n" for line in kept))

@@ -1,4 +1,4 @@
-"""Before step 0: what would waste a run is said with its number and its remedy, what cannot work stops it."""
+"""Checks before step 0: warns, with numbers and a remedy, of what would waste a run; refuses what cannot work."""
 
 import math
 import shutil
@@ -13,22 +13,22 @@ from bert_jax.errors import BadInput
 from bert_jax.runs.out_of_memory import gib
 from bert_jax.runs.workdir import CHECKPOINTS
 
-LEAST_REAL = 0.5
-FEW = 100  # pairs
-MOST_RANDOM = 0.7  # the original's share of random pairs is a little over a half
-CUT = 0.05  # share of the wanted predictions that are cut off
+LEAST_REAL = 0.5  # of real_token_share without a warning
+FEW = 100  # pairs; fewer are not judged
+MOST_RANDOM = 0.7  # in the original BERT, a little more than half of the pairs are random
+CUT = 0.05  # share of the chosen positions that `max_predictions` may drop without a warning
 
 
 def check_data(config, data) -> list[str]:
-    """Lines about what a run reads, a feed of data/feed.py. Raises BadInput for what cannot work."""
+    """Returns lines about the data of a run, a feed of data/feed.py. Raises BadInput if the run cannot work."""
     if data.key == "batches":
-        return [f"preflight: {data.path} {data.describe()}, as they were saved"]
+        return [f"preflight: {data.path} {data.describe()} (saved batches)"]
     return [f"preflight: {line}" for line in check_phases(config, data.store)]
 
 
 def check_phases(config, store) -> list[str]:
-    """Warnings about the rows of each phase, and a line with their numbers, of a sample: a store of any size takes
-    seconds. Raises BadInput for what cannot work."""
+    """Returns warnings about the rows of each phase, and a line with their statistics, from a sample, so that it takes
+    seconds for a store of any size. Raises BadInput if the run cannot work."""
     warnings, numbers = [], []
     for phase in configs.phases(config):
         rows = store_sample.survey_rows(store, batch_spec.spec(config, phase.name))
@@ -41,36 +41,37 @@ def check_phases(config, store) -> list[str]:
 
 
 def check_disk(config, directory: Path, state_shapes) -> None:
-    """Raises BadInput where there is no room for the newest checkpoints and one more while it is written."""
+    """Raises BadInput if the disk has no space for `checkpoint.keep` checkpoints and one more that is being written."""
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state_shapes))
-    keep, there = config.checkpoint.keep, len(reader.steps(directory / CHECKPOINTS))
-    most = min(keep, math.ceil(configs.total_steps(config) / config.checkpoint.every)) + 1 - there
+    keep, present = config.checkpoint.keep, len(reader.steps(directory / CHECKPOINTS))
+    most = min(keep, math.ceil(configs.total_steps(config) / config.checkpoint.every)) + 1 - present
     free = shutil.disk_usage(directory).free
     if free < most * size:
         raise BadInput(
-            f"config.checkpoint.keep={keep}: {most} checkpoints of {gib(size)} are to come, {gib(free)} are free at"
-            f" {directory}"
+            f"config.checkpoint.keep={keep}: {most} checkpoints of {gib(size)} will be written, but {directory} has"
+            f" {gib(free)} free; free space or lower it"
         )
 
 
 def check_rows(config, phase, rows) -> list[str]:
+    """Returns warnings about the rows of a phase. Raises BadInput if all pairs have the same label."""
     warnings, key = [], f"phases.{phase.name}"
     if rows.real_token_share < LEAST_REAL:
         warnings.append(
-            f"rows are {rows.real_token_share:.0%} full, the rest is padding: a smaller {key}.length wastes less,"
-            f" and so does a larger {key}.max_packed"
+            f"rows are {rows.real_token_share:.0%} full, the rest is padding: reduce {key}.length or raise"
+            f" {key}.max_packed"
         )
     if rows.given < (1 - CUT) * rows.wanted:
         warnings.append(
-            f"{key}.max_predictions={phase.max_predictions} cuts off {1 - rows.given / rows.wanted:.0%} of the masked"
-            " positions"
+            f"{key}.max_predictions={phase.max_predictions} drops {1 - rows.given / rows.wanted:.0%} of the masked"
+            " positions: raise it"
         )
     pairs = config.objective.pair_task
-    # Whether there is something to learn from pairs; of a few nothing can be said.
+    # The share of label 1 shows whether pairs can be learnt from; in a few pairs it is not significant.
     if pairs != "none" and rows.pairs >= FEW and not 0.0 < rows.pair_ratio <= MOST_RANDOM:
         text = (
-            f"{rows.pair_ratio:.0%} of {rows.pairs} pairs have label 1, expected a little over half: documents have few"
-            f" sentences for {key}.length={phase.length}; check corpus.format and corpus.sentences, or set"
+            f"{rows.pair_ratio:.0%} of {rows.pairs} pairs have label 1, expected a little over half: documents have too"
+            f" few sentences for {key}.length={phase.length}; check corpus.format and corpus.sentences, or set"
             " objective.pair_task=none"
         )
         if rows.pair_ratio in (0.0, 1.0):

@@ -1,4 +1,4 @@
-"""Profiler traces of chosen steps, written under the workdir for TensorBoard, XProf or Perfetto."""
+"""Profiler traces of configured steps, written to the workdir for TensorBoard, XProf or Perfetto."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,17 +7,19 @@ import jax
 
 from bert_jax.errors import one_line
 
-LONGEST = 300  # characters of what a library says
+LONGEST = 300  # characters of a library's message
 
 
 class Traces:
-    """Traces the steps first..last-1 of a run as they come, in this process. What goes wrong is told: it does not end
-    the run. Used as a context, so that a run that ends among them leaves what there is."""
+    """Traces the steps first..last-1 of a run in this process. Its errors are logged and do not end the run.
 
-    def __init__(self, steps: tuple, directory: Path, tell: Callable[[str], None]):
+    A context manager, so that a run that ends during a trace writes it.
+    """
+
+    def __init__(self, steps: tuple, directory: Path, log: Callable[[str], None]):
         """steps: () or (first, last)."""
         self.steps = range(*steps) if steps else range(0)
-        self.directory, self.tell = directory, tell
+        self.directory, self.log = directory, log
         self.running = False
 
     def __enter__(self):
@@ -25,22 +27,22 @@ class Traces:
 
     def __exit__(self, *_):
         if self.running:
-            self.change(self.steps.stop)
+            self.toggle(self.steps.stop)
 
-    def changes(self, step: int) -> bool:
-        """Whether a trace begins or ends before this step."""
+    def is_due(self, step: int) -> bool:
+        """Returns whether a trace starts or stops before this step."""
         return (step in self.steps) != self.running
 
-    def change(self, step: int) -> None:
-        """To be called once the steps before it are done."""
+    def toggle(self, step: int) -> None:
+        """Starts or stops a trace. To be called when all steps before `step` are complete."""
         try:
             if self.running:
                 self.running = False
                 jax.profiler.stop_trace()
-                self.tell(f"trace of steps up to {step - 1}: {self.directory}")
+                self.log(f"trace of steps up to {step - 1}: {self.directory}")
             else:
                 jax.profiler.start_trace(str(self.directory))
                 self.running = True
-        except Exception as error:  # of the profiler: a full disk, another trace in this process
+        except Exception as error:  # such as a full disk, or another trace in this process
             self.steps = range(0)
-            self.tell(f"{self.directory}: no trace ({one_line(error, LONGEST)})")
+            self.log(f"{self.directory}: no trace ({one_line(error, LONGEST)})")

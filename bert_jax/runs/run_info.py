@@ -1,4 +1,4 @@
-"""run.json and the head of the log: what is being trained, and the yardsticks for its loss."""
+"""run.json and the head of the log: what is being trained, and reference values for its loss."""
 
 import math
 import platform
@@ -14,13 +14,13 @@ from bert_jax.tokenizers import tokenizer
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-def facts(config, data, trainer) -> dict:
-    """What run.json says; data as in data/feed.py."""
+def collect(config, data, trainer) -> dict:
+    """Returns the values of run.json. data: a feed of data/feed.py."""
     vocabulary = data.vocabulary
     params = trainer.shapes.params
     devices = trainer.mesh.devices.flatten()
     phases = {
-        phase.name: phase_facts(config, vocabulary.size, phase, trainer.mesh)
+        phase.name: phase_info(config, vocabulary.size, phase, trainer.mesh)
         for phase in configs.phases(config)
     }
     return {
@@ -37,64 +37,65 @@ def facts(config, data, trainer) -> dict:
 
 
 def versions() -> dict[str, str]:
+    """Returns the versions of PACKAGES and Python."""
     return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
 
 
-def phase_facts(config, vocabulary: int, phase, mesh) -> dict:
+def phase_info(config, vocabulary: int, phase, mesh) -> dict:
+    """Returns the values of run.json about a phase."""
     parts = meshes.micro_batches(mesh, phase.batch, config.train)
     return {
         "tokens_per_step": phase.batch * phase.length,
         "flops_per_step": step_flops(config, vocabulary, phase),
         "attention": attention.resolve(config, phase, mesh),
         "micro_batches": parts,
-        # That a device computes at once.
+        # Rows of one micro-batch.
         "rows_per_device": phase.batch // (meshes.axis_size(mesh, meshes.ROWS) * parts),
     }
 
 
 def step_flops(config, vocabulary: int, phase) -> float:
+    """Returns the FLOPs of a training step, which `model_flops_utilization` counts."""
     shape = phase.length, phase.max_predictions, phase.max_packed
     return bert.row_flops(config.model, vocabulary, *shape) * phase.batch
 
 
-def describe(config, facts: dict) -> str:
-    """The head of the log."""
-    model, entropy = config.model, facts["unigram_entropy"]
-    kinds = ", ".join(sorted(set(facts["devices"])))
+def describe(config, info: dict) -> str:
+    """Returns the head of the log."""
+    model, entropy = config.model, info["unigram_entropy"]
+    devices = ", ".join(sorted(set(info["devices"])))
     lines = [
-        f"{model.name} {model.layers} x {model.width}, {facts['parameters']:,} parameters, objective "
-        f"{config.objective.name}, {config.dtype} on {len(facts['devices'])} x {kinds}"
+        f"{model.name} {model.layers} x {model.width}, {info['parameters']:,} parameters, objective "
+        f"{config.objective.name}, {config.dtype} on {len(info['devices'])} x {devices}"
     ]
-    lines += [
-        describe_phase(phase, facts["phases"][phase.name]) for phase in configs.phases(config)
-    ]
+    lines += [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
     if config.objective.name == "mlm":
-        untrained = math.log(facts["vocabulary"]["size"])
+        untrained = math.log(info["vocabulary"]["size"])
         lines.append(
-            f"yardsticks: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] "
-            f"positions for frequencies alone; pair loss {math.log(2):.2f} untrained"
+            f"for comparison: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] "
+            f"positions from token frequencies; pair loss {math.log(2):.2f} untrained"
         )
     return "\n".join(lines)
 
 
-def describe_phase(phase, facts: dict) -> str:
-    parts = facts["micro_batches"]
+def describe_phase(phase, info: dict) -> str:
+    """Describes a phase in one line of the log's head."""
+    parts = info["micro_batches"]
     return (
         f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows of {phase.length} tokens in "
-        f"{parts} micro-batch{'es' if parts > 1 else ''}, {facts['rows_per_device']} rows a device at once, attention"
-        f" by {facts['attention']}"
+        f"{parts} micro-batch{'es' if parts > 1 else ''}, {info['rows_per_device']} rows a device at once, attention"
+        f" by {info['attention']}"
     )
 
 
-def check_store(directory: Path, facts: dict, step: int, data) -> None:
-    """Refuses data that is not of the run's store; before the first step of an import, data of another
-    tokenizer."""
+def check_store(directory: Path, info: dict, step: int, data) -> None:
+    """Raises BadInput if data does not come from the run's store; for an import at step 0, if its tokenizer differs."""
     if step:
-        fits = data.fingerprint == facts.get("store_fingerprint")
-        what = f"not of the store that {directory} was trained on"
+        fits = data.fingerprint == info.get("store_fingerprint")
+        reason = f"does not match the store that {directory} was trained on"
     else:
-        words = (tokenizer.load(place / "tokenizer") for place in (data.path, Path(directory)))
-        fits = len({found.fingerprint for found in words}) == 1
-        what = f"its tokenizer is not that of {directory}; prepare a store with {directory}/config.json"
+        tokenizers = (tokenizer.load(path / "tokenizer") for path in (data.path, Path(directory)))
+        fits = len({each.fingerprint for each in tokenizers}) == 1
+        reason = f"its tokenizer differs from that of {directory}; prepare a store with {directory}/config.json"
     if not fits:
-        raise BadInput(f"config.{data.key}={data.path}: {what}")
+        raise BadInput(f"config.{data.key}={data.path}: {reason}")

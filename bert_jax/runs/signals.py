@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: they ask a run to stop, which saves the step it is in; several processes agree on that step."""
+"""SIGTERM and Ctrl-C: the run saves the current step and stops. Several processes stop at the same step."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from jax.experimental import multihost_utils
 
 from bert_jax.parallel.processes import Cluster
 
-# Exit codes of a run that was told to stop, and has saved what there was to save.
+# Exit codes of a run that was stopped by a signal after saving.
 PREEMPTED, INTERRUPTED = 75, 130
 SIGNALS = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
 
@@ -19,21 +19,22 @@ class Stop:
 
     def __init__(self, processes: Cluster):
         self.processes = processes
-        self.code = 0  # of several processes, each has its own until they agree
+        self.code = 0  # differs between processes until they have agreed
         self.agreed = False
-        self.times = 0  # that it was asked: the same in all processes whenever they ask
-        self.pressed = False  # Ctrl-C, here
-        self.begun = False  # where not, a process alone has nothing to save, and ends at once
+        self.calls = 0  # calls of `requested`; the same in all processes
+        self.interrupted = False  # whether this process got Ctrl-C
+        self.started = False  # until then a single process has nothing to save, and ends at once
 
-    def asked(self) -> bool:
-        """Whether to stop now: the same in all processes, which ask after each step and each held-out batch.
+    def requested(self) -> bool:
+        """Returns whether to stop now; the same in all processes, which call it after each step and held-out batch.
 
-        JAX's service names one of the numbers to come, from 1 on: none may be left out, and nobody else may ask it.
+        JAX's preemption service chooses the number of a future call, counted from 1. So no number may be skipped, and
+        no other code may call the service.
         """
-        self.times += 1
-        if self.processes.is_alone:
+        self.calls += 1
+        if self.processes.is_single:
             return bool(self.code)
-        if not self.agreed and multihost_utils.reached_preemption_sync_point(self.times):
+        if not self.agreed and multihost_utils.reached_preemption_sync_point(self.calls):
             self.agreed = True
             self.code = max(PREEMPTED, *self.processes.gather(self.code))
         return self.agreed
@@ -41,28 +42,28 @@ class Stop:
 
 @contextmanager
 def stop_signals(processes: Cluster):
-    """Within it SIGTERM and the first Ctrl-C only ask to stop; a second Ctrl-C stops at once. So does the first signal
-    to a process alone that has not begun.
+    """Handles signals within the context: SIGTERM and the first Ctrl-C request a stop; a second Ctrl-C raises
+    KeyboardInterrupt. A single process that has not started to write the workdir ends at once.
 
-    Of several processes, one asks for all: JAX's service, which has taken SIGTERM, finds a time to ask that none
-    has passed.
+    With several processes, a signal to one stops all: JAX's preemption service, which handles SIGTERM, chooses a call
+    of `requested` that no process has reached yet.
     """
     stop = Stop(processes)
 
     def handle(number, _):
-        if processes.is_alone and not stop.begun:
-            with suppress(Exception):  # of a stream that is being written
+        if processes.is_single and not stop.started:
+            with suppress(Exception):  # the signal may have interrupted a write to the same stream
                 print("bert-jax: stopped before the first step", file=sys.stderr)
                 sys.stdout.flush()
             os._exit(SIGNALS[number])
-        if stop.pressed and number == signal.SIGINT:
+        if stop.interrupted and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.pressed |= number == signal.SIGINT
+        stop.interrupted |= number == signal.SIGINT
         stop.code = stop.code or SIGNALS[number]
-        if not processes.is_alone:
+        if not processes.is_single:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    numbers = SIGNALS if processes.is_alone else [signal.SIGINT]
+    numbers = SIGNALS if processes.is_single else [signal.SIGINT]
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield stop

@@ -1,4 +1,4 @@
-"""What a run is doing, read from its workdir alone."""
+"""The status of a run, read from its workdir."""
 
 import calendar
 import time
@@ -8,50 +8,53 @@ from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
 from bert_jax.runs import lock, workdir
 
-MISSED = 6  # heartbeats that a run may miss: a slow file system, clocks that differ
-KINDS = {"state": str, "step": int, "steps": int, "pid": int, "host": str, "time": str}
+MISSED = 6  # heartbeats that a run may miss because of a slow file system or different clocks
+TYPES = {"state": str, "step": int, "steps": int, "pid": int, "host": str, "time": str}
 
 
 def status(directory: Path, checkpoints: Path | None = None) -> dict:
-    """status.json, and the newest checkpoint in `checkpoints`, by default those of the directory. The `state` is
-    imported, running, done, preempted, interrupted or failed; of a run that says that it is running also killed (its
-    lock is free, which is known on its own machine) or silent (no heartbeat)."""
+    """Returns status.json and `last_checkpoint`. checkpoints: their directory, by default that in the workdir.
+
+    `state` is imported, running, done, preempted, interrupted or failed. Instead of running it is killed if no process
+    holds the run's lock (known on its own machine only), or silent if its heartbeat is missing. Raises BadInput if it
+    is not the status of a run.
+    """
     directory = Path(directory)
     path = directory / "status.json"
     if not path.is_file():
         raise BadInput(f"{directory}: not a run (no status.json)")
     values = workdir.read_json(path)
-    wrong = [key for key, kind in KINDS.items() if type(values.get(key)) is not kind]
-    if wrong:
-        raise BadInput(f"{path}: not the status of a run ({wrong[0]})")
+    invalid = [key for key, expected in TYPES.items() if type(values.get(key)) is not expected]
+    if invalid:
+        raise BadInput(f"{path}: not the status of a run: {invalid[0]} is missing or invalid")
     if values["state"] == "running":
-        values["state"] = condition(path, values)
+        values["state"] = live_state(path, values)
     return values | {
         "last_checkpoint": reader.newest(checkpoints or directory / workdir.CHECKPOINTS)
     }
 
 
-def condition(path: Path, values: dict) -> str:
-    """running, silent or killed."""
+def live_state(path: Path, values: dict) -> str:
+    """Returns the state of a run that says it is running: running, silent or killed."""
     heartbeat = values.get("heartbeat")
     if type(heartbeat) not in (int, float):
-        raise BadInput(f"{path}: not the status of a run (heartbeat)")
-    silence, _ = age(path, values, "time"), age(path, values, "progress")
+        raise BadInput(f"{path}: not the status of a run: heartbeat is missing or invalid")
+    silence, _ = seconds_since(path, values, "time"), seconds_since(path, values, "progress")
     if values["host"] == lock.this_process()["host"] and lock.is_free(path.parent):
         return "killed"
     return "silent" if silence > MISSED * heartbeat else "running"
 
 
-def age(path: Path, values: dict, key: str) -> float:
-    """Seconds since a time that the status names."""
+def seconds_since(path: Path, values: dict, key: str) -> float:
+    """Returns the seconds since the time under `key`. Raises BadInput if it is not a time."""
     try:
         return time.time() - calendar.timegm(time.strptime(values[key], workdir.TIME))
     except (KeyError, TypeError, ValueError):
-        raise BadInput(f"{path}: not the status of a run ({key})") from None
+        raise BadInput(f"{path}: not the status of a run: {key} is missing or invalid") from None
 
 
 def describe(values: dict) -> str:
-    """For people, one line."""
+    """Describes a status in one line."""
     parts = [values["state"], f"step {values['step']} of {values['steps']}"]
     if isinstance(values.get("loss"), float):
         parts.append(f"loss {values['loss']:.4f}")
@@ -60,7 +63,7 @@ def describe(values: dict) -> str:
     if values["state"] in ("running", "silent", "killed"):
         parts.append(f"last progress {values['progress']}")
     if values["state"] in ("silent", "killed"):
-        parts.append(f"last sign of life {values['time']}")
+        parts.append(f"last heartbeat {values['time']}")
     parts.append(f"last checkpoint {values['last_checkpoint']}")
     if values.get("error"):
         parts.append(values["error"])

@@ -1,10 +1,10 @@
-"""TensorBoard files, written by who reports: in a thread of its own a full disk would go unnoticed, or stop the run."""
+"""TensorBoard files, written by the reporting thread: tensorboardX's own thread would ignore a full disk, or hang."""
 
 import sys
 import time
 from pathlib import Path
 
-# Where PyTorch is installed tensorboardX imports it, for seconds; what is used here of it does not need PyTorch.
+# tensorboardX imports PyTorch if it is installed, which takes seconds. It is not needed here, and so is hidden.
 hidden = sys.modules.setdefault("torch", None) is None
 from tensorboardX.event_file_writer import EventsWriter  # noqa: E402
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # noqa: E402
@@ -14,11 +14,11 @@ if hidden:
     del sys.modules["torch"]
 
 
-class Board:
-    """A file of events, whole after every report. What cannot be written raises OSError."""
+class EventFile:
+    """A TensorBoard event file, flushed after every report. Raises OSError if it cannot be written."""
 
     def __init__(self, directory: Path, first: int):
-        """first: what older files in the directory say of the steps from this one on is hidden."""
+        """first: TensorBoard hides points from this step on in older files of the directory."""
         directory.mkdir(exist_ok=True)
         self.events = EventsWriter(str(directory / "events"))
         self.add(first, session_log=SessionLog(status=SessionLog.START))

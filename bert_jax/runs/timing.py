@@ -1,9 +1,9 @@
-"""Where the time of a run goes, from one line of its metrics to the next."""
+"""Times of a run between two lines of its metrics."""
 
 import time
 from contextlib import contextmanager
 
-# What two lines of metrics.jsonl need not have in common where they are of the same steps.
+# The keys of metrics.jsonl that differ between two runs of the same steps.
 TIMES = frozenset(
     "time seconds step_seconds input_seconds tokens_per_second rows_per_second model_flops_utilization"
     " peak_bytes".split()
@@ -11,38 +11,39 @@ TIMES = frozenset(
 
 
 class Clock:
-    """Times an interval of steps, from one line of metrics to the next, and its waits for batches."""
+    """Measures the interval between two lines of metrics, and its waits for batches."""
 
     def __init__(self):
         self.start()
 
     def start(self) -> None:
-        """An interval begins."""
+        """Starts an interval."""
         self.began, self.waited = time.monotonic(), 0.0
 
     @contextmanager
-    def input(self):
+    def input_wait(self):
+        """Counts the time within the context as a wait for a batch."""
         before = time.monotonic()
         yield
         self.waited += time.monotonic() - before
 
     @contextmanager
-    def outside(self):
-        """What is done within is no part of the interval."""
+    def paused(self):
+        """Excludes the time within the context from the interval."""
         before = time.monotonic()
         yield
         self.began += time.monotonic() - before
 
     def split(self, steps: int) -> dict:
-        """What a line says of the interval of so many steps that ends now; the next one begins."""
+        """Ends an interval of so many steps and starts the next; returns its times in seconds."""
         seconds, waited = time.monotonic() - self.began, self.waited
         self.start()
         return {"seconds": seconds, "step_seconds": seconds / steps, "input_seconds": waited}
 
 
 def describe(values: dict) -> str:
-    """A line's numbers of speed, for people; without those that nobody knows."""
-    share = values["real_token_share"]  # of no step, where none was applied
+    """Formats the speed and memory of a line of metrics, without those that are null."""
+    share = values["real_token_share"]  # null if no step was applied
     parts = [] if share is None else [f"real_token_share {share:.3f}"]
     parts += [
         f"step {values['step_seconds']:.4g} s",

@@ -1,8 +1,8 @@
-"""Deadlines: a process that is stuck ends by SIGALRM, whatever it is stuck in, and leaves the stacks of its threads.
+"""Deadlines: SIGALRM ends a process that hangs, even in C code, and the stacks of its threads are printed.
 
-faulthandler writes them in C, without Python's lock, and passes the signal on, whose default ends the process: exit
-code 142 in a shell. A process that is stopped ends when it goes on, others of its run by their own deadlines. The
-kernel spares the first process of a container, so images start through an init.
+faulthandler prints them in C without the GIL, then passes the signal on to its default action, which ends the process:
+exit code 142 in a shell. A process that was stopped ends when it is continued; the others of its run have deadlines of
+their own. The kernel does not end the first process of a container, so images start with an init process.
 """
 
 import contextlib
@@ -10,21 +10,21 @@ import faulthandler
 import os
 import signal
 
-LONGEST = 2**31 - 1  # seconds of an alarm
+LONGEST = 2**31 - 1  # the longest alarm in seconds
 
 
 class Watchdog:
-    """Used as a context. One deadline at a time."""
+    """A context manager with one deadline at a time."""
 
     def __init__(self, deadlines: dict[str, int]):
-        """deadlines: {key: seconds, 0 for none}"""
+        """deadlines: {key: seconds, 0 for none}, the config's group `timeouts`."""
         self.deadlines = dict(deadlines)
-        self.key = ""  # what has a deadline now
+        self.key = ""  # of the current deadline
 
     def __enter__(self):
         if not faulthandler.is_enabled():
-            faulthandler.enable(file=2)  # for the stacks of a process that JAX aborts
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # or one that was ignored would be passed on
+            faulthandler.enable(file=2)  # prints the stacks if JAX aborts the process
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the parent process may have ignored it
         self.stacks = open_stacks()
         faulthandler.register(signal.SIGALRM, file=self.stacks, all_threads=True, chain=True)
         return self
@@ -36,13 +36,13 @@ class Watchdog:
             os.close(self.stacks)
 
     def arm(self, key: str) -> None:
-        """Starts a deadline, from now on; it replaces the one before. "" is none."""
+        """Starts the deadline of a key, which replaces the previous one. "" stands for no deadline."""
         self.key = key
         signal.alarm(min(self.deadlines[key], LONGEST) if key else 0)
 
     @contextlib.contextmanager
     def watch(self, key: str):
-        """A deadline for what is done within; then that of before starts again."""
+        """Sets a deadline for the context, and then starts the previous one again."""
         before = self.key
         self.arm(key)
         try:
@@ -52,8 +52,8 @@ class Watchdog:
 
 
 def open_stacks() -> int:
-    """Standard error as a file that is never waited for: the process may be stuck in a pipe that nobody empties."""
+    """Opens standard error without blocking writes: the process may hang because nobody reads its standard error."""
     try:
         return os.open("/proc/self/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
-    except OSError:  # a socket, or no Linux
+    except OSError:  # standard error is a socket, or this is not Linux
         return 2

@@ -1,18 +1,18 @@
-"""The files of a run: their names, reading and writing them, and where they are.
+"""The workdir of a run: its files, and where they are.
 
-config.json     resolved; reads back as a config
+config.json     the resolved config; can be passed as --config
 run.json        what is being trained: parameters, unigram entropy, vocabulary, store fingerprint, versions, starts
-status.json     kept current while it runs
-metrics.jsonl   one object a line, each step once a split
+status.json     written every few seconds during the run
+metrics.jsonl   one JSON object per line; one line per reported step and split
 tensorboard/    the same for TensorBoard
-tokenizer/      a copy of the store's, so that the model can be used without the store
-checkpoints/    Orbax
-traces/         of the steps that config.profile names
-summary.json    at the end
-.lock           who trains (lock.py)
+tokenizer/      a copy of the store's tokenizer, so that the model works without the store
+checkpoints/    by Orbax
+traces/         profiler traces of the steps in config.profile
+summary.json    written at the end
+.lock           the process that trains (lock.py)
 
-Of a workdir at an address, as gs://bucket/run, checkpoints are read and written there. The small files are in a
-temporary directory of this host while a command runs; the process that trains uploads those that have changed.
+If the workdir is an address, such as gs://bucket/run, checkpoints are read and written in the bucket directly. A
+command downloads the small files to a temporary directory; the training process uploads those that have changed.
 """
 
 import contextlib
@@ -32,57 +32,57 @@ from bert_jax.storage import atomic, checksums, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 CHECKPOINTS, TRACES = "checkpoints", "traces"
-BESIDE = ("store", "logs")  # what else a workdir may hold before it has begun
-ELSEWHERE = (CHECKPOINTS, TRACES, *BESIDE)  # what stays at an address: large, or of others
-# A start that is killed before it writes run.json leaves these files.
+BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
+ELSEWHERE = (CHECKPOINTS, TRACES, *BESIDE)  # never downloaded: large, or not of the run
+# The files of a start that was killed before it wrote run.json.
 STARTED = (lock.LOCK, "config.json", "tokenizer")
 
 
-# --- Where it is ----------------------------------------------------------------------------------
+# --- Directory or bucket --------------------------------------------------------------------------
 
 
 class Workdir:
-    """A run's files, on a disk or at an address.
+    """The files of a run, on a disk or in a bucket.
 
-    name: as the user gave it. directory: of the small files on this host, the workdir itself or a temporary copy.
-    place: the address, or None. lock: of the address, while this process holds it.
+    name: as the user typed it. directory: of the small files, the workdir itself or a temporary copy. bucket: the
+    directory in the bucket, or None. lock: the lock in the bucket, if this process has it.
     """
 
-    def __init__(self, name: Path | str, directory=None, place: remote.Place | None = None):
-        self.name, self.directory, self.place = str(name), Path(directory or name), place
+    def __init__(self, name: Path | str, directory=None, bucket: remote.Directory | None = None):
+        self.name, self.directory, self.bucket = str(name), Path(directory or name), bucket
         self.lock: lock.Lock | None = None
-        self.uploaded = {}  # {name: stamp} of what is at the address as it is here
-        self.turn = threading.RLock()  # to upload
+        self.uploaded = {}  # {name: stamp} of the files that are the same in the bucket
+        self.turn = threading.RLock()  # held during an upload
 
     @property
     def checkpoints(self) -> Path:
-        """Whole, as Orbax wants it; at an address an epath.Path."""
-        if not self.place:
+        """The directory of checkpoints: an absolute path, as Orbax requires, or an epath.Path in a bucket."""
+        if not self.bucket:
             return self.directory.absolute() / CHECKPOINTS
         from etils import epath
 
-        return epath.Path(self.place.address) / CHECKPOINTS
+        return epath.Path(self.bucket.address) / CHECKPOINTS
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Holds it for this process, which alone may write to it, and uploads what it has written in the end, whatever
-        that is. Raises Missing where another process holds it."""
-        if not self.place:
+    def locked(self) -> Iterator[None]:
+        """Locks the workdir during the context, and finally uploads its files. Raises Missing if another process holds
+        the lock."""
+        if not self.bucket:
             with lock.on_disk(self.directory):
                 yield
             return
-        self.lock = lock.Lock(self.place)
+        self.lock = lock.Lock(self.bucket)
         with self.lock.held():
             try:
                 yield
             except BaseException:
-                with contextlib.suppress(Exception):  # what went wrong is told
+                with contextlib.suppress(Exception):  # the original error is raised instead
                     self.upload()
                 raise
             self.upload()
 
-    def let_go(self) -> None:
-        """The last call of a process that ends at once."""
+    def upload_and_release(self) -> None:
+        """Uploads the files and releases the lock, in a process that is about to end."""
         try:
             self.upload()
         finally:
@@ -90,40 +90,41 @@ class Workdir:
                 self.lock.release()
 
     def download(self, only: Iterable[str] = ()) -> None:
-        """The small files, or `only` these; of what is no run, what a first start leaves."""
-        with remote.reached(self.name):
+        """Downloads the small files, or `only` these; without a run.json, only those of an unfinished start."""
+        with remote.explain(self.name):
             for name in only or self.small_files():
                 path = self.directory / name
-                if checksums.inside(self.directory, name):  # an object may be called ../name
-                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                        self.place.download(name, path)
+                if checksums.is_inside(self.directory, name):  # an object may be called ../name
+                    with contextlib.suppress(FileNotFoundError):  # deleted in the meantime
+                        self.bucket.download(name, path)
                         self.uploaded[name] = checksums.stamp(path)
 
     def small_files(self) -> list[str]:
-        there, found = self.place.names(), []
-        for name, is_directory in there.items():
-            if name not in (lock.LOCK, *ELSEWHERE) and ("run.json" in there or name in STARTED):
-                found += self.place.tree(name) if is_directory else [name]
-        return found
+        """Lists the files in the bucket that are downloaded."""
+        entries, names = self.bucket.names(), []
+        for name, is_directory in entries.items():
+            if name not in (lock.LOCK, *ELSEWHERE) and ("run.json" in entries or name in STARTED):
+                names += self.bucket.tree(name) if is_directory else [name]
+        return names
 
     def upload(self) -> None:
-        """Uploads the files that have changed; run.json, which makes a run of them, last. Raises Missing where another
-        process holds the address."""
+        """Uploads the files that have changed; run.json last, since a directory with it is a run. Raises Missing if
+        another process has taken the lock."""
         if not self.lock:
             return
-        with self.turn, remote.reached(self.name):
+        with self.turn, remote.explain(self.name):
             self.lock.check()
             for path in sorted(self.directory.rglob("*"), key=lambda path: path.name == "run.json"):
                 name = path.relative_to(self.directory).as_posix()
-                with contextlib.suppress(FileNotFoundError):  # replaced just now
+                with contextlib.suppress(FileNotFoundError):  # replaced in the meantime
                     if path.is_file() and not path.name.startswith("."):
                         stamp = checksums.stamp(path)
                         if stamp != self.uploaded.get(name):
-                            self.place.upload(path, name)
+                            self.bucket.upload(path, name)
                             self.uploaded[name] = stamp
 
     def try_upload(self) -> None:
-        """The same where it can wait: what is out of reach now is uploaded with the next checkpoint."""
+        """Uploads if the bucket is reachable; otherwise the files are uploaded with the next checkpoint."""
         try:
             self.upload()
         except (Missing, Unfinished):
@@ -131,14 +132,13 @@ class Workdir:
                 raise
 
     def check(self, *inside: str) -> None:
-        """Raises BadInput where a run cannot be made, written or continued: a directory that is not empty holds a run,
-        or what a first start of one leaves when it is killed.
+        """Raises BadInput if the directory is not writable, or is neither empty nor a run nor an unfinished start.
 
-        inside: paths that may lie in it beside the run's own files, as that of its store, or ''.
+        inside: other paths that may be in it, such as that of the store, or ''.
         """
-        if self.place:
-            with remote.reached(self.name):
-                names = set(self.place.names())
+        if self.bucket:
+            with remote.explain(self.name):
+                names = set(self.bucket.names())
         else:
             check_writable(self.directory)
             names = set(os.listdir(self.directory)) if self.directory.exists() else set()
@@ -146,20 +146,20 @@ class Workdir:
             if names & {"run.json", "config.json"}:
                 config.read(self.directory / "config.json")
             relative = (os.path.relpath(path, self.directory) for path in inside if path)
-            beside = {*BESIDE, *(path.split(os.sep)[0] for path in relative)}
-            prepared = tuple(f".{name}." for name in beside)  # hidden directories of `prepare`
-            for name in sorted(names - {*STARTED, *beside}) if "run.json" not in names else ():
+            others = {*BESIDE, *(path.split(os.sep)[0] for path in relative)}
+            prepared = tuple(f".{name}." for name in others)  # temporary directories of `prepare`
+            for name in sorted(names - {*STARTED, *others}) if "run.json" not in names else ():
                 if not (atomic.is_temporary(name) or name.startswith(prepared)):
                     raise BadInput(name)
         except BadInput as error:
             raise BadInput(
-                f"--workdir {self.name}: holds something else than a run ({error}); name an empty directory"
+                f"--workdir {self.name}: is not empty and not a run ({error}); name an empty directory"
             ) from None
 
 
 @contextlib.contextmanager
 def opened(name: Path | str, *only: str) -> Iterator[Workdir]:
-    """The workdir of this name, with its small files, or `only` these, until the context ends."""
+    """Opens the workdir of this name during the context; downloads its small files, or `only` these, from a bucket."""
     if not remote.is_address(name):
         yield Workdir(name)
         return
@@ -170,25 +170,24 @@ def opened(name: Path | str, *only: str) -> Iterator[Workdir]:
 
 @contextlib.contextmanager
 def copied(name: str) -> Iterator[Workdir]:
-    """A workdir at an address whose copy is empty. Errors within name the address."""
-    place = remote.Place(name)
+    """Opens a workdir in a bucket with an empty local copy. Errors within the context name the address."""
+    bucket = remote.Directory(name)
     with tempfile.TemporaryDirectory(prefix="bert_jax-", ignore_cleanup_errors=True) as temporary:
-        directory = Path(temporary, place.root.rpartition("/")[2])
+        directory = Path(temporary, bucket.root.rpartition("/")[2])
         directory.mkdir()
-        with remote.naming(directory, place.address), remote.told(place.address):
-            yield Workdir(place.address, directory, place)
+        with remote.naming(directory, bucket.address), remote.explain_remote(bucket.address):
+            yield Workdir(bucket.address, directory, bucket)
 
 
 @contextlib.contextmanager
 def created(name: Path | str) -> Iterator[Workdir]:
-    """A new workdir to write to, which appears when it is whole; at an address its run.json is written last, without
-    which it is no run."""
+    """Creates a workdir atomically: on a disk it appears when the context ends; in a bucket, run.json comes last."""
     if not remote.is_address(name):
-        with atomic.whole(name, "--workdir") as directory:
+        with atomic.new_directory(name, "--workdir") as directory:
             yield Workdir(name, directory)
         return
     with atomic.terminable(), copied(name) as run:
-        run.lock = lock.Lock(run.place)
+        run.lock = lock.Lock(run.bucket)
         with run.lock.held():
             check_new(name)
             yield run
@@ -196,30 +195,30 @@ def created(name: Path | str) -> Iterator[Workdir]:
 
 
 def check_new(name: Path | str) -> None:
-    """Raises BadInput where something is there already, or nothing can be made."""
+    """Raises BadInput if the name exists and is not an empty directory, or cannot be created."""
     if not remote.is_address(name):
         check_writable(Path(name))
-        atomic.free(name, "--workdir")
+        atomic.check_free(name, "--workdir")
         return
-    with remote.reached(f"--workdir {name}"):
-        if set(remote.Place(name).names()) - {lock.LOCK}:
-            raise BadInput(f"--workdir {name}: there already, and not empty")
+    with remote.explain(f"--workdir {name}"):
+        if set(remote.Directory(name).names()) - {lock.LOCK}:
+            raise BadInput(f"--workdir {name}: exists and is not empty; name a new directory")
 
 
 def check_writable(directory: Path) -> None:
-    """Raises BadInput where a workdir cannot be made or written."""
-    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise BadInput(f"--workdir {directory}: {there} is not a directory")
-    if not os.access(there, os.W_OK):
-        raise BadInput(f"--workdir {directory}: {there} cannot be written")
+    """Raises BadInput if a directory cannot be created or written."""
+    parent = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not parent.is_dir():
+        raise BadInput(f"--workdir {directory}: {parent} is not a directory")
+    if not os.access(parent, os.W_OK):
+        raise BadInput(f"--workdir {directory}: {parent} cannot be written")
 
 
 # --- Its files ------------------------------------------------------------------------------------
 
 
 def new_run() -> str:
-    """An id for a run, by which its checkpoints are known as its own."""
+    """Returns a new id of a run, which its checkpoints carry."""
     return uuid.uuid4().hex
 
 
@@ -228,6 +227,7 @@ def write_json(path: Path, values: dict, *, sync: bool = True) -> None:
 
 
 def read_json(path: Path) -> dict:
+    """Reads a JSON object. Raises BadInput, which names the path, if it is not one."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -238,11 +238,14 @@ def read_json(path: Path) -> dict:
 
 
 def write_status(workdir: Path, state: str, **values) -> None:
-    """state: imported, running, done, preempted, interrupted or failed. Whose it is, and when, are added."""
+    """Writes status.json with the time and the pid and host of this process.
+
+    state: imported, running, done, preempted, interrupted or failed.
+    """
     values = {"state": state, **values, **lock.this_process(), "time": stamp()}
     write_json(workdir / "status.json", values, sync=False)  # written again every few seconds
 
 
 def stamp(seconds: float | None = None) -> str:
-    """A time, in seconds since the epoch, as it is written down; now where it is left out."""
+    """Formats a time in seconds since the epoch, by default now, in UTC."""
     return time.strftime(TIME, time.gmtime(seconds))

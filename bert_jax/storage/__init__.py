@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, read with care, and in buckets."""
+"""Files: atomic writes, checksums, buckets."""

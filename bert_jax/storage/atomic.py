@@ -1,4 +1,4 @@
-"""Files and directories that appear when they are whole, or not at all."""
+"""Atomic writes: files and directories that appear complete or not at all."""
 
 import contextlib
 import os
@@ -14,14 +14,16 @@ from typing import BinaryIO
 from bert_jax.errors import BadInput, Unfinished
 
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
-# What libraries of C++ say, in errors of their own, where the disk is full or a file may not grow.
+# Messages of C++ libraries, in their own error types, if the disk is full or a file may not grow.
 DISK = ("RESOURCE_EXHAUSTED", "No space left", "File too large")
 
 
 @contextlib.contextmanager
 def file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `path` in one go: a reader sees the old content or the new, with `sync`
-    also after a power cut. Nothing of it is left after a failure."""
+    """Opens a temporary file that replaces `path` when the context ends, and is deleted after a failure.
+
+    Readers see the old content or the new; with `sync` also after a power failure.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with open(temporary, "wb") as opened:
@@ -35,45 +37,46 @@ def file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
 
 
 def write(path: Path, text: str, *, sync: bool = True) -> None:
+    """Writes a text file atomically, see `file`."""
     with file(path, sync=sync) as opened:
         opened.write(text.encode())
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file or directory of this name is one that was being written here."""
+    """Returns whether this is the name of a temporary file or directory of this module."""
     return bool(TEMPORARY.fullmatch(name))
 
 
-def remove_left(directory: Path, *, deep: bool = False) -> None:
-    """Deletes the files that killed processes have begun to write in a directory, with `deep` also below it. The caller
-    makes sure that no other process writes there now."""
+def remove_temporary(directory: Path, *, deep: bool = False) -> None:
+    """Deletes the temporary files of killed processes in a directory, and with `deep` below it. The caller ensures that
+    no other process is writing there."""
     for path in list(directory.rglob("*") if deep else directory.iterdir()):
         if is_temporary(path.name) and path.is_file():
             path.unlink(missing_ok=True)
 
 
 def rename(old: Path, new: Path) -> None:
-    """Renames a file or a directory once all that it holds is on the disk."""
+    """Renames a file or directory, after syncing its content to the disk."""
     flush(old)
     old.rename(new)
     flush_name(new.parent)
 
 
-def free(directory: Path, option: str) -> None:
-    """Raises BadInput where something lies at `directory` that is not an empty directory."""
+def check_free(directory: Path, option: str) -> None:
+    """Raises BadInput if `directory` exists and is not an empty directory. option: for the message, as '--output'."""
     directory = Path(directory)
     if directory.resolve() == Path.cwd():
-        raise BadInput(f"{option} {directory}: the current directory; name one to be made")
+        raise BadInput(f"{option} {directory}: is the current directory; name a new directory")
     if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
-        raise BadInput(f"{option} {directory}: there already, and not an empty directory")
+        raise BadInput(f"{option} {directory}: exists and is not empty; name a new directory")
 
 
-TERMINATED = 128 + signal.SIGTERM  # the exit code that shells give
+TERMINATED = 128 + signal.SIGTERM  # exit code, as shells report it
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Within it SIGTERM unwinds, as Ctrl-C does, so that what is half done is cleaned up before the process leaves."""
+    """Makes SIGTERM raise SystemExit within the context, so that temporary files are deleted before the end."""
 
     def leave(number, frame) -> None:
         sys.exit(TERMINATED)
@@ -86,25 +89,25 @@ def terminable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def whole(directory: Path, option: str) -> Iterator[Path]:
-    """A hidden directory beside `directory` to write into, which takes its place at the end; gone after a failure.
+def new_directory(directory: Path, option: str) -> Iterator[Path]:
+    """Creates a temporary directory that becomes `directory` when the context ends, and is deleted after a failure.
 
-    Raises BadInput, naming the option, where `directory` is not free or cannot be made; Unfinished where the disk
-    fails.
+    Raises BadInput, which names the option, if `directory` exists and is not empty or cannot be created; Unfinished if
+    the disk fails.
     """
-    free(directory, option)
-    directory = Path(directory).resolve()  # where a link leads
+    check_free(directory, option)
+    directory = Path(directory).resolve()  # a link is followed, not replaced
     temporary = directory.with_name(f".{directory.name}.{uuid.uuid4().hex}")
     try:
         temporary.mkdir(parents=True)
     except OSError as error:
-        raise BadInput(f"{option} {directory}: cannot be made ({error.strerror})") from None
+        raise BadInput(f"{option} {directory}: cannot be created ({error.strerror})") from None
     try:
         with terminable():
             yield temporary
         rename(temporary, directory)
     except BaseException as error:
-        # What went wrong is told, not that the rest of it cannot be deleted.
+        # Errors of the deletion are ignored, so that the original error is reported.
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError) or any(word in str(error) for word in DISK):
             reason = " ".join(str(error).split())[:300]
@@ -113,12 +116,13 @@ def whole(directory: Path, option: str) -> Iterator[Path]:
 
 
 def flush(directory: Path) -> None:
-    """Brings the files under a directory, and their names, to the disk."""
+    """Syncs a directory, all files under it and their names to the disk."""
     for path in (*directory.rglob("*"), directory):
         flush_name(path)
 
 
 def flush_name(path: Path) -> None:
+    """Syncs one file, or the names in one directory."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

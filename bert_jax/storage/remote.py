@@ -1,7 +1,7 @@
-"""Directories at an address, as gs://bucket/name: object stores, through fsspec, with no TensorFlow.
+"""Directories in buckets, named by addresses such as gs://bucket/name: object stores through fsspec.
 
-An object is written whole or not at all, and replaced in one go; nothing is appended to, renamed or locked. What a
-method of Place meets it raises as its library does; within `reached` that is told in a line.
+Objects are written and replaced atomically; they cannot be appended to, renamed or locked. The methods of Directory
+raise the errors of their library; `explain` turns these into errors of one line.
 """
 
 import contextlib
@@ -14,81 +14,82 @@ from pathlib import Path
 from bert_jax.errors import BadInput, Missing, Unfinished, one_line
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
-LONGEST = 300  # characters of what a library says
-TIMEOUT = 120.0  # seconds of a request, or it is one that no one answers
-# The modules of errors that are of an address and its servers.
+LONGEST = 300  # characters of a library's message
+TIMEOUT = 120.0  # seconds until a request fails
+# Modules whose errors concern an address or its servers.
 LIBRARIES = ("gcsfs", "aiohttp", "google.auth", "google.api_core", "requests", "botocore", "azure")
-# In TensorStore's errors, where the same is so.
+# The same in the messages of TensorStore's errors.
 UNREACHABLE = re.compile("(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED):")
 DENIED = re.compile("^(Forbidden|Bad Request): |(PERMISSION_DENIED|UNAUTHENTICATED):")
-# Of HTTP: what asking again does not change.
+# HTTP status codes that a retry does not change.
 REFUSED = (400, 401, 403, 404)
-GOOGLE = ("gs", "gcs")  # names of one file system of fsspec's
+GOOGLE = ("gs", "gcs")  # both name the same file system of fsspec
 
 
-def settle() -> None:
-    """Has libraries that are imported after this reach addresses the one way that is tested: through fsspec, without
-    TensorFlow, and buckets of all kinds (zonal, hierarchical) by the same API."""
+def configure() -> None:
+    """Sets environment variables before libraries are imported: etils accesses buckets through fsspec instead of
+    TensorFlow, and gcsfs uses one API for all types of buckets."""
     os.environ.setdefault("EPATH_USE_TF", "false")
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    # What it raises is told in a line; it would add the stacks of all its tries.
+    # Its errors are reported in one line; it would also log the stack trace of every retry.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 
 def is_address(name: str | Path) -> bool:
+    """Returns whether a name is an address, such as gs://bucket/name, rather than a path."""
     return bool(ADDRESS.match(str(name)))
 
 
 def address(name: str) -> str | Path:
-    """What a name of a directory names: an address, as it is, or a path."""
+    """Parses the name of a directory: returns an address unchanged, anything else as a Path."""
     if not is_address(name):
         return Path(name)
-    settle()
+    configure()
     return name
 
 
 def exists(name: str) -> bool:
-    """Whether something lies at a path or an address."""
+    """Returns whether a path or an address exists."""
     if not is_address(name):
-        return os.path.exists(name)  # not an error where it cannot be looked at
-    with reached(name):
-        place, last = parted(name)
-        return place.exists(last)
+        return os.path.exists(name)  # unlike Path.exists, False if it may not be read
+    with explain(name):
+        directory, last = split_address(name)
+        return directory.exists(last)
 
 
-def parted(name: str) -> tuple["Place", str]:
-    """The directory of a file at an address, and its name there."""
-    place, _, last = name.rpartition("/")
-    if place.endswith("/"):
+def split_address(name: str) -> tuple["Directory", str]:
+    """Splits the address of a file into its directory and its name."""
+    directory, _, last = name.rpartition("/")
+    if directory.endswith("/"):
         raise BadInput(f"{name}: names no file")
-    return Place(place), last
+    return Directory(directory), last
 
 
-class Place:
-    """A directory at an address. Names are relative to it, with slashes; a directory is there while a name in it is."""
+class Directory:
+    """A directory in a bucket. Names are relative to it and contain slashes; directories exist only through files."""
 
     def __init__(self, address: str):
-        """Raises BadInput where nothing here can read such addresses."""
+        """Raises BadInput if no installed library can read such addresses."""
         self.address = address.rstrip("/")
-        kind, _, name = address.partition("://")
+        scheme, _, name = address.partition("://")
         if not name.strip("/"):
             raise BadInput(f"{address}: names no bucket")
-        settle()
+        configure()
         try:
             import fsspec
 
-            # Other processes write here too, and TensorStore: what was listed once is not what is there. Of this kind
-            # in all of this process, as Orbax has file systems of its own.
-            known = fsspec.config.conf
-            for protocol in (kind, *GOOGLE):
-                known.setdefault(protocol, {})["use_listings_cache"] = False
+            # No cache of listings, since other processes and TensorStore write here too. It is turned off for the whole
+            # process, because Orbax creates its own file systems.
+            conf = fsspec.config.conf
+            for protocol in (scheme, *GOOGLE):
+                conf.setdefault(protocol, {})["use_listings_cache"] = False
             for protocol in GOOGLE:
-                known[protocol]["requests_timeout"] = TIMEOUT
+                conf[protocol]["requests_timeout"] = TIMEOUT
             self.files, self.root = fsspec.core.url_to_fs(self.address)
         except (ImportError, ValueError) as error:
             extra = "pip install 'bert_jax[gcs]'"
-            hint = extra if kind in GOOGLE else one_line(error, LONGEST)
-            raise BadInput(f"{address}: addresses {kind}:// cannot be read here: {hint}") from None
+            hint = extra if scheme in GOOGLE else one_line(error, LONGEST)
+            raise BadInput(f"{address}: cannot read {scheme}:// addresses: {hint}") from None
 
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
@@ -100,12 +101,12 @@ class Place:
         self.files.pipe_file(self.path(name), data)
 
     def download(self, name: str, path: Path) -> None:
-        """A file, of any size."""
+        """Downloads a file of any size."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.files.get_file(self.path(name), str(path))
 
     def upload(self, path: Path, name: str) -> None:
-        """A file, of any size."""
+        """Uploads a file of any size."""
         self.files.put_file(str(path), self.path(name))
 
     def remove(self, name: str) -> None:
@@ -116,71 +117,72 @@ class Place:
         return self.files.exists(self.path(name))
 
     def names(self) -> dict[str, bool]:
-        """{name directly in the directory: whether it is a directory}."""
+        """Returns {name: whether it is a directory} of the entries of this directory."""
         try:
-            found = self.files.ls(self.root, detail=True)
+            entries = self.files.ls(self.root, detail=True)
         except FileNotFoundError:
             return {}
-        last = {entry["name"].rstrip("/").rpartition("/")[2]: entry for entry in found}
+        last = {entry["name"].rstrip("/").rpartition("/")[2]: entry for entry in entries}
         return {name: entry["type"] == "directory" for name, entry in last.items()}
 
     def tree(self, name: str = "") -> list[str]:
-        """The names of all files in it, or in one of its directories, and in those below."""
+        """Returns the names of all files below this directory, or below its subdirectory `name`."""
         start = f"{self.root}/"
-        found = self.files.find(self.path(name).rstrip("/"))
-        return sorted(path.removeprefix(start) for path in found if path.startswith(start))
+        paths = self.files.find(self.path(name).rstrip("/"))
+        return sorted(path.removeprefix(start) for path in paths if path.startswith(start))
 
 
 @contextlib.contextmanager
-def reached(what: str) -> Iterator[None]:
-    """What fails within is told in a line that begins with `what`: BadInput where it is not there or not allowed,
-    Missing where it cannot be reached now."""
+def explain(what: str) -> Iterator[None]:
+    """Turns library errors within the context into errors of one line that begins with `what`: BadInput if it does not
+    exist or access is denied, Missing if it is unreachable, otherwise Unfinished."""
     try:
         yield
     except (BadInput, Missing, Unfinished):
         raise
-    except Exception as error:  # of fsspec and of what it asks: they raise what they like
+    except Exception as error:  # of any type, by fsspec and its libraries
         if isinstance(error, FileNotFoundError):
-            raise BadInput(f"{what}: not there, or no right to see it") from None
+            raise BadInput(f"{what}: does not exist, or you may not read it") from None
         reason = "no answer" if isinstance(error, TimeoutError) else one_line(error, LONGEST)
         if is_refused(error):
             raise BadInput(f"{what}: {reason}") from None
-        kind = Missing if is_out_of_reach(error) else Unfinished  # as a disk that is full
-        raise kind(f"{what}: {reason}") from None
+        error_type = Missing if is_unreachable(error) else Unfinished  # for example a full disk
+        raise error_type(f"{what}: {reason}") from None
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
-    """The same for what asks an address among other things, by epath or Orbax: only what the address has done."""
+def explain_remote(what: str) -> Iterator[None]:
+    """Turns only errors of the bucket into errors of one line; for code that does other things, too, such as Orbax."""
     try:
         yield
     except Exception as error:
-        if not (is_refused(error) or is_out_of_reach(error)):
+        if not (is_refused(error) or is_unreachable(error)):
             raise
-        with reached(what):
+        with explain(what):
             raise
 
 
 def is_refused(error: Exception) -> bool:
-    """Whether it would be so again: credentials, rights, names."""
+    """Returns whether a retry cannot help: wrong credentials, permissions or names."""
     named = "Credentials" in type(error).__name__ or getattr(error, "code", None) in REFUSED
-    return bool(is_of_library(error) and named or DENIED.search(str(error)))
+    return bool(comes_from_library(error) and named or DENIED.search(str(error)))
 
 
-def is_out_of_reach(error: Exception) -> bool:
-    """Whether it may be otherwise soon: the network, a server."""
-    known = is_of_library(error) or isinstance(error, TimeoutError)
-    return not is_refused(error) and bool(known or UNREACHABLE.search(str(error)))
+def is_unreachable(error: Exception) -> bool:
+    """Returns whether the network or a server failed, so that a later retry may help."""
+    is_library_error = comes_from_library(error) or isinstance(error, TimeoutError)
+    return not is_refused(error) and bool(is_library_error or UNREACHABLE.search(str(error)))
 
 
-def is_of_library(error: Exception) -> bool:
+def comes_from_library(error: Exception) -> bool:
+    """Returns whether a library of LIBRARIES raised the error."""
     return f"{type(error).__module__}.".startswith(tuple(f"{name}." for name in LIBRARIES))
 
 
 @contextlib.contextmanager
-def naming(place: Path, name: str) -> Iterator[None]:
-    """Within it errors that name a copy at `place` name what it is a copy of."""
+def naming(copy: Path, name: str) -> Iterator[None]:
+    """Replaces the path of a local copy in the messages of errors within the context by the name of its original."""
     try:
         yield
     except (BadInput, FloatingPointError, Missing, Unfinished) as error:
-        raise type(error)(str(error).replace(str(place), name)) from None
+        raise type(error)(str(error).replace(str(copy), name)) from None

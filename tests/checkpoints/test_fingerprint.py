@@ -1,4 +1,4 @@
-"""Fingerprints change with every bit and place, and are the same on any mesh and by NumPy."""
+"""Fingerprints depend on every bit and index, and are the same on any mesh and on the host."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def make_mesh(data, fsdp, tensor) -> Mesh:
 
 
 def on_mesh(tree, mesh):
-    """(program, the tree on the devices)."""
+    """Returns (program, the tree on the devices)."""
     places = {name: NamedSharding(mesh, SPECS[name]) for name in tree}
     return fingerprint.lower(mesh, tree, places).compile(), jax.device_put(tree, places)
 
@@ -41,11 +41,11 @@ def on_mesh(tree, mesh):
 def test_the_same_on_any_mesh(tree, shape):
     mesh = make_mesh(*shape)
     program, placed = on_mesh(tree, mesh)
-    assert fingerprint.read(program, placed, mesh) == fingerprint.of_tree(tree)
+    assert fingerprint.compute(program, placed, mesh) == fingerprint.of_tree(tree)
 
 
 def test_every_bit_of_every_element_counts(tree):
-    """All flips of a whole array, of which no two have the same fingerprint."""
+    """No two single-bit flips of an array have the same fingerprint."""
     array = tree["bias"]
     seen = {fingerprint.of_array(array).digest}
     for place in range(array.size):
@@ -56,7 +56,7 @@ def test_every_bit_of_every_element_counts(tree):
     assert len(seen) == 1 + 32 * array.size
 
 
-def test_swapped_rows_and_other_shapes_show(tree):
+def test_swapped_rows_and_other_shapes_change_it(tree):
     table = tree["words"]
     swapped = table[[1, 0, *range(2, len(table))]]
     assert fingerprint.of_array(swapped).digest != fingerprint.of_array(table).digest
@@ -67,7 +67,7 @@ def test_swapped_rows_and_other_shapes_show(tree):
 
 @pytest.mark.parametrize(("name", "shape"), [("scale", (8, 1, 1)), ("kernel", (2, 2, 2))])
 def test_a_copy_that_differs_is_named_with_its_device(tree, name, shape):
-    """Of an array that all devices hold, and of one that is split over some axes and copied over others."""
+    """For a replicated array, and for one that is sharded over some axes and replicated over others."""
     mesh = make_mesh(*shape)
     program, placed = on_mesh(tree, mesh)
     shards = placed[name].addressable_shards
@@ -77,9 +77,9 @@ def test_a_copy_that_differs_is_named_with_its_device(tree, name, shape):
     placed[name] = jax.make_array_from_single_device_arrays(
         tree[name].shape, placed[name].sharding, arrays
     )
-    odd = str(shards[6].device) if name == "scale" else ""  # of two copies either may be
+    odd = str(shards[6].device) if name == "scale" else ""  # of two copies, either may be wrong
     with pytest.raises(Unfinished, match=f"{name} on {odd}"):
-        fingerprint.read(program, placed, mesh)
+        fingerprint.compute(program, placed, mesh)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -90,4 +90,4 @@ def test_values_that_are_not_finite_are_named(tree, name, value):
     mesh = make_mesh(2, 2, 2)
     program, placed = on_mesh(tree, mesh)
     with pytest.raises(FloatingPointError, match=name):
-        fingerprint.read(program, placed, mesh)
+        fingerprint.compute(program, placed, mesh)

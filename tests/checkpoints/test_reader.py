@@ -1,4 +1,4 @@
-"""Checkpoints on the disk: what is damaged is found and named, and what is older is used."""
+"""Checkpoints on disk: damage is detected and named, and an older checkpoint is used."""
 
 import errno
 import json
@@ -21,7 +21,7 @@ from bert_jax.step import State
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """A run with the steps 7 and 9, and the parameters of both."""
+    """A run with checkpoints of steps 7 and 9, and the parameters of both."""
     run = tmp_path_factory.mktemp("kept") / "run"
     *_, seven = make_run(run, step=7)
     nine = jax.tree.map(lambda x: np.asarray(x) + 1, seven)
@@ -43,7 +43,7 @@ def save(checkpoints, step: int, params) -> None:
 
 
 def largest(place, item: str):
-    """The largest of the files that hold arrays."""
+    """Returns the largest file with arrays."""
     return max((place / item).rglob("d/*"), key=lambda path: path.stat().st_size)
 
 
@@ -62,14 +62,14 @@ def change(path, *keys, value) -> None:
     path.write_text(json.dumps(whole))
 
 
-def found(run) -> reader.Found:
+def found(run) -> reader.Newest:
     return reader.newest_verified(run / "checkpoints", "")
 
 
 # --- Damage -------------------------------------------------------------------------------------
 
 
-def test_a_sound_run_is_read_as_it_was_saved(run, kept):
+def test_an_undamaged_run_is_read_as_it_was_saved(run, kept):
     assert reader.problems(run / "checkpoints", "") == {7: "", 9: ""}
     assert found(run) == (9, {})
     assert_same_bits(params(run), kept[2])
@@ -77,8 +77,8 @@ def test_a_sound_run_is_read_as_it_was_saved(run, kept):
 
 @pytest.mark.parametrize("where", [0.1, 0.4, 0.7])
 @pytest.mark.parametrize("item", reader.ITEMS)
-def test_no_flipped_bit_is_trained_on(run, kept, item, where):
-    """A flip in what nobody reads is none; the parameters do not depend on what the optimizer has kept."""
+def test_a_flipped_bit_is_never_restored(run, kept, item, where):
+    """A flip in unused bytes does not matter; parameters do not depend on the optimizer state."""
     path = largest(run / "checkpoints/9", item)
     flip(path, int(where * path.stat().st_size))
     step, skipped = found(run)
@@ -86,8 +86,8 @@ def test_no_flipped_bit_is_trained_on(run, kept, item, where):
     assert_same_bits(params(run), kept[1] if skipped and item == "params" else kept[2])
 
 
-def test_a_flipped_bit_of_a_parameter_is_found(run):
-    """Nearly all bits of the largest file are of numbers, which Orbax restores without a word."""
+def test_a_flipped_bit_of_a_parameter_is_detected(run):
+    """Nearly all bits of the largest file belong to values, whose flips Orbax does not detect."""
     path = largest(run / "checkpoints/9", "params")
     flip(path, path.stat().st_size // 2)
     step, skipped = found(run)
@@ -121,7 +121,7 @@ def test_a_step_under_another_name_is_skipped_and_another_run_refused(run):
     assert all(reader.problems(place, "other").values())
 
 
-def test_strays_change_nothing_and_nothing_is_deleted(run):
+def test_other_files_are_ignored_and_kept(run):
     place = run / "checkpoints"
     for name in ("notes", "40.orbax-checkpoint-tmp", "²", "-1", "1e3", "9" * 19):
         (place / name).mkdir()
@@ -132,7 +132,7 @@ def test_strays_change_nothing_and_nothing_is_deleted(run):
     assert reader.steps(place) == [7] and (place / "notes").is_dir()
 
 
-def test_a_run_without_a_checkpoint_that_verifies_is_refused_and_untouched(run):
+def test_a_run_without_a_checkpoint_that_verifies_is_refused_and_unchanged(run):
     for step in (7, 9):
         (run / f"checkpoints/{step}/fingerprints/metadata").write_text("[]")
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
@@ -160,14 +160,14 @@ def test_an_altered_config_is_not_the_one_that_was_trained(run):
         params(run)
 
 
-def test_a_run_does_not_say_where_compiled_programs_are_read(run):
+def test_the_compilation_cache_is_not_taken_from_the_run(run):
     change(run / "config.json", "compilation_cache", value=str(run / "trap"))
     opened = load_model.open_model(run).config.compilation_cache
     assert opened == load_model.config.base().compilation_cache
     assert load_model.open_model(run, ["compilation_cache="]).config.compilation_cache == ""
 
 
-def test_a_run_is_opened_as_it_was_trained_but_for_its_kind_of_attention(run):
+def test_a_run_is_opened_with_its_config_except_for_the_attention(run):
     assert load_model.open_model(run, ["model.attention=xla"]).config.model.attention == "xla"
     with pytest.raises(BadInput, match="config.model.width"):
         load_model.open_model(run, ["model.width=64"])
@@ -176,7 +176,7 @@ def test_a_run_is_opened_as_it_was_trained_but_for_its_kind_of_attention(run):
 # --- Saves --------------------------------------------------------------------------------------
 
 
-def test_what_the_devices_hold_is_compared_with_what_was_saved(run):
+def test_restored_arrays_are_compared_with_the_saved_fingerprints(run):
     place = run / "checkpoints/9"
     leaves = reader.read_manifest(place)
     reader.check_restored(place, leaves)
@@ -186,7 +186,7 @@ def test_what_the_devices_hold_is_compared_with_what_was_saved(run):
         reader.check_restored(place, leaves)
 
 
-def test_a_checkpoint_that_goes_while_the_next_is_saved_names_the_last_good_one(run, kept):
+def test_if_a_checkpoint_disappears_the_next_save_names_the_last_good_one(run, kept):
     with writer.manager(run / "checkpoints", keep=3) as checkpoints:
         save(checkpoints, 11, kept[2])
         checkpoints.wait_until_finished()
@@ -210,8 +210,8 @@ def test_a_full_disk_ends_the_run_and_the_step_before_is_used(run, kept, capfd, 
     assert found(run) == (9, {})
 
 
-def test_another_process_that_is_gone_is_no_failed_save(run):
-    """Orbax waits for all by a collective, whose error numpy raises as one of its own."""
+def test_the_loss_of_another_process_is_not_a_failed_save(run):
+    """Orbax waits for all processes in a collective, whose error numpy raises as a ValueError."""
     gone = ValueError("UNKNOWN: Gloo AllGather failed: Connection reset by peer")
     full = ValueError("UNKNOWN: No space left on device")
     for error, kind in ((gone, ValueError), (full, Unfinished)):
@@ -227,8 +227,8 @@ def test_another_process_that_is_gone_is_no_failed_save(run):
 # --- Restoring ------------------------------------------------------------------------------------
 
 
-def test_what_verifies_can_be_restored_whatever_else_is_damaged(run, kept):
-    """Of a checkpoint that was copied to an address, and whose notes on the layout of arrays are gone."""
+def test_a_checkpoint_that_verifies_can_be_restored_without_orbax_metadata(run, kept):
+    """For example one that was copied to a bucket, and has lost the metadata about array layouts."""
     place = run / "checkpoints/9"
     for path in [*place.glob("*/array_metadatas/*"), *place.glob("*/_sharding")]:
         path.write_bytes(b"{")

@@ -1,1 +1,1 @@
-"""Faults from outside, at random: what a run must survive. `bash launch/faults.sh --help`."""
+"""Random faults that a run must survive. See `bash launch/faults.sh --help`."""

@@ -1,4 +1,4 @@
-"""One world for all faults."""
+"""Fixtures of the fault tests."""
 
 import pytest
 
@@ -12,5 +12,5 @@ def world(tmp_path_factory) -> World:
 
 @pytest.fixture
 def run(tmp_path):
-    """Where the run of a try is."""
+    """The workdir of one try."""
     return tmp_path / "run"

@@ -1,6 +1,6 @@
-"""Damaged checkpoints, a full disk, and numbers that are not finite: what is not right is never trained on, and said.
+"""Damaged checkpoints, a full disk, and values that are not finite: each is detected, reported, and never trained on.
 
-A run that goes on from anything but what was saved would not end with the same bits.
+A run that resumed from anything but a saved state would not end with the same bits.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from faults.world import ALONE, EVERY, HALF, LIMIT, STEPS, TOGETHER, last_step
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 
-SIZE = 40_000_000  # bytes of a small disk: more than a run needs
-ROOM = 300_000  # bytes, less than a checkpoint takes
+SIZE = 40_000_000  # bytes of a small disk, more than a run needs
+ROOM = 300_000  # bytes, less than a checkpoint needs
 
 
 def pick(place, draw):
-    """A file that is not empty; every other time one that restoring reads."""
+    """Draws a file that is not empty; every other time one with arrays."""
     paths = sorted(place.glob(draw.choice(["*/d/*", "**/*"])))
     return draw.choice([path for path in paths if path.is_file() and path.stat().st_size])
 
@@ -51,20 +51,20 @@ def hollow(world, place, draw):
 
 
 def mixed(world, place, draw):
-    """One item of the step before."""
+    """Replaces an item by that of the previous step."""
     item, before = str(draw.choice(reader.ITEMS)), place.with_name(f"{int(place.name) - EVERY}")
     shutil.rmtree(place / item)
     shutil.copytree(before / item, place / item)
 
 
 def foreign(world, place, draw):
-    """A whole checkpoint of another run."""
+    """Adds an undamaged checkpoint of another run."""
     later = f"{HALF + EVERY}"
     shutil.copytree(world.directory / TOGETHER / "checkpoints" / later, place.with_name(later))
 
 
 def stray(world, place, draw):
-    """Directories and a file that nobody saved."""
+    """Adds directories and a file that are not checkpoints."""
     for name in (f"{HALF + EVERY}", "999999999999", f"0{HALF + EVERY}", "notes"):
         place.with_name(name).mkdir()
     place.with_name(f"{HALF + 1}").write_text("a file")
@@ -82,8 +82,8 @@ def test_a_damaged_checkpoint(world, run, draw, turn):
 
 
 def check_damaged(world, run, draw, damage) -> None:
-    """A run goes on from the newest that is what was saved, and keeps those that it passes over under other names. The
-    newest is damaged, or that and the one before."""
+    """Damages the newest checkpoint, or the newest two. The run must resume from the newest undamaged one, and rename
+    those that it skips."""
     place = world.half_done(run) / f"checkpoints/{HALF}"
     number = 0 if damage in (foreign, stray) else int(draw.integers(1, 3))
     for back in range(max(1, number)):
@@ -114,7 +114,7 @@ def small_disk(place):
 
 
 def keep_full(disk, left: int, process) -> None:
-    """Leaves so many bytes at most until the run ends; it would get room where old checkpoints are deleted."""
+    """Keeps at most `left` bytes free until the run ends, although it deletes old checkpoints."""
     deadline = time.monotonic() + LIMIT
     while process.poll() is None:
         assert time.monotonic() < deadline
@@ -125,7 +125,7 @@ def keep_full(disk, left: int, process) -> None:
 
 
 def test_a_full_disk(world, tmp_path, draw):
-    """In a save or at a report: a line names the last good step, from which it goes on once there is room."""
+    """In a save or at a report: a line names the last good step, from which the run resumes once there is space."""
     step = int(draw.integers(EVERY + 1, HALF))
     with small_disk(tmp_path / "disk") as disk:
         run = disk / "run"
@@ -135,13 +135,13 @@ def test_a_full_disk(world, tmp_path, draw):
             [ended] = world.wait([process])
         (disk / "ballast").unlink(missing_ok=True)
         [line] = [line for line in ended.errors.splitlines() if line.startswith("bert-jax: ")]
-        good = re.search(r"the last checkpoint is step (\d+)|no checkpoint is there", line)
+        good = re.search(r"the last checkpoint is step (\d+)|there is no checkpoint", line)
         assert ended.code == 1 and "Traceback" not in ended.errors and good, ended
         assert world.finish(run) == int(good[1] or 0)
 
 
 def test_numbers_that_are_not_finite(world, run, draw, turn):
-    """In turn in one step, which is skipped, and in so many that the run stops, to be started again."""
+    """In turn in one step, which is skipped, and in so many that the run stops and is restarted."""
     step, stop = int(draw.integers(1, 7)), {"guard.stop_after": 3}
     if turn % 2 == 0:
         [ended] = world.run(run, ALONE, f"0:step:{step}:nan", **stop)

@@ -1,5 +1,5 @@
-"""A workdir in a bucket, one process and two in turn: killed or told to stop while it writes to its checkpoints or its
-metrics, a run goes on to the bits of one on the disk."""
+"""A workdir in a bucket, with one process and two in turn: killed or terminated while it writes checkpoints or metrics,
+a run resumes and ends with the bits of a run on disk."""
 
 import signal
 
@@ -13,11 +13,11 @@ from faults.world import KINDS, STEPS, TOGETHER, last_step
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 
 PREFIX = "runs/one"
-WRITES = 60  # of these one is drawn: a report is one, a save some ten
+WRITES = 60  # one of these is drawn; a report is one write, a save about ten
 
 
 def send_at(there, call: int, victim, number) -> None:
-    """At its call-th writing of what a run has learnt or reported, a process is sent a signal."""
+    """Sends a signal to a process at the `call`-th write of checkpoints or metrics."""
     calls = []
 
     def fault(method, name):

@@ -1,7 +1,8 @@
-"""The world in which faults happen: a store, saved batches, undisturbed runs, and what a disturbed one has to end with.
+"""The setting of the fault tests: a store, saved batches, and undisturbed runs that disturbed ones are compared with.
 
-A run alone has eight devices; two processes together have one each, so that either has a reference with its own bits.
-The one reads the store, and builds the indexes of later epochs as it trains; the others read saved batches.
+A single process has eight devices; two processes have one each. Each setup has its own undisturbed run, since their
+bits differ. The single process reads the store, and builds the indexes of later epochs as it trains; the two read saved
+batches.
 """
 
 import json
@@ -16,17 +17,17 @@ from bert_jax.checkpoints import reader
 from bert_jax.commands import inspect_batch
 from bert_jax.runs import status, timing
 
-STEPS, EVERY = 30, 2  # steps of a run, and after how many it is saved
-HALF = 20  # the step of the last checkpoint of a run that is half done
+STEPS, EVERY = 30, 2  # steps of a run, and of `checkpoint.every`
+HALF = 20  # the last checkpoint of a half-done run
 ALONE, TOGETHER = "alone", "together"
 KINDS = (ALONE, TOGETHER)
 DEVICES = {ALONE: [8], TOGETHER: [1, 1]}  # of each process
-BATCHES = {ALONE: "", TOGETHER: "batches"}  # where they are saved; '' is the store
-LIMIT = 300.0  # seconds for whatever ends by itself, on a machine that others may use too
+BATCHES = {ALONE: "", TOGETHER: "batches"}  # directory of saved batches; '' stands for the store
+LIMIT = 300.0  # seconds for a process to end, on a machine that may be busy
 
 
 class World:
-    """What is made once, in a directory. A run that is not named otherwise is one process's."""
+    """The files that all fault tests share, in a directory. By default, a run is a single process."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -44,27 +45,27 @@ class World:
         batches = directory / BATCHES[TOGETHER]
         inspect_batch.save(load(self.settings), 0, STEPS, batches, lambda line: None)
         for kind in KINDS:
-            # Every checkpoint is kept: a run that is half done is made of them.
+            # Every checkpoint is kept, since half-done runs are built from them.
             self.check_ended(self.run(directory / kind, kind, **{"checkpoint.keep": STEPS}))
 
     def start(self, run, kind=ALONE, fault="", variables=None, **changes):
-        """[Popen] of the processes that train in `run`. fault: what happens to them by itself, as in kits/stuck.py."""
+        """Starts the processes that train in `run`; returns [Popen]. fault: as in kits/stuck.py."""
         batches = BATCHES[kind] and self.directory / BATCHES[kind]
         command = pretraining(self.settings | {"batches": batches}, run, **changes)
         devices = DEVICES[kind]
-        told = {stuck.FAULT: fault} | (variables or {})
-        return processes.started(command, self.directory / "said", len(devices), devices, **told)
+        env = {stuck.FAULT: fault} | (variables or {})
+        return processes.started(command, self.directory / "said", len(devices), devices, **env)
 
     def wait(self, running, seconds: float = LIMIT) -> list[processes.Ended]:
         return processes.wait(running, self.directory / "said", seconds)
 
     def run(self, *arguments, seconds: float = LIMIT, **changes) -> list[processes.Ended]:
-        """Processes that train and are left alone."""
+        """Runs processes that train until they end."""
         with self.start(*arguments, **changes) as running:
             return self.wait(running, seconds)
 
     def half_done(self, run: Path, kind: str = ALONE) -> Path:
-        """The undisturbed run as a kill would have left it after step HALF."""
+        """Copies the undisturbed run, as a kill would have left it after step HALF."""
         shutil.copytree(self.directory / kind, run)
         (run / "summary.json").unlink()
         for path in (run / "checkpoints").iterdir():
@@ -76,7 +77,8 @@ class World:
         assert all(process.code == code for process in ended), ended
 
     def finish(self, run: Path, kind: str = ALONE, **changes) -> int:
-        """Lets a disturbed run go on to its end, with the bits of the undisturbed one; the step it has gone on from."""
+        """Resumes a disturbed run to its end, and asserts the bits of the undisturbed one; returns the step that it
+        resumed from."""
         ended = self.run(run, kind, **changes)
         self.check_ended(ended)
         self.check_same(run, kind)
@@ -84,21 +86,21 @@ class World:
         return int(rest.split()[0]) if is_resumed else 0
 
     def check_same(self, run: Path, kind: str) -> None:
-        """metrics.jsonl but for its times, and all that is saved at the end, are those of the undisturbed run."""
+        """Asserts that metrics.jsonl, except for times, and the last checkpoint equal those of the undisturbed run."""
         assert (run / "summary.json").exists() and status.status(run)["state"] == "done"
-        assert told(run) == told(self.directory / kind)
+        assert metrics(run) == metrics(self.directory / kind)
         ends = [place / f"checkpoints/{STEPS}" for place in (run, self.directory / kind)]
         for item in reader.ITEMS:
             assert_same_bits(*(reader.read(end, item) for end in ends))
 
 
-def told(run: Path) -> list[dict]:
-    """metrics.jsonl without what depends on the clock."""
+def metrics(run: Path) -> list[dict]:
+    """Reads metrics.jsonl without times."""
     return [{key: line[key] for key in line.keys() - timing.TIMES} for line in lines(run)]
 
 
 def last_step(run: Path) -> int:
-    """The last step that a run has reported, 0 where there is none yet."""
+    """Returns the last step that a run has reported, 0 before the first."""
     path = run / "metrics.jsonl"
     ends = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
     return json.loads(ends[-1])["step"] if ends else 0

@@ -25,7 +25,7 @@ PLACES = {
     "save": (writer, "save"),
     # Called four times per save: once for each item, when it gets its final name, and once for all.
     "commit": (atomicity.AtomicRenameTemporaryPath, "finalize"),
-    "evaluate": (evaluate, "over"),
+    "evaluate": (evaluate, "mean"),
 }
 PAUSE = 30  # seconds
 RAISED = "the error of this test"

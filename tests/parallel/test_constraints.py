@@ -1,4 +1,4 @@
-"""Tables in parts: looking words up is indexing, and rows are added up (what is sent: test_meshes.py)."""
+"""Sharded embedding tables: a lookup equals indexing, its gradient the sum of rows (collectives: test_meshes.py)."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Places: rules, meshes, and which rows belong to which device."""
+"""Sharding rules, meshes, and the rows of each device."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 
 
-def test_large_parameters_and_their_moments_are_split():
+def test_large_parameters_and_their_moments_are_sharded():
     update = optimizer.make(small_config().optimizer, lambda step: 0.0)
     initialize = partial(step.init, small_objective(), update, 3, small_batch())
     shapes = jax.eval_shape(initialize)
@@ -34,7 +34,7 @@ def test_large_parameters_and_their_moments_are_split():
         meshes.match("encoder/unheard_of/table")
 
 
-def test_the_data_axis_takes_what_is_left():
+def test_the_data_axis_takes_the_remaining_devices():
     shape = dict(meshes.make_mesh(small_config("mesh.tensor=2").mesh).shape)
     assert shape == {"data": 4, "fsdp": 1, "tensor": 2}
     for override in ("mesh.data=3", "mesh.tensor=16"):
@@ -42,7 +42,7 @@ def test_the_data_axis_takes_what_is_left():
             meshes.make_mesh(small_config(override).mesh)
 
 
-def test_what_does_not_divide_is_refused():
+def test_sizes_that_do_not_divide_are_refused():
     for name, mesh in ("query/kernel", mesh_of((1, 1, 4))), ("embedder/words", mesh_of((1, 3, 2))):
         *groups, last = name.split("/")
         shapes = {groups[0]: {last: jax.ShapeDtypeStruct((50, 50), np.float32)}}
@@ -52,8 +52,8 @@ def test_what_does_not_divide_is_refused():
         meshes.check_rows(mesh_of((8, 1, 1)), 12, 1, "phases.main.batch")
 
 
-def test_rows_reach_the_devices_they_belong_to():
-    """On a mesh whose devices are out of order, as on a real slice, every shard is its rows of the global batch."""
+def test_each_device_gets_its_rows():
+    """On a mesh whose devices are out of order, as on a real slice, each shard has its rows of the global batch."""
     order = [0, 5, 2, 7, 4, 1, 6, 3]
     devices = np.array(jax.devices())[order].reshape(4, 2, 1)
     mesh = Mesh(devices, meshes.AXES, axis_types=(AxisType.Auto,) * 3)
@@ -74,7 +74,7 @@ def test_rows_reach_the_devices_they_belong_to():
         ((1, 8, 1), "model.width=36", "mesh.fsdp=8"),
     ],
 )
-def test_models_that_do_not_divide_are_refused_at_the_door(shape, override, axis, tmp_path):
+def test_models_that_do_not_divide_are_refused_at_the_start(shape, override, axis, tmp_path):
     with pytest.raises(BadInput, match=f"config.{override}.*config.{axis}"):
         train.pretrain(small_config(*mesh_keys(shape), override), tmp_path / "run")
     assert not list(tmp_path.iterdir())

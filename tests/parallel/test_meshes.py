@@ -1,6 +1,6 @@
-"""The compiled training step on many meshes: the same losses, each device its share, and no array where it need not be.
+"""The compiled training step on many meshes: the same losses, only the expected collectives, no larger arrays.
 
-The sizes are such that the logits are by far the largest array, and no two kinds of arrays have the same shape.
+With these sizes the logits are by far the largest array, and no two types of arrays have the same shape.
 """
 
 import math
@@ -29,11 +29,11 @@ SIZES = f"""
 TABLE = 4 * PIECES * WIDTH  # bytes
 EVERYDAY = [(8, 1, 1), (2, 2, 2)]
 MESHES = [*EVERYDAY, (1, 8, 1), (1, 1, 8), (2, 4, 1), (4, 1, 2), (1, 2, 4)]
-TPU_MESHES = [(8, 1, 1), (1, 1, 8), (2, 2, 2), (2, 4, 1)]  # a few: these programs cannot be kept
+TPU_MESHES = [(8, 1, 1), (1, 1, 8), (2, 2, 2), (2, 4, 1)]  # a few: their programs are not cached
 
 
 def on_meshes(*shapes, platforms=("cpu", "tpu")):
-    """Parametrizes by `shape` and `platform`."""
+    """Parametrizes a test by `shape` and `platform`."""
     cases = []
     for shape in shapes:
         marks = [] if shape in EVERYDAY else [pytest.mark.full]
@@ -45,7 +45,7 @@ def on_meshes(*shapes, platforms=("cpu", "tpu")):
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten():
-    """Compiled programs are large."""
+    """Drops the compiled programs at the end, because they are large."""
     yield
     trainer.cache_clear()
 
@@ -66,8 +66,8 @@ def collectives(shape, platform):
 
 
 def parts(made) -> list[tuple[int, int]]:
-    """Of each parameter the elements of a device's part, and of that part put together over fsdp."""
-    leaves = jax.tree.leaves(made.shapes.params), jax.tree.leaves(made.places.params)
+    """Returns for each parameter the elements of a device's shard, and of that shard gathered over fsdp."""
+    leaves = jax.tree.leaves(made.shapes.params), jax.tree.leaves(made.shardings.params)
     sizes = [(math.prod(p.shard_shape(s.shape)), str(p.spec)) for s, p in zip(*leaves, strict=True)]
     fsdp = made.mesh.shape["fsdp"]
     return [(size, size * fsdp if "fsdp" in spec else size) for size, spec in sizes]
@@ -93,8 +93,8 @@ def test_twenty_steps_with_dropout_have_the_losses_of_one_device(shape, platform
 
 
 @on_meshes(*MESHES)
-def test_no_device_has_more_than_its_share_of_the_logits(shape, platform):
-    """They are by far the largest arrays: by rows over data and fsdp, by the vocabulary over tensor."""
+def test_no_device_has_more_than_its_shard_of_the_logits(shape, platform):
+    """They are sharded by rows over data and fsdp, and by the vocabulary over tensor."""
     text = trainer(shape, platform).train["main"].as_text()
     every = (one for instructions in hlo.computations(text)[0].values() for one in instructions)
     sizes = {math.prod(array.shape) for one in every for array in hlo.arrays(one.results)}
@@ -102,52 +102,52 @@ def test_no_device_has_more_than_its_share_of_the_logits(shape, platform):
 
 
 @on_meshes(*MESHES, platforms=["cpu"])
-def test_a_program_takes_the_parts_of_the_state_and_gives_them_back(shape, platform):
+def test_a_program_takes_the_shards_of_the_state_and_donates_them(shape, platform):
     made = trainer(shape)
     sizes = made.train["main"].memory_analysis()
-    leaves = zip(jax.tree.leaves(made.shapes), jax.tree.leaves(made.places), strict=True)
+    leaves = zip(jax.tree.leaves(made.shapes), jax.tree.leaves(made.shardings), strict=True)
     state = sum(math.prod(p.shard_shape(s.shape)) * s.dtype.itemsize for s, p in leaves)
     shapes = batch.shapes(ROWS // (shape[0] * shape[1]), LENGTH, PREDICTIONS)
     rows = sum(math.prod(s.shape) * s.dtype.itemsize for s in shapes.values())
     assert sizes.argument_size_in_bytes == state + rows
-    assert sizes.alias_size_in_bytes == state  # donated: a second state is never held
+    assert sizes.alias_size_in_bytes == state  # donated, so that there is never a second state
 
 
 @on_meshes((1, 8, 1), (2, 4, 1), (2, 2, 2))
-def test_fsdp_gathers_parameters_and_sums_gradients_alone(shape, platform):
-    """Nothing of the size of activations, and no state after the update."""
+def test_fsdp_only_gathers_parameters_and_reduces_gradients(shape, platform):
+    """It communicates no activations, and no state after the update."""
     found = collectives(shape, platform)
     gathers = [text for c, text in found if c.kind == "all-gather" and c.axes != ("tensor",)]
     assert gathers and all("jvp" in text for text in gathers)
     found = [c for c, _ in found if c.axes != ("tensor",) and c.array.bytes > 1000]
     sizes = parts(trainer(shape, platform))
-    # What a device may gather of a parameter, or sum of its gradient.
+    # A device may gather a parameter or reduce a gradient: a shard, or the shard gathered over fsdp.
     assert {math.prod(c.array.shape) for c in found} <= {size for pair in sizes for size in pair}
     part, whole = (4 * sum(column) for column in zip(*sizes, strict=True))
-    # Each once in the forward pass and once in the backward pass, at most.
+    # At most once in the forward pass and once in the backward pass.
     assert sum(c.array.bytes for c in found if c.kind == "all-gather") <= 2 * whole
     sums = [c for c in found if c.kind in ("all-reduce", "reduce-scatter")]
     over_fsdp, over_data = (
         sum(c.array.bytes for c in sums if a in c.axes) for a in ("fsdp", "data")
     )
     if platform == "tpu":
-        # Each gradient once, and over `data` its parts alone, and what every device has whole.
+        # Each gradient once; over `data` only shards and replicated parameters.
         assert over_fsdp <= whole and over_data <= part
     else:
-        # The CPU's compiler sums the table's two gradients one by one, and kernels over `data` before they are parted.
+        # The CPU compiler reduces the table's two gradients separately, and kernels over `data` before it scatters.
         assert max(over_fsdp, over_data) <= whole + TABLE / shape[2]
 
 
 @on_meshes((1, 1, 8), (2, 2, 2), (4, 1, 2), (1, 2, 4))
-def test_tensor_sums_vectors_and_never_logits(shape, platform):
+def test_tensor_reduces_vectors_and_never_logits(shape, platform):
     found = [c for c, _ in collectives(shape, platform) if c.axes == ("tensor",)]
     rows = ROWS // (shape[0] * shape[1])
     vectors = {(rows, LENGTH, WIDTH), (rows, PREDICTIONS, WIDTH), (rows, 1, WIDTH)}
     over = [c for c in found if c.array.bytes > 4 * rows * PREDICTIONS]
-    if shape[1] > 1:  # kernels of the heads, whose products may be shared out
+    if shape[1] > 1:  # kernels of the heads, whose matmuls the compiler may partition
         over = [c for c in over if c.array.shape != (WIDTH, WIDTH)]
     assert over and {c.kind for c in over} == {"all-reduce"}
     assert {c.array.shape for c in over} <= vectors
-    # Of the loss, one number a prediction: the maximum, the sum of exponentials, the chosen logit.
+    # For the loss, one number per prediction: the maximum, the sum of exponentials, the target's logit.
     shapes = [c.array.shape for c in found if c.array.shape[:2] == (rows, PREDICTIONS)]
     assert len([shape for shape in shapes if math.prod(shape) == rows * PREDICTIONS]) >= 3

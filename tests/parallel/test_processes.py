@@ -1,4 +1,4 @@
-"""Several real processes, or other meshes, are the same run: batches, losses, checkpoints, stops and refusals."""
+"""Several real processes, or other meshes, train the same run: batches, losses, checkpoints, signals, refusals."""
 
 import signal
 from functools import partial
@@ -21,13 +21,13 @@ half_a_run = saved_world.half_a_run
 
 
 def assert_same_run(workdir, undisturbed, split="heldout"):
-    """The same losses and parameters, to float precision."""
+    """Asserts the same losses and parameters, to float precision."""
     ours, theirs = (
         {line["step"]: line["loss"] for line in lines(run) if line["split"] == split}
         for run in (workdir, undisturbed)
     )
     assert ours == pytest.approx(theirs, rel=1e-5)
-    # Adam without bias correction divides tiny gradients by their own size: their sign is all that is left.
+    # Adam without bias correction divides tiny gradients by their own size, so only their sign matters.
     close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
     jax.tree.map(close, params(workdir), params(undisturbed))
 
@@ -42,7 +42,7 @@ def use_devices(patch, number: int):
 
 @pytest.mark.full
 def test_another_mesh_at_every_start(finished, half_a_run, monkeypatch):
-    """Eight devices, then four that split parameters, then one."""
+    """Eight devices, then four with sharded parameters, then one."""
     (settings, undisturbed), run = finished, half_a_run
     with monkeypatch.context() as patch:
         use_devices(patch, 4)
@@ -63,7 +63,7 @@ def test_another_mesh_at_every_start(finished, half_a_run, monkeypatch):
     "number, devices, mesh",
     [
         (2, 4, {}),
-        # The two devices of a process have the same rows, and other parts of each matrix.
+        # The two devices of a process have the same rows, and different shards of each matrix.
         pytest.param(4, 2, {"mesh.fsdp": 2, "mesh.tensor": 2}, marks=pytest.mark.full),
     ],
 )
@@ -72,7 +72,7 @@ def test_several_processes_are_the_same_run(finished, tmp_path, number, devices,
     run = tmp_path / "run"
     ended = processes.run(pretraining(settings, run, **mesh), tmp_path, number, devices)
     assert [process.code for process in ended] == [0] * number, ended
-    # The first alone speaks and writes.
+    # Only process 0 prints and writes.
     assert f"step {STEPS}/{STEPS}" in ended[0].output
     assert not any(process.output for process in ended[1:])
     assert {path.name for path in run.iterdir()} == {path.name for path in undisturbed.iterdir()}
@@ -84,7 +84,7 @@ def test_several_processes_are_the_same_run(finished, tmp_path, number, devices,
 
 
 def assert_one_line(ended, *named, code=2):
-    """Every process has ended with this code, and with one and the same kind of line."""
+    """Asserts that every process ended with this code and one line that contains `named`."""
     for process in ended:
         assert process.code == code, process
         assert len(process.errors.splitlines()) == 1, process.errors
@@ -97,10 +97,10 @@ def assert_one_line(ended, *named, code=2):
     [
         ([1, 1], "seed=7", "config.seed"),
         ([1, 1], "store=nowhere", "nowhere"),
-        ([3, 1], "seed=12345", "devices: 3"),  # as with a wrong CUDA_VISIBLE_DEVICES on one host
+        ([3, 1], "seed=12345", "devices: 3"),  # for example a wrong CUDA_VISIBLE_DEVICES on a host
     ],
 )
-def test_what_one_process_refuses_ends_all(finished, tmp_path, devices, override, named):
+def test_a_refusal_by_one_process_ends_all(finished, tmp_path, devices, override, named):
     key, _, value = override.partition("=")
     value = tmp_path / value if key == "store" else value
     command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
@@ -117,7 +117,7 @@ def test_a_missing_store_is_not_prepared_by_several(finished, tmp_path, monkeypa
         train.open_data(absent, tmp_path / "run", None)
 
 
-def test_a_run_without_others_is_alone(monkeypatch):
+def test_a_single_process_does_not_connect(monkeypatch):
     keys = configs.load("demo").distributed
     assert not cluster.initialize(keys)
     monkeypatch.setenv("JAX_NUM_PROCESSES", "1")
@@ -133,7 +133,7 @@ def test_a_run_without_others_is_alone(monkeypatch):
         ({"JAX_NUM_PROCESSES": "2"}, "config.distributed"),
     ],
 )
-def test_half_a_place_is_refused(monkeypatch, variables, named):
+def test_incomplete_settings_are_refused(monkeypatch, variables, named):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(BadInput, match=named):
@@ -141,7 +141,7 @@ def test_half_a_place_is_refused(monkeypatch, variables, named):
 
 
 @pytest.mark.full
-def test_without_the_others_a_process_ends_and_may_be_started_again(finished, tmp_path):
+def test_without_the_others_a_process_ends_and_may_be_restarted(finished, tmp_path):
     command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
     changes = {0: ["--config.distributed.processes=2"]}
     (ended,) = processes.run(command, tmp_path / "said", 1, [1], changes)

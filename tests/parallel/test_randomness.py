@@ -1,4 +1,4 @@
-"""Dropout: the same elements on every mesh (the same losses: test_meshes.py)."""
+"""Dropout drops the same elements on every mesh (the same losses: test_meshes.py)."""
 
 from functools import partial
 

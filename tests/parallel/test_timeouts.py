@@ -1,5 +1,5 @@
-"""One of two real processes is killed or gets stuck: both end by the deadline, each with a reason, and the next start
-goes on (at other places: tests/faults)."""
+"""One of two real processes is killed or hangs: both end by the deadline with a reason, and the next start resumes
+(faults elsewhere in the run: tests/faults)."""
 
 import pytest
 from kits import processes, stuck
@@ -17,7 +17,7 @@ FAULTS = ["1:step:4:kill", pytest.param("0:step:4:stop", marks=pytest.mark.full)
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    """What every test goes on with."""
+    """The workdir that every test resumes."""
     return tmp_path_factory.mktemp("world") / "run"
 
 
@@ -30,11 +30,11 @@ def test_both_end_by_the_deadline(finished, workdir, tmp_path, fault):
     fault = {stuck.FAULT: fault}
     ended = processes.run(command, tmp_path, 2, 1, **fault)
     codes = ended[victim].code, ended[1 - victim].code
-    # By its own deadline, or before that by JAX, because the other is gone. Who is stopped hears of nothing.
+    # By its own deadline, or earlier by JAX, because the other has ended. A stopped process does not notice that.
     assert codes[0] in {-9, -14, -6} and codes[1] in {-14, -6, errors.LOST}, ended
     said = [ended[number].errors for number in (victim, 1 - victim)]
-    assert stuck.TOLD in said[0] and said[1].strip(), "a process says nothing"
+    assert stuck.TOLD in said[0] and said[1].strip(), "a process printed nothing"
     if codes[0] == -14:
-        assert "in faulty" in said[0], "no stack of it"
+        assert "in faulty" in said[0], "no stack trace"
     if before:
         assert f"step {before}" in ended[0].output

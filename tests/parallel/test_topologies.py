@@ -1,4 +1,4 @@
-"""Meshes of real slices: their hosts' rows, and several slices."""
+"""Meshes of real TPU slices: the rows of each host, and several slices."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_hosts_read_every_row_and_only_those_of_their_devices(shape, slices):
         assert found.tolist() == sorted(expected)
         seen.append(found)
     times = np.bincount(np.concatenate(seen), minlength=rows)
-    # Devices that share a part of `tensor` read the same rows, and may be of different hosts.
+    # Devices along `tensor` read the same rows, and may be on different hosts.
     assert times.min() >= 1 and (shape[2] > 1 or times.max() == 1)
 
 
@@ -41,8 +41,8 @@ def test_the_rows_of_a_host_are_not_contiguous():
 
 
 @pytest.mark.parametrize("shape", [(2, 16, 1), (4, 4, 2), (-1, 2, 2), (32, 1, 1)])
-def test_only_data_goes_from_slice_to_slice(shape):
-    """-1 takes what is left of all slices."""
+def test_only_the_data_axis_extends_across_slices(shape):
+    """-1 takes the remaining devices of all slices."""
     mesh = mesh_of(shape, devices("v5e:4x4", num_slices=2))
     shape = (abs(shape[0] * 8) if shape[0] < 0 else shape[0], *shape[1:])
     slices = np.vectorize(lambda device: device.slice_index)(mesh.devices)
@@ -52,6 +52,6 @@ def test_only_data_goes_from_slice_to_slice(shape):
 
 
 @pytest.mark.parametrize("shape", [(1, 32, 1), (1, 16, 2), (-1, 1, 32)])
-def test_what_needs_two_slices_for_one_copy_is_refused(shape):
+def test_parameters_sharded_across_slices_are_refused(shape):
     with pytest.raises(BadInput, match="config.mesh: .*2 slices"):
         mesh_of(shape, devices("v5e:4x4", num_slices=2))

@@ -61,7 +61,7 @@ def test_the_compiler_agrees_about_a_chip(kind):
     with compiling(), pytest.raises(jax.errors.JaxRuntimeError) as error:
         jax.jit(lambda a: a + 1).lower(large).compile()
     problem = out_of_memory.too_large(error.value)
-    assert problem.there * tpu.chip.devices == pytest.approx(tpu.chip.memory, rel=1e-3)
+    assert problem.available * tpu.chip.devices == pytest.approx(tpu.chip.memory, rel=1e-3)
     assert problem.used >= 4 << 38
 
 

@@ -1,5 +1,5 @@
-"""Workdirs at gs://: held by one process, read by every command like any other (killed and stopped: tests/faults). The
-bucket speaks Google's JSON API on this machine (kits/bucket.py)."""
+"""Workdirs in buckets: locked by one process, and readable by every command (kills and signals: tests/faults). A local
+server implements Google's JSON API (kits/bucket.py)."""
 
 import pytest
 from etils import epath
@@ -20,14 +20,14 @@ RUN = "gs://bucket/runs/one"
 
 @pytest.fixture
 def run(there, tmp_path):
-    """A run whose files were copied to the bucket from a disk."""
+    """A run on disk, copied to the bucket."""
     make_run(tmp_path / "run")
     there.copy(tmp_path / "run", "runs/one")
     return tmp_path / "run"
 
 
 def checkpoints():
-    remote.Place(RUN)  # as a copy of the rest is made before
+    remote.Directory(RUN)  # configures epath, as opening the workdir does
     return epath.Path(RUN) / "checkpoints"
 
 
@@ -37,7 +37,7 @@ def checkpoints():
 @pytest.mark.slow
 def test_a_second_trainer_is_refused(there, finished, monkeypatch, capsys):
     monkeypatch.setattr(lock, "RENEWAL", 0.2)
-    with workdir.Workdir(RUN, place=remote.Place(RUN)).held():
+    with workdir.Workdir(RUN, bucket=remote.Directory(RUN)).locked():
         assert cli.main(pretraining(finished[0], RUN)) == LOST
         said, who = capsys.readouterr().err, lock.this_process()
         assert RUN in said and str(who["pid"]) in said and who["host"] in said
@@ -45,15 +45,15 @@ def test_a_second_trainer_is_refused(there, finished, monkeypatch, capsys):
     assert not there.names()
 
 
-def test_a_silent_lock_is_taken_and_its_holder_stops(there, monkeypatch, tmp_path):
-    """The holder of before, that has only slept, writes nothing more."""
+def test_a_stale_lock_is_taken_over_and_its_holder_stops_writing(there, monkeypatch, tmp_path):
+    """The previous holder only slept."""
     monkeypatch.setattr(lock, "RENEWAL", 0.1)
     monkeypatch.setattr(lock, "STALE", 0.5)
-    sleeper, taker = (lock.Lock(remote.Place(RUN)) for _ in range(2))
-    sleeper.take()
-    old = workdir.Workdir(RUN, tmp_path, sleeper.place)
+    sleeper, taker = (lock.Lock(remote.Directory(RUN)) for _ in range(2))
+    sleeper.acquire()
+    old = workdir.Workdir(RUN, tmp_path, sleeper.bucket)
     old.lock = sleeper
-    taker.take()
+    taker.acquire()
     (tmp_path / "status.json").touch()
     for write in (old.upload, old.try_upload):
         with pytest.raises(Missing, match=RUN):
@@ -62,21 +62,21 @@ def test_a_silent_lock_is_taken_and_its_holder_stops(there, monkeypatch, tmp_pat
     assert there.names() == ["runs/one/.lock"]
 
 
-def test_of_two_that_take_a_lock_the_last_has_it(there, monkeypatch):
+def test_of_two_processes_that_acquire_a_lock_the_last_gets_it(there, monkeypatch):
     monkeypatch.setattr(lock, "RENEWAL", 0.0)
     monkeypatch.setattr(lock, "STALE", 0.0)
-    one, other = (lock.Lock(remote.Place(RUN)) for _ in range(2))
-    one.write = lambda **how: (lock.Lock.write(one, **how), other.take())
+    one, other = (lock.Lock(remote.Directory(RUN)) for _ in range(2))
+    one.write = lambda **how: (lock.Lock.write(one, **how), other.acquire())
     with pytest.raises(Missing):
-        one.take()
+        one.acquire()
     other.check()
 
 
-# --- What is there --------------------------------------------------------------------------------
+# --- Content --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "checkpoints/1000/weights.pt", ".git/HEAD"])
-def test_what_is_no_run_is_neither_trained_into_nor_changed(there, finished, capsys, name):
+def test_a_directory_that_is_not_a_run_is_refused_and_unchanged(there, finished, capsys, name):
     there.put(f"runs/one/{name}", b"of others", {})
     before = there.names()
     assert cli.main(pretraining(finished[0], RUN)) == 2
@@ -84,14 +84,14 @@ def test_what_is_no_run_is_neither_trained_into_nor_changed(there, finished, cap
     assert there.names() == before and there.text(f"runs/one/{name}") == "of others"
 
 
-def test_nothing_is_written_beside_the_copy_of_a_run(there, run):
+def test_nothing_is_written_outside_the_copy_of_a_run(there, run):
     there.put("runs/one/tokenizer/../../../outside.txt", b"of others", {})
     with workdir.opened(RUN) as opened:
         assert (opened.directory / "tokenizer").is_dir()
         assert not list(opened.directory.parents[1].rglob("outside.txt"))
 
 
-def test_a_damaged_checkpoint_is_found_and_set_aside(there, run):
+def test_a_damaged_checkpoint_is_detected_and_renamed(there, run):
     [data] = there.names("runs/one/checkpoints/7/params/d/")
     there.flip(data)
     assert reader.newest_verified(checkpoints(), "", ("opt_state",)) == (7, {})
@@ -102,7 +102,7 @@ def test_a_damaged_checkpoint_is_found_and_set_aside(there, run):
     assert there.names(f"runs/one/checkpoints/{aside.name}/params/d/")
 
 
-def test_a_first_save_that_was_cut_off_is_no_checkpoint(there, run):
+def test_an_unfinished_first_save_is_not_a_checkpoint(there, run):
     del there.objects["runs/one/checkpoints/7/commit_success.txt"]
     [data] = there.names("runs/one/checkpoints/7/params/d/")
     del there.objects[data]
@@ -113,16 +113,16 @@ def test_a_first_save_that_was_cut_off_is_no_checkpoint(there, run):
 
 
 @pytest.mark.parametrize("name", ["params/manifest.ocdbt", "params/_METADATA"])
-def test_a_checkpoint_out_of_reach_is_not_damaged(there, run, name):
+def test_an_unreachable_checkpoint_is_not_damaged(there, run, name):
     there.fault = lambda method, asked: 403 if asked.endswith(name) else 0
     with pytest.raises((Missing, Unfinished), match="checkpoints/7"):
         reader.problem(checkpoints() / "7", "")
 
 
 @pytest.mark.slow
-def test_a_run_is_read_like_any_other(there, run):
+def test_a_run_in_a_bucket_reads_like_one_on_disk(there, run):
     with workdir.opened(RUN):
-        assert not any("/checkpoints/" in name for _, name in there.asked)  # read where they lie
+        assert not any("/checkpoints/" in name for _, name in there.asked)  # never downloaded
     assert_same_bits(params(RUN), params(run))
     assert config.load(f"{RUN}/config.json") == config.load(str(run / "config.json"))
 
@@ -135,7 +135,7 @@ def test_a_run_is_read_like_any_other(there, run):
         (["pretrain", "--config", f"{RUN}/config.json", "--workdir", RUN], "config.json"),
     ],
 )
-def test_a_bad_address_is_told_in_a_line(there, capsys, arguments, named):
+def test_a_bad_address_is_reported_in_one_line(there, capsys, arguments, named):
     assert cli.main(arguments) == 2
     errors = capsys.readouterr().err
     assert named in errors and errors.count("\n") == 1
@@ -151,7 +151,7 @@ def source(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_an_import_into_a_bucket_is_that_of_a_disk(there, source, tmp_path):
+def test_an_import_into_a_bucket_equals_one_on_disk(there, source, tmp_path):
     import_model.import_model(source, tmp_path / "run")
     assert cli.main(["import", "--source", str(source), "--workdir", RUN]) == 0
     names = {name.removeprefix("runs/one/") for name in there.names("runs/one/")}
@@ -166,7 +166,7 @@ def test_an_import_into_a_bucket_is_that_of_a_disk(there, source, tmp_path):
     assert_same_bits(params(RUN), params(tmp_path / "run"))
 
 
-def test_an_import_touches_no_workdir_that_is_there(there, source, capsys):
+def test_an_import_does_not_change_an_existing_directory(there, source, capsys):
     there.put("runs/one/notes.txt", b"mine", {})
     assert cli.main(["import", "--source", str(source), "--workdir", RUN]) == 2
     assert RUN in capsys.readouterr().err

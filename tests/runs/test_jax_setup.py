@@ -1,4 +1,4 @@
-"""What a start sets up: where compiled programs are kept, and that the first state may be computed meanwhile."""
+"""Setup of a process: the compilation cache, and the initial state computed during compilation."""
 
 import stat
 
@@ -15,7 +15,7 @@ from bert_jax.runs import jax_setup
 
 @pytest.fixture
 def unset():
-    """JAX without the tests' cache, whose place is put back."""
+    """JAX without the tests' compilation cache, which is restored afterwards."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
     jax.config.update("jax_compilation_cache_dir", None)
@@ -25,16 +25,16 @@ def unset():
 
 
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "HOME"])
-def test_programs_are_kept_where_users_expect_them(unset, tmp_path, monkeypatch, variable):
+def test_programs_are_cached_in_the_users_cache_directory(unset, tmp_path, monkeypatch, variable):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
     jax_setup.start(configs.base())
     place = tmp_path / ("bert_jax" if variable == "XDG_CACHE_HOME" else ".cache/bert_jax")
     assert jax.config.jax_compilation_cache_dir == str(place)
-    assert stat.S_IMODE(place.stat().st_mode) == 0o700, "what lies there is executed"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700, "its files are executed"
 
 
-def test_a_place_that_cannot_be_made_is_refused_where_it_was_asked_for(
+def test_a_cache_that_cannot_be_created_is_refused_only_if_it_was_configured(
     unset, tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "file").touch()
@@ -48,10 +48,11 @@ def test_a_place_that_cannot_be_made_is_refused_where_it_was_asked_for(
 
 
 @pytest.mark.full
-def test_a_state_computed_while_programs_are_compiled_is_the_same():
+def test_an_initial_state_computed_during_compilation_is_the_same():
     config = jax_setup.start(small_config())
     mesh = build.make_mesh(config, configs.phases(config))
     states = [
-        build.build(config, mesh, VOCABULARY, begin=begin).initialize() for begin in (True, False)
+        build.build(config, mesh, VOCABULARY, init_state=init_state).initialize()
+        for init_state in (True, False)
     ]
     assert_same_bits(*states)

@@ -1,4 +1,4 @@
-"""The compiler of TPUs has stacks that are large enough."""
+"""The stacks of the TPU compiler's threads are large enough."""
 
 import pytest
 from kits.slices import needs_libtpu
@@ -11,8 +11,8 @@ from bert_jax.runs import libtpu
 @pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.parametrize("size, code", [(libtpu.STACK_BYTES, 0), (1 << 16, 1)])
-def test_a_program_that_overflows_the_usual_stack_is_compiled(monkeypatch, capsys, size, code):
-    """A layer of BERT-base, 16 rows a chip, whose attention is computed again."""
+def test_a_program_that_overflows_the_default_stack_compiles(monkeypatch, capsys, size, code):
+    """One layer of BERT-base with 16 rows a chip and full rematerialization."""
     monkeypatch.setenv(libtpu.FLAGS, f"--{libtpu.STACK}={size}")
     words = ["plan", "--config", "bert_base", "--phase", "short", "--topology", "v5e:2x2"]
     changes = {"model.layers": 1, "train.remat": "full", "phases.short.batch": 64}
@@ -24,10 +24,10 @@ def test_a_program_that_overflows_the_usual_stack_is_compiled(monkeypatch, capsy
 @pytest.mark.parametrize(
     "installed, is_set", [("0.0.42", True), ("0.0.52", True), ("0.0.41", False), ("9.0.0", False)]
 )
-def test_only_a_library_that_knows_the_flag_is_given_it(monkeypatch, installed, is_set):
+def test_the_flag_is_set_only_for_versions_that_have_it(monkeypatch, installed, is_set):
     monkeypatch.setattr(libtpu, "version", lambda name: installed)
     monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
     monkeypatch.setenv(libtpu.FLAGS, "--mine=1")
-    libtpu.widen()
+    libtpu.enlarge_stacks()
     flags = libtpu.os.environ[libtpu.FLAGS]
     assert flags.startswith("--mine=1") and (libtpu.STACK in flags) == is_set

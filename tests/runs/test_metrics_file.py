@@ -1,4 +1,4 @@
-"""The lines of metrics.jsonl: what is none is left out, and a resumed run reports its steps again."""
+"""Reading metrics.jsonl: invalid lines are skipped, and a resumed run reports its steps again."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ def write(path, *values, end="\n"):
     path.write_text("\n".join(map(json.dumps, values)) + end)
 
 
-def test_a_line_that_a_kill_has_cut_off_goes(tmp_path):
+def test_an_incomplete_last_line_is_skipped(tmp_path):
     path = tmp_path / "metrics.jsonl"
     write(path, TRAIN, HELDOUT, TRAIN | {"step": 10}, end="")
     assert metrics_file.lines(path) == [TRAIN, HELDOUT]
@@ -29,7 +29,7 @@ def test_a_line_that_a_kill_has_cut_off_goes(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_a_run_goes_on_beside_damaged_lines(finished, tmp_path):
+def test_a_run_resumes_despite_damaged_lines(finished, tmp_path):
     settings, workdir = finished
     path = shutil.copytree(workdir, tmp_path / "run") / "metrics.jsonl"
     sound = path.read_bytes().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""What is not a run is never trained into: the directory stays as it was, to the byte."""
+"""A directory that is not a run is refused as a workdir and stays unchanged, byte for byte."""
 
 import shutil
 import uuid
@@ -14,7 +14,7 @@ from bert_jax.runs.workdir import Workdir
 
 
 def write(name, text):
-    """Returns a maker of a directory that holds this file."""
+    """Returns a function that creates a directory with this file."""
 
     def make(directory, finished):
         directory.mkdir()
@@ -41,7 +41,7 @@ NO_RUNS = {
 
 
 @pytest.mark.parametrize("kind", NO_RUNS)
-def test_it_is_refused_and_untouched(finished, tmp_path, kind, capsys):
+def test_it_is_refused_and_unchanged(finished, tmp_path, kind, capsys):
     directory = tmp_path / "there"
     NO_RUNS[kind](directory, finished)
     before = listing(directory)
@@ -51,8 +51,8 @@ def test_it_is_refused_and_untouched(finished, tmp_path, kind, capsys):
 
 
 @pytest.mark.slow
-def test_a_killed_first_start_is_gone_on_with(finished, tmp_path):
-    """With all that may be there before run.json is, a store in the workdir included, under any name."""
+def test_a_killed_first_start_is_continued(finished, tmp_path):
+    """With every file that may exist before run.json, including a store in the workdir under any name."""
     settings, undisturbed = finished
     directory = tmp_path / "run"
     shutil.copytree(settings["store"], directory / "mine")

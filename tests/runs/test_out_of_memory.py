@@ -1,4 +1,4 @@
-"""Devices that have no room for a program: one line with the numbers and what helps, exit code 2."""
+"""Programs that exceed a device's memory: one line with the numbers and the keys that help, exit code 2."""
 
 import jax
 import pytest
@@ -23,8 +23,8 @@ GPU = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4831838208 byt
         (GPU, ["4831838208 bytes"]),
     ],
 )
-def test_an_error_of_memory_has_the_numbers_and_the_keys_that_help(text, numbers):
-    with pytest.raises(BadInput) as caught, out_of_memory.told("phase main, a step"):
+def test_an_out_of_memory_error_names_the_numbers_and_the_keys_that_help(text, numbers):
+    with pytest.raises(BadInput) as caught, out_of_memory.explain("phase main, a step"):
         raise jax.errors.JaxRuntimeError(text)
     line = str(caught.value)
     assert line.startswith("phase main, a step: ") and "\n" not in line
@@ -32,14 +32,14 @@ def test_an_error_of_memory_has_the_numbers_and_the_keys_that_help(text, numbers
         assert word in line
 
 
-def test_another_error_is_not_of_memory():
-    with pytest.raises(jax.errors.JaxRuntimeError), out_of_memory.told("a step"):
+def test_other_errors_pass_through():
+    with pytest.raises(jax.errors.JaxRuntimeError), out_of_memory.explain("a step"):
         raise jax.errors.JaxRuntimeError("INTERNAL: Used 20.50G of 15.75G of a disk")
 
 
 @pytest.fixture
 def pretrain(finished, tmp_path, capsys):
-    """Runs pretrain, which is to be refused; returns the error."""
+    """Runs pretrain, which must be refused; returns the error."""
 
     def refused() -> str:
         assert main(pretraining(finished[0], tmp_path)) == 2
@@ -50,7 +50,7 @@ def pretrain(finished, tmp_path, capsys):
     return refused
 
 
-def test_a_program_that_cannot_be_compiled_is_refused_before_anything(
+def test_a_program_that_does_not_fit_is_refused_before_anything_is_written(
     pretrain, tmp_path, monkeypatch
 ):
     def fail(lowered):
@@ -62,7 +62,7 @@ def test_a_program_that_cannot_be_compiled_is_refused_before_anything(
 
 
 @pytest.mark.slow
-def test_a_first_step_without_room_is_refused(pretrain, monkeypatch):
+def test_a_first_step_that_runs_out_of_memory_is_refused(pretrain, monkeypatch):
     compile_program = build.compile_program
 
     def program(lowered, what):

@@ -1,4 +1,4 @@
-"""Before step 0: every warning names its key, and what cannot work stops the run."""
+"""Checks before step 0: every warning names its key, and a run that cannot work is refused."""
 
 import shutil
 from collections import namedtuple
@@ -14,8 +14,8 @@ from bert_jax.data import store_sample as surveys
 from bert_jax.errors import BadInput
 from bert_jax.runs import preflight
 
-SHAPES = {"params": jax.ShapeDtypeStruct((1 << 20, 256), np.float32)}  # a gibibyte
-WORDS = np.ones(1000, bool)  # every piece begins a word
+SHAPES = {"params": jax.ShapeDtypeStruct((1 << 20, 256), np.float32)}  # one GiB
+WORDS = np.ones(1000, bool)  # every token starts a word
 Usage = namedtuple("Usage", "total used free")
 DOCUMENTS = random_documents(600, sentences=30)
 TRAIN, HELDOUT = DOCUMENTS[:500], DOCUMENTS[500:]
@@ -23,7 +23,7 @@ TRAIN, HELDOUT = DOCUMENTS[:500], DOCUMENTS[500:]
 
 @pytest.fixture
 def check(tmp_path):
-    """check(train, heldout, key=value...) -> what is said about a store of these documents."""
+    """check(train, heldout, key=value...) -> the lines about a store of these documents."""
 
     def lines(train, heldout, *changes):
         store = make_store(tmp_path / "store", train, heldout)
@@ -32,11 +32,11 @@ def check(tmp_path):
     return lines
 
 
-def test_a_sound_start_has_no_warning(check):
+def test_a_good_start_has_no_warning(check):
     assert len(check(TRAIN, HELDOUT)) == 1, "the summary alone"
 
 
-def test_numbers_are_those_of_all_rows(tmp_path):
+def test_statistics_match_all_rows(tmp_path):
     store = make_store(tmp_path / "store", TRAIN, HELDOUT)
     spec = batch_spec.spec(small_config(), "main")
     numbers = surveys.survey_rows(store, spec)
@@ -77,7 +77,7 @@ def test_pairs_of_one_label_stop_the_run(check):
 
 
 def test_disk_for_the_checkpoints_to_come(tmp_path, monkeypatch):
-    """Two newest ones and one that is being written are three gibibytes."""
+    """The two newest and one that is being written take three GiB."""
 
     def check(free: float) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, free))
@@ -86,5 +86,5 @@ def test_disk_for_the_checkpoints_to_come(tmp_path, monkeypatch):
     check(3.1 * 2**30)
     with pytest.raises(BadInput, match="config.checkpoint.keep=2: 3 checkpoints of 1.00 GiB"):
         check(2.9 * 2**30)
-    (tmp_path / "checkpoints" / "5").mkdir(parents=True)  # a resumed run has some of them
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)  # a resumed run already has some
     check(2.9 * 2**30)

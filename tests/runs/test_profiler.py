@@ -1,4 +1,4 @@
-"""Traces of chosen steps: which are in them, who writes them, and that nothing else changes."""
+"""Profiler traces: they contain exactly the configured steps, and do not change the run."""
 
 import pytest
 from jax.profiler import start_trace, stop_trace
@@ -12,7 +12,7 @@ from bert_jax.runs.profiler import Traces
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_the_chosen_steps_and_no_others_are_traced(finished, tmp_path):
+def test_exactly_the_configured_steps_are_traced(finished, tmp_path):
     settings, undisturbed = finished
     assert not (undisturbed / "traces").exists()
     run, chosen = tmp_path / "run", load(settings, **{"profile.steps": (12, 14)})
@@ -26,16 +26,16 @@ def test_the_chosen_steps_and_no_others_are_traced(finished, tmp_path):
     assert numbers(run) == numbers(undisturbed)
 
 
-def test_a_trace_that_cannot_be_made_is_told_and_ends_nothing(tmp_path):
-    told = []
+def test_a_failed_trace_is_logged_and_does_not_end_the_run(tmp_path):
+    log = []
     start_trace(str(tmp_path / "another"))
     try:
-        with Traces((2, 4), tmp_path / "traces", told.append) as traces:
+        with Traces((2, 4), tmp_path / "traces", log.append) as traces:
             for step in (2, 4):
-                if traces.changes(step):
-                    traces.change(step)
+                if traces.is_due(step):
+                    traces.toggle(step)
     finally:
         stop_trace()
     assert not (tmp_path / "traces").exists()
-    [line] = told
+    [line] = log
     assert str(tmp_path / "traces") in line

@@ -1,4 +1,4 @@
-"""What a run tells about its loss."""
+"""Reports about the expected loss."""
 
 import pytest
 
@@ -11,6 +11,6 @@ EXPECTED_LOSS = (10, 5.0, 6.0, 20, 3.0, 5.0)
     "step, expected",
     [(9, None), (10, (5.0, 6.0)), (15, (4.0, 5.5)), (20, (3.0, 5.0)), (21, None)],
 )
-def test_a_band_is_a_line_between_known_steps(step, expected):
-    assert report.expected(EXPECTED_LOSS, step) == expected
-    assert report.expected((), step) is None
+def test_the_expected_range_is_interpolated_between_steps(step, expected):
+    assert report.expected_range(EXPECTED_LOSS, step) == expected
+    assert report.expected_range((), step) is None

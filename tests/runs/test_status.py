@@ -1,4 +1,4 @@
-"""What an outside monitor is told of a run: by status.json alone, from its own host or from another."""
+"""The status of a run, read from status.json on its own host or on another."""
 
 import json
 import os
@@ -15,7 +15,7 @@ KNOWN = dict(step=5, steps=20, seconds_left=7, loss=1.5, heartbeat=10)
 
 
 def write(directory, state="running", **changes):
-    """Writes status.json as this process does, with changes."""
+    """Writes status.json for this process, with changes."""
     workdir.write_status(directory, state, progress=workdir.stamp(), **KNOWN)
     change(directory, **changes)
 
@@ -41,7 +41,7 @@ def test_a_run_without_heartbeat_is_silent(tmp_path, host, seconds, state):
     assert status.describe(values).startswith(f"{state}, step 5 of 20")
 
 
-def test_a_run_whose_lock_is_free_is_killed(tmp_path):
+def test_a_run_whose_lock_is_free_was_killed(tmp_path):
     write(tmp_path)
     with lock.on_disk(tmp_path):
         assert status.status(tmp_path)["state"] == "running"
@@ -51,7 +51,7 @@ def test_a_run_whose_lock_is_free_is_killed(tmp_path):
 
 
 @pytest.mark.parametrize("state", ["imported", "done", "preempted", "interrupted", "failed"])
-def test_a_run_that_has_ended_is_what_it_says(tmp_path, state):
+def test_a_finished_run_keeps_its_state(tmp_path, state):
     write(tmp_path, state, time=ago(10**6), pid=2**22 + 1)
     assert status.status(tmp_path)["state"] == state
 
@@ -78,7 +78,7 @@ def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
         assert read(tmp_path)["state"] == "running", "also before the first step"
         reporter.start(0, 1.0)
         reporter.advance(3)
-        # Nothing else happens: only the heartbeat tells of step 3.
+        # Nothing else happens: only the heartbeat reports step 3.
         wait_until(lambda: read(tmp_path)["step"] == 3)
         before = read(tmp_path)
         wait_until(lambda: read(tmp_path)["time"] > before["time"])

@@ -1,4 +1,4 @@
-"""What the lines of a run say of its input and of its devices, against clocks and counts made here."""
+"""The times and the utilization in metrics.jsonl, compared with independent clocks and counts."""
 
 import json
 import time
@@ -12,19 +12,19 @@ from bert_jax import train
 from bert_jax.data import feed
 from bert_jax.parallel import chips
 
-LATE, SECONDS = 7, 0.4  # the index of a step, and how late its batch is
-PEAK = 1e9  # FLOP/s of a device, as these tests have it
+LATE, SECONDS = 7, 0.4  # the index of a step, and the delay of its batch
+PEAK = 1e9  # peak FLOP/s of a device in these tests
 
 
 class Delayed(NamedTuple):
-    lines: dict  # {step: line of training}
+    lines: dict  # {step: training line}
     vocabulary: int
-    real: list  # of each training batch, whether each place is a real token
+    real: list  # for each training batch bool[B, L], whether each token is real
 
 
 @pytest.fixture(scope="module")
 def delayed(finished, tmp_path_factory):
-    """A run on devices with a peak, whose batch of one step is late."""
+    """A run on devices with a known peak, with a delayed batch."""
     real, batches = [], feed.StoreFeed.train
 
     def late(*arguments):
@@ -45,13 +45,13 @@ def delayed(finished, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_late_input_is_seen_where_it_was_waited_for(delayed):
+def test_a_wait_for_input_is_in_the_line_of_its_step(delayed):
     waited = {step: line["input_seconds"] for step, line in delayed.lines.items()}
     assert waited[10] >= SECONDS > waited[20]
 
 
 @pytest.mark.slow
-def test_fill_is_that_of_the_batches(delayed):
+def test_real_token_share_is_that_of_the_batches(delayed):
     assert len(delayed.real) == 20
     for step, line in delayed.lines.items():
         assert line["real_token_share"] == pytest.approx(
@@ -60,7 +60,7 @@ def test_fill_is_that_of_the_batches(delayed):
 
 
 @pytest.mark.slow
-def test_utilization_is_useful_work_over_the_peak(delayed):
+def test_utilization_is_model_flops_over_the_peak(delayed):
     layers, width, length, predictions, batch = 2, 32, 32, 5, 16
     forward = layers * (24 * length * width**2 + 4 * length**2 * width)
     forward += 2 * predictions * (width**2 + width * delayed.vocabulary) + 2 * width**2

@@ -1,4 +1,4 @@
-"""A process that is stuck ends with its stacks, whatever it is stuck in; one that goes on does not."""
+"""A process that hangs ends and prints its stacks, in Python or C; others continue."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ DEADLINE = 2  # seconds
 # Each is a process that arms `step` and then does something.
 STUCK = {
     "in Python": "time.sleep(100)",
-    # One match of a regular expression is one call of C, which keeps Python's lock to the end.
+    # Matching this regular expression is one call of C code, which holds the GIL until it ends.
     "in C": "re.match('(a+)+$', 'a' * 60 + 'b')",
     "after another": "with g.watch('save'): pass\ntime.sleep(100)",
 }
@@ -21,7 +21,7 @@ FREE = {
 }
 
 
-# Runs its arguments as an init does, in a process of their own; tini does it in the images.
+# Runs a command under an init process; in the images, tini does it.
 INIT = ["unshare", "--pid", "--fork", "bash", "-c", '"$@"; exit $?', "init"]
 
 
@@ -36,7 +36,7 @@ def start(scene: str, *init: str):
 
 @pytest.fixture(scope="module")
 def ended():
-    """{name: (code, stderr)} of all at once: most of their time they wait."""
+    """{name: (code, stderr)}; all run at the same time, since they mostly wait."""
     running = {name: start(scene) for name, scene in (STUCK | FREE).items()}
     errors = {name: process.communicate(timeout=60)[1] for name, process in running.items()}
     return {name: (process.returncode, errors[name]) for name, process in running.items()}
@@ -44,13 +44,13 @@ def ended():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STUCK)
-def test_a_stuck_process_ends_and_leaves_its_stacks(ended, name):
+def test_a_process_that_hangs_ends_and_prints_its_stacks(ended, name):
     code, errors = ended[name]
     assert code == -signal.SIGALRM and 'File "<string>", line' in errors
 
 
 @pytest.mark.slow
-def test_under_the_init_of_a_container_it_ends_too():
+def test_it_also_ends_under_the_init_process_of_a_container():
     if subprocess.run([*INIT, "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("no namespaces")
     process = start(STUCK["in Python"], *INIT)
@@ -61,8 +61,8 @@ def test_under_the_init_of_a_container_it_ends_too():
 @pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize("before", ["os.write(2, bytes(1 << 16))", "print(1, file=sys.stderr)"])
-def test_a_reader_that_is_gone_or_asleep_keeps_nobody(before):
-    """Of a pipe that is full, nothing is read; the signal was ignored by who started the process."""
+def test_it_ends_although_nobody_reads_its_standard_error(before):
+    """The pipe is full, or just not read; and the parent process had ignored the signal."""
     process = start(
         f"import sys\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\ng.__enter__()\n{before}\n"
         "g.arm('step')\ntime.sleep(100)"
@@ -73,5 +73,5 @@ def test_a_reader_that_is_gone_or_asleep_keeps_nobody(before):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FREE)
-def test_a_process_that_goes_on_is_left_alone(ended, name):
+def test_a_process_without_a_missed_deadline_continues(ended, name):
     assert ended[name] == (0, "")

@@ -1,4 +1,4 @@
-"""The workdir as several hosts see it."""
+"""Workdirs that hosts see differently."""
 
 import json
 
@@ -10,9 +10,9 @@ from bert_jax.runs.workdir import Workdir
 
 
 class Processes:
-    """A Cluster whose other processes say what the test wants."""
+    """A Cluster whose other processes return fixed values."""
 
-    is_alone = False
+    is_single = False
 
     def __init__(self, process: int, of_main: str = "", others=()):
         self.is_main, self.of_main, self.others = process == 0, of_main, list(others)
@@ -26,7 +26,7 @@ class Processes:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(train, "SEEN", 0.3)
+    monkeypatch.setattr(train, "VISIBLE", 0.3)
 
 
 def look(directory, run: str):
@@ -34,23 +34,23 @@ def look(directory, run: str):
     return lambda: train.run_id(Workdir(directory))
 
 
-def test_a_run_that_another_host_sees_late_is_waited_for(tmp_path):
-    looked = []
+def test_a_file_that_another_host_sees_late_is_waited_for(tmp_path):
+    calls = []
 
     def late() -> str:
-        looked.append(1)
-        return "a" if len(looked) > 2 else ""
+        calls.append(1)
+        return "a" if len(calls) > 2 else ""
 
-    train.see_the_same(late, Workdir(tmp_path), Processes(1, "a", [True, ""]))
-    assert len(looked) == 3
+    train.wait_until_equal(late, Workdir(tmp_path), Processes(1, "a", [True, ""]))
+    assert len(calls) == 3
 
 
 def test_a_workdir_that_only_process_0_sees_is_refused_with_both_names(tmp_path):
-    """They may be two spellings of one place, or mounted differently."""
+    """The paths may differ, because hosts mount the file system differently."""
     of_main = Processes(0, others=[[True, "/mnt/same"], [False, "/mnt/other"]])
     with pytest.raises(BadInput, match=f"/mnt/other.*process 2.*{tmp_path}"):
-        train.see_the_same(look(tmp_path, "a"), Workdir(tmp_path), of_main)
+        train.wait_until_equal(look(tmp_path, "a"), Workdir(tmp_path), of_main)
     with pytest.raises(BadInput, match=f"{tmp_path}.*process 1.*/mnt/main"):
-        train.see_the_same(
+        train.wait_until_equal(
             look(tmp_path, "a"), Workdir(tmp_path), Processes(1, "b", [True, "/mnt/main"])
         )

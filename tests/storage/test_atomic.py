@@ -1,4 +1,4 @@
-"""Directories that appear whole or not at all: links, kills, full disks."""
+"""Atomic directories: links, signals, full disks."""
 
 import os
 import signal
@@ -7,11 +7,11 @@ import time
 import pytest
 
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.storage.atomic import whole
+from bert_jax.storage.atomic import new_directory
 
 
 def write(directory) -> None:
-    with whole(directory, "--output") as place:
+    with new_directory(directory, "--output") as place:
         (place / "file").write_text("all of it")
 
 
@@ -20,7 +20,7 @@ def names(directory) -> list[str]:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_link_leads_to_where_is_written(tmp_path, there):
+def test_a_link_is_followed(tmp_path, there):
     if there:
         (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to("far")
@@ -37,8 +37,8 @@ def test_the_current_directory_is_not_replaced(tmp_path, monkeypatch, name):
     assert names(tmp_path) == []
 
 
-def test_a_termination_leaves_nothing(tmp_path):
-    with pytest.raises(SystemExit) as caught, whole(tmp_path / "out", "--output") as place:
+def test_sigterm_leaves_no_files(tmp_path):
+    with pytest.raises(SystemExit) as caught, new_directory(tmp_path / "out", "--output") as place:
         (place / "file").write_text("half")
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
@@ -48,10 +48,10 @@ def test_a_termination_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), ValueError("RESOURCE_EXHAUSTED: a\n b")]
 )
-def test_a_full_disk_is_told_in_one_line(tmp_path, error):
+def test_a_full_disk_is_reported_in_one_line(tmp_path, error):
     with pytest.raises(Unfinished, match=f"{tmp_path}/out") as caught:
-        with whole(tmp_path / "out", "--output"):
+        with new_directory(tmp_path / "out", "--output"):
             raise error
     assert "\n" not in str(caught.value) and names(tmp_path) == []
-    with pytest.raises(ValueError, match="a mistake"), whole(tmp_path / "out", "--output"):
-        raise ValueError("a mistake of ours is not the disk's")
+    with pytest.raises(ValueError, match="a mistake"), new_directory(tmp_path / "out", "--output"):
+        raise ValueError("a mistake in the code is not the disk's")

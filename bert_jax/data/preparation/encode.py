@@ -41,7 +41,7 @@ def encode(
     """
     shards_directory = directory / "shards"
     shards_directory.mkdir(exist_ok=True)
-    atomic.remove_left(shards_directory)
+    atomic.remove_temporary(shards_directory)
     if existing := len(list(shards_directory.iterdir())):
         log(f"prepare: resumes, {existing} shards are already encoded")
     shards, size, start = [], 0, time.monotonic()

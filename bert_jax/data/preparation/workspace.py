@@ -25,7 +25,7 @@ def resolve_path(store: str) -> Path:
     """Resolves the path of the store, following links. Raises BadInput if a directory could not be renamed to it."""
     path = Path(os.path.realpath(store))
     try:
-        atomic.free(path, "config.store")
+        atomic.check_free(path, "config.store")
         if os.path.ismount(path):
             raise BadInput(f"config.store={store}: is a mount point; name a directory below it")
     except OSError as error:
