@@ -3,11 +3,12 @@
 import argparse
 import contextlib
 import importlib
-import io
 import json
 import math
 import os
+import platform
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -51,6 +52,7 @@ COMMANDS = {
     "env": 'Print environment variables for a faster run on CPUs: eval "$(bert-jax env)".',
 }
 LONGEST = 900  # characters of an error message
+LIBRARIES = "jax jaxlib libtpu flax optax orbax-checkpoint numpy tensorflow tensorflow_cpu".split()
 FILES = {"config": "print_config", "inspect": "inspect_batch", "import": "import_model"}
 
 
@@ -63,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     # TensorFlow prints several lines at import; this keeps its errors alone.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    with contextlib.suppress(AttributeError):  # not a text stream
         # Characters that the terminal's encoding lacks are printed as escapes.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -168,6 +170,13 @@ class Parser(argparse.ArgumentParser):
         raise BadInput(f"{message}; see {self.prog} --help")
 
 
+def versions() -> str:
+    """Returns the versions that matter for a bug report."""
+    own = {"bert_jax": __version__, "Python": platform.python_version()}
+    installed = {each.name: each.version for each in distributions() if each.name in LIBRARIES}
+    return ", ".join(f"{name} {number}" for name, number in (own | installed).items())
+
+
 def load_command(name: str) -> ModuleType:
     """Imports the file of a command, with JAX or TensorFlow if it needs them.
 
@@ -184,7 +193,8 @@ def parser(names: list[str]) -> Parser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=__version__)
+    shown = versions() if "--version" in names else ""
+    top.add_argument("--version", action="version", version=shown)
     parsers = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, text in COMMANDS.items():
         command = parsers.add_parser(name, help=text, description=text)

@@ -5,8 +5,8 @@ from functools import partial
 import jax
 
 from bert_jax import step
+from bert_jax.objectives import metrics
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import metrics
 
 
 def lower_step(objective, mesh, params_shapes, batch_shapes):

@@ -17,9 +17,10 @@ from bert_jax.build import Trainer
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.data.feed import SavedFeed, StoreFeed
 from bert_jax.errors import BadInput, Unfinished
+from bert_jax.objectives import metrics
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import metrics, out_of_memory, run_info, timing
+from bert_jax.runs import out_of_memory, run_info, timing
 from bert_jax.runs.profiler import Traces
 from bert_jax.runs.workdir import TRACES, Workdir
 
@@ -265,7 +266,7 @@ class Loop:
             "rows_per_second": steps * phase.batch / seconds,
             "model_flops_utilization": chips.utilization(flops / seconds, devices),
             **times,
-            "peak_bytes": metrics.peak_bytes(self.trainer.mesh.local_devices),
+            "peak_bytes": chips.peak_bytes(self.trainer.mesh.local_devices),
         }
         self.reporter.report(step, "train", values)
 

@@ -155,7 +155,7 @@ def run_id(run: Workdir) -> str:
     """Returns the id that a run's checkpoints carry; '' before the run has started."""
     path = run.directory / "run.json"
     if path.exists():
-        return workdir.read_json(path).get("run", "")
+        return workdir.read_info(run.directory).get("run", "")
     if reader.steps(run.checkpoints):
         raise BadInput(
             f"{path}: missing, but there are checkpoints; restore it, or name another --workdir"
@@ -205,7 +205,7 @@ def open_data(config: ConfigDict, directory: Path, step: int | None) -> Data:
     was started with."""
     data = open_feed(config, step or 0)
     if step is not None:
-        run_info.check_store(directory, workdir.read_json(directory / "run.json"), step, data)
+        run_info.check_store(directory, workdir.read_info(directory), step, data)
     return data
 
 
@@ -224,9 +224,9 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
     values["config"] = configs.digest(config)
     values |= run_info.collect(config, data, trainer)
     if (directory / "run.json").is_file():
-        before = workdir.read_json(directory / "run.json")
+        before = workdir.read_info(directory)
         values |= {
             key: before[key] for key in ("run", "imported", "fresh", "starts") if key in before
         }
-    workdir.write_json(directory / "run.json", values)
+    workdir.write_info(directory, values)
     print(run_info.describe(config, values), flush=True)

@@ -193,7 +193,7 @@ resume with another seed | config.py | test_config.py
 exit code 0 after preemption | runs/signals.py | test_ends.py
 - PREEMPTED, INTERRUPTED = 75, 130
 + PREEMPTED, INTERRUPTED = 0, 130
-metrics not divided by their weight | runs/metrics.py | test_train.py
+metrics not divided by their weight | objectives/metrics.py | test_train.py
 - float(total) / float(weight) if weight
 + float(total) if weight
 query and key swapped | convert/names.py | convert/test_to_huggingface.py

@@ -9,8 +9,7 @@ import pytest
 from kits.small import VOCABULARY, small_batch, small_config
 
 from bert_jax import optimizer, step, step_guard
-from bert_jax.objectives import base
-from bert_jax.runs import metrics
+from bert_jax.objectives import base, metrics
 
 BAD = {"weight": np.nan, "infinite weight": np.inf, "gradient": np.nan}
 

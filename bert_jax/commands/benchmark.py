@@ -20,7 +20,7 @@ from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
 from bert_jax.planning import hlo
-from bert_jax.runs import jax_setup, metrics, out_of_memory, run_info
+from bert_jax.runs import jax_setup, out_of_memory, run_info
 from bert_jax.runs.profiler import Traces
 
 WARM_UP = 2  # first steps of a phase, which are not timed
@@ -104,9 +104,9 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     """
     initialize, train, compile_seconds = compile_phase(config, design, phase)
     mesh = design.mesh
-    before = metrics.peak_bytes(mesh.local_devices)
+    before = chips.peak_bytes(mesh.local_devices)
     seconds = time_steps(initialize, train, design, phase, steps, traces)
-    peak = metrics.peak_bytes(mesh.local_devices)
+    peak = chips.peak_bytes(mesh.local_devices)
     is_measured = peak != before
     median, planned = statistics.median(seconds), hlo.memory(train).total
     flops = run_info.step_flops(config, design.vocabulary.size, phase)

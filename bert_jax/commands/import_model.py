@@ -68,7 +68,7 @@ def import_model(
         writer.save_params(run.checkpoints, model.params, values["run"])
         configs.save(settings, run.directory / "config.json")
         model.tokenizer.save(run.directory / "tokenizer")
-        workdir.write_json(run.directory / "run.json", values)
+        workdir.write_info(run.directory, values)
         workdir.write_status(run.directory, "imported", step=0, steps=configs.total_steps(settings))
     # `config` in run.json is a digest; here it is the file to continue with.
     return values | {"workdir": str(directory), "config": f"{directory}/config.json"}

@@ -65,7 +65,7 @@ def check_run(run: Workdir) -> Iterator[tuple[str, str]]:
     if not os.path.isfile(directory / "run.json"):
         raise BadInput(f"--workdir {directory}: not a run (no run.json)")
     try:
-        info = workdir.read_json(directory / "run.json")
+        info = workdir.read_info(directory)
     except BadInput as error:
         yield split_error(error, directory)
         return

@@ -61,7 +61,7 @@ def open_run(run: Workdir, overrides: list[str] = (), on_device: bool = True) ->
             raise BadInput(f"{directory}: not a run (no {name})")
     if not reader.steps(checkpoints):
         raise BadInput(f"{checkpoints}: no checkpoints yet")
-    info = workdir.read_json(directory / "run.json")
+    info = workdir.read_info(directory)
     settings = jax_setup.start(read_config(directory, info, overrides))
     words = tokenizer.load(directory / "tokenizer")
     vocabulary = Vocabulary(words.size, **words.special)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
+from bert_jax import __version__
 from bert_jax.convert import names, settings, tokenizer_files
 from bert_jax.errors import BadInput
 
@@ -35,6 +36,7 @@ def config_json(config, vocabulary, parts: list[str]) -> dict:
         "pad_token_id": vocabulary.pad,
         "tie_word_embeddings": True,
         "dtype": "float32",
+        "bert_jax_version": __version__,
     }
 
 

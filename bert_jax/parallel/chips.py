@@ -62,3 +62,10 @@ def utilization(flops_per_second: float, devices) -> float | None:
     """Returns the share of the devices' published peak, or None if a device is not in PEAK_FLOPS."""
     peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
     return None if None in peaks else flops_per_second / sum(peaks)
+
+
+def peak_bytes(devices) -> int | None:
+    """Returns the largest peak memory of the devices in bytes; None if none reports it."""
+    memory = [device.memory_stats() or {} for device in devices]
+    peaks = [stats["peak_bytes_in_use"] for stats in memory if "peak_bytes_in_use" in stats]
+    return max(peaks, default=None)

@@ -121,7 +121,6 @@ class Reporter:
                 seconds_left=None if state != "running" else round(self.seconds_left()),
                 loss=plain(self.newest.get("train", {}).get("loss")),
                 progress=files.stamp(self.progressed),
-                heartbeat=HEARTBEAT,
                 **values,
             )
 

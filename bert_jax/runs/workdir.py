@@ -31,6 +31,7 @@ from bert_jax.runs import lock
 from bert_jax.storage import atomic, checksums, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
+FORMAT = 2  # of run.json and the config beside it
 CHECKPOINTS, TRACES = "checkpoints", "traces"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 ELSEWHERE = (CHECKPOINTS, TRACES, *BESIDE)  # never downloaded: large, or not of the run
@@ -143,6 +144,8 @@ class Workdir:
             check_writable(self.directory)
             names = set(os.listdir(self.directory)) if self.directory.exists() else set()
         try:
+            if "run.json" in names:
+                read_info(self.directory)
             if names & {"run.json", "config.json"}:
                 config.read(self.directory / "config.json")
             relative = (os.path.relpath(path, self.directory) for path in inside if path)
@@ -235,6 +238,20 @@ def read_json(path: Path) -> dict:
     if not isinstance(values, dict):
         raise BadInput(f"{path}: not a JSON object")
     return values
+
+
+def read_info(directory: Path) -> dict:
+    """Reads run.json. Raises BadInput if another version of bert_jax wrote it."""
+    values = read_json(directory / "run.json")
+    if values.get("format") != FORMAT:
+        raise BadInput(
+            f"{directory}/run.json: format {values.get('format')}, this version reads {FORMAT}; train in a new workdir"
+        )
+    return values
+
+
+def write_info(directory: Path, values: dict) -> None:
+    write_json(directory / "run.json", {"format": FORMAT, **values})
 
 
 def write_status(workdir: Path, state: str, **values) -> None:

@@ -13,9 +13,8 @@ from bert_jax.cli import main
 from bert_jax.commands import benchmark
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.models import bert
-from bert_jax.objectives import base
+from bert_jax.objectives import base, metrics
 from bert_jax.parallel import chips
-from bert_jax.runs import metrics
 
 TINY = "model.layers=1", "model.width=8", "model.heads=2"
 

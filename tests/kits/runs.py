@@ -103,7 +103,7 @@ def make_run(
         "versions": {"jax": "0.1"},
         "config": configs.digest(config),
     }
-    workdir.write_json(directory / "run.json", run_info | facts)
+    workdir.write_info(directory, run_info | facts)
     save(directory, step, params)
     return config, vocabulary, tokenizer, params
 

@@ -15,9 +15,9 @@ from kits.small import VOCABULARY, mesh_keys, small_config
 
 from bert_jax import build
 from bert_jax.data import batch
+from bert_jax.objectives import metrics
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import hlo
-from bert_jax.runs import metrics
 
 pytestmark = pytest.mark.slow  # each compiles programs for eight devices
 

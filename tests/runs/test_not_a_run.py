@@ -31,6 +31,7 @@ NO_RUNS = {
     "text": write("thesis.txt", "three years of work"),
     "config of others": write("config.json", '{"model_type": "bert"}'),
     "run.json of others": write("run.json", '{"program": "train.py"}'),
+    "run of version 1": write("run.json", '{"run": "x", "parameters": 1, "vocabulary": {}}'),
     "no JSON": write("run.json", "parameters vocabulary config"),
     "status of others": write("status.json", "{}"),
     "hidden": write(".git", "gitdir: elsewhere"),

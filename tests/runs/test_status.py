@@ -11,7 +11,7 @@ from bert_jax import cli
 from bert_jax.errors import BadInput
 from bert_jax.runs import lock, report, status, workdir
 
-KNOWN = dict(step=5, steps=20, seconds_left=7, loss=1.5, heartbeat=10)
+KNOWN = dict(step=5, steps=20, seconds_left=7, loss=1.5)
 
 
 def write(directory, state="running", **changes):
@@ -57,7 +57,7 @@ def test_a_finished_run_keeps_its_state(tmp_path, state):
 
 
 WRONG = {"state": 1, "step": "5", "pid": True, "host": [], "time": "yesterday"}
-WRONG |= {"progress": 0.5, "heartbeat": "often"}
+WRONG |= {"progress": 0.5}
 
 
 @pytest.mark.parametrize("key", WRONG)

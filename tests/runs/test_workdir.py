@@ -1,12 +1,10 @@
 """Workdirs that hosts see differently."""
 
-import json
-
 import pytest
 
 from bert_jax import train
 from bert_jax.errors import BadInput
-from bert_jax.runs.workdir import Workdir
+from bert_jax.runs.workdir import Workdir, write_info
 
 
 class Processes:
@@ -30,7 +28,7 @@ def soon(monkeypatch):
 
 
 def look(directory, run: str):
-    (directory / "run.json").write_text(json.dumps({"run": run}))
+    write_info(directory, {"run": run})
     return lambda: train.run_id(Workdir(directory))
 
 

@@ -1,4 +1,4 @@
-"""Metrics as pairs (sum, weight), and peak memory."""
+"""Metrics as pairs (sum, weight)."""
 
 import math
 
@@ -17,10 +17,3 @@ def means(metrics: dict) -> dict[str, float]:
         name: float(total) / float(weight) if weight else math.nan
         for name, (total, weight) in metrics.items()
     }
-
-
-def peak_bytes(devices) -> int | None:
-    """Returns the largest peak memory of the devices in bytes; None if none reports it."""
-    memory = [device.memory_stats() or {} for device in devices]
-    peaks = [stats["peak_bytes_in_use"] for stats in memory if "peak_bytes_in_use" in stats]
-    return max(peaks, default=None)
