@@ -70,7 +70,7 @@ def test_terminated(world, run, draw, turn):
         world.half_done(run, kind)
     which = "all" if draw.random() < 0.5 else draw.integers(len(KINDS) if kind == TOGETHER else 1)
     fault = f"{which}:{place}:{draw.integers(*PLACES.get(place, (0, 1)))}:terminate"
-    world.check_ended(world.run(run, kind, fault, **DEADLINES), 75)
+    world.check_ended(world.run(run, kind, fault), 75)
     if run.exists():  # before its first step, a run has nothing to save
         found = status.status(run)
         assert found["state"] == "preempted" and found["step"] == (found["last_checkpoint"] or 0)
