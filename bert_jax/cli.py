@@ -6,14 +6,11 @@ import importlib
 import json
 import math
 import os
-import platform
 import sys
-from importlib.metadata import distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bert_jax import __version__
 from bert_jax.errors import LOST, BadInput, Missing, Unfinished
 from bert_jax.storage.remote import address
 
@@ -52,7 +49,6 @@ COMMANDS = {
     "env": 'Print environment variables for a faster run on CPUs: eval "$(bert-jax env)".',
 }
 LONGEST = 900  # characters of an error message
-LIBRARIES = "jax jaxlib libtpu flax optax orbax-checkpoint numpy tensorflow tensorflow_cpu".split()
 FILES = {"config": "print_config", "inspect": "inspect_batch", "import": "import_model"}
 
 
@@ -172,9 +168,9 @@ class Parser(argparse.ArgumentParser):
 
 def versions() -> str:
     """Returns the versions that matter for a bug report."""
-    own = {"bert_jax": __version__, "Python": platform.python_version()}
-    installed = {each.name: each.version for each in distributions() if each.name in LIBRARIES}
-    return ", ".join(f"{name} {number}" for name, number in (own | installed).items())
+    from bert_jax.runs import run_info
+
+    return ", ".join(f"{name} {number}" for name, number in run_info.versions().items())
 
 
 def load_command(name: str) -> ModuleType:

@@ -17,10 +17,11 @@ from bert_jax.build import Trainer
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.data.feed import SavedFeed, StoreFeed
 from bert_jax.errors import BadInput, Unfinished
+from bert_jax.models import bert
 from bert_jax.objectives import metrics
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
-from bert_jax.runs import out_of_memory, run_info, timing
+from bert_jax.runs import out_of_memory, timing
 from bert_jax.runs.profiler import Traces
 from bert_jax.runs.workdir import TRACES, Workdir
 
@@ -258,7 +259,7 @@ class Loop:
         self.reported = step
         seconds, values = times["seconds"], metrics.means(sums)
         steps = float(sums["loss"][1])
-        flops = run_info.step_flops(self.config, self.data.vocabulary.size, phase) * steps
+        flops = bert.step_flops(self.config, self.data.vocabulary.size, phase) * steps
         devices = self.trainer.mesh.devices.flatten()
         values |= {
             "learning_rate": float(self.trainer.rate(step - 1)),

@@ -109,7 +109,7 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     peak = chips.peak_bytes(mesh.local_devices)
     is_measured = peak != before
     median, planned = statistics.median(seconds), hlo.memory(train).total
-    flops = run_info.step_flops(config, design.vocabulary.size, phase)
+    flops = bert.step_flops(config, design.vocabulary.size, phase)
     return {
         "compile_seconds": compile_seconds,
         "attention": attention.resolve(config, phase, mesh),

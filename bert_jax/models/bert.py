@@ -124,3 +124,9 @@ def count(params, vocabulary: int) -> int:
         ):
             total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
     return total
+
+
+def step_flops(config, vocabulary: int, phase) -> float:
+    """Returns the FLOPs of a training step, which `model_flops_utilization` counts."""
+    shape = phase.length, phase.max_predictions, phase.max_packed
+    return row_flops(config.model, vocabulary, *shape) * phase.batch

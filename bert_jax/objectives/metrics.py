@@ -1,8 +1,9 @@
-"""Metrics as pairs (sum, weight)."""
+"""Metrics as pairs (sum, weight), and what the log says about their means."""
 
 import math
 
 import jax
+import numpy as np
 
 
 def add(a: dict, b: dict) -> dict:
@@ -17,3 +18,59 @@ def means(metrics: dict) -> dict[str, float]:
         name: float(total) / float(weight) if weight else math.nan
         for name, (total, weight) in metrics.items()
     }
+
+
+def reference_losses(vocabulary_size: int, entropy: float) -> str:
+    """Returns the line of the log with the losses of a model that has learnt nothing, or frequencies only.
+
+    entropy: of the tokens' frequencies, in nats.
+    """
+    return (
+        f"for comparison: masked-LM loss {math.log(vocabulary_size):.2f} nats untrained, {entropy:.2f} at [MASK] "
+        f"positions from token frequencies; pair loss {math.log(2):.2f} untrained"
+    )
+
+
+def expected_range(expected_loss: tuple, step: int) -> tuple[float, float] | None:
+    """Returns (least, largest) expected held-out masked-LM loss at a step, by linear interpolation; None outside.
+
+    expected_loss: (step, least, largest, next step, ...), as in `config.expected_loss`.
+    """
+    steps, least, largest = expected_loss[::3], expected_loss[1::3], expected_loss[2::3]
+    if not steps or not steps[0] <= step <= steps[-1]:
+        return None
+    return float(np.interp(step, steps, least)), float(np.interp(step, steps, largest))
+
+
+def describe_loss(loss: float, least: float, largest: float) -> str:
+    """Says whether a loss is in the expected range."""
+    where = "above" if loss > largest else "below" if loss < least else "within"
+    return f"mlm_loss is {where} the expected {least:.2f} to {largest:.2f}"
+
+
+def is_shown(key: str, value) -> bool:
+    """Returns whether a value is in the line of the log; metrics.jsonl has all of them."""
+    if key in ("skipped", "spikes"):
+        return value > 0
+    is_main = key in ("loss", "tokens_per_second") or key.endswith(("_loss", "_accuracy"))
+    return is_main and value is not None
+
+
+def plain(value):
+    """Converts a number to JSON: values that are not finite become null."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def describe_speed(values: dict) -> str:
+    """Formats the speed and memory of a line of metrics, without those that are null."""
+    share = values["real_token_share"]  # null if no step was applied
+    parts = [] if share is None else [f"real_token_share {share:.3f}"]
+    parts += [
+        f"step {values['step_seconds']:.4g} s",
+        f"input {values['input_seconds']:.3g} s",
+    ]
+    if values["model_flops_utilization"] is not None:
+        parts.append(f"utilization {values['model_flops_utilization']:.3f}")
+    if values["peak_bytes"] is not None:
+        parts.append(f"peak {values['peak_bytes'] / 2**30:.2f} GiB")
+    return "  ".join(parts)

@@ -8,10 +8,10 @@ high end assumes no overlap, and MOST times their roofline (see custom_calls.py)
 
 from collections import Counter
 
+from bert_jax.models.bert import step_flops
 from bert_jax.planning import timeline, topology
 from bert_jax.planning.compilation import Job, Step
 from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
-from bert_jax.runs.run_info import step_flops
 
 HOUR = 3600  # seconds
 # Suffixes of the JSON keys: the low end of the range and the high end.

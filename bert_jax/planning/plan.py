@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 
 from ml_collections import ConfigDict
 
@@ -48,7 +47,7 @@ def plan(
         "memory_per_chip": tpu.chip.memory,
         "fits": all(values["fits"] for values in phases.values()),
         "phases": phases,
-        "versions": compiler_versions(),
+        "versions": versions(),
         **(total(tpu, list(phases.values()), price) if all_compiled else {}),
     }
 
@@ -95,7 +94,7 @@ def plan_all(config, name: str, price: float | None, phase: str | None, log) -> 
     """Returns the table of slices of all kinds of chips, or of the named kind, sorted by hours; see slices.py."""
     kinds = list(chips.CHIPS) if name == ALL else [name]
     table = slices.table(make_job(config, phase, log), kinds, price)
-    return table | {"versions": compiler_versions()}
+    return table | {"versions": versions()}
 
 
 def plan_search(config, name: str, phase: str | None, log) -> dict:
@@ -107,13 +106,8 @@ def plan_search(config, name: str, phase: str | None, log) -> dict:
         "topology": tpu.name,
         "memory_per_chip": tpu.chip.memory,
         "phases": {part.name: search.search(job, tpu, part) for part in job.phases},
-        "versions": compiler_versions(),
+        "versions": versions(),
     }
-
-
-def compiler_versions() -> dict[str, str]:
-    """Returns the versions of the libraries, libtpu included."""
-    return versions() | {"libtpu": version("libtpu")}
 
 
 def make_job(config: ConfigDict, phase: str | None, log) -> Job:

@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
@@ -15,28 +13,19 @@ def lines(path: Path) -> list[dict]:
 
     Raises BadInput if the file cannot be read.
     """
-    if not os.path.lexists(path):
-        return []
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
     except OSError as error:
         raise BadInput(f"{path}: unreadable ({error})") from None
-    return list(parse(text))
-
-
-def parse(text: str) -> Iterator[dict]:
-    """Yields the valid lines of a text; a last line without a line end is incomplete."""
-    for line in text.split("\n")[:-1]:
+    found = []
+    for line in text.split("\n")[:-1]:  # a last line without a line end is incomplete
         with contextlib.suppress(ValueError, RecursionError):
             values = json.loads(line)
-            if isinstance(values, dict) and is_report(values):
-                yield values
-
-
-def is_report(values: dict) -> bool:
-    """Returns whether a JSON object has the keys of every line."""
-    step, split, seconds = (values.get(key) for key in ("step", "split", "seconds"))
-    return type(step) is int and isinstance(split, str) and type(seconds) in (int, float)
+            if isinstance(values, dict) and values.keys() >= {"step", "split", "seconds"}:
+                found.append(values)
+    return found
 
 
 def drop_after(path: Path, step: int) -> None:

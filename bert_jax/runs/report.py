@@ -2,16 +2,15 @@
 
 import contextlib
 import json
-import math
 import sys
 import threading
 import time
 from datetime import timedelta
 
-import numpy as np
 from tqdm import tqdm
 
-from bert_jax.runs import metrics_file, signals, timing
+from bert_jax.objectives import metrics
+from bert_jax.runs import metrics_file, signals
 from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import EventFile
 from bert_jax.runs.workdir import Workdir
@@ -79,22 +78,24 @@ class Reporter:
     def report(self, step: int, split: str, values: dict) -> None:
         """Writes one line to metrics.jsonl, one point to TensorBoard, and one line to the log."""
         self.newest[split], self.progressed = values, time.time()
-        values = {key: plain(value) for key, value in values.items()}
+        values = {key: metrics.plain(value) for key, value in values.items()}
         line = {"step": step, "split": split, "time": time.time(), **values}
         self.lines.write(json.dumps(line) + "\n")
         self.lines.flush()
         points = {f"{split}/{key}": value for key, value in values.items() if value is not None}
         self.events.report(step, points)
-        shown = {key: value for key, value in values.items() if is_shown(key, value)}
+        shown = {key: value for key, value in values.items() if metrics.is_shown(key, value)}
         if split == "train" and not self.bar.disable:
             self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in list(shown)[:3]})
         else:
             text = "  ".join(f"{key} {shown[key]:.4g}" for key in shown)
             if split == "train":
                 left = timedelta(seconds=round(self.seconds_left()))
-                text += f"  {timing.describe(values)}  {left} left"
-            elif "mlm_loss" in values and (normal := expected_range(self.expected_loss, step)):
-                text += f"  {describe_loss(values['mlm_loss'], *normal)}"
+                text += f"  {metrics.describe_speed(values)}  {left} left"
+            elif "mlm_loss" in values and (
+                normal := metrics.expected_range(self.expected_loss, step)
+            ):
+                text += f"  {metrics.describe_loss(values['mlm_loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
         self.status("running")
         self.run.try_upload()
@@ -119,7 +120,7 @@ class Reporter:
                 step=self.step,
                 steps=self.total,
                 seconds_left=None if state != "running" else round(self.seconds_left()),
-                loss=plain(self.newest.get("train", {}).get("loss")),
+                loss=metrics.plain(self.newest.get("train", {}).get("loss")),
                 progress=files.stamp(self.progressed),
                 **values,
             )
@@ -169,33 +170,3 @@ class SilentReporter(contextlib.nullcontext):
         pass
 
     start = log = advance = report = status = end = fail = has_line = summarize = nothing
-
-
-def expected_range(expected_loss: tuple, step: int) -> tuple[float, float] | None:
-    """Returns (least, largest) expected held-out masked-LM loss at a step, by linear interpolation; None outside.
-
-    expected_loss: (step, least, largest, next step, ...), as in `config.expected_loss`.
-    """
-    steps, least, largest = expected_loss[::3], expected_loss[1::3], expected_loss[2::3]
-    if not steps or not steps[0] <= step <= steps[-1]:
-        return None
-    return float(np.interp(step, steps, least)), float(np.interp(step, steps, largest))
-
-
-def describe_loss(loss: float, least: float, largest: float) -> str:
-    """Says whether a loss is in the expected range."""
-    where = "above" if loss > largest else "below" if loss < least else "within"
-    return f"mlm_loss is {where} the expected {least:.2f} to {largest:.2f}"
-
-
-def is_shown(key: str, value) -> bool:
-    """Returns whether a value is in the line of the log; metrics.jsonl has all of them."""
-    if key in ("skipped", "spikes"):
-        return value > 0
-    is_main = key in ("loss", "tokens_per_second") or key.endswith(("_loss", "_accuracy"))
-    return is_main and value is not None
-
-
-def plain(value):
-    """Converts a number to JSON: values that are not finite become null."""
-    return None if value is None or not math.isfinite(value) else value

@@ -1,17 +1,18 @@
 """run.json and the head of the log: what is being trained, and reference values for its loss."""
 
-import math
 import platform
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 
+from bert_jax import __version__
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
 from bert_jax.models import attention, bert
+from bert_jax.objectives import metrics
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers import tokenizer
 
-PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
+PACKAGES = "jax jaxlib libtpu flax optax orbax-checkpoint numpy tensorflow tensorflow_cpu".split()
 
 
 def collect(config, data, trainer) -> dict:
@@ -37,8 +38,9 @@ def collect(config, data, trainer) -> dict:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of PACKAGES and Python."""
-    return {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
+    """Returns the versions of bert_jax, Python and those of PACKAGES that are installed."""
+    installed = {each.name: each.version for each in distributions() if each.name in PACKAGES}
+    return {"bert_jax": __version__, "python": platform.python_version(), **installed}
 
 
 def phase_info(config, vocabulary: int, phase, mesh) -> dict:
@@ -46,7 +48,7 @@ def phase_info(config, vocabulary: int, phase, mesh) -> dict:
     parts = meshes.micro_batches(mesh, phase.batch, config.train)
     return {
         "tokens_per_step": phase.batch * phase.length,
-        "flops_per_step": step_flops(config, vocabulary, phase),
+        "flops_per_step": bert.step_flops(config, vocabulary, phase),
         "attention": attention.resolve(config, phase, mesh),
         "micro_batches": parts,
         # Rows of one micro-batch.
@@ -54,15 +56,9 @@ def phase_info(config, vocabulary: int, phase, mesh) -> dict:
     }
 
 
-def step_flops(config, vocabulary: int, phase) -> float:
-    """Returns the FLOPs of a training step, which `model_flops_utilization` counts."""
-    shape = phase.length, phase.max_predictions, phase.max_packed
-    return bert.row_flops(config.model, vocabulary, *shape) * phase.batch
-
-
 def describe(config, info: dict) -> str:
     """Returns the head of the log."""
-    model, entropy = config.model, info["unigram_entropy"]
+    model = config.model
     devices = ", ".join(sorted(set(info["devices"])))
     lines = [
         f"{model.name} {model.layers} x {model.width}, {info['parameters']:,} parameters, objective "
@@ -70,11 +66,7 @@ def describe(config, info: dict) -> str:
     ]
     lines += [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
     if config.objective.name == "mlm":
-        untrained = math.log(info["vocabulary"]["size"])
-        lines.append(
-            f"for comparison: masked-LM loss {untrained:.2f} nats untrained, {entropy:.2f} at [MASK] "
-            f"positions from token frequencies; pair loss {math.log(2):.2f} untrained"
-        )
+        lines.append(metrics.reference_losses(info["vocabulary"]["size"], info["unigram_entropy"]))
     return "\n".join(lines)
 
 

@@ -4,10 +4,8 @@ import time
 from contextlib import contextmanager
 
 # The keys of metrics.jsonl that differ between two runs of the same steps.
-TIMES = frozenset(
-    "time seconds step_seconds input_seconds tokens_per_second rows_per_second model_flops_utilization"
-    " peak_bytes".split()
-)
+TIMES = {"time", "seconds", "step_seconds", "input_seconds", "tokens_per_second"}
+TIMES |= {"rows_per_second", "model_flops_utilization", "peak_bytes"}
 
 
 class Clock:
@@ -39,18 +37,3 @@ class Clock:
         seconds, waited = time.monotonic() - self.began, self.waited
         self.start()
         return {"seconds": seconds, "step_seconds": seconds / steps, "input_seconds": waited}
-
-
-def describe(values: dict) -> str:
-    """Formats the speed and memory of a line of metrics, without those that are null."""
-    share = values["real_token_share"]  # null if no step was applied
-    parts = [] if share is None else [f"real_token_share {share:.3f}"]
-    parts += [
-        f"step {values['step_seconds']:.4g} s",
-        f"input {values['input_seconds']:.3g} s",
-    ]
-    if values["model_flops_utilization"] is not None:
-        parts.append(f"utilization {values['model_flops_utilization']:.3f}")
-    if values["peak_bytes"] is not None:
-        parts.append(f"peak {values['peak_bytes'] / 2**30:.2f} GiB")
-    return "  ".join(parts)

@@ -13,7 +13,7 @@ from bert_jax.cli import main
 from bert_jax.commands import benchmark
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.models import bert
-from bert_jax.objectives import base, metrics
+from bert_jax.objectives import base
 from bert_jax.parallel import chips
 
 TINY = "model.layers=1", "model.width=8", "model.heads=2"
@@ -52,7 +52,7 @@ def test_the_numbers_are_consistent(tmp_path):
 def test_peak_bytes_of_devices(tmp_path, monkeypatch, before, source):
     """The counter is the maximum since the process started: one that did not rise does not count."""
     counter = iter([before, 5 * 2**30])
-    monkeypatch.setattr(metrics, "peak_bytes", lambda devices: next(counter))
+    monkeypatch.setattr(chips, "peak_bytes", lambda devices: next(counter))
     monkeypatch.setitem(chips.PEAK_FLOPS, "cpu", 1e9)
     numbers = time(small_config(f"store={tmp_path}/store", *TINY))["phases"]["main"]
     assert numbers["peak_bytes_from"] == source

@@ -12,6 +12,7 @@ from kits.stores import make_store, random_documents
 from bert_jax.data import batch_spec, sentence_pairs, stream
 from bert_jax.data import store_sample as surveys
 from bert_jax.errors import BadInput
+from bert_jax.objectives import row_checks
 from bert_jax.runs import preflight
 
 SHAPES = {"params": jax.ShapeDtypeStruct((1 << 20, 256), np.float32)}  # one GiB
@@ -27,7 +28,7 @@ def check(tmp_path):
 
     def lines(train, heldout, *changes):
         store = make_store(tmp_path / "store", train, heldout)
-        return preflight.check_phases(small_config(*changes), store)
+        return row_checks.check_phases(small_config(*changes), store)
 
     return lines
 
