@@ -1,13 +1,13 @@
-# bert-jax on GPUs of NVIDIA. From the root of the repository:
+# bert-jax on NVIDIA GPUs. From the root of the repository:
 #   docker build --file docker/gpu.Dockerfile --tag bert_jax:gpu .
 #   docker run --rm --gpus all --volume "$PWD/runs:/home/bert/runs" bert_jax:gpu pretrain --config demo --workdir runs/demo
-# runs has to be there, and the image's user, 1000, has to be allowed to write there: Docker would make it root's.
+# Create `runs` first, writable by the image's user, 1000; otherwise Docker creates it as root.
 # The host needs the driver and NVIDIA's container toolkit; CUDA comes as wheels, so the image begins without it.
 
 FROM python:3.12-slim-bookworm AS dependencies
 WORKDIR /source
 COPY setup.cfg constraints.txt docker/requirements.py ./
-# A layer of its own, which another line of code does not change.
+# A separate layer, which a change of the code does not invalidate.
 RUN python -m venv /opt/bert_jax \
     && python requirements.py gpu gcs >requirements.txt \
     && /opt/bert_jax/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt
@@ -19,7 +19,7 @@ COPY configs configs
 RUN /opt/bert_jax/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.12-slim-bookworm
-# An init: the kernel spares the first process of a container the signal of its own deadlines.
+# An init: the kernel does not deliver the signal of a timeout to the first process of a container.
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 bert
@@ -27,7 +27,7 @@ COPY --from=dependencies /opt/bert_jax /opt/bert_jax
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     /opt/bert_jax/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
 COPY launch/again.sh /opt/launch/again.sh
-# Kernels that sum in the same order every time, and memory for NCCL and cuDNN: as in launch/gpu.sh.
+# Deterministic kernels, and memory for NCCL and cuDNN: as in launch/gpu.sh.
 ENV PATH=/opt/bert_jax/bin:$PATH NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     XLA_FLAGS=--xla_gpu_deterministic_ops=true XLA_PYTHON_CLIENT_MEM_FRACTION=0.9
 USER 1000

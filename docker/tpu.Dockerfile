@@ -1,13 +1,13 @@
 # bert-jax on a TPU or a CPU. From the root of the repository:
 #   docker build --file docker/tpu.Dockerfile --tag bert_jax:tpu .
 #   docker run --rm --volume "$PWD/runs:/home/bert/runs" bert_jax:tpu pretrain --config demo --workdir runs/demo
-# runs has to be there, and the image's user, 1000, has to be allowed to write there: Docker would make it root's.
+# Create `runs` first, writable by the image's user, 1000; otherwise Docker creates it as root.
 # On the host of a TPU itself, add --privileged --net=host.
 
 FROM python:3.12-slim-bookworm AS dependencies
 WORKDIR /source
 COPY setup.cfg constraints.txt docker/requirements.py ./
-# A layer of its own, which another line of code does not change. The TPU's compiler and runtime are a wheel, too.
+# A separate layer, which a change of the code does not invalidate. The TPU's compiler and runtime are a wheel too.
 RUN python -m venv /opt/bert_jax \
     && python requirements.py tpu gcs >requirements.txt \
     && /opt/bert_jax/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt
@@ -19,7 +19,7 @@ COPY configs configs
 RUN /opt/bert_jax/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.12-slim-bookworm
-# An init: the kernel spares the first process of a container the signal of its own deadlines.
+# An init: the kernel does not deliver the signal of a timeout to the first process of a container.
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 bert

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # usage: bash launch/again.sh COMMAND [ARGUMENT ...]
 #
-# Runs COMMAND, such as bert-jax pretrain --config CONFIG --workdir WORKDIR, and starts it again where it ends with
+# Runs COMMAND, such as bert-jax pretrain --config CONFIG --workdir WORKDIR, and restarts it if it ends with
 #   75        preempted after saving
-#   76        another process of the run, or a device, was lost or has not come; another trains in the workdir
-#   over 128  killed, as by the system (137), at a deadline (142), in its first seconds (143), or aborted (134)
-# but not with 129, 130 or 131: its user has ended it. With any other code this script ends, too: 0 is done, 1 failed,
-# 2 bad input. On every host of a run, each starts its own process again.
+#   76        another process of the run, or a device, was lost or did not arrive; another process trains in the workdir
+#   over 128  killed by the system (137), stuck (142), terminated in its first seconds (143), or aborted (134)
+# but not with 129, 130 or 131, by which a user ends it. With any other code this script ends too: 0 is done, 1 failed,
+# 2 bad input. A run on several hosts needs one again.sh on each host.
 #
-# AGAIN_WAIT   seconds before the next start; 5 where it is not set. They double every time, up to 300, until
-#              `bert-jax status` tells of a new checkpoint in WORKDIR, a directory or an address
-# AGAIN_TIMES  starts after the first without a new checkpoint, at most; 5 where it is not set
-# SIGTERM is passed on to COMMAND. After it, or after Ctrl-C, nothing is started again. The exit code is COMMAND's.
+# AGAIN_WAIT   seconds before a restart, default 5. They double each time, up to 300, until `bert-jax status` reports a
+#              new checkpoint in WORKDIR, a directory or an address
+# AGAIN_TIMES  restarts without a new checkpoint, at most; default 5
+# SIGTERM is passed on to COMMAND. After it, or after Ctrl-C, there is no restart. The exit code is that of COMMAND.
 
 set -uo pipefail
 
@@ -21,17 +21,17 @@ case "${1:-}" in
 esac
 
 child=     # the process that is running
-told=      # was this script told to end?
-signalled= # has a signal come while it waited?
+told=      # whether this script was signalled to end
+signalled= # whether a signal arrived during the wait
 
 trap 'told=yes signalled=yes; tell' TERM
-trap 'told=yes signalled=yes' INT # a terminal interrupts the command, too: twice would end it unsaved
+trap 'told=yes signalled=yes' INT # the terminal interrupts the command too; a second signal would end it unsaved
 
 tell() {
   [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true
 }
 
-# A shell hears of SIGTERM only when its command in the foreground has ended. So the command runs beside it.
+# A shell handles SIGTERM only after its foreground command has ended, so the command runs in the background.
 run() { # COMMAND ...
   local code
   (trap - INT TERM; exec "$@") <&0 &
@@ -48,7 +48,7 @@ run() { # COMMAND ...
   return "$code"
 }
 
-was_stopped() { # CODE: was the command ended by somebody other than itself and its user?
+was_stopped() { # CODE: returns whether neither the command itself nor its user ended it
   case "$1" in
     75 | 76) ;;
     129 | 130 | 131) return 1 ;;
@@ -56,7 +56,7 @@ was_stopped() { # CODE: was the command ended by somebody other than itself and 
   esac
 }
 
-workdir() { # COMMAND ...: what follows --workdir
+workdir() { # COMMAND ...: prints the value of --workdir
   while [ $# -gt 0 ]; do
     case "$1" in
       --workdir) echo "${2:-}"; return ;;
@@ -66,7 +66,7 @@ workdir() { # COMMAND ...: what follows --workdir
   done
 }
 
-newest() { # COMMAND ...: the step of the newest checkpoint, or -1
+newest() { # COMMAND ...: prints the step of the newest checkpoint, or -1
   local step
   step=$(bert-jax status --workdir "$(workdir "$@")" --json - 2>/dev/null </dev/null |
     sed -n 's/.*"last_checkpoint": *\([0-9][0-9]*\).*/\1/p')
@@ -80,13 +80,13 @@ while true; do
   if [ -n "$told" ] || ! was_stopped "$code"; then exit "$code"; fi
   after=$(newest "$@")
   [ "$after" -le "$before" ] || pause=${AGAIN_WAIT:-5} fruitless=0
-  before=$after # which is less after a damaged one was passed over
+  before=$after # less than before if a damaged checkpoint was skipped
   fruitless=$((fruitless + 1))
   if [ "$fruitless" -gt "${AGAIN_TIMES:-5}" ]; then
-    echo "exit code $code; given up: no new checkpoint in $fruitless starts" >&2
+    echo "exit code $code; giving up: no new checkpoint in $fruitless starts" >&2
     exit "$code"
   fi
-  echo "exit code $code; starting again in $pause seconds" >&2
+  echo "exit code $code; restarting in $pause seconds" >&2
   run sleep "$pause" || true
   [ -z "$told" ] || exit "$code"
   pause=$((pause * 2 < 300 ? pause * 2 : 300))

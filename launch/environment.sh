@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Sourced by the other scripts. `environment [EXTRA,...]`, called in the root of the repository, makes .venv, installs
-# what setup.cfg asks for where that has changed, and puts .venv/bin on the path. PYTHON names the Python to use.
+# Sourced by the other scripts. `environment [EXTRA,...]`, called in the root of the repository, creates .venv, installs
+# the dependencies if setup.cfg has changed, and puts .venv/bin on the path. PYTHON names the Python to use.
 
-is_usable() { # PYTHON: does it run, is it new enough, and can it make an environment?
+is_usable() { # PYTHON: returns whether it runs, is new enough, and can create an environment
   "$1" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' </dev/null >/dev/null 2>&1
 }
 
 find_python() {
-  local name names=(python3.12 python3.11 python3 python) # first those that constraints.txt was tested with
+  local name names=(python3.12 python3.11 python3 python) # constraints.txt was tested with the first two
   [ -z "${PYTHON:-}" ] || names=("$PYTHON")
   for name in "${names[@]}"; do
     is_usable "$name" && echo "$name" && return
@@ -15,7 +15,7 @@ find_python() {
   return 1
 }
 
-# Images of TPUs carry Python 3.10. uv, from PyPI, brings another as a plain directory: it needs no root.
+# TPU images have Python 3.10. uv, from PyPI, installs another one into a directory, without root.
 make_environment() {
   local python uv
   if python=$(find_python); then
@@ -24,14 +24,14 @@ make_environment() {
     echo "PYTHON=$PYTHON: does not run, is older than 3.11, or has no venv" >&2
     return 2
   else
-    echo "no Python 3.11 or newer, with venv: uv brings 3.12"
+    echo "no Python 3.11 or newer with venv: installing 3.12 with uv"
     uv=$(mktemp -d)
     python3 -m pip install --quiet --target "$uv" --constraint constraints.txt uv </dev/null &&
       "$uv/bin/uv" venv --quiet --seed --clear --python 3.12 .venv
   fi
 }
 
-is_installed() { # MARK [EXTRA,...]: was all of that installed with this mark?
+is_installed() { # MARK [EXTRA,...]: returns whether all extras were installed with this mark
   local extra
   for extra in '' ${2//,/ }; do
     grep -qsxF "$1" ".venv/installed-$extra" || return
@@ -40,18 +40,18 @@ is_installed() { # MARK [EXTRA,...]: was all of that installed with this mark?
 
 environment() {
   local extras=${1:-} extra mark quiet=--quiet
-  [ ! -t 1 ] || quiet= # on a terminal, pip shows what it downloads
-  # The directory too: the programs of an environment hold its path.
+  [ ! -t 1 ] || quiet= # on a terminal, pip shows its progress
+  # The mark includes the directory, because the programs of an environment contain its path.
   mark=$({ echo "$PWD"; cat setup.cfg pyproject.toml constraints.txt; } | cksum)
   if ! is_installed "$mark" "$extras"; then
-    # One that was never finished is made anew.
+    # An incomplete environment is created again.
     if ! [ -e .venv/installed- ] || ! is_usable .venv/bin/python; then
       make_environment || return
     fi
     echo "installing into .venv: once, a few minutes"
     .venv/bin/python -m pip install --disable-pip-version-check --no-input $quiet \
       --constraint constraints.txt --editable ".${extras:+[$extras]}" </dev/null || return
-    # What has an extra has the rest, too.
+    # An environment with an extra also has the base.
     for extra in '' ${extras//,/ }; do
       echo "$mark" >".venv/installed-$extra"
     done

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # usage: bash launch/test.sh [--full] [PYTEST ARGUMENTS]
 #
-# Makes .venv, installs bert_jax with the test extra where that has changed, and runs the everyday tests.
-#   bash launch/test.sh -m "not slow"             leaves out the tests that take more than two seconds
+# Creates .venv, installs bert_jax with the test extra if setup.cfg has changed, and runs the everyday tests.
+#   bash launch/test.sh -m "not slow"             skips the tests that take more than two seconds
 #   bash launch/test.sh tests/test_layout.py -x   one file, until the first failure
 #   bash launch/test.sh --numprocesses 0          one file at a time instead of two
-#   bash launch/test.sh --full                    the campaign too, hours: installs PyTorch, writes docs/tests.md
-# Paths are relative to the root of the repository. PYTHON names the Python that .venv is made with.
+#   bash launch/test.sh --full                    the campaign too: takes hours, installs PyTorch, writes docs/tests.md
+# Paths are relative to the root of the repository. PYTHON names the Python of .venv.
 
 set -euo pipefail
 

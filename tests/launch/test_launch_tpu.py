@@ -55,7 +55,7 @@ def test_what_goes_on_is_shown_stopped_and_never_deleted(cloud):
     code, said = do(cloud, "status")
     assert code == 0 and "READY" in said and ": running\nthis run says wait" in said
     code, said = cloud.run(*RUN, *PRETRAIN)
-    assert code != 0 and "already" in said and len(calls(cloud, "create")) == 1
+    assert code != 0 and "a run is active" in said and len(calls(cloud, "create")) == 1
     assert do(cloud, "stop")[0] == 0
     wait_until(lambda: ": not running" in do(cloud, "status")[1])
     assert cloud.lines("told") == ["told"] and do(cloud, "log")[0] == 0
