@@ -1,4 +1,4 @@
-"""The wheel works without a checkout."""
+"""The source distribution, and the wheel built from it, work without a checkout."""
 
 import os
 import shutil
@@ -27,14 +27,16 @@ def run(*command, cwd, **variables):
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_a_wheel_trains_outside_of_the_checkout(tmp_path):
+def test_a_wheel_of_the_sdist_trains_outside_of_the_checkout(tmp_path):
     source, installed = tmp_path / "source", str(tmp_path / "installed")
     for name in PARTS:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         source.mkdir(exist_ok=True)
         copy(ROOT / name, source / name)
     pip = ("-m", "pip", "--disable-pip-version-check")
-    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source, cwd=tmp_path)
+    run("-c", "from setuptools import build_meta; build_meta.build_sdist('..')", cwd=source)
+    (sdist,) = tmp_path.glob("bert_jax-*.tar.gz")
+    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, sdist, cwd=tmp_path)
     (wheel,) = tmp_path.glob("bert_jax-*.whl")
     run(*pip, "install", "--no-deps", "--target", installed, wheel, cwd=tmp_path)
 
