@@ -23,7 +23,7 @@ EXIT_CODES = """exit codes:
     1  failed: fix the reported problem before a restart
     2  bad input
    75  preempted, after saving or before the first step: restart
-   76  another process, a device or an address is lost, or another run uses the workdir: restart
+   76  another process, a device or a bucket is unreachable, or another process trains in the workdir: restart
   130  interrupted; trained steps are saved, unless it was interrupted twice
   134  aborted by JAX, because another process of the run was lost: restart
   137  killed, as by the kernel when memory runs out: restart
@@ -31,7 +31,7 @@ EXIT_CODES = """exit codes:
   143  terminated before there was anything to save: restart
 launch/again.sh restarts a command.
 """
-# {command: help}. Its file in commands/ has its name, unless FILES has another.
+# {command: help}. A command is in the file of its name in commands/, or in the file that FILES gives.
 COMMANDS = {
     "prepare": "Convert raw text to a token store.",
     "pretrain": "Train, or resume from the newest checkpoint of the workdir.",
@@ -42,7 +42,7 @@ COMMANDS = {
     "status": "Print the state of a run.",
     "evaluate": "Evaluate a run on its held-out rows, or models with any vocabularies on the same held-out text.",
     "verify": "Check the files of a store or a run, and list all problems.",
-    "import": "Create a run from a model of another program, to train it further.",
+    "import": "Create a run from a local Hugging Face model or TensorFlow checkpoint, to train it further.",
     "export": "Write a run's newest checkpoint for Hugging Face transformers, or as a TensorFlow checkpoint.",
     "predict": "Predict the pieces at [MASK] in texts.",
     "compare": "Compare two models: settings, tensors, vocabulary, outputs.",
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments: default: those of the process.
     """
     arguments, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
-    # TensorFlow prints several lines at import; this keeps its errors alone.
+    # TensorFlow prints several lines at import; these settings leave only its errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     with contextlib.suppress(AttributeError):  # not a text stream

@@ -70,7 +70,8 @@ class Loop:
         self.reported = 0  # the step of the newest training line
         traced = config.profile.steps if processes.is_main else ()
         self.traces = Traces(traced, run.directory / TRACES, reporter.log)
-        self.verdict = self.unreported = None  # of the step that was dispatched last
+        # Both wait for the next dispatch: (step, verdict) of the last step, and the (phase, step, sums) to report.
+        self.verdict = self.unreported = None
         self.row = 0  # consecutive steps that were not finite, up to the last fetched verdict
 
     def run(self, newest: int | None, stop) -> int:
@@ -79,7 +80,7 @@ class Loop:
         with (
             jax.set_mesh(self.trainer.mesh),
             writer.manager(self.workdir.checkpoints, *keep) as self.checkpoints,
-            self.processes.ending_together(),  # before the manager waits for the others
+            self.processes.ending_together(),  # inside the manager, whose exit waits for the other processes
             self.explain_disk_errors(),
             self.traces,
         ):
@@ -158,14 +159,14 @@ class Loop:
             self.verdict = step - 1, verdict
             sums = values if sums is None else self.combine(sums, values)
             self.reporter.advance(step)
-            # Checked once per step: a later signal is handled after the next step.
+            # Called once per step, equally often in all processes; a later signal waits for the next step.
             stopped = stop.requested()
             actions = due(step, self.config, phase.last, last, stopped)
             if actions.report:
                 self.unreported, sums = (phase, step, sums), None
             if actions.save or actions.evaluate:
                 self.catch_up(state.params)
-            # After a step that was not finite, the parameters may be the cause: an older checkpoint is better.
+            # If the last step was not finite, its parameters may be bad: keep the older checkpoint, save no new one.
             if saves := actions.save and (stopped or step == phase.last or not self.row):
                 self.save(step, state)
             elif actions.compare and self.trainer.mesh.size > 1:
@@ -182,9 +183,10 @@ class Loop:
         return step, state, stopped
 
     def catch_up(self, params) -> None:
-        """Fetches the pending verdict, and writes the pending report.
+        """Fetches the pending verdict, and writes the pending report; called after each dispatch.
 
-        So at most two steps are in flight: signals are handled soon, and batches do not fill the memory.
+        Fetching waits for the previous step, so at most two steps are in flight: signals are handled soon, and batches
+        do not fill the memory.
         """
         verdict, unreported = self.verdict, self.unreported
         self.verdict = self.unreported = None
@@ -194,8 +196,8 @@ class Loop:
             self.report(*unreported)
 
     def first_step(self, phase):
-        """Returns the train step of a phase, which waits for its result and raises BadInput if a device is out of
-        memory: some devices report that only at run time."""
+        """Returns a function that runs the train step of a phase and waits for the result. It raises BadInput if a
+        device is out of memory, which some devices report only at run time."""
 
         def call(state, rows):
             with out_of_memory.explain(f"phase {phase.name}, a step"):
@@ -272,8 +274,8 @@ class Loop:
         self.reporter.report(step, "train", values)
 
     def evaluate(self, phase, step: int, params, stop) -> bool:
-        """Writes one line of held-out metrics; returns False, without a line, if a signal came: the next start
-        evaluates."""
+        """Writes one line of held-out metrics; returns False and writes nothing if a signal came. The next start
+        then evaluates this step."""
         started = time.monotonic()
         with self.clock.paused(), self.watchdog.watch("evaluate"):
             if phase.name not in self.heldout:
@@ -289,8 +291,8 @@ class Loop:
         return True
 
     def evaluate_missed(self, step: int, params, stop) -> bool:
-        """Evaluates a restored checkpoint that was due for it but stopped before it; also an import, as the baseline of
-        the run. Returns False if a signal came."""
+        """Evaluates the restored state if its step was due for an evaluation that was not done: the run stopped before
+        it, or the state is an import (step 0), whose loss is the baseline. Returns False if a signal came."""
         last = self.phases[-1].last
         is_due = step == 0 or due(step, self.config, last, last, False).evaluate
         if is_due and step < last and not self.is_evaluated(step):

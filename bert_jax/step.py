@@ -1,7 +1,4 @@
-"""One step as pure functions of state and batch: init, train, evaluate.
-
-B rows in a batch, M micro-batches.
-"""
+"""One step as pure functions of state and batch: init, train, evaluate."""
 
 from typing import Any, NamedTuple
 
@@ -37,10 +34,11 @@ def train(
     summed=None,
     judge=step_guard.judge,
 ):
-    """Returns (state, {metric: (sum, weight)}, verdict) after one step. The gradient is exactly the whole batch's.
+    """Returns (state, {metric: (sum, weight)}, verdict) after one step. The gradient is that of the whole batch, for
+    any number of micro-batches.
 
-    summed: wraps a function that sums over rows, `function(batch, *others)`, so that each device sums over its own rows
-    and the sums are then added over devices (`mesh.summed`). Without it, the compiler partitions the sum.
+    summed: a decorator for a function `f(batch, *others)` that sums over rows. The decorated function sums over each
+    device's own rows, and then adds the sums of the devices (`mesh.summed`). If None, the compiler distributes the sum.
     judge: decides whether the step is applied. If not, only the step number changes, and the metrics have weight 0.
     """
     key = prng.fold(jnp.uint32(prng.key(seed)), state.step.astype(jnp.uint32))
@@ -64,7 +62,7 @@ def train(
         )
         return optax.apply_updates(params, updates), inner
 
-    # `cond` runs one of two programs. Selecting between two results would hold both and change the rounding.
+    # `cond` computes only the chosen branch. `where` would hold both results in memory and be rounded differently.
     before = state.params, guarded.inner
     params, inner = jax.lax.cond(verdict.is_applied, apply, lambda *same: same, *before)
     metrics["loss"] = loss, 1.0
@@ -107,7 +105,8 @@ def evaluate(params, batch, *, objective):
     """Returns ({metric: (sum, weight)}, {term: (sum, total)}) of one batch, without dropout; rows of weight 0 do not
     count.
 
-    The loss of several batches is the sum over terms of sum / total, after adding both over the batches.
+    For several batches, first add up the sums and the totals of each term; the loss is then the sum of sum / total over
+    the terms.
     """
     totals = objective.weights(batch)
     _, metrics = objective.loss(params, batch, totals, jnp.uint32(0), train=False)

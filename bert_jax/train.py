@@ -1,4 +1,4 @@
-"""Wires a run together: validates, compares processes, opens data and workdir, calls the loop, sets the exit code."""
+"""Sets up a run: checks the config, compares it between processes, opens data and workdir, calls the loop."""
 
 import contextlib
 import shutil
@@ -196,7 +196,7 @@ def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Me
             raise BadInput(f"{run.name}: started with another config: {'; '.join(refused)}")
         before, now = configs.total_steps(old), configs.total_steps(config)
         if step and before != now:
-            print(f"{now} steps instead of {before}: the learning rate now follows {now} steps")
+            print(f"{now} steps instead of {before}: the learning rate follows the new number")
     return mesh
 
 
@@ -219,8 +219,8 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
     """Writes config.json, tokenizer/ and run.json, and prints the head of the log."""
     configs.save(config, directory / "config.json")
     shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
-    words = tokenizer.load(directory / "tokenizer")
-    values = {"run": workdir.new_run(), "tokenizer": words.fingerprint}
+    own_tokenizer = tokenizer.load(directory / "tokenizer")
+    values = {"run": workdir.new_run(), "tokenizer": own_tokenizer.fingerprint}
     values["config"] = configs.digest(config)
     values |= run_info.collect(config, data, trainer)
     if (directory / "run.json").is_file():

@@ -80,7 +80,8 @@ def get_config() -> ConfigDict:
     # xla: any device and case. fused: TPUs from v5 on, lengths that are multiples of 128 up to 512.
     # splash: TPUs from v4 on, lengths that are multiples of 128, attention_dropout 0.
     # cudnn: NVIDIA GPUs from Ampere on, bfloat16, max_packed 1, attention_dropout 0.
-    # auto: on TPUs the fastest that supports the config, by the compiler's estimate; on GPUs cudnn if it does; or xla
+    # auto: on TPUs the fastest that supports the config, by the compiler's estimate; on GPUs cudnn if it supports the
+    # config; otherwise xla
     config.model.attention = "auto"
     config.model.attention_dropout = 0.1  # dropout rate on attention probabilities
     config.model.activation = "gelu_tanh"  # gelu_tanh (as in the original code), gelu or relu
@@ -123,7 +124,9 @@ def get_config() -> ConfigDict:
     )
 
     config.mesh = ConfigDict()
-    config.mesh.data = -1  # devices that split the rows; -1: all that the other axes leave
+    config.mesh.data = (
+        -1
+    )  # number of devices over which rows are split; -1: number of devices / (fsdp * tensor)
     config.mesh.fsdp = 1  # devices that split the rows, the parameters and the optimizer state
     config.mesh.tensor = 1  # devices that split heads, feed-forward layers and the vocabulary
 
@@ -149,22 +152,25 @@ def get_config() -> ConfigDict:
     config.timeouts.evaluate = 3600  # seconds for an evaluation; 0: no deadline
 
     config.train = ConfigDict()
-    config.train.micro_batches = 1  # parts of a batch, whose gradients are accumulated
+    config.train.micro_batches = (
+        1  # number of parts into which a batch is split; their gradients are added up
+    )
     # rows that a device computes at once, at most. The number of micro-batches of each phase is computed from it and
     # the mesh, so one command suits slices of any size. 0: use micro_batches
     config.train.rows_per_device = 0
-    # what the backward pass recomputes, to save memory; the results are the same. none; attention (its probabilities,
-    # most of the memory of long rows; matters for model.attention=xla only); full (whole blocks, a third more
-    # computation)
+    # what the backward pass recomputes, to save memory; the results are the same. none: nothing. attention: the
+    # attention probabilities, most of the memory of long rows (only with model.attention=xla). full: whole blocks, a
+    # third more computation
     config.train.remat = "none"
 
     # Steps with a loss or gradient that is not finite are never applied.
     config.guard = ConfigDict()
     # consecutive steps with a loss or gradient that is not finite, after which the run stops
     config.guard.stop_after = 10
-    # a loss that is more than this many mean deviations above the running mean is logged as a spike. 0: none is
+    # a loss that is more than this many mean deviations above the running mean is logged as a spike. 0: spikes are not
+    # detected
     config.guard.spike = 8.0
-    # number of steps that the running mean covers, about; no spike is detected in as many first steps
+    # number of steps that the running mean covers, about; no spike is detected before that many steps
     config.guard.window = 100
     config.guard.skip_spikes = False  # whether to skip the update of a spike
 

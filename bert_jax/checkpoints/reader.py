@@ -1,8 +1,8 @@
 """Finds and verifies checkpoints; restores a state, or only its parameters, by Orbax.
 
 In addition to Orbax's items, a checkpoint has the JSON file `fingerprints/metadata`: its step, the id of its run, a
-fingerprint of every array (fingerprint.py), and the SHA-256 of all that. A checkpoint verifies if its arrays have these
-fingerprints; Orbax's own metadata does not matter.
+fingerprint of every array (fingerprint.py), and the SHA-256 of all that. A checkpoint is valid ("verifies") if its
+arrays have these fingerprints. Orbax's own metadata is not checked.
 """
 
 import contextlib
@@ -100,10 +100,10 @@ def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | No
     an import has only parameters. Raises Unfinished or Missing if the machine or the network fails.
     """
     try:
-        text = json.loads((path / FINGERPRINTS / "metadata").read_text())
-        if reason := refusal(text, int(path.name), run):
+        values = json.loads((path / FINGERPRINTS / "metadata").read_text())
+        if reason := refusal(values, int(path.name), run):
             return reason
-        leaves = leaves_of(text)
+        leaves = leaves_of(values)
         for item in items:  # one at a time in memory
             if saved := {name: leaves[name] for name in leaves if name.startswith(f"{item}/")}:
                 tree = read(path, item)
@@ -184,7 +184,8 @@ def quiet():
 def drop_late_errors() -> None:
     """Hides "Event loop is closed" for the rest of the process.
 
-    After an array fails to be read or written, others finish when their event loop is closed, at any later time.
+    If reading or writing one array fails, tasks of the other arrays may end after their event loop was closed, at any
+    later time. Python prints that as an error which nobody can catch.
     """
     before = sys.unraisablehook
 
@@ -234,7 +235,9 @@ def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
     wanted = with_shardings(items(shapes), items(shardings))
     try:
         return {name: read_sharded(path / name, wanted[name]) for name in names}
-    except Exception as error:  # of any type, by Orbax, although process 0 has just read all of it
+    except (
+        Exception
+    ) as error:  # Orbax raises any type; the files are sound, process 0 has just read them
         if cluster.is_loss(error):
             raise
         error_type = Missing if remote.is_unreachable(error) else Unfinished

@@ -33,7 +33,7 @@ from bert_jax.storage import checksums, remote
 from bert_jax.storage.atomic import rename, terminable
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
-# Libraries whose versions, like the code of this package, decide the bits of a store.
+# The bits of a store depend on the code of this package and on the versions of these libraries.
 DECIDING = ("numpy", "tokenizers", "sentencepiece")
 
 
@@ -66,7 +66,7 @@ def prepare(
             workers(config.corpus.workers) as run_locally,
         ):
             sources = [corpus.materialize(source, Path(scratch), run_locally) for source in sources]
-            with workspace(path, key(config, sources), log) as directory:
+            with workspace(path, workspace_key(config, sources), log) as directory:
                 run = runner(directory / "tasks") if runner else run_locally
                 return build(config, path, sources, directory, run, log)
     except (OSError, BrokenProcessPool, Unfinished) as error:
@@ -101,11 +101,11 @@ def keep(config, log: Callable[[str], None]) -> dict:
                 f"{config.store}: built from {recorded}, but config.corpus.source {source.name!r} is now"
                 f" {source.files_read}; prepare into a new directory"
             )
-    log(f"prepare: {config.store} is already prepared; file names and sizes of its text match")
+    log(f"prepare: {config.store} is already prepared")
     return json.loads((store.path / "report.json").read_text())
 
 
-def key(config, sources: list[corpus.Source]) -> str:
+def workspace_key(config, sources: list[corpus.Source]) -> str:
     """Returns a digest of everything that decides the bits of shards and vocabulary: config, files, code, libraries.
 
     Text files count by name, size and time of modification; their contents are not read.

@@ -44,6 +44,7 @@ def train_batches(
 
 
 def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
+    """The generator of `train_batches`, which makes the Pipeline first, so that its errors are raised at the call."""
     epochs, spec = pipeline.epochs, pipeline.spec
     size, pairs = steps_per_epoch(epochs, spec), len(pipeline.positions) * spec.max_packed
     background = ThreadPoolExecutor(1)
@@ -65,7 +66,7 @@ class Heldout:
 
     Every iteration yields the same batches; the graph is traced once. Rows are never packed, so runs with and without
     packing are evaluated on the same rows. Rows that pad the last batch have masked_weights and pair_weights 0. Raises
-    BadInput.
+    BadInput if the split has too few documents.
     """
 
     def __init__(self, store: Store, word_starts, spec: Spec, rows: int, positions=None):
@@ -143,9 +144,9 @@ class Pipeline:
 
     def make_batch(self, rows, keys) -> dict[str, tf.Tensor]:
         arrays = assemble.gather(self.tokens, rows, self.spec, self.special)
-        pairs = [arrays.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
+        inputs = [arrays.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
         mask_id, tokens = self.special["mask"], arrays["tokens"]
-        return arrays | masking.mask(self.spec, mask_id, self.word_starts, keys, tokens, *pairs)
+        return arrays | masking.mask(self.spec, mask_id, self.word_starts, keys, tokens, *inputs)
 
 
 def options() -> tf.data.Options:

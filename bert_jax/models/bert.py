@@ -63,7 +63,7 @@ class Encoder(nn.Module):
 
         keys: uint32[B], one per row, or None for no dropout.
         """
-        # Parameters are initialized with a short row that kernels do not support, and do not depend on the choice.
+        # `init` runs on a short row, which the attention kernels do not support. Parameters are the same with `xla`.
         name = "xla" if self.is_initializing() else self.attention
         remat = self.remat == "attention"
         attend = attention.make(name, batch, self.attention_dropout, remat)
@@ -99,7 +99,7 @@ def row_flops(model, vocabulary: int, length: int, predictions: int, sequences: 
     """Returns the floating-point operations per row of a training step: three times the forward matrix products.
 
     Vocabulary logits are counted at the `predictions` masked positions only. Recomputation (`train.remat`) and dropout
-    are not counted. Attention between packed sequences is, because it is computed before it is masked.
+    are not counted. Attention between packed sequences is counted: it is computed, and then masked.
     """
     width, hidden = model.width, model.feed_forward or 4 * model.width
     layer = (8 * width**2 + 4 * width * hidden) * length + 4 * length**2 * width
@@ -108,7 +108,7 @@ def row_flops(model, vocabulary: int, length: int, predictions: int, sequences: 
 
 
 def parameters(params, vocabulary: int) -> dict[str, int]:
-    """Returns the parameter counts of the model and of its encoder, as run.json has them."""
+    """Returns the numbers of parameters of the model and of its encoder, under their keys in run.json."""
     return {
         "parameters": count(params, vocabulary),
         "encoder_parameters": count({"encoder": params["encoder"]}, vocabulary),

@@ -52,7 +52,9 @@ def is_shown(key: str, value) -> bool:
     """Returns whether a value is in the line of the log; metrics.jsonl has all of them."""
     if key in ("skipped", "spikes"):
         return value > 0
-    is_main = key in ("loss", "tokens_per_second") or key.endswith(("_loss", "_accuracy"))
+    is_main = key in ("loss", "tokens_per_second") or key.endswith(
+        ("_loss", "_loss_masked", "_accuracy")
+    )
     return is_main and value is not None
 
 

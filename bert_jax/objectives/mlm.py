@@ -46,7 +46,7 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
     paired = pair_task != "none"
 
     def weights(batch):
-        # The original code's guard against a batch without masked positions; kept so that the losses are equal.
+        # The original code adds 1e-5, against a batch without masked positions. It is kept so that losses are equal.
         totals = {"mlm": batch["masked_weights"].sum() + 1e-5}
         if paired:
             totals[pair_task] = jnp.maximum(batch["pair_weights"].sum(), 1.0)
@@ -58,7 +58,8 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
         metrics["mlm_loss"], metrics["mlm_accuracy"] = cross_entropy(
             logits, targets, batch["masked_weights"]
         )
-        # Tokens that were kept can be copied. Only the loss at [MASK] is comparable with the unigram entropy.
+        # Where the token was left unchanged, the model can copy it. So only the loss at [MASK] is compared with the
+        # unigram entropy.
         shown = jnp.take_along_axis(batch["tokens"], batch["masked_positions"], axis=1)
         masked = batch["masked_weights"] * (shown == vocabulary.mask)
         metrics["mlm_loss_masked"], _ = cross_entropy(logits, targets, masked)

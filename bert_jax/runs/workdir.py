@@ -34,7 +34,7 @@ TIME = "%Y-%m-%dT%H:%M:%SZ"
 FORMAT = 2  # of run.json and the config beside it
 CHECKPOINTS, TRACES = "checkpoints", "traces"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
-ELSEWHERE = (CHECKPOINTS, TRACES, *BESIDE)  # never downloaded: large, or not of the run
+SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run
 # The files of a start that was killed before it wrote run.json.
 STARTED = (lock.LOCK, "config.json", "tokenizer")
 
@@ -45,8 +45,8 @@ STARTED = (lock.LOCK, "config.json", "tokenizer")
 class Workdir:
     """The files of a run, on a disk or in a bucket.
 
-    name: as the user typed it. directory: of the small files, the workdir itself or a temporary copy. bucket: the
-    directory in the bucket, or None. lock: the lock in the bucket, if this process has it.
+    name: as the user typed it. directory: where the small files are: the workdir itself or, for an address, a temporary
+    copy. bucket: the directory in the bucket; None on a disk. lock: the lock in the bucket while this process holds it.
     """
 
     def __init__(self, name: Path | str, directory=None, bucket: remote.Directory | None = None):
@@ -91,7 +91,7 @@ class Workdir:
                 self.lock.release()
 
     def download(self, only: Iterable[str] = ()) -> None:
-        """Downloads the small files, or `only` these; without a run.json, only those of an unfinished start."""
+        """Downloads the small files, or `only` these; without a run.json, only what an unfinished start left."""
         with remote.explain(self.name):
             for name in only or self.small_files():
                 path = self.directory / name
@@ -104,7 +104,7 @@ class Workdir:
         """Lists the files in the bucket that are downloaded."""
         entries, names = self.bucket.names(), []
         for name, is_directory in entries.items():
-            if name not in (lock.LOCK, *ELSEWHERE) and ("run.json" in entries or name in STARTED):
+            if name not in (lock.LOCK, *SKIPPED) and ("run.json" in entries or name in STARTED):
                 names += self.bucket.tree(name) if is_directory else [name]
         return names
 
@@ -143,9 +143,9 @@ class Workdir:
         else:
             check_writable(self.directory)
             names = set(os.listdir(self.directory)) if self.directory.exists() else set()
+        if "run.json" in names:
+            read_info(self.directory)
         try:
-            if "run.json" in names:
-                read_info(self.directory)
             if names & {"run.json", "config.json"}:
                 config.read(self.directory / "config.json")
             relative = (os.path.relpath(path, self.directory) for path in inside if path)

@@ -138,5 +138,5 @@ def test_shards_of_another_config_text_or_time_are_not_used(make):
     keys = set()
     for arguments in ([texts], [texts, change], [texts[1:]], [texts]):
         config = make(*arguments)
-        keys.add(preparing.key(config, corpus.open_sources(config)))
+        keys.add(preparing.workspace_key(config, corpus.open_sources(config)))
     assert len(keys) == 4
