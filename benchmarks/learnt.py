@@ -1,4 +1,4 @@
-"""What a finished run has learnt, compared with a model that knows token frequencies only.
+"""Compares the loss of a finished run with that of a model that knows token frequencies only.
 
     python benchmarks/learnt.py --workdir DIR [--target TEXT]
 

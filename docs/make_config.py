@@ -19,7 +19,7 @@ command line by `--config.KEY=VALUE`.
 
 
 def comments(source: str) -> dict[int, str]:
-    """{line: the text of the comment on it}."""
+    """Returns {line: the text of the comment on it}."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return {
         token.start[0]: token.string.lstrip("# ")
@@ -29,7 +29,7 @@ def comments(source: str) -> dict[int, str]:
 
 
 def meaning(node: ast.stmt, notes: dict[int, str], lines: list[str]) -> str:
-    """The comments beside a statement, or else those on the lines above it."""
+    """Returns the comments beside a statement, or else those on the lines above it."""
     beside = [notes[line] for line in range(node.lineno, node.end_lineno + 1) if line in notes]
     first = node.lineno
     while not beside and lines[first - 2].lstrip().startswith("#"):
@@ -38,7 +38,7 @@ def meaning(node: ast.stmt, notes: dict[int, str], lines: list[str]) -> str:
 
 
 def rows(source: str):
-    """(key, default, meaning) of every key, in the order of the file."""
+    """Yields (key, default, meaning) of every key, in the order of the file."""
     notes, lines = comments(source), source.splitlines()
     phase, get_config = (
         node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)

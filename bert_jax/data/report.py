@@ -25,7 +25,7 @@ LONG_SENTENCES = 100  # mean tokens
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
 UNUSED = 0.5  # share of the vocabulary
-# What to do about dropped lines, records or documents, by a word in the reason. Reasons of filters are not listed.
+# Advice about dropped lines, records or documents, by a word in the reason. Reasons of filters have none.
 REMEDIES = {
     "UTF-8": "convert the files to UTF-8, or name others in config.corpus.source",
     "NUL": "check that all files of config.corpus.source are text",
