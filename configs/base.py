@@ -39,7 +39,7 @@ def get_config() -> ConfigDict:
     config.compilation_cache = "auto"
 
     config.corpus = ConfigDict()
-    # text to train on: pydocs (Python's documentation), tfds:NAME (TensorFlow Datasets), a file, a directory or a glob;
+    # text to train on: pydocs (docstrings of Python), tfds:NAME (TensorFlow Datasets), a file, a directory or a glob;
     # several are separated by commas. In a path, write ? for a comma
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), files (one document per file), wiki (output of
@@ -60,7 +60,8 @@ def get_config() -> ConfigDict:
     config.tokenizer = ConfigDict()
     config.tokenizer.kind = "wordpiece"  # what to train: wordpiece, unigram, bpe or byte_bpe
     config.tokenizer.size = 30522  # vocabulary size to train, in pieces
-    # vocab.txt, .model or tokenizer.json to use instead of training one; then `kind` and `size` are ignored. '': train
+    # vocab.txt, .model or tokenizer.json to use instead of a trained one; `kind` and `size` are then ignored. '': train
+    # one
     config.tokenizer.path = ""
     # whether to lowercase; wordpiece then strips accents, too. Ignored for a .model or tokenizer.json
     config.tokenizer.lowercase = True
@@ -77,7 +78,7 @@ def get_config() -> ConfigDict:
     # dropout rate on embeddings, attention output and feed-forward output
     config.model.dropout = 0.1
     # implementation of attention; the results are equal but for rounding.
-    # xla: any device and case. fused: TPUs from v5 on, lengths that are multiples of 128 up to 512.
+    # xla: any device and config. fused: TPUs from v5 on, lengths that are multiples of 128 up to 512, some head sizes.
     # splash: TPUs from v4 on, lengths that are multiples of 128, attention_dropout 0.
     # cudnn: NVIDIA GPUs from Ampere on, bfloat16, max_packed 1, attention_dropout 0.
     # auto: on TPUs the fastest that supports the config, by the compiler's estimate; on GPUs cudnn if it supports the
@@ -100,7 +101,7 @@ def get_config() -> ConfigDict:
     config.objective.short_rate = 0.1
 
     config.optimizer = ConfigDict()
-    config.optimizer.name = "adam"  # adam (with decoupled weight decay) or adafactor
+    config.optimizer.name = "adam"  # adam (with decoupled weight decay: AdamW) or adafactor
     config.optimizer.learning_rate = 1e-4  # peak learning rate, see `schedule`
     config.optimizer.beta1 = 0.9  # decay rate of Adam's first moment
     config.optimizer.beta2 = 0.999  # decay rate of Adam's second moment
@@ -153,7 +154,7 @@ def get_config() -> ConfigDict:
 
     config.train = ConfigDict()
     config.train.micro_batches = (
-        1  # number of parts into which a batch is split; their gradients are added up
+        1  # number of parts into which a batch is split; their gradients are added up (gradient accumulation)
     )
     # rows that a device computes at once, at most. The number of micro-batches of each phase is computed from it and
     # the mesh, so one command suits slices of any size. 0: use micro_batches
@@ -167,8 +168,8 @@ def get_config() -> ConfigDict:
     config.guard = ConfigDict()
     # consecutive steps with a loss or gradient that is not finite, after which the run stops
     config.guard.stop_after = 10
-    # a loss that is more than this many mean deviations above the running mean is logged as a spike. 0: spikes are not
-    # detected
+    # a loss that is more than this many mean absolute deviations above the running mean is logged as a spike. 0: spikes
+    # are not detected
     config.guard.spike = 8.0
     # number of steps that the running mean covers, about; no spike is detected before that many steps
     config.guard.window = 100

@@ -1,4 +1,7 @@
-"""Prints what setup.cfg asks for, with the extras that are named: the layer of an image that code does not change."""
+"""Prints the requirements in setup.cfg, and those of the extras named as arguments.
+
+An image installs them in a layer of their own, which a change of the code does not invalidate.
+"""
 
 import configparser
 import sys

@@ -2,10 +2,11 @@
 # usage: bash launch/again.sh COMMAND [ARGUMENT ...]
 #
 # Runs COMMAND, such as bert-jax pretrain --config CONFIG --workdir WORKDIR, and restarts it if it ends with
-#   75        preempted after saving
-#   76        another process of the run, or a device, was lost or did not arrive; another process trains in the workdir
-#   over 128  killed by the system (137), stuck (142), terminated in its first seconds (143), or aborted (134)
-# but not with 129, 130 or 131, by which a user ends it. With any other code this script ends too: 0 is done, 1 failed,
+#   75        preempted, after saving or before the first step
+#   76        another process of the run, or a device, was lost or did not connect; a bucket was unreachable; or another
+#             process trains in the workdir
+#   over 128  killed by the system (137), hung (142), terminated before it could save (143), or aborted by JAX (134)
+# but not with 129, 130 or 131: a user has ended it. With any other code this script ends too: 0 is done, 1 failed,
 # 2 bad input. A run on several hosts needs one again.sh on each host.
 #
 # AGAIN_WAIT   seconds before a restart, default 5. They double each time, up to 300, until `bert-jax status` reports a

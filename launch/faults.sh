@@ -2,8 +2,8 @@
 # usage: bash launch/faults.sh [--tries N] [--seed N] [-k NAMES]
 #
 # Creates .venv, installs bert_jax with the test extra if setup.cfg has changed, and injects faults from outside into
-# small runs: kills, damaged checkpoints, a full disk, signals, stuck processes, numbers that are not finite, workdirs in
-# a bucket, malformed inputs. Writes the results to docs/faults.md, if there is more than one try. It takes about two
+# small runs: kills, damaged checkpoints, a full disk, signals, hung processes, values that are not finite, workdirs in
+# a bucket, malformed inputs. Writes the results to docs/faults.md, if there is more than one try. It takes about three
 # hours on two cores, which should have nothing else to do. The exit code is 1 if a try has failed.
 #
 #   --tries N    tries of each fault; default 10

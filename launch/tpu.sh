@@ -4,7 +4,7 @@
 #
 # Creates a Cloud TPU slice, copies this checkout to all of its workers, installs it there, and starts bert-jax with the
 # arguments after -- on all of them, detached, through launch/again.sh. An existing slice of that name is used as it is.
-# The script ends once the run has started. It does not replace a slice that is preempted: launch/skypilot.yaml does.
+# The script ends once the run has started. It does not replace a preempted slice; launch/skypilot.yaml does.
 #
 #   --name NAME        name of the slice
 #   --type TYPE        such as v5litepod-16, v6e-8, v5p-8, v4-32
