@@ -17,7 +17,7 @@ from bert_jax.tokenizers.tokenizer import Tokenizer
 
 OPTIONS = [
     cli.option("--source", "a model of another program", type=cli.to_path, **cli.REQUIRED),
-    cli.RUN,
+    cli.WORKDIR,
     cli.option("--config", "config of the new run; default: base"),
     cli.option("--add-words", "words to add, one a line", type=cli.to_path, metavar="FILE"),
     cli.AS_JSON,
@@ -53,7 +53,7 @@ def import_model(
     model = load_model.open_source(model_source, settings)
     settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
     values = model.info | {
-        "run": workdir.new_run(),
+        "run": workdir.new_run_id(),
         "tokenizer": model.tokenizer.fingerprint,
         "config": configs.digest(settings),
         **bert.parameters(model.params, model.vocabulary.size),

@@ -9,7 +9,7 @@ TIMES |= {"rows_per_second", "model_flops_utilization", "peak_bytes"}
 
 
 class Clock:
-    """Measures the interval between two lines of metrics, and its waits for batches."""
+    """A clock for the interval between two lines of metrics, and for its waits for batches."""
 
     def __init__(self):
         self.start()
