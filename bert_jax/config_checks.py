@@ -160,7 +160,7 @@ def check_model(config: ConfigDict, values: dict) -> None:
     hint = f"objective.pair_task={config.objective.pair_task} needs at least 2"
     require(paired, "model.type_vocabulary", values, hint)
     shares = config.objective.mask_share + config.objective.random_share
-    require(shares <= 1, "objective.random_share", values, "more than 1 with mask_share")
+    require(shares <= 1, "objective.random_share", values, "expected at most 1 - mask_share")
     require(0 <= config.optimizer.beta1 < 1, "optimizer.beta1", values, "expected in [0, 1)")
     require(0 < config.optimizer.beta2 < 1, "optimizer.beta2", values, "expected in (0, 1)")
     for key in ("model.epsilon", "optimizer.epsilon"):

@@ -1,4 +1,4 @@
-"""Evaluates a whole split in batches of one size; padding rows have weight 0."""
+"""Evaluates a model on held-out rows, in batches of one size; padding rows have weight 0."""
 
 from functools import partial
 

@@ -1,9 +1,9 @@
 """80/10/10 masking of whole batches, as TensorFlow graph operations: single tokens or whole words.
 
-A pair of n tokens, including [CLS] and [SEP], gets round(mask_rate * n) predictions, at least one. If a row has more
-than max_predictions, its pairs are reduced in proportion. The choice of tokens and replacements is drawn by (seed,
-phase, epoch, number of the pair in the epoch, position in the pair), so the masks of a pair do not depend on its row,
-batch or host, and change with every epoch.
+A pair of n tokens, including [CLS] and [SEP], gets round(mask_rate * n) predictions, at least one. If a row would
+get more than max_predictions, its pairs get fewer in proportion. The choice of tokens and replacements is drawn by
+(seed, phase, epoch, number of the pair in the epoch, position in the pair), so the masks of a pair do not depend on its
+row, batch or host, and change with every epoch.
 
 B rows, L length, P predictions, S pairs per row at most. Words are numbered along the row from 0.
 """
