@@ -73,7 +73,7 @@ def number_wanted(spec: Spec, pairs: Pairs, length: int):
     """Returns int32[B, S]: the number of predictions of each pair, at most max_predictions per row."""
     table = np.maximum(np.rint(spec.mask_rate * np.arange(length + 1)), 1).astype(np.int32)
     wanted = tf.gather(tf.constant(table), pairs.ends - pairs.starts)
-    # If a row has too many, its predictions are divided in proportion; rounding cumulative sums leaves none over.
+    # If a row has too many, its predictions are divided in proportion; rounding cumulative sums keeps their total.
     upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
     total = upto[:, -1:]
     upto = upto * tf.minimum(total, spec.max_predictions) // tf.maximum(total, 1)

@@ -265,8 +265,8 @@ def block_sizes(length: int) -> kernels.BlockSizes:
 def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation: str = "cudnn"):
     """Computes attention by cuDNN's kernel, for rows of one sequence with the padding at the end.
 
-    In a row of padding alone, tokens attend to the first, so that no softmax is over an empty set. implementation: of
-    `jax.nn.dot_product_attention`; `xla` computes the same on any device.
+    In a row without real tokens, all attend to the first position, so that no softmax is over an empty set.
+    implementation: of `jax.nn.dot_product_attention`; `xla` computes the same on any device.
     """
     real = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
     return jax.nn.dot_product_attention(
