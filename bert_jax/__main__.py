@@ -9,6 +9,7 @@ from bert_jax.runs import libtpu
 
 
 def run() -> None:
+    """Runs the command line and ends the process with its exit code."""
     libtpu.configure()
     try:
         code = main()
@@ -25,7 +26,8 @@ def run() -> None:
 
 
 def drop_unwritten() -> None:
-    """Flushes both streams. Discards output that cannot be written, because it would change the exit code."""
+    """Flushes standard output and error. Discards output that cannot be written: Python would try again at exit, and
+    change the exit code."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()

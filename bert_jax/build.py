@@ -91,17 +91,17 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
 
         def initialized():
             with out_of_memory.explain("initial state"):
-                return first.result()()
+                return initialize.result()()
 
         phases = configs.phases(config)
-        first = compiled(lower_initialize(parts), "initial state")
+        initialize = compiled(lower_initialize(parts), "initial state")
         initial_state = compilers.submit(initialized) if init_state else None
         train = {
             phase.name: compiled(lower_train(config, parts, phase), f"phase {phase.name}, a step")
             for phase in phases
         }
-        prints = fingerprint.lower(mesh, reader.items(shapes), reader.items(shardings))
-        prints = compiled(prints, "fingerprints of the state")
+        fingerprints = fingerprint.lower(mesh, reader.items(shapes), reader.items(shardings))
+        fingerprints = compiled(fingerprints, "fingerprints of the state")
         evaluators = {
             phase.name: compiled(
                 lower_evaluate(config, parts, phase), f"phase {phase.name}, held-out rows"
@@ -115,10 +115,10 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         parts.rate,
         shapes,
         shardings,
-        initial_state.result if init_state else first.result(),
+        initial_state.result if init_state else initialize.result(),
         {name: program.result() for name, program in train.items()},
         {name: program.result() for name, program in evaluators.items()},
-        prints.result(),
+        fingerprints.result(),
         time.monotonic() - started,
     )
 
@@ -130,12 +130,12 @@ def compile_program(lowered, what: str):
 
 
 def lower_initialize(design: Design):
-    """Lowers () -> state. To be called within the mesh."""
+    """Lowers () -> state. To be called within `jax.set_mesh`."""
     return jax.jit(design.initialize, out_shardings=design.shardings).lower()
 
 
 def lower_train(config, design: Design, phase):
-    """Lowers (state, batch) -> (state, metrics, verdict) of a phase. To be called within the mesh."""
+    """Lowers (state, batch) -> (state, metrics, verdict) of a phase. To be called within `jax.set_mesh`."""
     mesh, everywhere = design.mesh, meshes.replicated(design.mesh)
     function = partial(
         step.train,

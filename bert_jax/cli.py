@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bert_jax.errors import LOST, BadInput, Missing, Unfinished
+from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished
 from bert_jax.storage.remote import address
 
 DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
@@ -72,9 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
         # Names in input files may contain line breaks.
         print_error(" ".join(str(error).splitlines()))
         return 2
-    except (FloatingPointError, Missing, Unfinished) as error:
+    except (FloatingPointError, Unavailable, Unfinished) as error:
         print_error(str(error))
-        return LOST if isinstance(error, Missing) else 1
+        return LOST if isinstance(error, Unavailable) else 1
     except OSError as error:
         print_error(f"{error.filename or type(error).__name__}: {error.strerror or error}")
         return 1
@@ -107,6 +107,8 @@ def refuse_overrides(overrides) -> None:
 
 
 class Option(NamedTuple):
+    """An option of a command."""
+
     name: str
     settings: dict[str, Any]  # keyword arguments of argparse's add_argument
 
@@ -152,7 +154,7 @@ AS_JSON = option(
 CONFIG = option(
     "--config", "a shipped config (demo), a .py file, or a config.json", type=check_path, **REQUIRED
 )
-RUN = option("--workdir", "directory or address of the run", type=to_address, **REQUIRED)
+WORKDIR = option("--workdir", "directory or address of the run", type=to_address, **REQUIRED)
 PHASE = option("--phase", "a phase of the config; default: all, one by one", metavar="NAME")
 
 

@@ -92,6 +92,7 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
 
 
 def find(name: str) -> ConfigDict:
+    """Returns the config of a name, a file or an address, see `load`; raises BadInput."""
     path = Path(name)
     if path.suffix == ".json":
         return read_remote(name) if remote.is_address(name) else read(path)
@@ -113,7 +114,7 @@ def find(name: str) -> ConfigDict:
 def with_expected_loss(config: ConfigDict, module: dict) -> ConfigDict:
     """Sets `expected_loss` from the EXPECTED_LOSS of a config's own module; returns the config.
 
-    The EXPECTED_LOSS of a config that it builds on belongs to another run.
+    If a config starts from another one, as most start from bert_base, the EXPECTED_LOSS of that one is not used.
     """
     config.expected_loss = tuple(itertools.chain(*module.get("EXPECTED_LOSS", ())))
     return config
@@ -154,7 +155,8 @@ def read_remote(name: str) -> ConfigDict:
         with remote.explain(f"--config {name}"):
             is_elsewhere = config.tokenizer.path and not os.path.exists(config.tokenizer.path)
             if is_elsewhere and remote.Directory(place).exists(own):
-                # The workdir was copied there since; or they are the words of another address, which is not asked.
+                # The run trained in another workdir, and was then copied here. A path that is itself an address is
+                # replaced, too: no request is sent to another bucket.
                 config.tokenizer.path = f"{place}/{own}"
         return config
 
@@ -279,7 +281,7 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
 
 
 def spelled_out(config: ConfigDict) -> ConfigDict:
-    """Returns a copy of the config with `model.feed_forward` resolved if it is 0, as it is in imported models."""
+    """Returns a copy of the config in which a `model.feed_forward` of 0 is replaced by its value."""
     config = config.copy_and_resolve_references()
     with config.unlocked():
         config.model.feed_forward = config.model.feed_forward or 4 * config.model.width
@@ -287,12 +289,12 @@ def spelled_out(config: ConfigDict) -> ConfigDict:
 
 
 def may_change(key: str) -> bool:
-    """Whether a resumed run may change a key: the parameters do not depend on it, but for rounding."""
+    """Returns whether a resumed run may change a key: the parameters depend on it by rounding at most."""
     return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
 
 
 def is_of_model(key: str) -> bool:
-    """Whether a key determines the shapes or the meaning of a model's parameters."""
+    """Returns whether a key determines the shapes or the meaning of a model's parameters."""
     group, _, name = key.partition(".")
     free = ("dropout", "attention_dropout", "initializer")
     fixed = "objective.name", "objective.pair_task"

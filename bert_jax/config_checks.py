@@ -61,20 +61,20 @@ def check(config: ConfigDict, values: dict, defaults: dict) -> None:
     for key, value in values.items():
         if isinstance(value, float):
             require(math.isfinite(value), key, values, "expected a finite number")
-    process = config.distributed.process >= -1
-    require(process, "distributed.process", values, "expected 0 or more, or -1")
+    fits = config.distributed.process >= -1
+    require(fits, "distributed.process", values, "expected 0 or more, or -1")
     require(config.seed < 2**32, "seed", values, "expected less than 2**32")
-    spike = config.guard.spike == 0 or config.guard.spike >= 2
-    require(spike, "guard.spike", values, "expected 0, or at least 2 mean deviations")
+    fits = config.guard.spike == 0 or config.guard.spike >= 2
+    require(fits, "guard.spike", values, "expected 0, or at least 2 mean deviations")
     check_modules(config)
     check_corpus(config, values)
     check_expected_loss(config, values)
     check_model(config, values)
     check_train(config, values)
     check_phases(config, values)
-    multiple = config.checkpoint.every % config.log.every == 0
+    fits = config.checkpoint.every % config.log.every == 0
     hint = f"expected a multiple of log.every={config.log.every}: no report may span a restart"
-    require(multiple, "checkpoint.every", values, hint)
+    require(fits, "checkpoint.every", values, hint)
 
 
 def require(condition: bool, key: str, values: dict, hint: str) -> None:
@@ -110,7 +110,7 @@ def check_modules(config: ConfigDict) -> None:
 
 
 def defines_make(module: str) -> bool:
-    """Whether a module exists and defines `make(config, ...)`, without importing it. False for `base`."""
+    """Returns whether a module exists and defines `make(config, ...)`, without importing it. False for `base`."""
     spec = importlib.util.find_spec(module)
     source = spec.loader.get_source(module) if spec else None
     matches = (
@@ -160,7 +160,7 @@ def check_model(config: ConfigDict, values: dict) -> None:
     hint = f"objective.pair_task={config.objective.pair_task} needs at least 2"
     require(paired, "model.type_vocabulary", values, hint)
     shares = config.objective.mask_share + config.objective.random_share
-    require(shares <= 1, "objective.random_share", values, "more than 1 with mask_share")
+    require(shares <= 1, "objective.random_share", values, "expected at most 1 - mask_share")
     require(0 <= config.optimizer.beta1 < 1, "optimizer.beta1", values, "expected in [0, 1)")
     require(0 < config.optimizer.beta2 < 1, "optimizer.beta2", values, "expected in (0, 1)")
     for key in ("model.epsilon", "optimizer.epsilon"):

@@ -14,12 +14,12 @@ def one_line(error: BaseException, longest: int = 200) -> str:
 LOST = 76
 
 
-class Missing(Exception):
-    """Another process of the run or an address is unreachable, or another process trains in the workdir.
+class Unavailable(Exception):
+    """A process of the run or an address that is unreachable, or a workdir in which another process trains.
 
     A later start may succeed; the exit code is LOST.
     """
 
 
 class Unfinished(Exception):
-    """The machine cannot continue, for example because of a full disk. The next start resumes; the exit code is 1."""
+    """A failure of the machine, for example a full disk. After it is fixed, a start resumes; the exit code is 1."""

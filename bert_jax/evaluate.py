@@ -1,4 +1,4 @@
-"""Evaluates a whole split in batches of one size; padding rows have weight 0."""
+"""Evaluates a model on held-out rows, in batches of one size; padding rows have weight 0."""
 
 from functools import partial
 
@@ -37,10 +37,10 @@ def mean(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, flo
 def batch_size(config, phase, mesh) -> int:
     """Returns the rows of a held-out batch: `evaluate.batch`, or the rows of a micro-batch, rounded up to a multiple of
     the number of row shards."""
-    devices = meshes.axis_size(mesh, meshes.ROWS)
+    shards = meshes.axis_size(mesh, meshes.ROWS)
     parts = meshes.micro_batches(mesh, phase.batch, config.train)
     rows = config.evaluate.batch or -(-phase.batch // parts)
-    return -(-rows // devices) * devices
+    return -(-rows // shards) * shards
 
 
 class Heldout:

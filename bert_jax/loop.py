@@ -55,7 +55,7 @@ def due(step: int, config, phase_last: int, run_last: int, is_stopped: bool) -> 
 
 
 class Loop:
-    """Runs the remaining steps of a run."""
+    """The remaining steps of a run: dispatches them, and acts after them as `due` says."""
 
     def __init__(
         self, config, run: Workdir, data: Data, trainer: Trainer, reporter, processes, watchdog, id
@@ -64,7 +64,7 @@ class Loop:
         self.trainer, self.reporter, self.processes = trainer, reporter, processes
         self.watchdog = watchdog
         self.phases = configs.phases(config)
-        self.heldout = {}  # {phase: evaluate.Heldout}; creating one takes tf.data seconds
+        self.heldout = {}  # {phase: evaluate.Heldout}; tf.data needs seconds to start one
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.clock = timing.Clock()
         self.reported = 0  # the step of the newest training line
@@ -72,7 +72,7 @@ class Loop:
         self.traces = Traces(traced, run.directory / TRACES, reporter.log)
         # Both wait for the next dispatch: (step, verdict) of the last step, and the (phase, step, sums) to report.
         self.verdict = self.unreported = None
-        self.row = 0  # consecutive steps that were not finite, up to the last fetched verdict
+        self.row = 0  # steps in a row that were not finite, up to the last fetched verdict
 
     def run(self, newest: int | None, stop) -> int:
         """Trains from the checkpoint of step `newest`, or from the initial state if None; returns the exit code."""

@@ -108,10 +108,10 @@ def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp):
     """Returns the function step (from 0) -> learning rate for a run of `total` steps.
 
     During the warm-up the rate is peak * step / warmup, so the first update has rate 0, as in the original BERT.
-    `linear` decays from step 0 on, also as in the original: the rate drops at the end of the warm-up, which only
-    overrides it. The other schedules start at the peak when the warm-up ends.
+    `linear` decays from step 0 on, also as in the original. The warm-up only replaces its first steps, so the rate
+    drops a little when the warm-up ends. The other schedules start at the peak then.
 
-    numpy: the library that computes the rate; a result of jax.numpy is available only after the steps in flight.
+    numpy: the library that computes the rate. A result of jax.numpy would be available only after the steps in flight.
     """
 
     def linear(step):

@@ -1,4 +1,4 @@
-"""The counter-based hash behind every random draw: masks, pairs, row order, dropout.
+"""The counter-based hash behind all random draws but the initial parameters: masks, pairs, row order, dropout.
 
 A draw is a function of its key and counter, never of earlier draws, so any host can compute any part of any batch.
 NumPy, TensorFlow and JAX run the same integer operations and get the same bits. The right shift is a parameter, because

@@ -26,7 +26,7 @@ class Guarded(NamedTuple):
 
     inner: Any
     band: Band
-    row: jax.Array  # int32[], consecutive steps up to the last one that were not finite
+    row: jax.Array  # int32[], number of steps in a row, up to the last one, that were not finite
 
 
 class Verdict(NamedTuple):
@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
     top: jax.Array  # float32[], of the band; infinite while there is no band
     is_spike: jax.Array  # bool[], the loss is finite and above the top
     is_applied: jax.Array  # bool[]
-    row: jax.Array  # int32[], consecutive steps up to this one that were not finite
+    row: jax.Array  # int32[], number of steps in a row, up to this one, that were not finite
 
 
 def guarded(inner) -> Guarded:
@@ -85,7 +85,7 @@ def follow(band: Band, loss, window: int) -> Band:
 
 
 def choose(is_new, new, old):
-    """Selects one of two trees, bit for bit; the other one may contain NaN."""
+    """Returns `new` if is_new, else `old`, bit for bit; the other tree may contain NaN."""
     return jax.tree.map(lambda a, b: jnp.where(is_new, a, b), new, old)
 
 

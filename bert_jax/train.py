@@ -16,7 +16,7 @@ from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.checkpoints import reader, writer
 from bert_jax.data import download
 from bert_jax.data.feed import open_feed
-from bert_jax.errors import LOST, BadInput, Missing
+from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
@@ -34,7 +34,7 @@ from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import atomic, remote
 from bert_jax.tokenizers import tokenizer
 
-# Seconds until all hosts must see a new file: network file systems cache missing files.
+# Seconds until all hosts must see a new file: network file systems cache, too, that a file does not exist.
 VISIBLE = 60.0
 STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
 
@@ -164,11 +164,11 @@ def run_id(run: Workdir) -> str:
 
 
 def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, newest: reader.Newest):
-    """Checks and writes the workdir after it was locked, before the first step. Raises BadInput or Missing."""
+    """Checks and writes the workdir after it was locked, before the first step. Raises BadInput or Unavailable."""
     directory, checkpoints = run.directory, run.checkpoints
     seen = [*newest.skipped, *([] if newest.step is None else [newest.step])]
     if reader.steps(checkpoints)[:1] != sorted(seen, reverse=True)[:1]:
-        raise Missing(f"--workdir {run.name}: another process has just saved a checkpoint in it")
+        raise Unavailable(f"--workdir {run.name}: another process just saved a checkpoint in it")
     atomic.remove_temporary(directory)
     print(*reader.describe(checkpoints, newest.skipped), sep="\n", end="\n" * bool(newest.skipped))
     for path in writer.clean(checkpoints, newest.skipped):
@@ -220,7 +220,7 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
     configs.save(config, directory / "config.json")
     shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
     own_tokenizer = tokenizer.load(directory / "tokenizer")
-    values = {"run": workdir.new_run(), "tokenizer": own_tokenizer.fingerprint}
+    values = {"run": workdir.new_run_id(), "tokenizer": own_tokenizer.fingerprint}
     values["config"] = configs.digest(config)
     values |= run_info.collect(config, data, trainer)
     if (directory / "run.json").is_file():

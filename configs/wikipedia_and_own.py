@@ -1,7 +1,7 @@
 """BERT-base on English Wikipedia together with your own text, which is read four times per epoch.
 
-For a domain that Wikipedia does not cover, with a few hundred megabytes of text or more, but too little to train on
-alone. Duplicates are kept, so a source is read in each epoch as many times as it is listed. A random next sentence
+It suits a domain that Wikipedia does not cover, with a few hundred megabytes of text or more, but too little to train
+on alone. Duplicates are kept, so a source is read in each epoch as many times as it is listed. A random next sentence
 comes from the same source. docs/recipes/wikipedia_and_own.md lists the commands in order.
 
     bert-jax prepare  --config wikipedia_and_own

@@ -10,7 +10,7 @@ from kits.small import write_corpus
 
 from bert_jax import config, train
 from bert_jax.commands.evaluate import evaluate_run
-from bert_jax.errors import BadInput, Missing
+from bert_jax.errors import BadInput, Unavailable
 from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir
 
@@ -86,7 +86,7 @@ def test_no_checkpoint_verifies(finished, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_do_not_share_a_workdir(finished, tmp_path):
-    with Workdir(tmp_path / "run").locked(), pytest.raises(Missing, match=f"{os.getpid()} of"):
+    with Workdir(tmp_path / "run").locked(), pytest.raises(Unavailable, match=f"{os.getpid()} of"):
         train.pretrain(load(finished[0]), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 

@@ -22,14 +22,14 @@ import orbax.checkpoint as ocp
 
 from bert_jax.checkpoints import fingerprint
 from bert_jax.checkpoints.fingerprint import Leaf
-from bert_jax.errors import BadInput, Missing, Unfinished, one_line
+from bert_jax.errors import BadInput, Unavailable, Unfinished, one_line
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.mesh import with_shardings
 from bert_jax.storage import checksums, remote
 
 ITEMS = ("params", "opt_state")
 FINGERPRINTS = "fingerprints"
-FORMAT = 1
+FORMAT = 1  # of fingerprints/metadata
 UNFINISHED = "its save did not finish"
 STEP = re.compile("0|[1-9][0-9]{0,17}")  # the name of a step's directory
 LONGEST = 300  # characters of a message
@@ -97,7 +97,7 @@ def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | No
     """Says why the checkpoint in the directory `path` cannot be used, or ''.
 
     Reads every array of these items and compares it with its fingerprint; an item that was not saved is skipped, since
-    an import has only parameters. Raises Unfinished or Missing if the machine or the network fails.
+    an import has only parameters. Raises Unfinished or Unavailable if the machine or the network fails.
     """
     try:
         values = json.loads((path / FINGERPRINTS / "metadata").read_text())
@@ -114,7 +114,7 @@ def problem(path: Path, run: str, items: Iterable[str] = ITEMS, trees: dict | No
     except Exception as error:  # on damaged files, Orbax and TensorStore raise errors of any type
         if is_machine_error(error):
             is_remote = remote.is_address(path) and remote.is_unreachable(error)
-            error_type = Missing if is_remote else Unfinished
+            error_type = Unavailable if is_remote else Unfinished
             raise error_type(f"{path}: cannot be read now ({one_line(error)})"[:LONGEST]) from None
         return f"cannot be read ({one_line(error)})"[:LONGEST]
     return ""
@@ -231,16 +231,14 @@ def restore_params(directory: Path, run: str):
 
 def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:
     """Restores {item: tree} of some ITEMS of a State with these shapes and shardings. Raises Unfinished if it cannot be
-    read, and Missing if an address is unreachable."""
+    read, and Unavailable if an address is unreachable."""
     wanted = with_shardings(items(shapes), items(shardings))
     try:
         return {name: read_sharded(path / name, wanted[name]) for name in names}
-    except (
-        Exception
-    ) as error:  # Orbax raises any type; the files are sound, process 0 has just read them
+    except Exception as error:  # Orbax raises any type. Process 0 has verified the files before
         if cluster.is_loss(error):
             raise
-        error_type = Missing if remote.is_unreachable(error) else Unfinished
+        error_type = Unavailable if remote.is_unreachable(error) else Unfinished
         raise error_type(f"{path}: cannot be restored ({one_line(error)})"[:LONGEST]) from None
 
 

@@ -15,13 +15,13 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, EveryNSteps, LatestN
 
 from bert_jax.checkpoints import fingerprint, reader
-from bert_jax.errors import Missing, Unfinished, one_line
+from bert_jax.errors import Unavailable, Unfinished, one_line
 from bert_jax.parallel import processes as cluster
 from bert_jax.storage import remote
 
 
 class Manager(ocp.CheckpointManager):
-    """Orbax's manager without its handling of preemption, which runs/signals.py does."""
+    """Orbax's manager without its handling of preemption: runs/signals.py handles it."""
 
     def reached_preemption(self, step: int) -> bool:
         return False
@@ -105,11 +105,13 @@ def check(checkpoints: Manager) -> None:
 
 @contextlib.contextmanager
 def saving(checkpoints: Manager):
-    """Turns library errors about writing a checkpoint into Unfinished or Missing. The loss of another process passes
-    through: Orbax waits for all processes and raises it here."""
+    """Turns library errors about writing a checkpoint into Unfinished or Unavailable.
+
+    The loss of another process passes through: Orbax waits for all processes and raises it here.
+    """
     try:
         yield
-    except (Missing, Unfinished):
+    except (Unavailable, Unfinished):
         raise
     except Exception as error:  # of any type, by Orbax, TensorStore or the file system
         if cluster.is_loss(error):
@@ -117,7 +119,7 @@ def saving(checkpoints: Manager):
         reason = one_line(error, reader.LONGEST)
         text = f"{checkpoints.directory}: a checkpoint was not saved ({reason})"
         if remote.is_unreachable(error):
-            raise Missing(text) from None
+            raise Unavailable(text) from None
         raise Unfinished(f"{text}; {name_last(checkpoints.directory)}") from None
 
 

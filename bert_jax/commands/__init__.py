@@ -1,1 +1,1 @@
-"""One command a file: its OPTIONS, and run(options, overrides) -> exit code. cli.py is the way in."""
+"""One command per file: its OPTIONS, and run(options, overrides) -> exit code. cli.py imports and runs it."""

@@ -16,7 +16,7 @@ from bert_jax.storage.atomic import check_free, new_directory
 FORMATS = ("huggingface", "google")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # the names that the hub accepts
 OPTIONS = [
-    cli.RUN,
+    cli.WORKDIR,
     cli.option(
         "--output", "directory to write; must not exist yet", type=cli.to_path, **cli.REQUIRED
     ),

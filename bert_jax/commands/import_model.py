@@ -17,7 +17,7 @@ from bert_jax.tokenizers.tokenizer import Tokenizer
 
 OPTIONS = [
     cli.option("--source", "a model of another program", type=cli.to_path, **cli.REQUIRED),
-    cli.RUN,
+    cli.WORKDIR,
     cli.option("--config", "config of the new run; default: base"),
     cli.option("--add-words", "words to add, one a line", type=cli.to_path, metavar="FILE"),
     cli.AS_JSON,
@@ -53,7 +53,7 @@ def import_model(
     model = load_model.open_source(model_source, settings)
     settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
     values = model.info | {
-        "run": workdir.new_run(),
+        "run": workdir.new_run_id(),
         "tokenizer": model.tokenizer.fingerprint,
         "config": configs.digest(settings),
         **bert.parameters(model.params, model.vocabulary.size),
@@ -62,7 +62,7 @@ def import_model(
     if added:
         values["imported"]["added_words"] = added
     if model.tokenizer.kind == wordpiece.KIND:
-        # A vocab.txt alone does not record it.
+        # The file vocab.txt does not record it.
         values["imported"]["lowercase"] = model.tokenizer.lowercase
     with workdir.created(directory) as run:
         writer.save_params(run.checkpoints, model.params, values["run"])
@@ -74,14 +74,14 @@ def import_model(
     return values | {"workdir": str(directory), "config": f"{directory}/config.json"}
 
 
-def run_config(settings: ConfigDict, words: Tokenizer, directory: Path | str, own_store: bool):
+def run_config(settings: ConfigDict, tokenizer: Tokenizer, directory: Path | str, own_store: bool):
     """Returns the config of the new run, whose tokenizer is the copy in the workdir."""
     base = download.absolute(str(directory))
     settings = settings.copy_and_resolve_references()
     with settings.unlocked():
-        settings.tokenizer.path = f"{base}/tokenizer/{words.file}"
-        if words.kind == wordpiece.KIND:
-            settings.tokenizer.lowercase = words.lowercase
+        settings.tokenizer.path = f"{base}/tokenizer/{tokenizer.file}"
+        if tokenizer.kind == wordpiece.KIND:
+            settings.tokenizer.lowercase = tokenizer.lowercase
         if own_store:
             settings.store = f"{base}/store"
     return settings

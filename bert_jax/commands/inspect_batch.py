@@ -12,7 +12,7 @@ from bert_jax import config as configs
 from bert_jax.data import batch, batch_files
 from bert_jax.data.feed import StoreFeed, import_stream, open_feed
 from bert_jax.errors import BadInput
-from bert_jax.tokenizers import tokenizer
+from bert_jax.tokenizers import tokenizer as tokenizers
 
 OPTIONS = [
     cli.CONFIG,
@@ -48,7 +48,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: expected a step from 0 to {total - 1}")
     feed = open_feed(config) if config.batches else prepare_store(config, log)
-    words = tokenizer.load(feed.path / "tokenizer")
+    tokenizer = tokenizers.load(feed.path / "tokenizer")
     phase = next(phase for phase in configs.phases(config) if step < phase.last)
     arrays = next(feed.train(phase, step, step + 1))
     weights = arrays["pair_weights"].sum()
@@ -60,7 +60,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
         "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
         "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
         "masked_per_row": float(arrays["masked_weights"].sum() / phase.batch),
-        "rows": [*chain(*(show(arrays, row, words) for row in range(min(rows, phase.batch))))],
+        "rows": [*chain(*(show(arrays, row, tokenizer) for row in range(min(rows, phase.batch))))],
     }
 
 
@@ -85,7 +85,7 @@ def prepare_store(config: ConfigDict, log: Callable) -> StoreFeed:
     return StoreFeed(config, prepare.open_matching(config))
 
 
-def show(arrays: dict, row: int, words) -> list[str]:
+def show(arrays: dict, row: int, tokenizer) -> list[str]:
     """Returns the pieces of each pair in a row. A masked position is {input<target}, or {target} if it is unchanged."""
     used = arrays["masked_weights"][row] > 0
     positions = arrays["masked_positions"][row][used]
@@ -94,9 +94,9 @@ def show(arrays: dict, row: int, words) -> list[str]:
     for pair in range(owners.max()):
         pieces = []
         for position in np.flatnonzero(owners == pair + 1):
-            shown = words.readable(arrays["tokens"][row, position])
+            shown = tokenizer.readable(arrays["tokens"][row, position])
             if position in targets:
-                target = words.readable(targets[position])
+                target = tokenizer.readable(targets[position])
                 shown = f"{{{target}}}" if shown == target else f"{{{shown}<{target}}}"
             pieces.append(shown)
         weight, label = arrays["pair_weights"][row, pair], arrays["pair_labels"][row, pair]

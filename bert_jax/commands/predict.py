@@ -27,32 +27,32 @@ def run(options, overrides) -> int:
 
 def predict(directory: Path, texts: list[str], top: int = 5) -> list[dict]:
     """Returns [{text, masks: [[{piece, probability}]]}]: the `top` most likely pieces for each mask of each text."""
-    run = load_model.open_model(directory)
-    load_model.check_masks(directory, run)
-    return [fill(run, text, top) for text in texts]
+    model = load_model.open_model(directory)
+    load_model.check_masks(directory, model)
+    return [predict_text(model, text, top) for text in texts]
 
 
-def fill(run, text: str, top: int) -> dict:
+def predict_text(model, text: str, top: int) -> dict:
     """Returns the result of one text."""
-    outputs = jax.jit(run.objective.outputs)(run.params, encode(run, text))
-    logits = outputs["mlm_logits"][0, :, : run.vocabulary.size]
+    outputs = jax.jit(model.objective.outputs)(model.params, encode(model, text))
+    logits = outputs["mlm_logits"][0, :, : model.vocabulary.size]
     masks = []
     for row in np.asarray(jax.nn.softmax(logits, axis=-1)):
         best = np.argsort(-row)[:top]
         masks.append(
-            [{"piece": run.tokenizer.readable(id), "probability": float(row[id])} for id in best]
+            [{"piece": model.tokenizer.readable(id), "probability": float(row[id])} for id in best]
         )
     return {"text": text, "masks": masks}
 
 
-def encode(run, text: str) -> dict:
+def encode(model, text: str) -> dict:
     """Returns a batch of one row, whose masked positions are the masks of the text."""
     try:
         text.encode()
     except UnicodeEncodeError:  # the bytes of the argument are not UTF-8
         raise BadInput(f"{text[:40]!r}: not UTF-8") from None
-    ids = run.tokenizer.encode_with_masks(text)
-    masks, longest = ids.count(run.vocabulary.mask), run.config.model.max_length
+    ids = model.tokenizer.encode_with_masks(text)
+    masks, longest = ids.count(model.vocabulary.mask), model.config.model.max_length
     if not masks:
         raise BadInput(f"{text!r}: has no [MASK] to fill in")
     if len(ids) + 2 > longest:
@@ -61,7 +61,7 @@ def encode(run, text: str) -> dict:
         )
     # Lengths are rounded up to multiples of 32, so that texts share compiled programs.
     length = min(longest, -(-(len(ids) + 2) // 32) * 32)
-    return batches.from_texts([ids], batches.shapes(1, length, masks), run.vocabulary)
+    return batches.from_texts([ids], batches.shapes(1, length, masks), model.vocabulary)
 
 
 def describe(result: dict) -> str:

@@ -2,7 +2,7 @@
 
 from bert_jax import cli
 
-OPTIONS = [cli.CONFIG, cli.RUN]
+OPTIONS = [cli.CONFIG, cli.WORKDIR]
 
 
 def run(options, overrides) -> int:

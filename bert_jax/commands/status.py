@@ -3,7 +3,7 @@
 from bert_jax import cli
 from bert_jax.runs import status, workdir
 
-OPTIONS = [cli.RUN, cli.AS_JSON]
+OPTIONS = [cli.WORKDIR, cli.AS_JSON]
 
 
 def run(options, overrides) -> int:

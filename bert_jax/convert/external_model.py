@@ -22,7 +22,7 @@ FIXED += ("activation", "epsilon")
 
 
 class Source(NamedTuple):
-    """A model that a reader opened. Only names, shapes and small files are read yet; `load` reads a tensor."""
+    """A model that a reader opened. The reader has read names, shapes and small files; `load` reads a tensor."""
 
     directory: Path
     format: str  # huggingface or google
@@ -75,6 +75,8 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
 
 
 class Parameters(NamedTuple):
+    """The parameters of a converted model, and the parts in which it differs from the objective."""
+
     params: Any  # the tree that the objective's init returns, on the host
     fresh: list[str]  # parts that the source lacks: they are initialized as in a new run
     unused: list[str]  # parts of the source that the objective does not use
@@ -156,10 +158,10 @@ def check(source: Source) -> None:
         more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
         raise BadInput(f"{source.directory}: {problems[0]}{more}")
     if source.tokenizer.size != source.pieces:
-        words = getattr(table[0], source.format)
+        embeddings = getattr(table[0], source.format)
         raise BadInput(
-            f"{source.directory}: the tokenizer has {source.tokenizer.size} pieces, {words} is"
-            f" {show(source.shapes[words])}; if the surplus rows are padding, append a line [unusedN] for each to"
+            f"{source.directory}: the tokenizer has {source.tokenizer.size} pieces, {embeddings} is"
+            f" {show(source.shapes[embeddings])}; if the surplus rows are padding, append a line [unusedN] for each to"
             " vocab.txt"
         )
 

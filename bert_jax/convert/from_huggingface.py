@@ -46,8 +46,8 @@ def read(directory: Path) -> Source:
     check_tied(directory, tensors, load)
     shapes = {name: load.shape(name) for name in tensors if name not in TIED}
     pieces = config_json.read_size(values, "vocab_size", path)
-    words = read_tokenizer(directory)
-    return Source(directory, "huggingface", settings, pieces, words, shapes, load)
+    tokenizer = read_tokenizer(directory)
+    return Source(directory, "huggingface", settings, pieces, tokenizer, shapes, load)
 
 
 # --- Tensors --------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 class Loader:
-    """Reads shapes and values of tensors by their names in names.py. The files stay memory-mapped."""
+    """A reader of shapes and values of tensors, by their names in names.py. The files stay memory-mapped."""
 
     def __init__(self, files: dict[str, Path], tensors: dict[str, str]):
         self.tensors = tensors

@@ -15,7 +15,7 @@ from bert_jax.errors import BadInput
 from bert_jax.objectives import base
 from bert_jax.runs import jax_setup, workdir
 from bert_jax.runs.workdir import Workdir
-from bert_jax.tokenizers import tokenizer
+from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 # Keys of a run's config that depend on the machine it ran on; their defaults are used here.
@@ -23,10 +23,12 @@ MACHINE_KEYS = ("compilation_cache", "model.attention")
 
 
 class Model(NamedTuple):
+    """A loaded model: what it computes and with which parameters."""
+
     config: ConfigDict
     info: dict  # the content of run.json, or what `import` would write there
     vocabulary: Vocabulary
-    tokenizer: tokenizer.Tokenizer
+    tokenizer: tokenizers.Tokenizer
     objective: base.Objective
     step: int
     params: Any  # on the first local device, or NumPy arrays
@@ -63,9 +65,9 @@ def open_run(run: Workdir, overrides: list[str] = (), on_device: bool = True) ->
         raise BadInput(f"{checkpoints}: no checkpoints yet")
     info = workdir.read_info(directory)
     settings = jax_setup.start(read_config(directory, info, overrides))
-    words = tokenizer.load(directory / "tokenizer")
-    vocabulary = Vocabulary(words.size, **words.special)
-    expected = {"vocabulary": vocabulary._asdict(), "tokenizer": words.fingerprint}
+    tokenizer = tokenizers.load(directory / "tokenizer")
+    vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
+    expected = {"vocabulary": vocabulary._asdict(), "tokenizer": tokenizer.fingerprint}
     for key, value in expected.items():
         if info.get(key, value) != value:
             raise BadInput(f"{directory / 'run.json'}: {key} does not match {directory}/tokenizer")
@@ -73,14 +75,14 @@ def open_run(run: Workdir, overrides: list[str] = (), on_device: bool = True) ->
     step, params = reader.restore_params(checkpoints, info.get("run", ""))
     if on_device:
         params = jax.device_put(params, jax.local_devices()[0])
-    return Model(settings, info, vocabulary, words, objective, step, params)
+    return Model(settings, info, vocabulary, tokenizer, objective, step, params)
 
 
 def read_config(directory: Path, info: dict, overrides: list[str]) -> ConfigDict:
     """Returns the config of a run with the overrides. Raises BadInput if it is not the config that was trained.
 
-    Ignores its attention implementation, which depends on the devices, and its compilation cache: JAX executes the
-    programs in a cache, and the run may be from somebody else.
+    Ignores its attention implementation, which depends on the devices, and its compilation cache: JAX would execute the
+    programs in that cache, which somebody else may have written.
     """
     path = directory / "config.json"
     digest = config.digest(config.load(str(path)))

@@ -184,7 +184,7 @@ def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
 
 
 def heldout(run, info: RunInfo, workdir: Path) -> Iterator[str]:
-    """Yields the table of held-out metrics, of the exported step at most: a killed run may have logged later ones."""
+    """Yields a table of the last held-out metrics up to the exported step: a killed run may have logged later ones."""
     lines = metrics_file.lines(workdir / "metrics.jsonl")
     measured = [line for line in lines if line["split"] == "heldout" and line["step"] <= run.step]
     if not measured:

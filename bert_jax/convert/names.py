@@ -40,7 +40,7 @@ class Parameter(NamedTuple):
     """A parameter and its names. A model has all parameters of a part, or none."""
 
     part: str  # encoder, pooler, mlm or pair
-    axes: str  # in bert_jax, which alone pads V to a multiple of 128
+    axes: str  # in bert_jax, where V is padded to a multiple of 128
     path: str  # in bert_jax
     huggingface: str
     google: str

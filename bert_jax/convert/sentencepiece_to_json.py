@@ -57,19 +57,19 @@ def check(proto) -> None:
         raise BadInput(f"sentencepiece.model: {problem}, which tokenizer.json cannot express")
 
 
-def normalizer_steps(normal):
+def normalizer_steps(spec):
     """Yields normalizers that together normalize a text as sentencepiece does, except for a leading space.
 
     The library normalizes the parts of a text between special pieces separately. A leading space of a part is left to
     Metaspace, because after "[MASK]" it begins a word. At the start of a text this is correct for models that add a
     space there and remove extra spaces, which is the default.
     """
-    if normal.precompiled_charsmap:
+    if spec.precompiled_charsmap:
         yield normalizers.Replace(Regex(CLUSTER_BREAK), SEPARATOR)
-        yield normalizers.Precompiled(normal.precompiled_charsmap)
+        yield normalizers.Precompiled(spec.precompiled_charsmap)
         yield normalizers.Replace(SEPARATOR, "")
         yield normalizers.NFC()
-    if normal.remove_extra_whitespaces:
+    if spec.remove_extra_whitespaces:
         yield normalizers.Replace(Regex(" {2,}"), " ")
         yield normalizers.Replace(Regex(r"[ ▁]+\z"), "")
 

@@ -34,7 +34,7 @@ def matches(directory: Path) -> bool:
 def read(directory: Path) -> Source:
     """Reads settings, tokenizer and tensor names. Raises BadInput for a model that bert_jax does not support.
 
-    bert_config.json does not have whether words are lower-cased: Google's BERT has a command-line option for it. It is
+    bert_config.json does not say whether words are lower-cased: Google's BERT has a command-line option for it. It is
     read from tokenizer_config.json if that exists. Otherwise a model is cased if any piece has a capital letter (apart
     from special pieces in brackets), because such a piece is useless to an uncased model.
     """
@@ -44,8 +44,8 @@ def read(directory: Path) -> Source:
     settings = bert_config.from_google(values, path)
     pieces = bert_config.read_size(values, "vocab_size", path)
     load = Loader(find_checkpoint(directory))
-    words = read_tokenizer(directory)
-    return Source(directory, "google", settings, pieces, words, load.shapes, load)
+    tokenizer = read_tokenizer(directory)
+    return Source(directory, "google", settings, pieces, tokenizer, load.shapes, load)
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -76,7 +76,7 @@ def find_checkpoint(directory: Path) -> Path:
 
 
 class Loader:
-    """Reads shapes and values of a checkpoint's tensors. TensorFlow checks the CRC of index blocks and tensors."""
+    """A reader of a checkpoint's shapes and tensors. TensorFlow checks the CRC of index blocks and tensors."""
 
     def __init__(self, path: Path):
         self.path = path

@@ -55,7 +55,7 @@ def document(tokenizer) -> dict:
 
 
 def adjust_spaces(values: dict, mask: int) -> None:
-    """Changes tokenizer.json, if spaces are parts of pieces, to tokenize the text around masks as without them.
+    """Changes tokenizer.json, for pieces that contain spaces, so that masks do not change the pieces around them.
 
     The space before a mask is no piece of its own, and the text after a mask begins a word only after a space.
     """

@@ -20,25 +20,25 @@ def extend(source: Source, path: Path) -> tuple[Source, dict]:
     The report is {added, known: words that were pieces already, repeated: duplicates in the file, unknown: new words
     that were [UNK] before}. Raises BadInput for another tokenizer, an unreadable file, or a line that is not one word.
     """
-    model = source.tokenizer
-    if model.kind != wordpiece.KIND:
+    tokenizer = source.tokenizer
+    if tokenizer.kind != wordpiece.KIND:
         raise BadInput(
-            f"--add-words {path}: {source.directory} has a {model.kind} tokenizer; only WordPiece can be extended"
+            f"--add-words {path}: {source.directory} has a {tokenizer.kind} tokenizer; only WordPiece can be extended"
         )
-    words = read(Path(path), model)
-    known = set(words) & set(model.pieces)
+    words = read(Path(path), tokenizer)
+    known = set(words) & set(tokenizer.pieces)
     new = [word for word in dict.fromkeys(words) if word not in known]
-    cuts = model.encode(new)
+    old_ids = tokenizer.encode(new)
     report = {
         "added": len(new),
         "known": len(known),
         "repeated": len(words) - len(set(words)),
-        "unknown": sum(model.unk in cut for cut in cuts),
+        "unknown": sum(tokenizer.unk in ids for ids in old_ids),
     }
-    return add_pieces(source, new, cuts), report
+    return add_pieces(source, new, old_ids), report
 
 
-def read(path: Path, model: wordpiece.WordPiece) -> list[str]:
+def read(path: Path, tokenizer: wordpiece.WordPiece) -> list[str]:
     """Returns the words of the file, normalized by the tokenizer (lower-cased and without accents, if it does that)."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -46,12 +46,12 @@ def read(path: Path, model: wordpiece.WordPiece) -> list[str]:
         raise BadInput(f"--add-words {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise BadInput(f"--add-words {path}: not UTF-8") from None
-    normalized = []
+    normalized, library = [], tokenizer.tokenizer
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        normal = model.tokenizer.normalizer.normalize_str(line)
-        words = [word for word, _ in model.tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
+        normal = library.normalizer.normalize_str(line)
+        words = [word for word, _ in library.pre_tokenizer.pre_tokenize_str(normal)]
         if len(words) != 1:
             raise BadInput(
                 f"--add-words {path}:{number}: {line.strip()!r} is {len(words)} words by BERT's rules"
@@ -66,10 +66,10 @@ def read(path: Path, model: wordpiece.WordPiece) -> list[str]:
     return normalized
 
 
-def add_pieces(source: Source, new: list[str], cuts: list[list[int]]) -> Source:
-    """Returns the source with new pieces, whose rows are means over `cuts`: the old ids of each new piece."""
-    model = source.tokenizer
-    tokenizer = wordpiece.WordPiece([*model.pieces, *new], model.lowercase)
+def add_pieces(source: Source, new: list[str], old_ids: list[list[int]]) -> Source:
+    """Returns the source with new pieces, whose rows are means of old rows. old_ids: of the old pieces of each."""
+    old = source.tokenizer
+    tokenizer = wordpiece.WordPiece([*old.pieces, *new], old.lowercase)
     table = names.parameters(source.settings["layers"])
     padded = {getattr(item, source.format) for item in table if item.padded} & source.shapes.keys()
     shapes = {name: (tokenizer.size, *source.shapes[name][1:]) for name in padded}
@@ -79,7 +79,7 @@ def add_pieces(source: Source, new: list[str], cuts: list[list[int]]) -> Source:
         if name not in padded:
             return array
         array = np.asarray(array, np.float32)
-        return np.concatenate([array, *(array[cut].mean(0, keepdims=True) for cut in cuts)])
+        return np.concatenate([array, *(array[ids].mean(0, keepdims=True) for ids in old_ids)])
 
     return source._replace(
         pieces=tokenizer.size, tokenizer=tokenizer, shapes=source.shapes | shapes, load=load

@@ -1,1 +1,1 @@
-"""From raw text to batches. Beside convert's checkpoint reader, the only package that imports TensorFlow."""
+"""From raw text to batches. Only this package and convert/tensorflow_checkpoint.py import TensorFlow."""

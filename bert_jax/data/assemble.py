@@ -34,8 +34,9 @@ def map_file(path: Path) -> tf.Tensor:
 def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
     """Returns the rows before masking: [CLS] A [SEP] B [SEP] for each pair, one pair after the other.
 
-    Beside the batch contract it returns, for masking.mask: ends, int32[B, S], where each pair ends; sizes, int32[B, S],
-    the tokens of A and B together; maskable, bool[B, L], tokens of A or B; begins, bool[B, L], the first of A and of B.
+    Besides arrays of the batch contract, it returns inputs of masking.mask: ends, int32[B, S], where each pair ends;
+    sizes, int32[B, S], the number of tokens of A and B together; maskable, bool[B, L], tokens of A or B; begins,
+    bool[B, L], the first token of A and of B.
 
     tokens: all of the split.    index: int64[B, S, 5]; the last axis is a sentence_pairs.Rows.
     """

@@ -115,7 +115,7 @@ def fetch(source: remote.Directory, name: str, expected: dict, copy: Path) -> No
     part = path.with_name(f".{path.name}.part")
     if not checksums.is_inside(copy, name):
         raise BadInput(f"{path}: the manifest names a file outside of its directory")
-    print(f"downloads {source.address}/{name} to {copy}", file=sys.stderr, flush=True)
+    print(f"downloading {source.address}/{name} to {copy}", file=sys.stderr, flush=True)
     with remote.explain(f"{source.address}/{name}"):
         source.download(name, part)
     if checksums.digest(part) != expected["sha256"]:

@@ -1,9 +1,9 @@
 """80/10/10 masking of whole batches, as TensorFlow graph operations: single tokens or whole words.
 
-A pair of n tokens, including [CLS] and [SEP], gets round(mask_rate * n) predictions, at least one. If a row has more
-than max_predictions, its pairs are reduced in proportion. The choice of tokens and replacements is drawn by (seed,
-phase, epoch, number of the pair in the epoch, position in the pair), so the masks of a pair do not depend on its row,
-batch or host, and change with every epoch.
+A pair of n tokens, including [CLS] and [SEP], gets round(mask_rate * n) predictions, at least one. If a row would
+get more than max_predictions, its pairs get fewer in proportion. The choice of tokens and replacements is drawn by
+(seed, phase, epoch, number of the pair in the epoch, position in the pair), so the masks of a pair do not depend on its
+row, batch or host, and change with every epoch.
 
 B rows, L length, P predictions, S pairs per row at most. Words are numbered along the row from 0.
 """
@@ -73,7 +73,7 @@ def number_wanted(spec: Spec, pairs: Pairs, length: int):
     """Returns int32[B, S]: the number of predictions of each pair, at most max_predictions per row."""
     table = np.maximum(np.rint(spec.mask_rate * np.arange(length + 1)), 1).astype(np.int32)
     wanted = tf.gather(tf.constant(table), pairs.ends - pairs.starts)
-    # If a row has too many, its predictions are divided in proportion; rounding cumulative sums leaves none over.
+    # If a row has too many, its predictions are divided in proportion; rounding cumulative sums keeps their total.
     upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
     total = upto[:, -1:]
     upto = upto * tf.minimum(total, spec.max_predictions) // tf.maximum(total, 1)

@@ -8,7 +8,7 @@ HEADER = 128  # bytes of NumPy's header for any array of one or two dimensions
 
 
 class NpyWriter:
-    """Writes an array [N, *columns] to an open file: `append` adds rows, `finish` writes the header.
+    """A writer of an array [N, *columns] to an open file: `append` adds rows, `finish` writes the header.
 
     The file is not memory-mapped: on a full disk, writing to a mapping raises SIGBUS instead of an error.
     """

@@ -125,7 +125,7 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
     """
     start = time.monotonic()
     tokenizer = load_or_train(config, sources, directory / "vocabulary", run, log)
-    log("prepare: reads and encodes the text")
+    log("prepare: reading and encoding the text")
     problems, counts = Counter(), Counter()
     shards = encode(sources, directory, problems, run, log)
     hashes = [np.zeros((0, 2), "<u8")]
@@ -135,7 +135,7 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
         problems.update(header["problems"])
         hashes += shard.read("text_hashes")
     hashes = np.concatenate(hashes)
-    log("prepare: writes the splits")
+    log("prepare: writing the splits")
     store = directory / "store"
     shutil.rmtree(store, ignore_errors=True)  # left by an interrupted run
     store.mkdir()

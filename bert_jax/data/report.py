@@ -143,7 +143,7 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
 
 
 def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
-    """Yields the same for text that was dropped for other reasons than a filter.
+    """Yields warnings, as find_warnings does, about text that was dropped for other reasons than a filter.
 
     The share of dropped lines is relative to sentences, since the number of lines is not recorded.
     """

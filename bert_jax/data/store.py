@@ -55,7 +55,7 @@ class Store(NamedTuple):
 
 
 def token_type(vocabulary: int) -> np.dtype:
-    """The narrowest unsigned type that holds every id."""
+    """Returns the narrowest unsigned type that holds every id."""
     return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
 
 

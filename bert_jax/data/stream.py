@@ -44,7 +44,7 @@ def train_batches(
 
 
 def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
-    """The generator of `train_batches`, which makes the Pipeline first, so that its errors are raised at the call."""
+    """Yields the batches of `train_batches`. That makes the Pipeline, so that its errors are raised at the call."""
     epochs, spec = pipeline.epochs, pipeline.spec
     size, pairs = steps_per_epoch(epochs, spec), len(pipeline.positions) * spec.max_packed
     background = ThreadPoolExecutor(1)
@@ -100,7 +100,7 @@ def windows(first: int, last: int, epoch: int, pairs: int) -> Iterator[np.ndarra
 
 
 class Pipeline:
-    """Maps steps of one split to batches, with only the rows at `positions`; traced once for all epochs."""
+    """A tf.data graph from steps of one split to batches of the rows at `positions`; traced once for all epochs."""
 
     def __init__(self, store: Store, split: str, word_starts, spec: Spec, positions):
         self.spec, self.documents = spec, store.splits[split]

@@ -33,14 +33,17 @@ def expected_vocabulary(config, log: Callable[[str], None]) -> Vocabulary:
         return Vocabulary(tokenizer.size, **tokenizer.special)
     if config.tokenizer.path:
         size = f"config.tokenizer.size={config.tokenizer.size}"
-        log(f"config.tokenizer.path={config.tokenizer.path}: not found, assumes {size} instead")
+        log(f"config.tokenizer.path={config.tokenizer.path}: not found, assuming {size} instead")
     return Vocabulary(config.tokenizer.size, **{name: id for id, name in enumerate(SPECIAL)})
 
 
 def load_or_train(
     config, sources: list[corpus.Source], path: Path, run: Callable, log: Callable
 ) -> Tokenizer:
-    """Loads the tokenizer from the directory `path`; if it is missing, first reads or trains it and saves it there."""
+    """Loads the tokenizer from the directory `path`; if it is missing, first reads or trains it and saves it there.
+
+    run: maps a function over tasks, in order.
+    """
     if not path.exists():
         temporary = path.with_suffix(".writing")
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
@@ -51,7 +54,7 @@ def load_or_train(
 
 def train(settings, sources: list[corpus.Source], run: Callable, log: Callable) -> Tokenizer:
     """Trains a tokenizer on a sample of the sources. settings: config.tokenizer."""
-    log("prepare: reads a sample of the text to train the vocabulary")
+    log("prepare: reading a sample of the text to train the vocabulary")
     blocks = ((source.reading, block) for source in sources for block in source.blocks(Counter()))
     texts = itertools.chain.from_iterable(run(parse, sample(blocks, settings.sample * 1_000_000)))
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)

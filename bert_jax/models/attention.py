@@ -34,10 +34,11 @@ DEVICES = {
     "splash": "TPUs from v4 on",
     "cudnn": "NVIDIA GPUs from Ampere on",
 }
-# Row length from which `auto` chooses a kernel. For 8,192 tokens without attention dropout, a layer of BERT-base on v5e
-# takes, in million cycles of xla (by the compiler's estimate) and of splash (by counting instructions), 4.3 and 6.0 at
-# length 128, 5.8 and 6.0 at 256, 6.8 and 6.0 at 384, 8.3 and 6.1 at 512. With attention dropout, two layers at length
-# 128 take 15.8 by fused and 15.4 by xla. cudnn has not been timed here; it never writes an array of all pairs.
+# Row length from which `auto` chooses a kernel. Million cycles of a layer of BERT-base for 8,192 tokens on v5e, without
+# attention dropout, by xla (the compiler's estimate) and by splash (counted instructions):
+#     length 128: 4.3 and 6.0;  256: 5.8 and 6.0;  384: 6.8 and 6.0;  512: 8.3 and 6.1
+# With attention dropout, two layers at length 128 take 15.8 by fused and 15.4 by xla. cudnn has not been timed here; it
+# never writes an array of all pairs.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
 
 
@@ -170,7 +171,7 @@ def device_and_kernels(mesh=None) -> tuple[str, tuple[str, ...]]:
 
 
 def has_cudnn(device) -> bool:
-    """Whether a device is an NVIDIA GPU, Ampere or newer."""
+    """Returns whether a device is an NVIDIA GPU, Ampere or newer."""
     is_cuda = "cuda" in device.client.platform_version
     return is_cuda and float(device.compute_capability) >= 8
 
@@ -179,7 +180,7 @@ def has_cudnn(device) -> bool:
 
 
 def attention_mask(sequence_ids):
-    """int32[B, L] -> bool[B, 1, L, M]: True where M is a real token of the same packed sequence as L."""
+    """Maps int32[B, L] to bool[B, 1, L, M]: True where M is a real token of the same packed sequence as L."""
     same = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
     return same & (sequence_ids > 0)[:, None, None, :]
 
@@ -264,8 +265,8 @@ def block_sizes(length: int) -> kernels.BlockSizes:
 def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation: str = "cudnn"):
     """Computes attention by cuDNN's kernel, for rows of one sequence with the padding at the end.
 
-    In a row of padding alone, tokens attend to the first, so that no softmax is over an empty set. implementation: of
-    `jax.nn.dot_product_attention`; `xla` computes the same on any device.
+    In a row without real tokens, all attend to the first position, so that no softmax is over an empty set.
+    implementation: of `jax.nn.dot_product_attention`; `xla` computes the same on any device.
     """
     real = jnp.sum(sequence_ids > 0, axis=1, dtype=jnp.int32)
     return jax.nn.dot_product_attention(

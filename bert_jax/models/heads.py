@@ -20,7 +20,7 @@ class MaskedLMHead(nn.Module):
 
     @nn.compact
     def __call__(self, x, masked_positions, vocabulary_logits):
-        """masked_positions int32[B, P]; `vocabulary_logits(x, bias)` is the method of the encoder of that name."""
+        """Returns the logits. masked_positions: int32[B, P]. vocabulary_logits: the encoder's method of that name."""
         x = jnp.take_along_axis(x, masked_positions[..., None], axis=1)
         x = layers.Dense(x.shape[-1], self.initializer, self.gradient_dtype, name="dense")(x)
         x = layers.ACTIVATIONS[self.activation](x)

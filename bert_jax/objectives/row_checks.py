@@ -11,15 +11,15 @@ CUT = 0.05  # share of the chosen positions that `max_predictions` may drop with
 
 
 def check_phases(config, store) -> list[str]:
-    """Returns warnings about the rows of each phase, and a line with their statistics, from a sample, so that it takes
-    seconds for a store of any size. Raises BadInput if the run cannot work."""
+    """Returns warnings about the rows of each phase, and a line with their statistics. Raises BadInput if a run cannot
+    work. Reads a sample, so it takes seconds for a store of any size."""
     warnings, numbers = [], []
     for phase in configs.phases(config):
         rows = store_sample.survey_rows(store, batch_spec.spec(config, phase.name))
         warnings += check_rows(config, phase, rows)
         packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.max_packed > 1 else ""
         numbers.append(
-            f"{phase.name} {rows.real_token_share:.0%} full{packed}, {rows.pair_ratio:.0%} label 1"
+            f"{phase.name} {rows.real_token_share:.0%} full{packed}, {rows.pair_ratio:.0%} of pairs have label 1"
         )
     return [*warnings, f"rows {'; '.join(numbers)}"]
 

@@ -1,8 +1,8 @@
 """Sharding constraints for what a model computes. Model code names the kind of an array, and no mesh axes.
 
 Without constraints, XLA gathers the activations of the whole batch on the devices that hold a shard of a parameter,
-instead of gathering the parameter. There is no constraint without a mesh, if the number of rows does not divide over it
-(the one example row of `init`), and inside `shard_map` (`mesh.summed`).
+instead of gathering the parameter. Arrays stay unconstrained without a mesh, if the number of rows does not divide over
+it (the one example row of `init`), and inside `shard_map` (`mesh.summed`).
 """
 
 import math
@@ -16,7 +16,7 @@ from bert_jax.parallel.mesh import ROWS, TABLE
 
 
 def activation(x):
-    """Shards x[B, ...] and its gradient by rows; the last axis follows the kernel."""
+    """Shards x[B, ...] and its gradient by rows; the compiler shards the last axis like the kernel that it meets."""
     return constrain(x, P(ROWS, *[None] * (x.ndim - 2), P.UNCONSTRAINED))
 
 
@@ -52,7 +52,7 @@ def lookup(words, ids, gradient_dtype):
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def lookup_sharded(words, ids, gradient_dtype):
-    """`lookup` for a sharded table."""
+    """Looks up ids in a sharded table, see `lookup`."""
 
     def local(part, ids):
         part = jax.lax.all_gather(part, "fsdp", axis=0, tiled=True)
@@ -118,7 +118,7 @@ def by_heads(function):
     function(x[B, L, H, K], ..., y[B, ...], ...) -> [B, L, H, K]: arrays with four axes have heads, the others do not.
     """
 
-    def shared(*arguments):
+    def wrapped(*arguments):
         mesh = jax.sharding.get_abstract_mesh()
         if not is_split(mesh):
             return function(*arguments)
@@ -129,7 +129,7 @@ def by_heads(function):
         split = jax.shard_map(function, in_specs=specs, out_specs=vectors, check_vma=False)
         return split(*arguments)
 
-    return shared
+    return wrapped
 
 
 def tensor_part():
@@ -163,6 +163,6 @@ def divides(mesh, x) -> bool:
 
 
 def is_sharded(rows) -> bool:
-    """Returns whether the embedding table is sharded, and the rows of a batch are."""
+    """Returns whether both the embedding table and rows[B, ...] are sharded over the mesh in use."""
     mesh = jax.sharding.get_abstract_mesh()
     return is_split(mesh) and mesh.shape["fsdp"] * mesh.shape["tensor"] > 1 and divides(mesh, rows)

@@ -65,7 +65,8 @@ def count_slices(devices) -> int:
 
 
 def check_model(mesh: Mesh, model) -> None:
-    """Raises BadInput if a size in `config.model` does not divide over the mesh. The vocabulary is padded."""
+    """Raises BadInput if a size in `config.model` does not divide over the mesh. The vocabulary, which is padded, is
+    checked by `parameters`."""
     for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
         if model[key] % mesh.shape[axis]:
             parts = f"config.mesh.{axis}={mesh.shape[axis]}"
@@ -152,7 +153,7 @@ def rows(mesh: Mesh) -> NamedSharding:
 
 
 def summed(mesh: Mesh, dtype):
-    """Returns a wrapper that all-reduces a function's sums over rows in `dtype`; None if the compiler shall do it.
+    """Returns a wrapper that all-reduces a function's sums over rows in `dtype`; None if the compiler does it.
 
     On a mesh with only a `data` axis, gradients are all-reduced once a step, after all micro-batches. The compiler
     alone would all-reduce them in every micro-batch, and twice for a table that is used twice. If parameters are
@@ -194,9 +195,9 @@ def check_rows(mesh: Mesh, batch: int, micro_batches: int, key: str) -> None:
     """Raises BadInput, which names the key, if a batch does not divide over the mesh and the micro-batches."""
     parts = axis_size(mesh, ROWS) * micro_batches
     if batch % parts:
-        devices = axis_size(mesh, ROWS)
+        shards = axis_size(mesh, ROWS)
         raise BadInput(
-            f"config.{key}={batch}: does not divide over {devices} devices and {micro_batches} micro-batches"
+            f"config.{key}={batch}: does not divide over {shards} row shards and {micro_batches} micro-batches"
         )
 
 

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import __version__
 from bert_jax import config as configs
-from bert_jax.errors import LOST, BadInput, Missing, Unfinished, one_line
+from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished, one_line
 from bert_jax.parallel.chips import DEVICES, TPUS
 
 # Config keys that may differ between the processes of a run, such as paths on each host.
@@ -75,7 +75,7 @@ class Cluster:
         return json.loads(self.get(f"{name}/all"))
 
     def get(self, key: str) -> str:
-        """Waits for a text that another process sets, for up to an hour: compiling and reading take different times.
+        """Waits for a text that another process sets, for up to an hour: hosts compile and read at different speeds.
         Raises Unfinished after that."""
         for _ in range(HOUR // SECOND):  # short waits, between which Python handles signals
             try:
@@ -141,14 +141,14 @@ class Cluster:
 
     def fail(self, error: BaseException) -> None:
         """Reports an error here and in all other processes, and ends this process."""
-        is_known = isinstance(error, BadInput | Missing | Unfinished | FloatingPointError)
+        is_known = isinstance(error, BadInput | Unavailable | Unfinished | FloatingPointError)
         reason = str(error) if is_known else f"{type(error).__name__}: {error}"
         reason = " ".join(reason.split())[:LONGEST]
-        is_missing = isinstance(error, Missing)
-        code = 2 if isinstance(error, BadInput) else LOST if is_missing or is_loss(error) else 1
+        is_unavailable = isinstance(error, Unavailable)
+        code = 2 if isinstance(error, BadInput) else LOST if is_unavailable or is_loss(error) else 1
         if isinstance(error, KeyboardInterrupt):
             code, is_known, reason = 130, True, "interrupted"
-        if code == LOST and not is_missing:
+        if code == LOST and not is_unavailable:
             is_known, reason = True, f"another process of the run, or a device, was lost: {reason}"
         text = f"bert-jax: {reason}" if is_known else "".join(traceback.format_exception(error))
         try:
@@ -227,7 +227,7 @@ def initialize(keys):
     """Connects this process to the others by the config, environment variables or a scheduler.
 
     Returns JAX's distributed state, or None for a single process. Raises BadInput if the number or rank of the
-    processes is unknown, and Missing if JAX cannot connect.
+    processes is unknown, and Unavailable if JAX cannot connect.
     """
     from jax._src.distributed import global_state  # there is no public name for its client
 
@@ -250,7 +250,7 @@ def initialize(keys):
             shutdown_timeout_seconds=keys.timeout,
         )
     except jax.errors.JaxRuntimeError as error:
-        raise Missing(f"config.distributed: {one_line(error)}") from None
+        raise Unavailable(f"config.distributed: {one_line(error)}") from None
     except Exception as error:  # JAX's detection of schedulers raises errors of any type
         if not is_configured and str(error).startswith(NO_OTHERS):
             return None
@@ -260,8 +260,8 @@ def initialize(keys):
 
 def has_scheduler() -> bool:
     """Returns whether JAX may detect other processes: tasks of a scheduler, or hosts of a TPU slice."""
-    is_step = any(from_variable(name, 1) > 1 for name in TASKS)
-    return is_step or any(path for name in TPUS for path in DEVICES.glob(name))
+    has_tasks = any(from_variable(name, 1) > 1 for name in TASKS)
+    return has_tasks or any(path for name in TPUS for path in DEVICES.glob(name))
 
 
 def from_variable(name: str, default: int) -> int:

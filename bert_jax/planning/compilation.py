@@ -74,7 +74,7 @@ def compile_step(job: Job, tpu: topology.Slice, mesh, phase) -> Step:
     """
 
     def compile_program() -> Step:
-        job.log(f"compiling phase {phase.name} for {tpu.name}")
+        job.log(f"plan: compiling phase {phase.name} for {tpu.name}")
         return compile_in_subprocess(job, tpu, phase)
 
     return read_or_compile(job, lower(job, mesh, phase).as_text(), mesh, compile_program)
@@ -127,7 +127,7 @@ def lower(job: Job, mesh, phase):
 
 @cache
 def compiler() -> ProcessPoolExecutor:
-    """The process that compiles: libtpu may crash, and must not crash the main process with it."""
+    """Returns the pool of one process that compiles: libtpu may crash, and must not crash the main process with it."""
     return ProcessPoolExecutor(1, get_context("spawn"), initializer=start_compiler)
 
 

@@ -89,7 +89,7 @@ def compile_row(job: Job, row: dict, price: float | None) -> dict:
 
 
 def rescale(step: Step, mesh, other) -> Step:
-    """Scales a step that was compiled for `mesh` to the mesh `other`, which has other rows per device."""
+    """Scales a step that was compiled for `mesh` to the mesh `other`, with another number of rows per device."""
     work = mesh.size / other.size
 
     def ring_share(mesh, axes: list[str]) -> float:

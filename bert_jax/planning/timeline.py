@@ -4,7 +4,7 @@ The text of a TPU program is its schedule: the device runs its lines in order. A
 overlaps with other compute and is waited for. Events are plain lists, because JSON has no tuples:
 
     ["compute", cycles]                            the compiler's estimate
-    ["update", cycles]                             the same, of work that does not scale with the rows, as the optimizer
+    ["update", cycles]                             the same, of work that does not scale with the rows: the optimizer
     ["call", cycles]                               a custom call, estimated by custom_calls.py
     ["send", [[kind, axes, bytes], ...]]           blocking
     ["start", key, [[kind, axes, bytes], ...]]     asynchronous; ["done", key] waits for it

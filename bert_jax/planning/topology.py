@@ -64,7 +64,7 @@ def devices(tpu: Slice) -> list:
     libtpu.enlarge_stacks()
     os.environ |= libtpu.ABSENT | {
         "TPU_ACCELERATOR_TYPE": tpu.accelerator_type,
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # or it fails beside another process
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # otherwise only one process may load it
     }
     options = {}
     if tpu.chips < 4:

@@ -14,19 +14,19 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax.errors import BadInput, Missing
+from bert_jax.errors import BadInput, Unavailable
 from bert_jax.storage import remote
 
 LOCK = ".lock"
 EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 RENEWAL = 5.0  # seconds between two renewals of the object
-SOON = 0.2  # seconds until the second try to lock a file
+SOON = 0.2  # seconds between the first and the second try to lock a file
 STALE = 60.0  # seconds without a renewal, after which another process may take the lock
 
 
 @contextlib.contextmanager
 def on_disk(directory: Path) -> Iterator[None]:
-    """Creates and locks a directory. Raises Missing if another process holds the lock."""
+    """Creates and locks a directory. Raises Unavailable if another process holds the lock."""
     with contextlib.ExitStack() as stack:
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def on_disk(directory: Path) -> Iterator[None]:
                 fcntl.flock(file, EXCLUSIVE)
         except BlockingIOError:
             file.seek(0)
-            raise Missing(refusal(directory, parse(file.read()))) from None
+            raise Unavailable(refusal(directory, parse(file.read()))) from None
         except OSError as error:
             raise BadInput(f"--workdir {directory}: cannot be locked ({error.strerror})") from None
         with contextlib.suppress(OSError):  # a full disk
@@ -72,7 +72,7 @@ class Lock:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Holds the lock during the context. Raises Missing if another process holds it."""
+        """Holds the lock during the context. Raises Unavailable if another process holds it."""
         with remote.explain(self.bucket.address):
             self.acquire()
         self.thread.start()
@@ -82,13 +82,13 @@ class Lock:
             self.release()
 
     def acquire(self) -> None:
-        """Acquires the lock. Raises Missing if another process renews it within STALE seconds."""
+        """Acquires the lock. Raises Unavailable if another process renews it within STALE seconds."""
         start, before = time.monotonic(), self.read()
         while before and time.monotonic() - start < STALE:
             time.sleep(min(RENEWAL, STALE))
             now = self.read()
             if now and now != before:
-                raise Missing(refusal(self.bucket.address, now))
+                raise Unavailable(refusal(self.bucket.address, now))
             before = now
         self.write()
         time.sleep(RENEWAL)  # if several processes write it at once, the last one gets the lock
@@ -107,11 +107,11 @@ class Lock:
         self.bucket.write(LOCK, json.dumps(values).encode())
 
     def check(self) -> None:
-        """Raises Missing if this process has lost the lock, and so may not write to the workdir."""
+        """Raises Unavailable if this process has lost the lock, and so may not write to the workdir."""
         holder = self.read() or {}
         self.is_lost |= holder.get("nonce") != self.nonce
         if self.is_lost:
-            raise Missing(refusal(self.bucket.address, holder))
+            raise Unavailable(refusal(self.bucket.address, holder))
 
     def renew(self) -> None:
         """Renews the lock until it is released; after an error, tries again. Runs in a thread."""

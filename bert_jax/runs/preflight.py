@@ -30,5 +30,5 @@ def check_disk(config, directory: Path, state_shapes) -> None:
     if free < most * size:
         raise BadInput(
             f"config.checkpoint.keep={keep}: {most} checkpoints of {gib(size)} will be written, but {directory} has"
-            f" {gib(free)} free; free space or lower it"
+            f" {gib(free)} free; delete files, or reduce config.checkpoint.keep"
         )

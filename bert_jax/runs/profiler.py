@@ -11,7 +11,7 @@ LONGEST = 300  # characters of a library's message
 
 
 class Traces:
-    """Traces the steps first..last-1 of a run in this process. Its errors are logged and do not end the run.
+    """The profiler's traces of the steps first..last-1 in this process. Its errors are logged and do not end the run.
 
     A context manager, so that a run that ends during a trace writes it.
     """

@@ -19,7 +19,7 @@ HEARTBEAT = 10  # seconds between two writes of status.json without other report
 
 
 class Reporter:
-    """Writes the reports of one run. A context manager, so that the files and the bar are closed."""
+    """The reports of one run. A context manager, so that the files and the bar are closed."""
 
     def __init__(self, run: Workdir, step: int, total: int, expected_loss: tuple = ()):
         """step: the last completed step; total: steps of the run; expected_loss: `config.expected_loss`."""

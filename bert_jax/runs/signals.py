@@ -15,7 +15,7 @@ SIGNALS = {signal.SIGTERM: PREEMPTED, signal.SIGINT: INTERRUPTED}
 
 
 class Stop:
-    """Whether to stop, and with which exit code."""
+    """The request to stop the run, and its exit code."""
 
     def __init__(self, processes: Cluster):
         self.processes = processes

@@ -8,7 +8,7 @@ from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
 from bert_jax.runs import lock, workdir
 
-SILENT = 60.0  # seconds without a heartbeat, several of which a slow file system may delay
+SILENT = 60.0  # seconds without a heartbeat; a slow file system may delay several heartbeats
 TYPES = {"state": str, "step": int, "steps": int, "pid": int, "host": str, "time": str}
 
 
@@ -36,6 +36,7 @@ def status(directory: Path, checkpoints: Path | None = None) -> dict:
 
 def live_state(path: Path, values: dict) -> str:
     """Returns the state of a run that says it is running: running, silent or killed."""
+    # The time of the last progress is only validated.
     silence, _ = seconds_since(path, values, "time"), seconds_since(path, values, "progress")
     if values["host"] == lock.this_process()["host"] and lock.is_free(path.parent):
         return "killed"

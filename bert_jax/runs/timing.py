@@ -9,7 +9,7 @@ TIMES |= {"rows_per_second", "model_flops_utilization", "peak_bytes"}
 
 
 class Clock:
-    """Measures the interval between two lines of metrics, and its waits for batches."""
+    """A clock for the interval between two lines of metrics, and for its waits for batches."""
 
     def __init__(self):
         self.start()
@@ -33,7 +33,7 @@ class Clock:
         self.began += time.monotonic() - before
 
     def split(self, steps: int) -> dict:
-        """Ends an interval of so many steps and starts the next; returns its times in seconds."""
+        """Ends an interval, in which `steps` steps ran, and starts the next; returns its times in seconds."""
         seconds, waited = time.monotonic() - self.began, self.waited
         self.start()
         return {"seconds": seconds, "step_seconds": seconds / steps, "input_seconds": waited}

@@ -1,8 +1,9 @@
 """Deadlines: SIGALRM ends a process that hangs, even in C code, and the stacks of its threads are printed.
 
 faulthandler prints them in C without the GIL, then passes the signal on to its default action, which ends the process:
-exit code 142 in a shell. A process that was stopped ends when it is continued; the others of its run have deadlines of
-their own. The kernel does not end the first process of a container, so images start with an init process.
+exit code 142 in a shell. A process that was suspended (SIGSTOP) ends when it is continued; the others of its run have
+deadlines of their own. The kernel ignores SIGALRM for the first process of a container, so images start with an init
+process.
 """
 
 import contextlib

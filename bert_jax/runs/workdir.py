@@ -26,12 +26,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bert_jax import config
-from bert_jax.errors import BadInput, Missing, Unfinished
+from bert_jax.errors import BadInput, Unavailable, Unfinished
 from bert_jax.runs import lock
 from bert_jax.storage import atomic, checksums, remote
 
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-FORMAT = 2  # of run.json and the config beside it
+FORMAT = 2  # of run.json and config.json
 CHECKPOINTS, TRACES = "checkpoints", "traces"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run
@@ -53,7 +53,7 @@ class Workdir:
         self.name, self.directory, self.bucket = str(name), Path(directory or name), bucket
         self.lock: lock.Lock | None = None
         self.uploaded = {}  # {name: stamp} of the files that are the same in the bucket
-        self.turn = threading.RLock()  # held during an upload
+        self.upload_lock = threading.RLock()  # two threads may upload
 
     @property
     def checkpoints(self) -> Path:
@@ -66,8 +66,10 @@ class Workdir:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Locks the workdir during the context, and finally uploads its files. Raises Missing if another process holds
-        the lock."""
+        """Locks the workdir during the context, and finally uploads its files.
+
+        Raises Unavailable if another process holds the lock.
+        """
         if not self.bucket:
             with lock.on_disk(self.directory):
                 yield
@@ -109,11 +111,11 @@ class Workdir:
         return names
 
     def upload(self) -> None:
-        """Uploads the files that have changed; run.json last, since a directory with it is a run. Raises Missing if
+        """Uploads the files that have changed; run.json last, since a directory with it is a run. Raises Unavailable if
         another process has taken the lock."""
         if not self.lock:
             return
-        with self.turn, remote.explain(self.name):
+        with self.upload_lock, remote.explain(self.name):
             self.lock.check()
             for path in sorted(self.directory.rglob("*"), key=lambda path: path.name == "run.json"):
                 name = path.relative_to(self.directory).as_posix()
@@ -128,7 +130,7 @@ class Workdir:
         """Uploads if the bucket is reachable; otherwise the files are uploaded with the next checkpoint."""
         try:
             self.upload()
-        except (Missing, Unfinished):
+        except (Unavailable, Unfinished):
             if self.lock.is_lost:
                 raise
 
@@ -220,8 +222,8 @@ def check_writable(directory: Path) -> None:
 # --- Its files ------------------------------------------------------------------------------------
 
 
-def new_run() -> str:
-    """Returns a new id of a run, which its checkpoints carry."""
+def new_run_id() -> str:
+    """Returns the id of a new run. Its checkpoints contain it, so that those of another run are recognized."""
     return uuid.uuid4().hex
 
 

@@ -57,9 +57,9 @@ def remove_temporary(directory: Path, *, deep: bool = False) -> None:
 
 def rename(old: Path, new: Path) -> None:
     """Renames a file or directory, after syncing its content to the disk."""
-    flush(old)
+    fsync_tree(old)
     old.rename(new)
-    flush_name(new.parent)
+    fsync(new.parent)
 
 
 def check_free(directory: Path, option: str) -> None:
@@ -115,14 +115,14 @@ def new_directory(directory: Path, option: str) -> Iterator[Path]:
         raise
 
 
-def flush(directory: Path) -> None:
-    """Syncs a directory, all files under it and their names to the disk."""
+def fsync_tree(directory: Path) -> None:
+    """Calls fsync on a directory and on all files and directories under it."""
     for path in (*directory.rglob("*"), directory):
-        flush_name(path)
+        fsync(path)
 
 
-def flush_name(path: Path) -> None:
-    """Syncs one file, or the names in one directory."""
+def fsync(path: Path) -> None:
+    """Calls fsync on one file, or on one directory, which syncs the names in it."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

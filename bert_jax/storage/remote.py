@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax.errors import BadInput, Missing, Unfinished, one_line
+from bert_jax.errors import BadInput, Unavailable, Unfinished, one_line
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 LONGEST = 300  # characters of a library's message
 TIMEOUT = 120.0  # seconds until a request fails
 # Modules whose errors concern an address or its servers.
 LIBRARIES = ("gcsfs", "aiohttp", "google.auth", "google.api_core", "requests", "botocore", "azure")
-# The same in the messages of TensorStore's errors.
+# TensorStore, and gcsfs for some requests, raise errors of built-in types. Their messages have these words.
 UNREACHABLE = re.compile("(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED):")
 DENIED = re.compile("^(Forbidden|Bad Request): |(PERMISSION_DENIED|UNAUTHENTICATED):")
 # HTTP status codes that a retry does not change.
@@ -135,10 +135,10 @@ class Directory:
 @contextlib.contextmanager
 def explain(what: str) -> Iterator[None]:
     """Turns library errors within the context into errors of one line that begins with `what`: BadInput if it does not
-    exist or access is denied, Missing if it is unreachable, otherwise Unfinished."""
+    exist or access is denied, Unavailable if it is unreachable, otherwise Unfinished."""
     try:
         yield
-    except (BadInput, Missing, Unfinished):
+    except (BadInput, Unavailable, Unfinished):
         raise
     except Exception as error:  # of any type, by fsspec and its libraries
         if isinstance(error, FileNotFoundError):
@@ -146,7 +146,7 @@ def explain(what: str) -> Iterator[None]:
         reason = "no answer" if isinstance(error, TimeoutError) else one_line(error, LONGEST)
         if is_refused(error):
             raise BadInput(f"{what}: {reason}") from None
-        error_type = Missing if is_unreachable(error) else Unfinished  # for example a full disk
+        error_type = Unavailable if is_unreachable(error) else Unfinished  # for example a full disk
         raise error_type(f"{what}: {reason}") from None
 
 
@@ -184,5 +184,5 @@ def naming(copy: Path, name: str) -> Iterator[None]:
     """Replaces the path of a local copy in the messages of errors within the context by the name of its original."""
     try:
         yield
-    except (BadInput, FloatingPointError, Missing, Unfinished) as error:
+    except (BadInput, FloatingPointError, Unavailable, Unfinished) as error:
         raise type(error)(str(error).replace(str(copy), name)) from None

@@ -8,13 +8,14 @@ from pathlib import Path
 from bert_jax.tokenizers.encode_cache import CachedEncoder
 from bert_jax.tokenizers.special_tokens import SPECIAL, mask_pattern
 
-# By word mark: a character that never joins the text after it in one piece. A private-use character is in no training
-# text. Byte-level rules treat it as punctuation and may join it, but never join a line break to the text after it.
+# {word mark: a character that is never in one piece with the text after it}. For "▁" it is a private-use character,
+# which is in no training text. Byte-level rules ("Ġ") treat that one as punctuation, which may be in a piece with other
+# punctuation; a line break never is.
 BARRIER = {"▁": "\ue000", "Ġ": "\n"}
 
 
 class Tokenizer:
-    """Converts text to ids of a fixed list of pieces (subword units), and back.
+    """A converter of text to ids of a fixed list of pieces (subword units), and back.
 
     pieces: list[str], by id. special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}, which are also the
     attributes `pad`, `unk`, `cls`, `sep` and `mask`. Each subclass defines
@@ -23,7 +24,7 @@ class Tokenizer:
         mark             the prefix of pieces that begin a word; '' if pieces that continue a word have a prefix instead
         word_starts      bool[size]: whether a piece begins a word; true for special tokens
         identity         everything that decides the ids, as plain data for JSON
-        encode(texts)    ids of each text, without adding special tokens; reads none but [UNK] from a text
+        encode(texts)    ids of each text; of the special tokens, only [UNK] can be among them
         join(ids)        text: the pieces joined into words
         write(directory) writes `file` in the format of its library; returns the settings for settings.json
     """

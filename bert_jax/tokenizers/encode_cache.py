@@ -11,7 +11,7 @@ LIMIT = 1 << 19
 
 
 class CachedEncoder:
-    """Encodes corpora with a cache of the ids of units (words), several times as fast as the library.
+    """An encoder of corpora with a cache of the ids of units (words), several times as fast as the library.
 
     encode: the library's function (texts) -> ids of each text. pattern: matches the units of a text, and each "\\n"
     between texts; the ids of a text must be those of its units, concatenated. None if the tokenizer has no such units;

@@ -73,7 +73,7 @@ class HuggingFace(Tokenizer):
 
 
 def open_library(document: dict, path: object) -> tokenizers.Tokenizer:
-    """Opens a parsed tokenizer.json with the library. Raises BadInput that names `place`."""
+    """Opens a parsed tokenizer.json with the library. Raises BadInput that names `path`."""
     try:
         library = tokenizers.Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
     except BaseException as error:  # a panic in Rust is not an Exception
@@ -121,9 +121,10 @@ def unit_pattern(document: dict) -> re.Pattern | None:
 def read(directory: Path, settings: dict) -> HuggingFace:
     """Reads a tokenizer that `save` wrote."""
     path = directory / FILE
-    library = HuggingFace(json.loads(path.read_text(encoding="utf-8")), settings["special"], path)
-    check_ids(library.special, len(library.pieces), path)
-    return library
+    document = json.loads(path.read_text(encoding="utf-8"))
+    tokenizer = HuggingFace(document, settings["special"], path)
+    check_ids(tokenizer.special, tokenizer.size, path)
+    return tokenizer
 
 
 def from_file(path: Path) -> HuggingFace:
@@ -135,9 +136,9 @@ def from_file(path: Path) -> HuggingFace:
     mark_special(tokens, pieces, special)
     # Texts must not be truncated or padded by the library.
     document |= {"added_tokens": tokens, "truncation": None, "padding": None}
-    library = HuggingFace(document, special, path)
-    check_ids(special, len(library.pieces), path)
-    return library
+    tokenizer = HuggingFace(document, special, path)
+    check_ids(special, tokenizer.size, path)
+    return tokenizer
 
 
 def unknown_id(model: dict, pieces: list[str]) -> dict[str, int]:

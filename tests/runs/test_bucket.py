@@ -9,7 +9,7 @@ from kits.runs import assert_same_bits, make_run, params, pretraining
 from bert_jax import cli, config
 from bert_jax.checkpoints import reader, writer
 from bert_jax.commands import import_model
-from bert_jax.errors import LOST, BadInput, Missing, Unfinished
+from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished
 from bert_jax.runs import lock, workdir
 from bert_jax.storage import remote
 
@@ -56,7 +56,7 @@ def test_a_stale_lock_is_taken_over_and_its_holder_stops_writing(there, monkeypa
     taker.acquire()
     (tmp_path / "status.json").touch()
     for write in (old.upload, old.try_upload):
-        with pytest.raises(Missing, match=RUN):
+        with pytest.raises(Unavailable, match=RUN):
             write()
     taker.check()
     assert there.names() == ["runs/one/.lock"]
@@ -67,7 +67,7 @@ def test_of_two_processes_that_acquire_a_lock_the_last_gets_it(there, monkeypatc
     monkeypatch.setattr(lock, "STALE", 0.0)
     one, other = (lock.Lock(remote.Directory(RUN)) for _ in range(2))
     one.write = lambda **how: (lock.Lock.write(one, **how), other.acquire())
-    with pytest.raises(Missing):
+    with pytest.raises(Unavailable):
         one.acquire()
     other.check()
 
@@ -115,7 +115,7 @@ def test_an_unfinished_first_save_is_not_a_checkpoint(there, run):
 @pytest.mark.parametrize("name", ["params/manifest.ocdbt", "params/_METADATA"])
 def test_an_unreachable_checkpoint_is_not_damaged(there, run, name):
     there.fault = lambda method, asked: 403 if asked.endswith(name) else 0
-    with pytest.raises((Missing, Unfinished), match="checkpoints/7"):
+    with pytest.raises((Unavailable, Unfinished), match="checkpoints/7"):
         reader.problem(checkpoints() / "7", "")
 
 

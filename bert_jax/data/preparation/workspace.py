@@ -58,7 +58,7 @@ def workspace(path: Path, key: str, log: Callable) -> Iterator[Path]:
     with lock:
         others = {other.name for other in directory.iterdir()} - {"lock", key}
         if others and not (directory / key).exists():
-            log(f"prepare: starts over; {directory} is of another config, text or version")
+            log(f"prepare: starts over; {directory} was made from another config, text or version")
         (directory / key).mkdir(exist_ok=True)
         try:
             yield directory / key

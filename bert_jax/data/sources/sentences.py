@@ -126,7 +126,8 @@ def ends_sentence(line: str, start: int, match: re.Match) -> bool:
 
 
 def ends_after_letters(line: str, start: int, match: re.Match, word: str) -> bool:
-    """Returns the same after a short word: initials (J., U.S.), short forms (v., a.k.a.), units (75 g.), numbers."""
+    """Returns whether the sentence ends at a stop after a short `word`: initials (J., U.S.), short forms (v., a.k.a.),
+    units (75 g.), numbers."""
     if word == "I" or word.isdigit():
         return not ORDINALS.match(line, match.end())
     if word in ENDING:
