@@ -5,6 +5,7 @@ import sys
 import traceback
 
 from bert_jax.cli import main
+from bert_jax.errors import LOST
 from bert_jax.runs import libtpu
 
 
@@ -19,7 +20,7 @@ def run() -> None:
         traceback.print_exc()
         code = 1
     drop_unwritten()
-    if code == 1:
+    if code in (1, 2, LOST):
         # After a failure, threads of a library may run forever and keep the process alive.
         os._exit(code)
     sys.exit(code)

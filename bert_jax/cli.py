@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import itertools
 import json
 import math
 import os
@@ -219,7 +220,8 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
         elif "=" in argument:
             overrides.append(argument.removeprefix("--config."))
         else:
-            overrides.append(f"{argument.removeprefix('--config.')}={next(remaining, '')}")
+            value = itertools.islice(remaining, 1)
+            overrides.append("=".join([argument.removeprefix("--config."), *value]))
     return rest, overrides
 
 

@@ -327,14 +327,15 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     return refused
 
 
-def digest(config: ConfigDict) -> str:
+def digest(config: ConfigDict | dict) -> str:
     """Returns the SHA-256, in hex, of the keys that a run's parameters depend on and that never change.
 
-    So it leaves out what a resumed run may change, the phases (future ones may change), and `tokenizer.path`.
+    config: of a finished run, as its config.json was saved, so that keys which were added since change nothing. Leaves
+    out what a resumed run may change, the phases (future ones may change), and `tokenizer.path`.
     """
     fixed = {
         key: value
-        for key, value in flatten(spelled_out(config)).items()
+        for key, value in flatten(config).items()
         if not may_change(key)
         and key.partition(".")[0] not in ("phases", "phase_order")
         and key != "tokenizer.path"

@@ -24,7 +24,7 @@ CHOICES = {
 }
 SHARES = """
     corpus.heldout model.dropout model.attention_dropout objective.mask_rate
-    objective.mask_share objective.random_share objective.short_rate
+    objective.short_rate
 """.split()
 AT_LEAST_ONE = """
     model.layers model.width model.heads model.max_length model.type_vocabulary mesh.fsdp
@@ -36,7 +36,7 @@ NOT_NEGATIVE = """
     timeouts.evaluate corpus.workers model.feed_forward schedule.warmup optimizer.clip
     optimizer.learning_rate optimizer.weight_decay model.initializer checkpoint.keep_every
     checkpoint.compare evaluate.every evaluate.batch train.rows_per_device tokenizer.sample
-    filter.document_characters
+    filter.document_characters objective.mask_share objective.random_share
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
 LARGEST = 1e300  # absolute value of numbers in a tuple; a comparison with it rejects NaN, too

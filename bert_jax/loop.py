@@ -96,11 +96,8 @@ class Loop:
             self.watchdog.arm("save")
             with self.clock.paused():
                 writer.finish(self.checkpoints)
-            if step < self.phases[-1].last:
-                if not stopped:
-                    raise Unfinished(f"{self.data.path}: saved batches end at step {step}")
-                return stop.code
-            return 0 if self.finish(step, state.params, stop) else stop.code
+            is_last = step == self.phases[-1].last
+            return 0 if is_last and self.finish(step, state.params, stop) else stop.code
 
     @contextlib.contextmanager
     def explain_disk_errors(self):

@@ -218,7 +218,8 @@ def check_hashes(config: ConfigDict, data: Data) -> None:
 def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer) -> None:
     """Writes config.json, tokenizer/ and run.json, and prints the head of the log."""
     configs.save(config, directory / "config.json")
-    shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
+    if not (directory / "run.json").is_file():  # otherwise it is there, and the same
+        shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
     own_tokenizer = tokenizer.load(directory / "tokenizer")
     values = {"run": workdir.new_run_id(), "tokenizer": own_tokenizer.fingerprint}
     values["config"] = configs.digest(config)

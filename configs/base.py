@@ -125,9 +125,8 @@ def get_config() -> ConfigDict:
     )
 
     config.mesh = ConfigDict()
-    config.mesh.data = (
-        -1
-    )  # number of devices over which rows are split; -1: number of devices / (fsdp * tensor)
+    # number of devices over which rows are split; -1: number of devices / (fsdp * tensor)
+    config.mesh.data = -1
     config.mesh.fsdp = 1  # devices that split the rows, the parameters and the optimizer state
     config.mesh.tensor = 1  # devices that split heads, feed-forward layers and the vocabulary
 
@@ -153,9 +152,8 @@ def get_config() -> ConfigDict:
     config.timeouts.evaluate = 3600  # seconds for an evaluation; 0: no deadline
 
     config.train = ConfigDict()
-    config.train.micro_batches = (
-        1  # number of parts into which a batch is split; their gradients are added up (gradient accumulation)
-    )
+    # number of parts into which a batch is split; their gradients are added up (gradient accumulation)
+    config.train.micro_batches = 1
     # rows that a device computes at once, at most. The number of micro-batches of each phase is computed from it and
     # the mesh, so one command suits slices of any size. 0: use micro_batches
     config.train.rows_per_device = 0

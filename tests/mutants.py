@@ -178,8 +178,8 @@ a fingerprint that forgets the place | checkpoints/fingerprint.py | checkpoints/
 +     first = prng.mix(bits + 0 * numbers, jax.lax.shift_right_logical)
 +     return jnp.stack([first, prng.mix(first ^ AGAIN, jax.lax.shift_right_logical)])
 a directory that is not a run | runs/workdir.py | runs/test_not_a_run.py
--                     raise BadInput(name)
-+                     pass
+-                 raise BadInput(f"--workdir {self.name}: {hint}")
++                 pass
 two trainers in one workdir | runs/lock.py | test_train.py
 - fcntl.LOCK_EX | fcntl.LOCK_NB
 + fcntl.LOCK_SH | fcntl.LOCK_NB

@@ -20,6 +20,7 @@ from bert_jax.errors import BadInput
         ("corpus.source=a=b, c", "a=b, c"),
         ("phases.main.steps=1e3", 1000),
         ("phase_order=main", ("main",)),
+        ("objective.random_share=0.2", 0.2),  # with mask_share=0.8: no token is unchanged
         ("phase_order=('main',)", ("main",)),
     ],
 )

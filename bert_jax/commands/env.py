@@ -9,7 +9,7 @@ import os
 import sys
 
 from bert_jax import cli
-from bert_jax.parallel.chips import DEVICES, TPUS
+from bert_jax.parallel.chips import TPUS, has_device
 
 OPTIONS = []
 ACCELERATORS = (*TPUS, "nvidia[0-9]*", "kfd", "dxg")
@@ -23,8 +23,7 @@ MEMORY = (
 
 def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
-    has_accelerator = any(path for name in ACCELERATORS for path in DEVICES.glob(name))
-    is_cpu = "cpu" in os.environ.get("JAX_PLATFORMS", "" if has_accelerator else "cpu")
+    is_cpu = "cpu" in os.environ.get("JAX_PLATFORMS", "" if has_device(ACCELERATORS) else "cpu")
     if sys.platform == "linux" and is_cpu and "GLIBC_TUNABLES" not in os.environ:
         with cli.report_write_errors("standard output"):
             print(f"export GLIBC_TUNABLES={MEMORY}", flush=True)

@@ -36,7 +36,7 @@ def run(options, overrides) -> int:
     lines = [f"{file}: {text}" for file, text in problems]
     count = "1 problem" if len(problems) == 1 else f"{len(problems) or 'no'} problems"
     text = "\n".join([*lines, f"{name}: {count}"])
-    cli.show(options, {"sound": not problems, "problems": entries}, text)
+    cli.show(options, {"valid": not problems, "problems": entries}, text)
     return 1 if problems else 0
 
 
@@ -70,7 +70,7 @@ def check_run(run: Workdir) -> Iterator[tuple[str, str]]:
         yield split_error(error, directory)
         return
     checks = (
-        ("config.json", "config", lambda path: configs.digest(configs.load(str(path)))),
+        ("config.json", "config", lambda path: configs.digest(workdir.read_json(path))),
         ("tokenizer", "tokenizer", lambda path: tokenizer.load(path).fingerprint),
         ("status.json", None, workdir.read_json),
         ("metrics.jsonl", None, metrics_file.lines),

@@ -85,7 +85,7 @@ def read_config(directory: Path, info: dict, overrides: list[str]) -> ConfigDict
     programs in that cache, which somebody else may have written.
     """
     path = directory / "config.json"
-    digest = config.digest(config.load(str(path)))
+    digest = config.digest(workdir.read_json(path))
     if info.get("config", digest) != digest:
         raise BadInput(f"{path}: altered: its digest in {directory / 'run.json'} differs")
     for name in (override.partition("=")[0] for override in overrides):

@@ -127,7 +127,7 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
     tokenizer = load_or_train(config, sources, directory / "vocabulary", run, log)
     log("prepare: reading and encoding the text")
     problems, counts = Counter(), Counter()
-    shards = encode(sources, directory, problems, run, log)
+    shards, size = encode(sources, directory, problems, run, log)
     hashes = [np.zeros((0, 2), "<u8")]
     for shard in shards:
         header = shard.header()
@@ -148,7 +148,7 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
     finish(config, sources, store, tokenizer, result)
     rename(store, path)
     seconds = time.monotonic() - start
-    speed = counts["bytes"] / 1e6 / seconds
+    speed = size / 1e6 / seconds  # of this start
     return result | {"seconds": seconds, "megabytes_per_second": speed}
 
 

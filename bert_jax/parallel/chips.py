@@ -58,6 +58,11 @@ PEAK_FLOPS = {
 }
 
 
+def has_device(patterns) -> bool:
+    """Returns whether this machine has a device file that matches one of the patterns."""
+    return any(path for pattern in patterns for path in DEVICES.glob(pattern))
+
+
 def utilization(flops_per_second: float, devices) -> float | None:
     """Returns the share of the devices' published peak, or None if a device is not in PEAK_FLOPS."""
     peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from bert_jax import __version__
 from bert_jax import config as configs
 from bert_jax.errors import LOST, BadInput, Unavailable, Unfinished, one_line
-from bert_jax.parallel.chips import DEVICES, TPUS
+from bert_jax.parallel.chips import TPUS, has_device
 
 # Config keys that may differ between the processes of a run, such as paths on each host.
 LOCAL = ("store", "batches", "compilation_cache", "verify_store")
@@ -260,8 +260,7 @@ def initialize(keys):
 
 def has_scheduler() -> bool:
     """Returns whether JAX may detect other processes: tasks of a scheduler, or hosts of a TPU slice."""
-    has_tasks = any(from_variable(name, 1) > 1 for name in TASKS)
-    return has_tasks or any(path for name in TPUS for path in DEVICES.glob(name))
+    return any(from_variable(name, 1) > 1 for name in TASKS) or has_device(TPUS)
 
 
 def from_variable(name: str, default: int) -> int:

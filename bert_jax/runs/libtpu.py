@@ -5,7 +5,7 @@ import signal
 import threading
 from importlib.metadata import PackageNotFoundError, version
 
-from bert_jax.parallel.chips import DEVICES, TPUS
+from bert_jax.parallel.chips import TPUS, has_device
 
 # Without these, libtpu queries Google Cloud's metadata server, and warns that it does not answer.
 ABSENT = {
@@ -22,7 +22,7 @@ VERSIONS = (0, 0, 42), (0, 0, 52)  # first and last version known to have the fl
 
 def configure() -> None:
     """Sets libtpu's environment variables unless the user has set them. To be called before JAX finds devices."""
-    if any(path for pattern in TPUS for path in DEVICES.glob(pattern)):
+    if has_device(TPUS):
         enlarge_stacks()
     else:  # libtpu may be installed for `plan` alone
         for name, value in ABSENT.items():

@@ -20,7 +20,6 @@ from bert_jax.storage import remote
 LOCK = ".lock"
 EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 RENEWAL = 5.0  # seconds between two renewals of the object
-SOON = 0.2  # seconds between the first and the second try to lock a file
 STALE = 60.0  # seconds without a renewal, after which another process may take the lock
 
 
@@ -34,7 +33,7 @@ def on_disk(directory: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, EXCLUSIVE)
             except BlockingIOError:
-                time.sleep(SOON)  # `status` may hold it for a moment
+                time.sleep(0.2)  # `status` may hold it for a moment
                 fcntl.flock(file, EXCLUSIVE)
         except BlockingIOError:
             file.seek(0)

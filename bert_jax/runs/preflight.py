@@ -22,13 +22,14 @@ def check_data(config, data) -> list[str]:
 
 
 def check_disk(config, directory: Path, state_shapes) -> None:
-    """Raises BadInput if the disk has no space for `checkpoint.keep` checkpoints and one more that is being written."""
+    """Raises BadInput if the disk has no space for the checkpoints that are kept and one more that is being written."""
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state_shapes))
-    keep, present = config.checkpoint.keep, len(reader.steps(directory / CHECKPOINTS))
-    most = min(keep, math.ceil(configs.total_steps(config) / config.checkpoint.every)) + 1 - present
+    keys, total = config.checkpoint, configs.total_steps(config)
+    most = min(keys.keep, math.ceil(total / keys.every)) + total // (keys.keep_every or total + 1)
+    most += 1 - len(reader.steps(directory / CHECKPOINTS))
     free = shutil.disk_usage(directory).free
     if free < most * size:
         raise BadInput(
-            f"config.checkpoint.keep={keep}: {most} checkpoints of {gib(size)} will be written, but {directory} has"
-            f" {gib(free)} free; delete files, or reduce config.checkpoint.keep"
+            f"config.checkpoint.keep={keys.keep}: {most} checkpoints of {gib(size)} will be written, but"
+            f" {directory} has {gib(free)} free; delete files, or reduce config.checkpoint.keep"
         )

@@ -1,16 +1,15 @@
 """Profiler traces of configured steps, written to the workdir for TensorBoard, XProf or Perfetto."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import jax
 
 from bert_jax.errors import one_line
 
-LONGEST = 300  # characters of a library's message
 
-
-class Traces:
+class Traces(AbstractContextManager):
     """The profiler's traces of the steps first..last-1 in this process. Its errors are logged and do not end the run.
 
     A context manager, so that a run that ends during a trace writes it.
@@ -21,9 +20,6 @@ class Traces:
         self.steps = range(*steps) if steps else range(0)
         self.directory, self.log = directory, log
         self.running = False
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         if self.running:
@@ -45,4 +41,4 @@ class Traces:
                 self.running = True
         except Exception as error:  # such as a full disk, or another trace in this process
             self.steps = range(0)
-            self.log(f"{self.directory}: no trace ({one_line(error, LONGEST)})")
+            self.log(f"{self.directory}: no trace ({one_line(error)})")

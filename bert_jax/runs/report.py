@@ -32,8 +32,8 @@ class Reporter:
         self.state, self.lock = "running", threading.RLock()
         self.progressed = time.time()
         self.ended = threading.Event()
-        terminal = sys.stderr.isatty()
-        self.bar = tqdm(total=total, initial=step, unit="step", disable=not terminal)
+        # None: there is no bar if standard error is not a terminal.
+        self.bar = tqdm(total=total, initial=step, unit="step", disable=None)
 
     def __enter__(self):
         self.status("running")
@@ -55,8 +55,7 @@ class Reporter:
         path = self.workdir / "run.json"
         info = files.read_json(path)
         start = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
-        before = info.get("starts")
-        info["starts"] = [*(before if isinstance(before, list) else []), start]
+        info["starts"] = [*info.get("starts", ()), start]
         files.write_json(path, info)
         self.lines = open(self.workdir / "metrics.jsonl", "a")
         self.events = EventFile(self.workdir / "tensorboard", step + 1)

@@ -35,6 +35,9 @@ FORMAT = 2  # of run.json and config.json
 CHECKPOINTS, TRACES = "checkpoints", "traces"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run
+UPLOAD_EVERY = (
+    30.0  # seconds between uploads for readers on other hosts; each checkpoint uploads, too
+)
 # The files of a start that was killed before it wrote run.json.
 STARTED = (lock.LOCK, "config.json", "tokenizer")
 
@@ -54,6 +57,7 @@ class Workdir:
         self.lock: lock.Lock | None = None
         self.uploaded = {}  # {name: stamp} of the files that are the same in the bucket
         self.upload_lock = threading.RLock()  # two threads may upload
+        self.next_upload = 0.0  # time before which `try_upload` does nothing
 
     @property
     def checkpoints(self) -> Path:
@@ -127,7 +131,11 @@ class Workdir:
                             self.uploaded[name] = stamp
 
     def try_upload(self) -> None:
-        """Uploads if the bucket is reachable; otherwise the files are uploaded with the next checkpoint."""
+        """Uploads if the bucket is reachable and the last attempt was UPLOAD_EVERY seconds ago; otherwise the files are
+        uploaded later, at the latest with the next checkpoint."""
+        if time.monotonic() < self.next_upload:
+            return
+        self.next_upload = time.monotonic() + UPLOAD_EVERY
         try:
             self.upload()
         except (Unavailable, Unfinished):
@@ -145,21 +153,18 @@ class Workdir:
         else:
             check_writable(self.directory)
             names = set(os.listdir(self.directory)) if self.directory.exists() else set()
-        if "run.json" in names:
-            read_info(self.directory)
-        try:
-            if names & {"run.json", "config.json"}:
-                config.read(self.directory / "config.json")
-            relative = (os.path.relpath(path, self.directory) for path in inside if path)
-            others = {*BESIDE, *(path.split(os.sep)[0] for path in relative)}
-            prepared = tuple(f".{name}." for name in others)  # temporary directories of `prepare`
-            for name in sorted(names - {*STARTED, *others}) if "run.json" not in names else ():
-                if not (atomic.is_temporary(name) or name.startswith(prepared)):
-                    raise BadInput(name)
-        except BadInput as error:
-            raise BadInput(
-                f"--workdir {self.name}: is not empty and not a run ({error}); name an empty directory"
-            ) from None
+        is_run = "run.json" in names and read_info(self.directory)
+        if is_run or "config.json" in names:
+            config.read(self.directory / "config.json")
+        if is_run:
+            return
+        relative = (os.path.relpath(path, self.directory) for path in inside if path)
+        others = {*BESIDE, *(path.split(os.sep)[0] for path in relative)}
+        prepared = tuple(f".{name}." for name in others)  # temporary directories of `prepare`
+        for name in sorted(names - {*STARTED, *others}):
+            if not (atomic.is_temporary(name) or name.startswith(prepared)):
+                hint = f"{name} is in it, and it is not a run; name an empty directory"
+                raise BadInput(f"--workdir {self.name}: {hint}")
 
 
 @contextlib.contextmanager

@@ -7,12 +7,13 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.commands import env
+from bert_jax.parallel import chips
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="settings of glibc")
 @pytest.mark.parametrize("device, lines", [("null", 1), ("nvidia0", 0), ("accel0", 0)])
 def test_settings_are_exported_on_cpus_alone(tmp_path, monkeypatch, capsys, device, lines):
-    monkeypatch.setattr(env, "DEVICES", tmp_path)
+    monkeypatch.setattr(chips, "DEVICES", tmp_path)
     (tmp_path / device).touch()
     for name in ("JAX_PLATFORMS", "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)

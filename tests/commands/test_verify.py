@@ -9,7 +9,9 @@ from fuzz.attempts import listing
 from kits.damage import DAMAGES, flip_bit, names
 from kits.doors import refused
 
+from bert_jax import config
 from bert_jax.cli import main
+from bert_jax.convert import load_model
 
 
 def verify(capsys, kind, directory) -> set[str]:
@@ -19,7 +21,7 @@ def verify(capsys, kind, directory) -> set[str]:
     code = main(["verify", f"--{kind}", str(directory), "--json", "-"])
     values = json.loads(capsys.readouterr().out)
     assert listing(directory) == before
-    assert code == int(not values["sound"]) and values["sound"] == (not values["problems"])
+    assert code == int(not values["valid"]) and values["valid"] == (not values["problems"])
     return {problem["file"] for problem in values["problems"]}
 
 
@@ -61,14 +63,14 @@ def edited(name, **changes):
 
 
 def flipped(name):
-    """Returns a damage: flipped bits in a file, or in the largest file of a directory, which has the arrays."""
+    """Returns a damage: flipped bits in a file, or in all files of a directory that have arrays."""
 
     def damage(run):
         target = run / name
         files = target.rglob("d/*") if target.is_dir() else [target]
-        path = max(files, key=lambda path: path.stat().st_size)
-        for part in (2, 3, 4):  # one of them may be in bytes that are not read
-            flip_bit(path, path.stat().st_size // part, 4)
+        for path in files:
+            for part in (2, 3, 4):  # one of them may be in bytes that are not read
+                flip_bit(path, path.stat().st_size // part, 4)
 
     return damage
 
@@ -90,6 +92,16 @@ def test_damages_of_a_run(run, capsys, damage):
     change, name = OF_RUNS[damage]
     change(run)
     assert name in verify(capsys, "workdir", run)
+
+
+def test_a_run_is_intact_after_a_key_was_added(run, capsys):
+    """Its config.json has no such key, and its digest is of the keys that it has."""
+    values = json.loads((run / "config.json").read_text())
+    del values["optimizer"]["moment_dtype"]
+    edited("run.json", config=config.digest(values))(run)
+    (run / "config.json").write_text(json.dumps(values))
+    assert verify(capsys, "workdir", run) == set()
+    assert load_model.open_model(run).step == 20
 
 
 def test_a_killed_run_is_intact(run, capsys):

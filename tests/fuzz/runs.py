@@ -60,9 +60,9 @@ def check_verdict(original: Path, run: Path, name: Path, outcome) -> None:
 
     original: the intact run. Files that are not checked by a hash are named only if they cannot be read.
     """
-    values, is_sound = outcome.values, outcome.code == 0
-    assert values["sound"] == is_sound == (not values["problems"])
-    if not is_sound:
+    values, is_valid = outcome.values, outcome.code == 0
+    assert values["valid"] == is_valid == (not values["problems"])
+    if not is_valid:
         named = {problem["file"] for problem in values["problems"]}
         assert str(name) in CROSS_CHECKED or any(f"{name}/".startswith(f"{n}/") for n in named)
     elif name.parts[0] == "checkpoints":

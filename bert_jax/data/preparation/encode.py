@@ -33,8 +33,9 @@ def encode(
     problems: Counter,
     run: Callable,
     log: Callable,
-) -> list[Shard]:
-    """Encodes all documents into shard files in the workspace, in corpus order, and returns the shards.
+) -> tuple[list[Shard], int]:
+    """Encodes all documents into shard files in the workspace, in corpus order. Returns the shards, and the number of
+    bytes of text that were encoded now.
 
     Reuses existing shard files. `run` maps a function over tasks. Input that cannot be split into texts is counted in
     `problems`, {reason: number}.
@@ -60,7 +61,7 @@ def encode(
         if now - reported > LOG_EVERY:
             reported, megabytes = now, size / 1e6
             log(f"prepare: {megabytes:,.0f} MB of text, {megabytes / (now - start):.1f} MB/s")
-    return shards
+    return shards, size
 
 
 @functools.lru_cache(maxsize=1)
