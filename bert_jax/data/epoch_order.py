@@ -56,13 +56,11 @@ class Epochs:
         for index in self.indexes:
             index.cancelled.set()
 
-    def choose(self, epoch: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Maps row numbers, int64[...] of any size, to (pairs, pair numbers).
+    def choose(self, epoch: int, numbers: np.ndarray) -> np.ndarray:
+        """Maps row numbers, int64[...] of any size, to pairs, int64[..., S, 5].
 
-        pairs: int64[..., S, 5]; the last axis is a sentence_pairs.Rows, zeros for an absent pair.
-        pair numbers: uint32[..., S], the pairs' numbers in the epoch, by which masks are drawn.
-
-        Row numbers beyond the end of the epoch wrap around. Raises BadInput if an index file is damaged.
+        The last axis is a sentence_pairs.Rows, zeros for an absent pair. Row numbers beyond the end of
+        the epoch wrap around. Raises BadInput if an index file is damaged.
         """
         pairs, *others = self.open(epoch)
         count = len(pairs)
@@ -74,8 +72,6 @@ class Epochs:
             key = sentence_pairs.purpose_key(self.split, self.rules, epoch, "packed_order")
             members = packed[prng.shuffle(numbers % len(packed), len(packed), key)]
             used = members != packing.NONE
-            # Masks are drawn by these numbers, so a row that is used twice gets different masks.
-            members = members + (numbers // len(packed) * count)[..., None]
         chosen = np.zeros((*members.shape, sentence_pairs.COLUMNS), np.int64)
         chosen[used] = pairs[prng.shuffle(members[used] % count, count, order)]
         rows = sentence_pairs.unpack(chosen)
@@ -84,4 +80,4 @@ class Epochs:
             for index in self.indexes:
                 index.path(epoch).unlink(missing_ok=True)
             raise BadInput(f"{index.path(epoch)}: damaged, deleted; start again")
-        return np.stack(rows, axis=-1), members.astype(np.uint32)
+        return np.stack(rows, axis=-1)

@@ -1,9 +1,8 @@
 """80/10/10 masking of whole batches, as TensorFlow graph operations: single tokens or whole words.
 
 A pair of n tokens, including [CLS] and [SEP], gets round(mask_rate * n) predictions, at least one. If a row would
-get more than max_predictions, its pairs get fewer in proportion. The choice of tokens and replacements is drawn by
-(seed, phase, epoch, number of the pair in the epoch, position in the pair), so the masks of a pair do not depend on its
-row, batch or host, and change with every epoch.
+get more than max_predictions, its pairs get fewer in proportion. Tokens and replacements are drawn by the row's key and
+the position in the row, so masks do not depend on batch or host, and change with every epoch.
 
 B rows, L length, P predictions, S pairs per row at most. Words are numbered along the row from 0.
 """
@@ -17,9 +16,6 @@ from bert_jax import prng
 from bert_jax.data.assemble import exclusive, of_pair, owners
 from bert_jax.data.batch_spec import Spec
 
-KINDS = ("token", "whole_word")
-PURPOSES = ("choose", "replace", "random_token")  # the order of the keys
-
 
 class Pairs(NamedTuple):
     """The pairs of each row, and the keys of their draws."""
@@ -27,13 +23,13 @@ class Pairs(NamedTuple):
     ends: tf.Tensor  # int32[B, S] where each pair ends in its row
     starts: tf.Tensor  # int32[B, S] where each pair begins
     sizes: tf.Tensor  # int32[B, S] number of maskable tokens in each pair
-    keys: tf.Tensor  # uint32[B, S, 3], one for each of PURPOSES
+    keys: tf.Tensor  # uint32[B], one for each row
 
-    def draw(self, purpose: int, positions):
-        """Draws uint32[B, N] for positions in the row, int32[B or 1, N]. purpose: index into PURPOSES."""
-        values = tf.stack([self.keys[..., purpose], tf.bitcast(self.starts, tf.uint32)], axis=2)
-        keys, starts = tf.unstack(of_pair(values, owners(self.ends, positions)), axis=2)
-        return prng.fold(keys, tf.cast(positions, tf.uint32) - starts, tf.bitwise.right_shift)
+    def draw(self, purpose: str, positions):
+        """Draws uint32[B, N] for positions in the row, int32[B or 1, N]. purpose: a key of prng.PURPOSE."""
+        shift, number = tf.bitwise.right_shift, np.uint32(prng.PURPOSE[purpose])
+        keys = prng.fold(self.keys, number, shift)[:, None]
+        return prng.fold(keys, tf.cast(positions, tf.uint32), shift)
 
 
 def mask(
@@ -41,7 +37,7 @@ def mask(
 ) -> dict[str, tf.Tensor]:
     """Chooses positions and replaces their tokens; returns tokens and the masked_* arrays of the batch contract.
 
-    word_starts: bool[V], the pieces that start a word.    keys: uint32[B, S, 3], one for each of PURPOSES.
+    word_starts: bool[V], the pieces that start a word.    keys: uint32[B], one for each row.
     tokens: int32[B, L].    ends: int32[B, S], where each pair ends in its row; an absent pair ends where it begins.
     sizes: int32[B, S], number of maskable tokens in each pair.    maskable: bool[B, L], tokens of A or B.
     begins: bool[B, L], the first token of A and of B.
@@ -86,7 +82,7 @@ def random_order(pairs: Pairs, eligible, number: int):
     Positions that are not eligible, bool[B, L], come last.
     """
     position = tf.range(eligible.shape[1])[None, :]
-    scores = tf.cast(tf.bitwise.right_shift(pairs.draw(0, position), np.uint32(1)), tf.int32)
+    scores = tf.cast(tf.bitwise.right_shift(pairs.draw("choose", position), np.uint32(1)), tf.int32)
     scores = tf.where(eligible, scores, -1)
     if pairs.ends.shape[1] > 1:
         owner = tf.cast(owners(pairs.ends, position), tf.int64)
@@ -173,8 +169,8 @@ def take_in_order(words: Pairs, sizes, room):
 
 def replacements(spec: Spec, mask_id: int, vocabulary: int, pairs: Pairs, positions, targets):
     """Returns the model's input at the chosen positions: [MASK], a random id of the vocabulary, or the token itself."""
-    chance = tf.cast(pairs.draw(1, positions), tf.int64)
-    bits = tf.cast(pairs.draw(2, positions), tf.int64)
+    chance = tf.cast(pairs.draw("replace", positions), tf.int64)
+    bits = tf.cast(pairs.draw("random_token", positions), tf.int64)
     random = tf.cast(tf.bitwise.right_shift(bits * vocabulary, np.int64(32)), tf.int32)
     masked_below = round(spec.mask_share * 2**32)
     random_below = round((spec.mask_share + spec.random_share) * 2**32)

@@ -20,7 +20,6 @@ from bert_jax import prng
 from bert_jax.data.store import SPLITS, Split
 from bert_jax.errors import BadInput
 
-PAIRS = ("nsp", "sop", "none")
 COLUMNS = 3
 BLOCK = 1 << 19  # sentences processed at a time; a document is never split, however long it is
 HALF = np.uint32(1 << 31)

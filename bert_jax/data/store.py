@@ -9,7 +9,8 @@
     train/sentence_ends.npy   int64[S]    where each sentence ends in tokens, increasing
     train/document_ends.npy   int64[D]    where each document ends in sentences, increasing
     heldout/...               the same for the documents that are never trained on
-    heldout/text_hashes.npy   uint64[D, 2] of the text of each document, by which heldout_text.py finds it in the corpus
+    heldout/text_hashes.npy   uint64[N, 2] of the texts of its documents, by which heldout_text.py finds them in the
+                              corpus; N > D if some have no tokens
 
 Sentences and documents are never empty. The sources follow in the order of the config, each with its documents in
 order; the manifest's `sources` counts the documents and tokens of each, by split. No document is in both splits.
@@ -26,7 +27,7 @@ import numpy as np
 from bert_jax.data import manifest
 from bert_jax.errors import BadInput, one_line
 
-FORMAT = 4
+FORMAT = 5
 SPLITS = ("train", "heldout")
 ARRAYS = ("tokens", "sentence_ends", "document_ends")
 HELDOUT_HASHES = "heldout/text_hashes.npy"

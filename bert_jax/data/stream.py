@@ -9,7 +9,6 @@ B rows of this host, L length, P predictions, S pairs per row at most.
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -110,7 +109,7 @@ class Pipeline:
         self.tokens = assemble.map_file(self.documents.path / "tokens.npy")
         signature = (
             tf.TensorSpec([None, None, spec.max_packed, len(Rows._fields)], tf.int64),
-            tf.TensorSpec([None, None, spec.max_packed, len(masking.PURPOSES)], tf.uint32),
+            tf.TensorSpec([None, None], tf.uint32),
         )
         traced = tf.function(self.make_dataset, signature, autograph=False)
         self.dataset = traced.get_concrete_function()
@@ -130,12 +129,10 @@ class Pipeline:
             yield arrays | {"rows": self.positions.astype(np.int32)}
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the rows, int64[N, B, S, 5], and mask keys, uint32[N, B, S, 3], of N steps of an epoch."""
+        """Returns the rows, int64[N, B, S, 5], and their keys, uint32[N, B], of N steps of an epoch."""
         epochs, numbers = self.epochs, steps[:, None] * self.spec.batch + self.positions
-        rows, pairs = epochs.choose(int(epoch), numbers)
-        key = partial(purpose_key, epochs.split, epochs.rules, int(epoch))
-        keys = [prng.fold(key(purpose), pairs) for purpose in masking.PURPOSES]
-        return rows, np.stack(keys, axis=-1)
+        key = purpose_key(epochs.split, epochs.rules, int(epoch), "row")
+        return epochs.choose(int(epoch), numbers), prng.fold(key, numbers.astype(np.uint32))
 
     def make_dataset(self, rows, keys) -> tf.data.Dataset:
         batches = tf.data.Dataset.from_tensor_slices((rows, keys))

@@ -1,11 +1,16 @@
 """The vocabulary of a config: read from a file, trained on a sample of the corpus, or assumed if there is no store."""
 
+import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from bert_jax.data import corpus, download
+from bert_jax.data.preparation import splits
+from bert_jax.data.preparation.encode import text_hash, text_hashes
 from bert_jax.storage import remote
 from bert_jax.storage.atomic import rename
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -47,32 +52,43 @@ def load_or_train(
     if not path.exists():
         temporary = path.with_suffix(".writing")
         tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
-        (tokenizer or train(config.tokenizer, sources, run, log)).save(temporary)
+        (tokenizer or train(config, sources, run, log)).save(temporary)
         rename(temporary, path)
     return tokenizers.load(path)
 
 
-def train(settings, sources: list[corpus.Source], run: Callable, log: Callable) -> Tokenizer:
-    """Trains a tokenizer on a sample of the sources. settings: config.tokenizer."""
-    log("prepare: reading a sample of the text to train the vocabulary")
-    blocks = ((source.reading, block) for source in sources for block in source.blocks(Counter()))
-    texts = itertools.chain.from_iterable(run(parse, sample(blocks, settings.sample * 1_000_000)))
+def train(config, sources: list[corpus.Source], run: Callable, log: Callable) -> Tokenizer:
+    """Trains a tokenizer on a sample of the sources, without the documents that will be held out.
+
+    Raises BadInput if there are too few documents.
+    """
+    log("prepare: reads the text for a sample to train the vocabulary on")
+    kept, problems, settings = [], Counter(), config.tokenizer
+    blocks = ((source.reading, block) for source in sources for block in source.blocks(problems))
+    hashes = [np.zeros((0, 2), "<u8")]
+    for part, dropped in run(hash_part, sample(blocks, settings.sample * 1_000_000, kept)):
+        hashes.append(part)
+        problems.update(dropped)
+    hashes = np.concatenate(hashes)
+    state = splits.assign(hashes, config.corpus.heldout, False, problems)
+    heldout = frozenset(map(bytes, hashes[state == splits.HELDOUT]))
+    texts = itertools.chain.from_iterable(run(functools.partial(parse, heldout), kept))
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
 
 
 Part = tuple[corpus.Reading, corpus.Block]
 
 
-def sample(blocks: Iterable[Part], limit: int) -> list[Part]:
-    """Returns evenly spaced blocks of at most `limit` bytes in total, but at least one block."""
-    kept, stride = [], 1
+def sample(blocks: Iterable[Part], limit: int, kept: list[Part]) -> Iterator[Part]:
+    """Yields all blocks. Leaves evenly spaced ones in `kept`: at most `limit` bytes in total, but at least one."""
+    stride = 1
     for number, part in enumerate(blocks):
-        if number % stride:
-            continue
-        kept.append(part)
-        while size(kept) > limit and len(kept) > 1:  # drops every second block, now and later
-            stride, kept = 2 * stride, kept[::2]
-    return kept
+        if number % stride == 0:
+            kept.append(part)
+            while size(kept) > limit and len(kept) > 1:  # drops every second block, now and later
+                stride *= 2
+                del kept[1::2]
+        yield part
 
 
 def size(parts: list[Part]) -> int:
@@ -80,7 +96,14 @@ def size(parts: list[Part]) -> int:
     return sum(len(text) for _, block in parts for text in block)
 
 
-def parse(part: Part) -> list[str]:
-    """Runs in a worker: returns the documents of a block, with one sentence per line."""
+def hash_part(part: Part) -> tuple[np.ndarray, Counter]:
+    """Runs in a worker: returns the hashes of the documents of a block, and the number of its problems by reason."""
+    (reading, block), problems = part, Counter()
+    return text_hashes(corpus.documents(block, reading, problems)), problems
+
+
+def parse(heldout: frozenset[bytes], part: Part) -> list[str]:
+    """Runs in a worker: returns the documents of a block but for the held-out ones, with one sentence per line."""
     reading, block = part
-    return ["\n".join(document) for document in corpus.documents(block, reading, Counter())]
+    documents = corpus.documents(block, reading, Counter())
+    return ["\n".join(each) for each in documents if text_hash(each) not in heldout]

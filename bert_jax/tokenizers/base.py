@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
-from bert_jax.tokenizers.encode_cache import CachedEncoder
 from bert_jax.tokenizers.special_tokens import SPECIAL, mask_pattern
 
 # {word mark: a character that is never in one piece with the text after it}. For "▁" it is a private-use character,
@@ -15,7 +13,7 @@ BARRIER = {"▁": "\ue000", "Ġ": "\n"}
 
 
 class Tokenizer:
-    """A converter of text to ids of a fixed list of pieces (subword units), and back.
+    """A converter of text to ids of a fixed list of pieces (subword units).
 
     pieces: list[str], by id. special: {'pad': id, 'unk': id, 'cls': id, 'sep': id, 'mask': id}, which are also the
     attributes `pad`, `unk`, `cls`, `sep` and `mask`. Each subclass defines
@@ -25,7 +23,7 @@ class Tokenizer:
         word_starts      bool[size]: whether a piece begins a word; true for special tokens
         identity         everything that decides the ids, as plain data for JSON
         encode(texts)    ids of each text; of the special tokens, only [UNK] can be among them
-        join(ids)        text: the pieces joined into words
+        corpus_encoder() a function of corpus_encoder.py: (documents) -> their ids, and where their sentences end
         write(directory) writes `file` in the format of its library; returns the settings for settings.json
     """
 
@@ -45,10 +43,6 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """SHA-256, in hex, of everything that decides the ids."""
         return hashlib.sha256(json.dumps([self.kind, *self.identity]).encode()).hexdigest()
-
-    def cached_encoder(self) -> CachedEncoder:
-        """Returns an encoder for whole corpora: `.encode(texts) -> (int32[T] ids, int64[len(texts)] ends)`."""
-        return CachedEncoder(self.encode)
 
     def encode_with_masks(self, text: str) -> list[int]:
         """Returns the ids of a text in which [MASK], [SEP] and [CLS] are special tokens.
@@ -77,10 +71,6 @@ class Tokenizer:
             return ids[1:]
         ids, before = self.encode([BARRIER[self.mark] + text, BARRIER[self.mark]])
         return ids[len(before) :]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of ids."""
-        return self.join(list(map(int, ids))).removeprefix(" ")
 
     def readable(self, number: int) -> str:
         """Returns a piece in readable form: bytes as characters, a space as "▁"."""

@@ -5,6 +5,8 @@ Ids equal those of the library and of transformers' fast tokenizers, except that
 
 import json
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from tokenizers.trainers import BpeTrainer
 from bert_jax.errors import BadInput, one_line
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.base import Tokenizer
-from bert_jax.tokenizers.encode_cache import CachedEncoder
+from bert_jax.tokenizers.corpus_encoder import CachedEncoder, whole
 from bert_jax.tokenizers.sample import lines
 from bert_jax.tokenizers.special_tokens import SPECIAL, added_token, ban, check_ids, find_ids
 
@@ -55,16 +57,22 @@ class HuggingFace(Tokenizer):
         # A Unigram model contains its special tokens as pieces, and uses them.
         return ban((encoding.ids for encoding in batch), self.special)
 
-    def join(self, ids: list[int]) -> str:
-        return self.tokenizer.decode(ids, skip_special_tokens=False)
-
     def readable(self, number: int) -> str:
         """Returns a piece in readable form: bytes as characters, a space as "▁"."""
-        byte_level = self.mark == "Ġ"
-        return self.join([int(number)]).replace(" ", "▁") if byte_level else self.pieces[number]
+        if self.mark != "Ġ":
+            return self.pieces[number]
+        return self.tokenizer.decode([int(number)], skip_special_tokens=False).replace(" ", "▁")
 
-    def cached_encoder(self) -> CachedEncoder:
-        return CachedEncoder(self.encode, unit_pattern(self.document))
+    def encode_with_ends(self, texts: list[str]) -> Iterator[tuple[list[int], list[int]]]:
+        """Yields the ids of each text, and where each token ends, in characters."""
+        batch = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        ids = ban((encoding.ids for encoding in batch), self.special)
+        return zip(ids, ([end for _, end in each.offsets] for each in batch), strict=True)
+
+    def corpus_encoder(self) -> Callable:
+        if pattern := unit_pattern(self.document):
+            return CachedEncoder(self.encode, pattern)
+        return partial(whole, self.encode_with_ends)
 
     def write(self, directory: Path) -> dict:
         text = json.dumps(self.document, ensure_ascii=False, indent=1)

@@ -5,7 +5,9 @@ Ids equal those of the `sentencepiece` library, which normalizes text by the rul
 
 import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ import sentencepiece
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import sentencepiece_proto
 from bert_jax.tokenizers.base import Tokenizer
+from bert_jax.tokenizers.corpus_encoder import flatten, whole
 from bert_jax.tokenizers.sample import COVERAGE, lines
 from bert_jax.tokenizers.special_tokens import SPECIAL, ban, check_ids, find_ids
 
@@ -57,8 +60,18 @@ class SentencePiece(Tokenizer):
         # may include special tokens; control symbols it does not.
         return ban(self.processor.encode(texts, num_threads=1), self.special)
 
-    def join(self, ids: list[int]) -> str:
-        return self.processor.decode(ids)
+    def encode_with_ends(self, texts: list[str]) -> Iterator[tuple[list[int], list[int]]]:
+        """Yields the ids of each text, and where each token ends, in characters."""
+        protos = [self.processor.encode(text, out_type="immutable_proto") for text in texts]
+        ids = ban(([piece.id for piece in proto.pieces] for proto in protos), self.special)
+        return zip(ids, ([piece.end for piece in proto.pieces] for proto in protos), strict=True)
+
+    def corpus_encoder(self) -> Callable:
+        spec = sentencepiece_proto.Model.FromString(self.model).normalizer_spec
+        if not spec.add_dummy_prefix or any(self.mark in piece[1:] for piece in self.pieces):
+            return partial(whole, self.encode_with_ends)
+        # A "▁" begins each word, and pieces have no other: the library encodes words independently.
+        return lambda documents: flatten(self.encode([*chain(*documents)]))
 
     def write(self, directory: Path) -> dict:
         (directory / FILE).write_bytes(self.model)

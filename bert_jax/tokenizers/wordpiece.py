@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
-from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece as WordPieceModel
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -18,7 +17,7 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers.base import Tokenizer
-from bert_jax.tokenizers.encode_cache import CachedEncoder
+from bert_jax.tokenizers.corpus_encoder import CachedEncoder
 from bert_jax.tokenizers.sample import COVERAGE
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
@@ -65,10 +64,7 @@ class WordPiece(Tokenizer):
         batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in batch]
 
-    def join(self, ids: list[int]) -> str:
-        return self.tokenizer.decode(ids, skip_special_tokens=False)
-
-    def cached_encoder(self) -> CachedEncoder:
+    def corpus_encoder(self) -> CachedEncoder:
         return CachedEncoder(self.encode, UNITS)
 
     def write(self, directory: Path) -> dict:
@@ -88,7 +84,6 @@ def make_library(vocabulary: dict[str, int], lowercase: bool) -> tokenizers.Toke
     library = tokenizers.Tokenizer(model)
     library.normalizer = BertNormalizer(lowercase=lowercase)
     library.pre_tokenizer = BertPreTokenizer()
-    library.decoder = WordPieceDecoder()
     return library
 
 
@@ -111,11 +106,8 @@ def train(texts: list[str], size: int, lowercase: bool) -> WordPiece:
     # The library numbers single characters in the order of a hash map, and breaks ties between
     # merges by number. Passing them as special tokens, whose order it keeps, makes training
     # deterministic.
-    initial = [
-        *SPECIAL.values(),
-        *letters,
-        *(f"##{letter}" for letter in letters if not ALONE.match(letter)),
-    ]
+    initial = [*SPECIAL.values(), *letters]
+    initial += [f"##{letter}" for letter in letters if not ALONE.match(letter)]
     if len(initial) > size:
         raise BadInput(
             f"config.tokenizer.size={size}: too small, single characters need {len(initial)}"

@@ -71,20 +71,20 @@ def load_encoder(vocabulary: Path):
     The cache is safe: the workspace's name is a digest of everything that decides the vocabulary.
     """
     tokenizer = tokenizers.load(vocabulary)
-    return tokenizer.cached_encoder(), stores.token_type(tokenizer.size)
+    return tokenizer.corpus_encoder(), stores.token_type(tokenizer.size)
 
 
 def encode_shard(vocabulary: Path, task: Task) -> int:
     """Runs in a worker: writes a shard, and returns the number of bytes of its text."""
     problems = Counter()
     parsed = corpus.documents(task.block, task.reading, problems)
-    encoder, dtype = load_encoder(vocabulary)
-    tokens, ends = encoder.encode([sentence for document in parsed for sentence in document])
+    encode, dtype = load_encoder(vocabulary)
+    tokens, ends = encode(parsed)
     lengths = np.diff(ends, prepend=0)
     # A sentence of control characters alone has no tokens. A document of such sentences counts as empty.
+    has_text = np.array([*map(len, parsed)], np.int64) > 0
     owners = np.repeat(np.arange(len(parsed)), np.array([*map(len, parsed)], np.int64))
     sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
-    hashes = [text_hash(parsed[number]) for number in np.flatnonzero(sentences)]
     counts = {
         "bytes": sum(map(len, task.block)),
         "documents": len(parsed),
@@ -93,11 +93,17 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
     arrays = {
         "tokens": tokens.astype(dtype),
         "sentences": lengths[lengths > 0].astype(np.uint32),
-        "documents": sentences[sentences > 0].astype(np.uint32),
-        "text_hashes": np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2),
+        "documents": sentences[has_text].astype(np.uint32),
+        "text_hashes": text_hashes(parsed),
     }
     task.shard.write({"counts": counts, "problems": problems}, arrays)
     return counts["bytes"]
+
+
+def text_hashes(documents: list[list[str]]) -> np.ndarray:
+    """Returns uint64[D, 2], the hashes of the documents that have sentences."""
+    hashes = b"".join(text_hash(document) for document in documents if document)
+    return np.frombuffer(hashes, "<u8").reshape(-1, 2)
 
 
 def text_hash(document: list[str]) -> bytes:

@@ -63,7 +63,7 @@ def write(
             of_shard = state[first : first + len(documents)]
             first += len(documents)
             for number, (name, writer) in enumerate(zip(stores.SPLITS, writers, strict=True)):
-                chosen = of_shard == number
+                chosen = (of_shard == number) & (documents > 0)
                 of_sentences = np.repeat(chosen, documents)
                 part = tokens[np.repeat(of_sentences, sentences)]
                 append_documents(writer, part, sentences[of_sentences], documents[chosen])
