@@ -153,9 +153,8 @@ def get_config() -> ConfigDict:
     config.timeouts.evaluate = 3600  # seconds for an evaluation; 0: no deadline
 
     config.train = ConfigDict()
-    config.train.micro_batches = (
-        1  # number of parts into which a batch is split; their gradients are added up (gradient accumulation)
-    )
+    # number of parts into which a batch is split; their gradients are added up (gradient accumulation)
+    config.train.micro_batches = 1
     # rows that a device computes at once, at most. The number of micro-batches of each phase is computed from it and
     # the mesh, so one command suits slices of any size. 0: use micro_batches
     config.train.rows_per_device = 0
