@@ -2,7 +2,7 @@
 
 import jax
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 
 from bert_jax import config
 from bert_jax.data import batch

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 
 from bert_jax import cli, config
 

@@ -7,7 +7,7 @@ import sys
 from fnmatch import fnmatch
 
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 
 FILES = sorted([*ROOT.glob("bert_jax/**/*.py"), *ROOT.glob("configs/**/*.py")])
 

@@ -1,7 +1,7 @@
 """Every mutant replaces a line that is in the package once, and the test file that it names fails on it."""
 
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 from mutants import MUTANTS, copy_checkout, run, run_tests
 
 

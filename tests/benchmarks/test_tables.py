@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 
 from benchmarks import tables
 from bert_jax import cli, config

@@ -4,8 +4,8 @@ import json
 
 import jax
 import pytest
-from kits.doors import refused
-from kits.saved_world import World
+from kits.malformed_inputs import refused
+from kits.saved_batches import World
 from kits.small import small_batch, small_config
 from kits.traces import traced_steps
 

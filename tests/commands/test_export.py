@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from kits.doors import leaf, refused
+from kits.malformed_inputs import leaf, refused
 from kits.runs import make_run, save
 from safetensors.numpy import load_file
 

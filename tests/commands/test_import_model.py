@@ -6,10 +6,10 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from kits import outside
+from kits import external_models
 from kits.corpora import make_text, write
-from kits.doors import FORMATS, refused
-from kits.doors import write as write_model
+from kits.malformed_inputs import FORMATS, refused
+from kits.malformed_inputs import write as write_model
 from kits.runs import assert_same_bits, lines
 
 from bert_jax import config, evaluate, step, train
@@ -24,7 +24,7 @@ from bert_jax.runs.workdir import Workdir
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    return outside.write_huggingface(tmp_path_factory.mktemp("outside") / "model")
+    return external_models.write_huggingface(tmp_path_factory.mktemp("outside") / "model")
 
 
 def loss_of(source, workdir) -> float:
@@ -66,7 +66,7 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
 def test_training_continues_from_an_import(source, tmp_path):
     """The loss at step 0 is the source's on the same rows. Keys of the model are fixed, all others may change."""
     corpus, workdir = write(tmp_path / "corpus.txt", make_text(60)), tmp_path / "run"
-    keys = outside.SETTINGS | {"corpus.source": corpus, "store": tmp_path / "store"}
+    keys = external_models.SETTINGS | {"corpus.source": corpus, "store": tmp_path / "store"}
     settings = [f"{key}={value}" for key, value in keys.items()]
     import_model.import_model(source, workdir, config.load("base"), settings)
     file = str(workdir / "config.json")

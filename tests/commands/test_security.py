@@ -6,8 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-from kits.doors import refused
-from kits.saved_world import World, rewrite
+from kits.malformed_inputs import refused
+from kits.saved_batches import World, rewrite
 
 from bert_jax import config
 from bert_jax.cli import main

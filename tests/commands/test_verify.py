@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fuzz.attempts import listing
 from kits.damage import DAMAGES, flip_bit, names
-from kits.doors import refused
+from kits.malformed_inputs import refused
 
 from bert_jax.cli import main
 

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from kits import processes, runs, saved_world
-from kits.saved_world import rewrite
+from kits import processes, runs, saved_batches
+from kits.saved_batches import rewrite
 from kits.small import write_corpus
 
 from bert_jax import config, train
@@ -17,7 +17,7 @@ from bert_jax.commands import inspect_batch
 from bert_jax.data import batch, batch_files, feed
 from bert_jax.errors import BadInput
 
-world, half_a_run = saved_world.world, saved_world.half_a_run
+world, half_a_run = saved_batches.world, saved_batches.half_a_run
 
 
 def both(world, **changes):

@@ -3,10 +3,10 @@
 import shutil
 
 import pytest
-from kits import saved_world
+from kits import saved_batches
 from kits.damage import flip_bit
 from kits.full_disk import full_disk
-from kits.saved_world import refused, rewrite
+from kits.saved_batches import refused, rewrite
 
 from bert_jax import config
 from bert_jax.cli import main
@@ -14,7 +14,7 @@ from bert_jax.data import feed
 from bert_jax.errors import BadInput, Unfinished
 
 TRAIN = "short/000000000000.npz"
-world = saved_world.world
+world = saved_batches.world
 
 
 @pytest.fixture

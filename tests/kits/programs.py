@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from kits.places import ROOT
+from kits.paths import ROOT
 from kits.slices import compiling, devices
 
 from bert_jax.planning import hlo

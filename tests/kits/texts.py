@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from kits.places import DATA, data  # noqa: F401
+from kits.paths import DATA, data  # noqa: F401
 
 PROSE = [
     "The quick brown fox jumps over the lazy dog, and then it sleeps until the evening.",

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from kits.attending import GPU, HEADS, SETTINGS, TPU, attend, make_rows, on_tpu, plain
+from kits.attention import GPU, HEADS, SETTINGS, TPU, attend, make_rows, on_tpu, plain
 from kits.runs import make_run, run_batch
 from kits.slices import devices, needs_libtpu
 from kits.small import small_config

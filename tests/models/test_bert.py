@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits.attending import assert_aligned
+from kits.attention import assert_aligned
 from kits.small import VOCABULARY, small_batch, small_config, small_objective, small_params
 
 from bert_jax.data import batch as batches

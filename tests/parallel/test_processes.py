@@ -6,7 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from kits import processes, saved_world
+from kits import processes, saved_batches
 from kits.runs import lines, load, params, pretraining, signal_at
 
 from bert_jax import config as configs
@@ -17,7 +17,7 @@ from bert_jax.parallel import processes as cluster
 from bert_jax.runs import status
 
 STEPS = 20
-half_a_run = saved_world.half_a_run
+half_a_run = saved_batches.half_a_run
 
 
 def assert_same_run(workdir, undisturbed, split="heldout"):

@@ -3,7 +3,7 @@ server implements Google's JSON API (kits/bucket.py)."""
 
 import pytest
 from etils import epath
-from kits import outside
+from kits import external_models
 from kits.runs import assert_same_bits, make_run, params, pretraining
 
 from bert_jax import cli, config
@@ -146,7 +146,7 @@ def test_a_bad_address_is_reported_in_one_line(there, capsys, arguments, named):
 
 @pytest.fixture
 def source(tmp_path):
-    return outside.write_huggingface(tmp_path / "model")
+    return external_models.write_huggingface(tmp_path / "model")
 
 
 @pytest.mark.full
