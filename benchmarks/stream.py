@@ -6,7 +6,7 @@ Without --store it generates a store of random tokens in a new directory under -
 Sentences have about 25 tokens, documents about 600; 7e9 tokens take 16 GB, and each index 2 GB. Cold: no index is
 cached (files may be in the page cache). Cached: a second start.
 
-Prints Markdown rows. Every row is measured in a process of its own. Its peak is the maximum resident set size;
+Prints Markdown rows. Every row is measured in a new process. Its peak is the maximum resident set size;
 "files" are the pages of mapped files and libraries at the end, "own" is the rest. If transformers and PyTorch are
 installed (extra `parity`), it also measures DataCollatorForLanguageModeling, which only masks rows in memory.
 """
@@ -29,7 +29,7 @@ LONGER = dict(length=512, batch=64, max_predictions=76)
 def measure(directory, epoch: int, offset: int, steps: int, seconds: float, changes: dict) -> None:
     """Prints measurements of a stream from step `offset` of `epoch`, over `steps` batches or, if 0, over `seconds`.
 
-    A negative offset starts in the epoch before. Runs in a process of its own, see `run`.
+    A negative offset starts in the previous epoch. `run` calls this in a new process.
     """
     import numpy as np
 
@@ -130,7 +130,7 @@ def time_first(directory) -> None:
 def throughput(directory, seconds: float) -> None:
     cases = [("nsp", "token"), ("nsp", "whole_word"), ("sop", "token"), ("none", "token")]
     if (Path(directory) / "train" / "tokens.npy").stat().st_size > 2e9:
-        cases = cases[:2]  # each of the others would take a minute to build its own index
+        cases = cases[:2]  # the index of each other case would take a minute
     for length, shape in ((128, {}), (512, LONGER)):
         beside = collated(seconds, shape)
         for task, masking in cases:
@@ -139,7 +139,7 @@ def throughput(directory, seconds: float) -> None:
             name = f"length {length}, pair_task {task}, masking {masking}, real tokens"
             show(name, "10M per second", rates(measured), measured, beside)
             beside = ""
-        delete_indexes(directory)  # those of large stores would fill the disk
+        delete_indexes(directory)  # the indexes of large stores would fill the disk
 
 
 def collated(seconds: float, shape: dict) -> str:
