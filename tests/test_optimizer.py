@@ -74,7 +74,7 @@ def in_numpy(settings, params, gradients, update):
 
 
 @pytest.mark.parametrize("corrected", [False, True])
-def test_adam_is_the_originals(corrected):
+def test_adam_equals_the_formulas(corrected):
     """Without bias correction as in BERT's code, and with it as in AdamW (arXiv:1711.05101)."""
 
     def update(gradient, _, memory, number):
@@ -88,7 +88,7 @@ def test_adam_is_the_originals(corrected):
     assert_close(actual, in_numpy(settings, *world(), update))
 
 
-def test_adafactor_is_the_papers():
+def test_adafactor_equals_the_formulas_of_its_paper():
     """arXiv:1804.04235, algorithms 4 and 5 without momentum: a matrix of 128 rows and more is factored."""
 
     def rms(x):
@@ -113,7 +113,7 @@ def test_adafactor_is_the_papers():
     assert_close(actual, in_numpy(settings, params, gradients, update))
 
 
-def test_decay_leaves_biases_and_norms_alone():
+def test_biases_and_norms_have_no_weight_decay():
     mask = jax.tree.leaves_with_path(optimizer.decayed(small_params(small_objective())))
     named = {jax.tree_util.keystr(p, simple=True, separator="/"): m for p, m in mask}
     decayed = {name for name, is_decayed in named.items() if is_decayed}
@@ -128,7 +128,7 @@ def test_decay_leaves_biases_and_norms_alone():
     "name, rate",
     [("adam", 0.002), pytest.param("adafactor", 0.03, marks=pytest.mark.full)],
 )
-def test_learns_one_batch_by_heart(name, rate):
+def test_an_optimizer_memorizes_one_batch(name, rate):
     settings = small_config(f"optimizer.name={name}", "optimizer.weight_decay=0").optimizer
     chain, batch = optimizer.make(settings, lambda step: rate), small_batch()
     objective = small_objective("model.dropout=0", "model.attention_dropout=0")
@@ -178,7 +178,7 @@ def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
         ("constant", {5: 0.5, 99: 1.0}),
     ],
 )
-def test_schedule(name, expected):
+def test_schedules_have_the_expected_rates(name, expected):
     for numpy in (jnp, np):
         rate = optimizer.schedule(name, 2.0, 10, 100, numpy)
         assert {at: rate(at) / 2 for at in expected} == pytest.approx(expected, abs=1e-6)

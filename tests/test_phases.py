@@ -62,7 +62,7 @@ def divisions(workdir) -> dict:
     }
 
 
-def test_the_batch_grows_and_the_rows_a_device_computes_do_not(world):
+def test_a_larger_batch_has_more_micro_batches_of_the_same_size(world):
     assert divisions(world[1]) == {"small": (1, 1), "medium": (2, 1), "large": (4, 1)}
     reports = [line for line in lines(world[1]) if line["split"] == "train"]
     # A report every two steps and at the end of each phase: no report spans two phases.

@@ -60,7 +60,7 @@ def same_bits(a, b) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", pytest.param("adafactor", marks=pytest.mark.full)])
-def test_any_pattern_of_bad_steps_changes_nothing_but_the_number_of_the_step(name):
+def test_bad_steps_change_only_the_step_number(name):
     """The result is as if only the good steps had been taken, each with the rate and dropout of its own step."""
     first, train = world(name)
     seed = np.random.SeedSequence().entropy

@@ -38,13 +38,13 @@ def on_mesh(tree, mesh):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (8, 1, 1), (2, 2, 2)])
-def test_the_same_on_any_mesh(tree, shape):
+def test_a_fingerprint_is_the_same_on_any_mesh(tree, shape):
     mesh = make_mesh(*shape)
     program, placed = on_mesh(tree, mesh)
     assert fingerprint.compute(program, placed, mesh) == fingerprint.of_tree(tree)
 
 
-def test_every_bit_of_every_element_counts(tree):
+def test_every_single_bit_flip_changes_the_fingerprint(tree):
     """No two single-bit flips of an array have the same fingerprint."""
     array = tree["bias"]
     seen = {fingerprint.of_array(array).digest}
@@ -56,7 +56,7 @@ def test_every_bit_of_every_element_counts(tree):
     assert len(seen) == 1 + 32 * array.size
 
 
-def test_swapped_rows_and_other_shapes_change_it(tree):
+def test_swapped_rows_and_other_shapes_change_the_fingerprint(tree):
     table = tree["words"]
     swapped = table[[1, 0, *range(2, len(table))]]
     assert fingerprint.of_array(swapped).digest != fingerprint.of_array(table).digest

@@ -107,7 +107,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_the_step_before_a_damaged_one_is_used(run, damage):
+def test_a_damaged_checkpoint_is_skipped(run, damage):
     DAMAGES[damage](run / "checkpoints/9")
     step, skipped = found(run)
     assert step == 7 and "\n" not in skipped[9]
@@ -142,7 +142,7 @@ def test_a_run_without_a_checkpoint_that_verifies_is_refused_and_unchanged(run):
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "too many"), ValueError("UNAVAILABLE: x")])
-def test_a_checkpoint_that_the_machine_cannot_read_now_is_not_damaged(run, monkeypatch, error):
+def test_a_temporary_read_error_is_not_damage(run, monkeypatch, error):
     def read(*_):
         raise error
 
@@ -154,7 +154,7 @@ def test_a_checkpoint_that_the_machine_cannot_read_now_is_not_damaged(run, monke
 # --- The run around it --------------------------------------------------------------------------
 
 
-def test_an_altered_config_is_not_the_one_that_was_trained(run):
+def test_an_altered_config_is_refused(run):
     change(run / "config.json", "model", "heads", value=2)
     with pytest.raises(BadInput, match="config.json.*run.json"):
         params(run)

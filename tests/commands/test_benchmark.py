@@ -29,7 +29,7 @@ def world(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_numbers_are_consistent(tmp_path):
+def test_the_reported_numbers_are_consistent(tmp_path):
     config = small_config(f"store={tmp_path}/store")  # does not exist
     measured = time(config, steps=3)
     numbers, parameters = measured["phases"]["main"], measured["parameters"]
@@ -49,7 +49,7 @@ def test_the_numbers_are_consistent(tmp_path):
 
 
 @pytest.mark.parametrize("before, source", [(5 * 2**30, "compiler"), (2**30, "device")])
-def test_peak_bytes_of_devices(tmp_path, monkeypatch, before, source):
+def test_peak_bytes_come_from_the_device_if_its_counter_rose(tmp_path, monkeypatch, before, source):
     """The counter is the maximum since the process started: one that did not rise does not count."""
     counter = iter([before, 5 * 2**30])
     monkeypatch.setattr(chips, "peak_bytes", lambda devices: next(counter))

@@ -66,7 +66,7 @@ def test_a_pickle_is_not_opened(opened, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "a/../../outside", "link"])
-def test_paths_of_manifests_stay_inside(opened, tmp_path, name):
+def test_paths_outside_of_the_directory_are_refused(opened, tmp_path, name):
     (directory, command), outside = opened, tmp_path / "outside"
     outside.write_text("secret")
     (directory / "link").symlink_to(outside)
@@ -76,7 +76,7 @@ def test_paths_of_manifests_stay_inside(opened, tmp_path, name):
         assert main(["verify", "--store", str(directory)]) == 1
 
 
-def test_the_config_of_a_run_is_data(tmp_path):
+def test_a_saved_config_is_not_executed(tmp_path):
     """Python in config.json is not executed, names of modules are checked, overrides are literals."""
     trap, path = tmp_path / "trap", tmp_path / "config.json"
     code = f"__import__('os').mkdir({str(trap)!r})"

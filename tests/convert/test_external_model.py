@@ -47,7 +47,7 @@ def with_buffers(tensors):
 
 
 @pytest.mark.parametrize("spell", [old_names, with_copies, with_decoder_bias, with_buffers])
-def test_spellings_of_the_same_model(spell, tmp_path):
+def test_all_spellings_of_tensor_names_are_read(spell, tmp_path):
     tensors = external_models.make_tensors()
     model = open_directory(external_models.write_huggingface(tmp_path / "model", spell(tensors)))
     check_same(model.params, tensors)
@@ -55,7 +55,7 @@ def test_spellings_of_the_same_model(spell, tmp_path):
 
 
 @pytest.mark.parametrize("spell", [dict, old_names, with_buffers])
-def test_a_bare_encoder(spell, tmp_path):
+def test_a_model_without_heads_is_read(spell, tmp_path):
     tensors = external_models.make_tensors(parts=("encoder", "pooler"))
     bare = {name.removeprefix("bert."): array for name, array in spell(tensors).items()}
     model = open_directory(external_models.write_huggingface(tmp_path / "model", bare))
@@ -85,7 +85,7 @@ def test_heads_may_be_absent(form, heads, tmp_path):
     check_same(model.params, tensors, parts, form)
 
 
-def test_shards_and_symbolic_links(source, tmp_path):
+def test_shards_and_symbolic_links_are_read(source, tmp_path):
     """The hub's cache has symbolic links to files."""
     split(source)
     (tmp_path / "links").mkdir()
@@ -114,7 +114,7 @@ def test_tokenizer_json_takes_precedence_over_vocab_txt(source):
     assert refused_import(source).startswith(f"{source / 'vocab.txt'}: ")
 
 
-def test_two_files_disagree_on_lower_casing(source):
+def test_files_that_disagree_on_lower_casing_are_refused(source):
     """transformers would follow tokenizer_config.json."""
     write_tokenizer(source)
     (source / "tokenizer_config.json").write_text('{"do_lower_case": true}')

@@ -165,7 +165,7 @@ def intact(tmp_path_factory):
 @pytest.mark.parametrize(
     ("form", "kind"), [(form, kind) for form in FORMATS for kind in DAMAGES[form]]
 )
-def test_damage_is_named(form, kind, intact, tmp_path):
+def test_a_damaged_model_is_refused_with_the_problem(form, kind, intact, tmp_path):
     directory = external_models.copy(intact[form], tmp_path / "model")
     damage, pattern = DAMAGES[form][kind]
     damage(directory, form)
@@ -174,7 +174,7 @@ def test_damage_is_named(form, kind, intact, tmp_path):
     assert re.search(pattern.replace("{up}", re.escape(spelled(form, UP))), line), line
 
 
-def test_directories_without_a_model(tmp_path):
+def test_directories_without_a_model_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("nowhere", "empty"):
         assert refused_import(tmp_path / name).startswith(str(tmp_path / name))

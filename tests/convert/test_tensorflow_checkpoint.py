@@ -66,7 +66,7 @@ def test_read_and_write_is_bitwise(directory, tmp_path):
     ).read_text().split()
 
 
-def test_heads_that_a_run_lacks_are_not_written(synthetic, tmp_path):
+def test_missing_heads_are_not_written(synthetic, tmp_path):
     model = open_directory(synthetic, "objective.pair_task=none")
     assert model.info["imported"]["unused"] == ["pair", "pooler"]
     names = tensors(write(model, tmp_path / "again"))
@@ -141,7 +141,7 @@ def original(tensors: dict, heads: int, batch: dict) -> dict:
     return {"mlm_logits": logits, "pair_logits": pair}
 
 
-def test_logits_equal_the_originals(directory):
+def test_logits_equal_those_of_googles_bert(directory):
     model = open_directory(directory)
     size = model.vocabulary.size
     draw = np.random.default_rng(0)
@@ -164,7 +164,7 @@ def test_logits_equal_the_originals(directory):
 # --- Lower-casing and names -----------------------------------------------------------------------
 
 
-def test_whether_words_are_lower_cased(synthetic, tmp_path):
+def test_the_vocabulary_decides_about_lower_casing(synthetic, tmp_path):
     """The vocabulary decides. A cased model without capitals, as of Chinese, is cased after export and import."""
     model = open_directory(synthetic)
     assert model.tokenizer.lowercase
@@ -178,7 +178,7 @@ def test_whether_words_are_lower_cased(synthetic, tmp_path):
     assert again.tokenizer.fingerprint == cased.fingerprint
 
 
-def test_a_config_json_of_hugging_face_beside_the_checkpoint(synthetic, tmp_path):
+def test_a_config_json_of_hugging_face_next_to_the_checkpoint_is_ignored(synthetic, tmp_path):
     """Directories of the hub may have both; without safetensors the checkpoint is read."""
     directory = external_models.copy(synthetic, tmp_path / "both")
     external_models.write_config(directory / "config.json", external_models.huggingface_config())

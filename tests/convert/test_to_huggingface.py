@@ -25,7 +25,7 @@ def world(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("world") / "run")
 
 
-def test_config_json(tmp_path, world):
+def test_config_json_has_the_settings_of_the_run(tmp_path, world):
     config, vocabulary, *_ = world
     values = write(tmp_path / "out", world)
     expected = {"architectures": ["BertForPreTraining"], "model_type": "bert", "hidden_size": 32}
@@ -61,7 +61,7 @@ def test_kernels_have_the_layout_of_pytorch(tmp_path, world):
         (("mlm", "pair", "pooler"), "BertModel", ("cls.", "bert.pooler")),
     ],
 )
-def test_untrained_heads_are_left_out(tmp_path, world, fresh, architecture, left_out):
+def test_untrained_heads_are_not_written(tmp_path, world, fresh, architecture, left_out):
     values = write(tmp_path / "out", world, fresh)
     assert values["architectures"] == [architecture]
     tensors = set(load_file(tmp_path / "out/model.safetensors"))
@@ -74,7 +74,7 @@ def test_untrained_heads_are_left_out(tmp_path, world, fresh, architecture, left
 
 @pytest.mark.full
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "relu"])
-def test_transformers_computes_the_same(tmp_path, activation):
+def test_logits_equal_those_of_transformers(tmp_path, activation):
     """The checkpoint has exactly the tensors that the class of transformers expects."""
     torch = pytest.importorskip("torch")
     from transformers import AutoModelForPreTraining

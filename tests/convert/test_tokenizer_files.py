@@ -44,7 +44,7 @@ def differing(tokenizer, theirs, texts: list[str]) -> list[str]:
     return [text for text, ours, other in pairs if ours != other]
 
 
-def test_settings_in_transformers(small):
+def test_transformers_has_the_same_pieces_and_special_tokens(small):
     tokenizer, theirs = small
     assert theirs.model_max_length == 512 and len(theirs) == tokenizer.size
     assert theirs.convert_ids_to_tokens(range(tokenizer.size)) == tokenizer.pieces
@@ -58,7 +58,7 @@ def test_settings_in_transformers(small):
     assert theirs.decode(a).strip() == "the fox"
 
 
-def test_ids_around_masks(small):
+def test_ids_around_masks_equal_transformers(small):
     tokenizer, theirs = small
     for text in MASKED:
         text = text.format(*["[MASK]"] * 2)
@@ -66,7 +66,7 @@ def test_ids_around_masks(small):
         assert ids == tokenizer.encode_with_masks(text), text
 
 
-def test_ids_of_small_vocabularies(small):
+def test_ids_of_small_vocabularies_equal_transformers(small):
     """The normalizers around SentencePiece's table err only after a ligature or a removed character."""
     tokenizer, theirs = small
     assert not differing(tokenizer, theirs, PROSE + ORDINARY)
@@ -78,7 +78,7 @@ def test_ids_of_small_vocabularies(small):
 
 @pytest.mark.parametrize("number", [400, pytest.param(20_000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_ids_of_published_vocabularies(tmp_path, name, number):
+def test_ids_of_published_vocabularies_equal_transformers(tmp_path, name, number):
     tokenizer = tokenizers.from_file(published(PUBLISHED[name]), name != "cased")
     theirs = export(tmp_path / "out", tokenizer)
     # ALBERT's scores have ties ("66 6" and "6 66"), which the rounding of float32 sums in sentencepiece decides.
@@ -100,7 +100,7 @@ def test_ids_of_published_vocabularies(tmp_path, name, number):
     ],
     ids=lambda settings: next(iter(settings)),
 )
-def test_models_with_other_training_options(tmp_path, kind, settings):
+def test_ids_of_models_with_other_training_options_equal_transformers(tmp_path, kind, settings):
     tokenizer = given(tmp_path, make_model(model_type=kind, **settings))
     theirs = export(tmp_path / "out", tokenizer)
     assert len(theirs) == tokenizer.size

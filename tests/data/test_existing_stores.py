@@ -20,7 +20,7 @@ def make(tmp_path):
     return functools.partial(corpora.config_of, tmp_path)
 
 
-def test_a_finished_store_is_kept(make):
+def test_a_finished_store_is_reused(make):
     """It is kept if its text files are deleted, and refused if they have changed."""
     made = preparing.prepare(make(TEXTS), lambda line: None)
     store = stores.open_store(make(TEXTS).store)

@@ -31,7 +31,7 @@ def best_fit(lengths, room, sequences):
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 8])
-def test_pack_is_as_good_as_best_fit(sequences):
+def test_packing_needs_as_few_rows_as_best_fit(sequences):
     draw = np.random.default_rng(sequences)
     for room, number in ((512, 1200), (60, 1), (10, 40)):
         lengths = np.minimum(room, 5 + draw.geometric(2.5 / room, number))
@@ -81,7 +81,7 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
 
 
 @pytest.mark.slow
-def test_steps_do_not_depend_on_the_first_step_or_the_hosts(store):
+def test_batches_do_not_depend_on_the_first_step_or_the_hosts(store):
     whole = make(store, 0, 40, masking="whole_word")  # over two epochs
     assert_same(make(store, 29, 40, masking="whole_word"), whole[29:])
     for positions in (np.array([0, 3]), np.array([2, 1])):

@@ -80,7 +80,7 @@ def test_rows_do_not_change_between_versions(tmp_path):
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop"])
-def test_random_b_is_of_the_same_source(tmp_path, pairs):
+def test_a_random_b_is_from_the_same_source(tmp_path, pairs):
     """A B in another language would give away the label. A source of one document is the exception."""
     numbers = {"train": [3, 1, 4], "heldout": [1, 1, 0]}
     split = make_store(tmp_path / "store", random_documents(8, 3), sources=numbers).splits["train"]
@@ -118,7 +118,7 @@ def test_coins_are_fair():
 @pytest.mark.parametrize(
     "documents, change", [(1, dict(pair_task="nsp")), (4, dict(length=1 << 16))]
 )
-def test_bad_input(tmp_path, documents, change):
+def test_rules_that_the_store_cannot_satisfy_are_refused(tmp_path, documents, change):
     split = make_store(tmp_path / "store", random_documents(documents)).splits["train"]
     with pytest.raises(BadInput, match=str(*change.values())):
         sentence_pairs.check_rules(split, RULES._replace(**change))

@@ -13,7 +13,7 @@ from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 
 
-def test_padding_changes_nothing():
+def test_padding_does_not_change_outputs():
     objective, batch = small_objective(), small_batch()
     params = small_params(objective)
     other = dict(batch)

@@ -41,7 +41,7 @@ def use_devices(patch, number: int):
 
 
 @pytest.mark.full
-def test_another_mesh_at_every_start(finished, half_a_run, monkeypatch):
+def test_a_run_may_resume_on_another_mesh(finished, half_a_run, monkeypatch):
     """Eight devices, then four with sharded parameters, then one."""
     (settings, undisturbed), run = finished, half_a_run
     with monkeypatch.context() as patch:
@@ -67,7 +67,7 @@ def test_another_mesh_at_every_start(finished, half_a_run, monkeypatch):
         pytest.param(4, 2, {"mesh.fsdp": 2, "mesh.tensor": 2}, marks=pytest.mark.full),
     ],
 )
-def test_several_processes_are_the_same_run(finished, tmp_path, number, devices, mesh):
+def test_several_processes_have_the_losses_of_one(finished, tmp_path, number, devices, mesh):
     settings, undisturbed = finished
     run = tmp_path / "run"
     ended = processes.run(pretraining(settings, run, **mesh), tmp_path, number, devices)
@@ -141,7 +141,7 @@ def test_incomplete_settings_are_refused(monkeypatch, variables, named):
 
 
 @pytest.mark.full
-def test_without_the_others_a_process_ends_and_may_be_restarted(finished, tmp_path):
+def test_a_process_that_does_not_find_the_others_ends(finished, tmp_path):
     command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
     changes = {0: ["--config.distributed.processes=2"]}
     (ended,) = processes.run(command, tmp_path / "said", 1, [1], changes)

@@ -102,7 +102,7 @@ def test_ids_of_many_lines_equal_transformers(tmp_path, lowercase, lines, number
     check_transformers(ours, tmp_path / "tokenizer.json", texts)
 
 
-def test_special_tokens_of_external_files(tmp_path):
+def test_special_tokens_of_external_files_are_found(tmp_path):
     roberta = given(tmp_path, roberta_like())
     assert roberta.special == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 4}
     theirs = llama_like()
@@ -125,7 +125,7 @@ def test_no_special_token_is_read_from_text(tmp_path, maker):
 
 
 @EVERY
-def test_word_starts(tmp_path, maker):
+def test_the_first_piece_of_each_word_is_a_word_start(tmp_path, maker):
     ours = given(tmp_path, maker())
     space = " " * (maker is roberta_like)  # which adds no space before a text
     ids = ours.encode([f"{space}the quick sleeps until tokenizers"])[0]

@@ -31,7 +31,7 @@ def test_ids_of_a_trained_model_equal_the_library(tmp_path, kind):
 
 
 @pytest.mark.parametrize("number", [1000, pytest.param(20_000, marks=pytest.mark.full)])
-def test_ids_of_albert(number):
+def test_ids_of_alberts_model_equal_the_library(number):
     path = published("albert_spiece_30k.model")
     tokenizer = tokenizers.from_file(path, True)
     assert tokenizer.special == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -49,7 +49,7 @@ def test_missing_special_tokens_are_appended(tmp_path):
     assert tokenizer.encode_with_masks("the [MASK] fox").count(tokenizer.mask) == 1
 
 
-def test_special_tokens_by_the_models_own_ids(tmp_path):
+def test_special_tokens_are_found_by_the_models_own_names(tmp_path):
     pieces = {"pad_id": 3, "pad_piece": "<nothing>", "bos_piece": "<begin>", "eos_piece": "<end>"}
     tokenizer = given(tmp_path, make_model(**pieces, control_symbols=["[CLS]", "<mask>"]))
     found = {name: tokenizer.pieces[number] for name, number in tokenizer.special.items()}
@@ -72,7 +72,7 @@ def test_user_defined_special_tokens_are_not_read_from_text(tmp_path):
 
 @KINDS
 @pytest.mark.parametrize("texts, size", [(PROSE, 9999), (PROSE, 20), (["", " \n "], 100)])
-def test_sizes_that_do_not_fit_the_text(kind, texts, size, capfd):
+def test_sizes_that_do_not_fit_the_text_are_refused(kind, texts, size, capfd):
     with pytest.raises(BadInput, match=f"config.tokenizer.size={size}") as error:
         tokenizers.train(kind, texts, size, True)
     assert capfd.readouterr() == ("", "")
@@ -89,7 +89,7 @@ def test_scores_of_unigram_models_add_up_exactly_in_float32():
 
 
 @KINDS
-def test_training_on_long_lines_and_unusual_characters(kind, capfd):
+def test_long_lines_and_unusual_characters_can_be_trained_on(kind, capfd):
     words = " ".join(f"dro{a}{b}" for a in "aeiou" for b in "bcdfg")
     texts = [" ".join([words] * 500), "鱼" * 20_000, *NASTY, "a\x00b ▁ \u2585 c"]
     tokenizer = tokenizers.train(kind, texts, 120, True)

@@ -44,7 +44,7 @@ def test_ids_of_googles_vocabularies_equal_pure_python(name, number):
     check_python(path, name != "cased", odd_lines(number) + SAME)
 
 
-def test_pieces_that_begin_a_word():
+def test_each_ideograph_begins_a_word():
     """Each ideograph begins a word; pieces that continue a word begin with ##."""
     tokenizer = tokenizers.train("wordpiece", [*PROSE, "数学是研究数量结构变化"] * 2, 400, True)
     pieces = [tokenizer.pieces[number] for number in tokenizer.encode(["数学a是"])[0]]
