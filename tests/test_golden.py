@@ -1,4 +1,4 @@
-"""Our BERT, its losses, gradients and optimizer compared with an outside implementation (golden/make_bert.py)."""
+"""Our BERT, its losses, gradients and optimizer compared with another implementation (golden/make_bert.py)."""
 
 import json
 from functools import partial

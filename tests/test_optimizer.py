@@ -13,11 +13,11 @@ from bert_jax import optimizer, step
 
 STEPS = 10
 RATE = optimizer.schedule("linear", 0.1, 3, STEPS)  # differs at every step
-# Which parameters of `world` have weight decay.
+# Which parameters of `make_gradients` have weight decay.
 DECAYED = {"dense": {"kernel": True, "bias": False}, "norm": {"scale": False, "bias": False}}
 
 
-def world(rows: int = 6, columns: int = 5):
+def make_gradients(rows: int = 6, columns: int = 5):
     """Returns (float32 params, gradients of ten steps) of a dense layer and a layer norm; some steps are clipped."""
     draw = np.random.default_rng(0)
     shapes = {
@@ -84,8 +84,8 @@ def test_adam_equals_the_formulas(corrected):
         return memory["m"] / shares[0] / (np.sqrt(memory["v"] / shares[1]) + 1e-6)
 
     settings, chain = make(f"bias_correction={corrected}", "weight_decay=0.1")
-    actual, _ = run(chain, *world())
-    assert_close(actual, in_numpy(settings, *world(), update))
+    actual, _ = run(chain, *make_gradients())
+    assert_close(actual, in_numpy(settings, *make_gradients(), update))
 
 
 def test_adafactor_equals_the_formulas_of_its_paper():
@@ -106,7 +106,7 @@ def test_adafactor_equals_the_formulas_of_its_paper():
         return max(1e-3, rms(param)) * change / max(1.0, rms(change))
 
     settings, chain = make("name=adafactor", "weight_decay=0.1")
-    params, gradients = world(128, 160)
+    params, gradients = make_gradients(128, 160)
     actual, state = run(chain, params, gradients)
     # For the matrix, the state has only sums over rows and columns.
     assert sum(leaf.size for leaf in jax.tree.leaves(state)) < 5 * (128 + 160)
@@ -155,7 +155,7 @@ def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
         optimizer.adam(small_config(form, f"optimizer.moment_dtype={dtype}").optimizer)
         for dtype in ("float32", "bfloat16")
     )
-    params, gradients = world()
+    params, gradients = make_gradients()
     a, b = exact.init(params), rounded.init(params)
     assert (bytes_of(a), bytes_of(b)) == (2 * bytes_of(params), 1.5 * bytes_of(params))
     for number, gradient in enumerate(gradients[:5]):

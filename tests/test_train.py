@@ -26,10 +26,10 @@ def test_a_run_leaves_its_files(finished):
     for line in lines(workdir):
         steps[line["split"]].append(line["step"])
     assert steps == {"train": [5, 10, 15, 20], "heldout": [10, 20]}
-    facts, summary = (
+    info, summary = (
         json.loads((workdir / name).read_text()) for name in ("run.json", "summary.json")
     )
-    assert facts["parameters"] == summary["parameters"] > facts["encoder_parameters"] > 0
+    assert info["parameters"] == summary["parameters"] > info["encoder_parameters"] > 0
     assert summary["steps"] == 20 and summary["heldout"]["step"] == 20
     assert {path.name for path in workdir.glob("checkpoints/*")} == {"10", "20"}
     assert list((workdir / "tensorboard").glob("events*"))

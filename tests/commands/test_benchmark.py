@@ -1,4 +1,4 @@
-"""`benchmark` times the program that trains, and needs the config alone."""
+"""`benchmark` times the program that trains, and needs only a config."""
 
 import json
 
@@ -86,7 +86,7 @@ def test_steps_are_timed_one_by_one_after_a_warm_up(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_every_phase_is_timed_and_traced(world, tmp_path, capsys):
-    """Each phase has a directory of traces, which have the timed steps alone."""
+    """Each phase has a directory of traces, which contain only the timed steps."""
     directory = tmp_path / "new/traces"
     options = "--steps", 3, "--profile", directory, "--json", "-"
     assert main(["benchmark", *world.arguments(*options)]) == 0

@@ -136,8 +136,10 @@ def test_nats_equal_a_slow_computation(models, name):
 
 
 def test_words_unknown_to_one_model_are_skipped_for_all(models, tmp_path, monkeypatch):
-    familiar, odd = "the lazy dog sleeps " * 9, "ЖжЖ " * 36
-    monkeypatch.setattr(heldout_text, "documents", lambda *_: (d for d in [[familiar + odd]]))
+    known, unknown_words = "the lazy dog sleeps " * 9, "ЖжЖ " * 36
+    monkeypatch.setattr(
+        heldout_text, "documents", lambda *_: (d for d in [[known + unknown_words]])
+    )
     config = corpora.config_of(tmp_path, ["none"])
     vocabularies = [models[name].tokenizer for name in "ac"]
     windows, unknown = evaluate_models.read(config, None, vocabularies, 500)

@@ -1,4 +1,4 @@
-"""Only .py configs are code. All else is data: no pickles, nothing executed, no file accessed outside."""
+"""Only .py configs are executed. All other files are data: no pickle is opened, nothing outside is read."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def test_a_pickle_is_not_opened(opened, tmp_path):
     assert path.name in refused(*command) and not trap.exists()
     if is_store:
         assert main(["verify", "--store", str(directory)]) == 0 and not trap.exists()
-    arrays = np.load(path, allow_pickle=True)  # springs the trap
+    arrays = np.load(path, allow_pickle=True)  # shows that the trap works
     assert is_store or arrays["tokens"].size
     assert trap.exists()
 

@@ -6,8 +6,8 @@ import random
 import pytest
 import transformers
 from kits.runs import SIZES
-from kits.texts import NASTY, PROSE, nasty, odd_lines, published
-from kits.vocabularies import given, make_model
+from kits.texts import DIFFICULT, PROSE, difficult_text, odd_lines, published
+from kits.vocabularies import make_model, save_and_open
 
 from bert_jax.convert import tokenizer_files
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -19,7 +19,7 @@ MASKED = ("the {} fox", "un{}able. {}", "It is {}.", "{} is here", "the {} {} fo
 MASKED += ("the {}... and", "{}() {}--x", "({}...)")
 
 # transformers reads the names of special pieces in a text; bert_jax does not.
-ORDINARY = [text for text in NASTY if "[MASK]" not in text]
+ORDINARY = [text for text in DIFFICULT if "[MASK]" not in text]
 
 
 def export(directory, tokenizer):
@@ -71,7 +71,7 @@ def test_ids_of_small_vocabularies_equal_transformers(small):
     tokenizer, theirs = small
     assert not differing(tokenizer, theirs, PROSE + ORDINARY)
     draw = random.Random(1)
-    texts = [nasty(draw) for _ in range(2000)]
+    texts = [difficult_text(draw) for _ in range(2000)]
     most = 60 if tokenizer.file == "sentencepiece.model" else 0
     assert len(differing(tokenizer, theirs, texts)) <= most
 
@@ -101,7 +101,7 @@ def test_ids_of_published_vocabularies_equal_transformers(tmp_path, name, number
     ids=lambda settings: next(iter(settings)),
 )
 def test_ids_of_models_with_other_training_options_equal_transformers(tmp_path, kind, settings):
-    tokenizer = given(tmp_path, make_model(model_type=kind, **settings))
+    tokenizer = save_and_open(tmp_path, make_model(model_type=kind, **settings))
     theirs = export(tmp_path / "out", tokenizer)
     assert len(theirs) == tokenizer.size
     # These scores are not multiples of 1/256, so the rounding of the library decides ties.

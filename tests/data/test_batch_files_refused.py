@@ -42,9 +42,9 @@ def test_a_vocabulary_is_compared_by_content(world, tmp_path):
     """The config of an exported run names the store's own vocabulary file."""
     own = world.path / "store/tokenizer/vocab.txt"
     for changes in ({}, {"tokenizer.path": own}):
-        given = world.save(0, 2, tmp_path / f"{len(changes)}", **changes)
-        assert given["steps"] == [0, 2]
-        feed.open_feed(world.load(batches=given["saved"], **{"tokenizer.path": own}))
+        saved = world.save(0, 2, tmp_path / f"{len(changes)}", **changes)
+        assert saved["steps"] == [0, 2]
+        feed.open_feed(world.load(batches=saved["saved"], **{"tokenizer.path": own}))
     pieces = own.read_text().splitlines()
     (tmp_path / "other.txt").write_text("\n".join([*pieces[:-1], "another"]))
     for changes in ({"tokenizer.path": tmp_path / "other.txt"}, {"tokenizer.lowercase": False}):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kits.packed import SPEC, WORD_STARTS, apart, assert_same, epoch, in_one_order, make
+from kits.packed import SPEC, WORD_STARTS, assert_same, epoch, make, one_pair_per_row, sorted_rows
 from kits.packed import packed_store as make_packed_store
 
 from bert_jax.data import packing, sentence_pairs, stream
@@ -70,8 +70,8 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
     changes = {"pair_task": pairs, "masking": masking, "max_predictions": 20}
     packed, alone = epoch(store, **changes), epoch(store, max_packed=1, **changes)
     assert len(alone["rows"]) > 1.3 * len(packed["rows"])
-    assert_same([in_one_order(apart(packed))], [in_one_order(apart(alone))])
-    assert_same([apart(alone)], [alone])
+    assert_same([sorted_rows(one_pair_per_row(packed))], [sorted_rows(one_pair_per_row(alone))])
+    assert_same([one_pair_per_row(alone)], [alone])
     absent = np.arange(4) >= packed["sequence_ids"].max(1)[:, None]
     assert absent.any() and not packed["cls_positions"][absent].any()
     assert not packed["pair_weights"][absent].any() and not packed["pair_labels"][absent].any()

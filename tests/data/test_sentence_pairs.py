@@ -20,7 +20,7 @@ def numbered(documents):
     return [[[next(following) for _ in s] for s in document] for document in documents]
 
 
-def make_world(path, number, **shape):
+def make_split(path, number, **shape):
     documents = numbered(random_documents(number, **shape))
     return documents, make_store(path, documents, vocabulary=1 << 20).splits["train"]
 
@@ -37,7 +37,7 @@ def owners(split, starts):
 @pytest.mark.parametrize("pairs", sentence_pairs.PAIRS)
 @pytest.mark.parametrize("length", [5, 12, 41, 64, 2000])
 def test_rows_equal_the_originals_for_the_same_draws(tmp_path, pairs, length):
-    documents, split = make_world(tmp_path / "store", 60)
+    documents, split = make_split(tmp_path / "store", 60)
     rules = RULES._replace(pair_task=pairs, length=length)
     made = build(split, rules, epoch=3)
     expected = original(documents, rules, HashDraws(split, rules, 3))

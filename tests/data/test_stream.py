@@ -180,7 +180,7 @@ def test_closing_a_stream_cancels_the_next_index(store, monkeypatch):
     monkeypatch.setattr(Epochs, "cancel", set_and_cancel)
     made = stream.train_batches(store, WORD_STARTS, SPEC._replace(seed=98), 0, 10**6)
     next(made)
-    there = len(list((store.path / "index").glob("*.npy")))
+    before = len(list((store.path / "index").glob("*.npy")))
     assert started.wait(60)
     made.close()
-    assert len(list((store.path / "index").iterdir())) == there  # no partial or new file
+    assert len(list((store.path / "index").iterdir())) == before  # no partial or new file

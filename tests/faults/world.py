@@ -54,10 +54,10 @@ class World:
         command = pretraining(self.settings | {"batches": batches}, run, **changes)
         devices = DEVICES[kind]
         env = {faulty_program.FAULT: fault} | (variables or {})
-        return processes.started(command, self.directory / "said", len(devices), devices, **env)
+        return processes.started(command, self.directory / "output", len(devices), devices, **env)
 
     def wait(self, running, seconds: float = LIMIT) -> list[processes.Ended]:
-        return processes.wait(running, self.directory / "said", seconds)
+        return processes.wait(running, self.directory / "output", seconds)
 
     def run(self, *arguments, seconds: float = LIMIT, **changes) -> list[processes.Ended]:
         """Runs processes that train until they end."""

@@ -105,7 +105,7 @@ def test_a_refusal_by_one_process_ends_all(finished, tmp_path, devices, override
     value = tmp_path / value if key == "store" else value
     command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
     changes = {len(devices) - 1: [f"--config.{key}={value}"]}
-    ended = processes.run(command, tmp_path / "said", len(devices), devices, changes)
+    ended = processes.run(command, tmp_path / "output", len(devices), devices, changes)
     assert_one_line(ended, named)
     assert not (tmp_path / "run").exists()
 
@@ -144,6 +144,6 @@ def test_incomplete_settings_are_refused(monkeypatch, variables, named):
 def test_a_process_that_does_not_find_the_others_ends(finished, tmp_path):
     command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
     changes = {0: ["--config.distributed.processes=2"]}
-    (ended,) = processes.run(command, tmp_path / "said", 1, [1], changes)
+    (ended,) = processes.run(command, tmp_path / "output", 1, [1], changes)
     assert ended.code == -signal.SIGABRT and "DEADLINE_EXCEEDED" in ended.errors
     assert not (tmp_path / "run").exists()

@@ -2,7 +2,7 @@
 
 import jax
 import pytest
-from kits.programs import collectives, compiled, keep, kept, mesh_on
+from kits.programs import collectives, compiled, mesh_on, save, saved
 from kits.slices import needs_libtpu
 
 from bert_jax.planning import hlo, timeline
@@ -43,7 +43,7 @@ EXPECTED = {
 
 
 def text_for(platform, name):
-    return compiled(FUNCTIONS[name], mesh_on("cpu")).as_text() if platform == "cpu" else kept(name)
+    return compiled(FUNCTIONS[name], mesh_on("cpu")).as_text() if platform == "cpu" else saved(name)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
@@ -68,12 +68,12 @@ def test_loops_multiply_bytes_by_trips(platform):
 
 @needs_libtpu
 @pytest.mark.full
-def test_the_stored_programs_are_reproduced():
+def test_the_saved_programs_are_reproduced():
     mesh = mesh_on("tpu")
     texts = {name: compiled(function, mesh).as_text() for name, function in FUNCTIONS.items()}
     for name, text in texts.items():
-        assert timeline.read(text, mesh) == timeline.read(kept(name), mesh), name
-    keep(texts)
+        assert timeline.read(text, mesh) == timeline.read(saved(name), mesh), name
+    save(texts)
 
 
 ODD_AND_EVEN = [[0, 2, 4, 6], [1, 3, 5, 7]]

@@ -23,7 +23,7 @@ CHIP = chips.CHIPS["v5e"]
 
 @pytest.mark.slow
 def test_the_numbers_of_a_plan_are_consistent(tmp_path):
-    """Standard error has progress alone, and no output of libtpu."""
+    """Standard error contains only progress, and no output of libtpu."""
     command = [sys.executable, "-m", "bert_jax", *arguments(tmp_path, "--json", "-", "--price", 2)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Workdirs that hosts see differently."""
+"""Workdirs whose files are not visible to all hosts, or not at once."""
 
 import pytest
 

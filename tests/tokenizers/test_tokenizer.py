@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from kits.texts import NASTY, PROSE, nasty
+from kits.texts import DIFFICULT, PROSE, difficult_text
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -20,7 +20,7 @@ CASES = pytest.mark.parametrize("lowercase", [True, False])
 
 @functools.cache
 def trained(kind: str, lowercase: bool = True) -> tokenizers.Tokenizer:
-    texts = PROSE + NASTY + ["The dog's hat"] * 20
+    texts = PROSE + DIFFICULT + ["The dog's hat"] * 20
     return tokenizers.train(kind, texts, SIZES[kind], lowercase)
 
 
@@ -51,7 +51,7 @@ def test_a_saved_tokenizer_is_loaded_unchanged(tmp_path, kind, lowercase):
     tokenizer = trained(kind, lowercase)
     tokenizer.save(tmp_path)
     loaded = tokenizers.load(tmp_path)
-    texts = PROSE + NASTY
+    texts = PROSE + DIFFICULT
     assert loaded.pieces == tokenizer.pieces and loaded.special == tokenizer.special
     assert loaded.fingerprint == tokenizer.fingerprint != trained(kind, not lowercase).fingerprint
     assert loaded.encode(texts) == tokenizer.encode(texts)
@@ -68,8 +68,8 @@ def test_a_saved_tokenizer_is_loaded_unchanged(tmp_path, kind, lowercase):
 def test_cached_encoder_equals_encode(kind, lowercase):
     tokenizer, draw = trained(kind, lowercase), random.Random(1)
     encoder = tokenizer.cached_encoder()
-    texts = [nasty(draw) for _ in range(3000)]
-    for part in (NASTY, texts, [text.replace("\n", " ") for text in texts], []):
+    texts = [difficult_text(draw) for _ in range(3000)]
+    for part in (DIFFICULT, texts, [text.replace("\n", " ") for text in texts], []):
         ids, ends = encoder.encode(part)
         assert ids.dtype == np.int32 and ends.dtype == np.int64 and len(ends) == len(part)
         parts = np.split(ids, ends[:-1]) if part else []
