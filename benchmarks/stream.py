@@ -112,10 +112,10 @@ def call(expression: str) -> dict:
     return json.loads(result.stdout)
 
 
-def show(name: str, target: str, value: str, measured: dict, beside: str = "") -> None:
+def show(name: str, target: str, value: str, measured: dict, reference: str = "") -> None:
     peak, own, files = (measured[key] for key in ("peak", "own", "files"))
     reached = f"{value}; peak {peak:.2f} GB (own {own:.2f}, files {files:.2f})"
-    print(f"| stream, {name} | {target} | {reached} | {beside} |", flush=True)
+    print(f"| stream, {name} | {target} | {reached} | {reference} |", flush=True)
 
 
 def time_first(directory) -> None:
@@ -132,13 +132,13 @@ def throughput(directory, seconds: float) -> None:
     if (Path(directory) / "train" / "tokens.npy").stat().st_size > 2e9:
         cases = cases[:2]  # the index of each other case would take a minute
     for length, shape in ((128, {}), (512, LONGER)):
-        beside = collated(seconds, shape)
+        reference = collated(seconds, shape)
         for task, masking in cases:
             run(directory, steps=1, pair_task=task, **shape)  # builds the index
             measured = run(directory, seconds=seconds, pair_task=task, masking=masking, **shape)
             name = f"length {length}, pair_task {task}, masking {masking}, real tokens"
-            show(name, "10M per second", rates(measured), measured, beside)
-            beside = ""
+            show(name, "10M per second", rates(measured), measured, reference)
+            reference = ""
         delete_indexes(directory)  # the indexes of large stores would fill the disk
 
 

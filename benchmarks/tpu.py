@@ -171,15 +171,15 @@ def row(case: Case, values: dict | TooLarge, others: dict[str, dict | TooLarge])
     """Returns the Markdown row of a case. others: {form: estimates of the plain step}."""
     title = f"{case.slice}, {case.title}, {case.rows} rows per chip"
     plain_steps = [f"plain Linen, {form}: {brief(others[form])}" for form in others]
-    beside = "; ".join(filter(None, [*plain_steps, case.others]))
+    reference = "; ".join(filter(None, [*plain_steps, case.others]))
     if isinstance(values, TooLarge):
-        return f"| {title} | {case.target} | does not fit: {values} | {beside} |"
+        return f"| {title} | {case.target} | does not fit: {values} | {reference} |"
     calls = values["seconds_of_custom_calls"]
     counted = f" and arithmetic for custom calls ({calls:.4f} s)" if calls else ""
     return (
         f"| {title} | {case.target} | **{values['by_cycles']:.3f}** by cycles{counted}"
         f" ({values['seconds_computing']:.4f} s); as scheduled {values['utilization']:.3f}, nothing hidden"
-        f" {values[f'utilization{NONE_HIDDEN}']:.3f}; {values['bytes_per_chip'] / chips.GIB:.1f} GiB | {beside} |"
+        f" {values[f'utilization{NONE_HIDDEN}']:.3f}; {values['bytes_per_chip'] / chips.GIB:.1f} GiB | {reference} |"
     )
 
 

@@ -61,7 +61,7 @@ def same_bits(a, b) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", pytest.param("adafactor", marks=pytest.mark.full)])
 def test_bad_steps_change_only_the_step_number(name):
-    """The result is as if only the good steps had been taken, each with the rate and dropout of its own step."""
+    """The result is as if only the good steps had been taken, each with the rate and dropout of its step number."""
     first, train = make_step(name)
     seed = np.random.SeedSequence().entropy
     print("seed", seed)

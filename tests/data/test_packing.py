@@ -68,10 +68,10 @@ def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
 def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
     """Compares tokens, segments, positions from 0, labels and masks."""
     changes = {"pair_task": pairs, "masking": masking, "max_predictions": 20}
-    packed, alone = epoch(store, **changes), epoch(store, max_packed=1, **changes)
-    assert len(alone["rows"]) > 1.3 * len(packed["rows"])
-    assert_same([sorted_rows(one_pair_per_row(packed))], [sorted_rows(one_pair_per_row(alone))])
-    assert_same([one_pair_per_row(alone)], [alone])
+    packed, unpacked = epoch(store, **changes), epoch(store, max_packed=1, **changes)
+    assert len(unpacked["rows"]) > 1.3 * len(packed["rows"])
+    assert_same([sorted_rows(one_pair_per_row(packed))], [sorted_rows(one_pair_per_row(unpacked))])
+    assert_same([one_pair_per_row(unpacked)], [unpacked])
     absent = np.arange(4) >= packed["sequence_ids"].max(1)[:, None]
     assert absent.any() and not packed["cls_positions"][absent].any()
     assert not packed["pair_weights"][absent].any() and not packed["pair_labels"][absent].any()
@@ -90,8 +90,8 @@ def test_batches_do_not_depend_on_the_first_step_or_the_hosts(store):
 
 
 def test_heldout_rows_are_never_packed(store):
-    alone = SPEC._replace(max_packed=1)
-    packed, unpacked = (stream.Heldout(store, WORD_STARTS, spec, 20) for spec in (SPEC, alone))
+    specs = SPEC, SPEC._replace(max_packed=1)
+    packed, unpacked = (stream.Heldout(store, WORD_STARTS, spec, 20) for spec in specs)
     assert_same(list(packed), list(unpacked))
 
 
