@@ -1,4 +1,4 @@
-"""Fine-tunes an exported model on labelled sentences, with Hugging Face transformers and PyTorch alone.
+"""Fine-tunes an exported model on labelled sentences, using only Hugging Face transformers and PyTorch.
 
     python benchmarks/finetune_transformers.py --model exported --train SST-2/train.tsv --dev SST-2/dev.tsv
 

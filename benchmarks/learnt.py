@@ -20,7 +20,7 @@ LOSS = "mlm_loss_masked"
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--workdir", type=Path, required=True)
-    parser.add_argument("--target", default="-", help="the target to print beside it")
+    parser.add_argument("--target", default="-", help="the target to print in the row")
     try:
         options = parser.parse_args(arguments)
         summary = read_json(options.workdir / "summary.json")

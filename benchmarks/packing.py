@@ -2,8 +2,8 @@
 
 python benchmarks/packing.py --store DIR [--length 512] [--sequences 8] [--layers 2] [--width 128] [--rows 8]
 
-One process measures padded and packed rows in turns. The ratios are medians over the turns, because a machine that is
-slow for a while is slow for both. Prints a JSON line and a Markdown row.
+One process measures padded and packed rows in turns. The ratios are medians over the turns: if the
+machine slows down for a while, it affects both. Prints a JSON line and a Markdown row.
 """
 
 import argparse
@@ -57,10 +57,10 @@ def main():
 
 
 def describe(options, rows: dict) -> str:
-    ratios, fill = rows["ratios"], [rows[layout]["real_token_share"] for layout in LAYOUTS]
+    ratios, shares = rows["ratios"], [rows[layout]["real_token_share"] for layout in LAYOUTS]
     return (
         f"| packed / padded, length {options.length}, real tokens per second | 1.3 x, and the ratio of real tokens"
-        f" | **x {ratios['train_tokens_per_second']:.2f}** (share of real tokens {fill[0]:.3f} -> {fill[1]:.3f}:"
+        f" | **x {ratios['train_tokens_per_second']:.2f}** (share of real tokens {shares[0]:.3f} -> {shares[1]:.3f}:"
         f" x {ratios['real_token_share']:.3f};"
         f" stream, per CPU second: x {ratios['stream_tokens_per_cpu_second']:.2f}) | |"
     )

@@ -1,4 +1,4 @@
-"""Speed and memory of `bert-jax prepare`, and its tokenizer compared with other libraries, in turns in one run.
+"""Speed and memory of `bert-jax prepare`, and its tokenizer compared with other libraries, which run in turns.
 
     python benchmarks/prepare.py VOCABULARY FILE [--format wiki] [--turns 3] [--megabytes 8] [--config.KEY=VALUE ...]
 
@@ -36,7 +36,7 @@ from bert_jax.tokenizers import tokenizer  # noqa: E402
 
 TARGETS = {".txt": "5 MB/s", ".model": "15 MB/s"}  # text to store
 OURS = "ours"
-PYTHON_LINES = 20  # only one line in so many: splitting words in Python is slow
+PYTHON_LINES = 20  # encodes only one line in 20: splitting words in Python is slow
 
 
 class Prepared(NamedTuple):
@@ -51,7 +51,7 @@ class Side(NamedTuple):
     """A tokenizer to compare."""
 
     encode: Callable[[list[str]], list[list[int]]]
-    every: int = 1  # encode only one line in so many
+    every: int = 1  # encodes only every n-th line
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -87,11 +87,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def make_sides(path: Path, lowercase: bool) -> dict[str, Side]:
-    """{name: what makes ids of lines, special pieces aside}; ours first."""
-    given = tokenizer.from_file(path, lowercase)
+    """Returns {name: Side}, ours first; the ids are without [CLS] and [SEP]."""
+    opened = tokenizer.from_file(path, lowercase)
 
     def ours(lines):
-        ids, ends = given.cached_encoder().encode(lines)  # a new table, which knows no word yet
+        ids, ends = opened.cached_encoder().encode(lines)  # a new encoder, whose cache is empty
         starts = [0, *ends[:-1]]
         return [ids[start:end] for start, end in zip(starts, ends, strict=True)]
 

@@ -1,4 +1,4 @@
-"""The training step on the CPU compared with transformers on PyTorch, in turns in one run.
+"""The training step on the CPU compared with transformers on PyTorch; both run in turns.
 
     python benchmarks/step.py [--shapes bert_mini:32 bert_base:8] [--steps 7] [--fused] [--same-memory]
         [--config.KEY=VALUE ...]

@@ -6,7 +6,7 @@ Without --store it generates a store of random tokens in a new directory under -
 Sentences have about 25 tokens, documents about 600; 7e9 tokens take 16 GB, and each index 2 GB. Cold: no index is
 cached (files may be in the page cache). Cached: a second start.
 
-Prints Markdown rows. Every row is measured in a process of its own. Its peak is the maximum resident set size;
+Prints Markdown rows. Every row is measured in a new process. Its peak is the maximum resident set size;
 "files" are the pages of mapped files and libraries at the end, "own" is the rest. If transformers and PyTorch are
 installed (extra `parity`), it also measures DataCollatorForLanguageModeling, which only masks rows in memory.
 """
@@ -29,7 +29,7 @@ LONGER = dict(length=512, batch=64, max_predictions=76)
 def measure(directory, epoch: int, offset: int, steps: int, seconds: float, changes: dict) -> None:
     """Prints measurements of a stream from step `offset` of `epoch`, over `steps` batches or, if 0, over `seconds`.
 
-    A negative offset starts in the epoch before. Runs in a process of its own, see `run`.
+    A negative offset starts in the previous epoch. `run` calls this in a new process.
     """
     import numpy as np
 
@@ -112,10 +112,10 @@ def call(expression: str) -> dict:
     return json.loads(result.stdout)
 
 
-def show(name: str, target: str, value: str, measured: dict, beside: str = "") -> None:
+def show(name: str, target: str, value: str, measured: dict, reference: str = "") -> None:
     peak, own, files = (measured[key] for key in ("peak", "own", "files"))
     reached = f"{value}; peak {peak:.2f} GB (own {own:.2f}, files {files:.2f})"
-    print(f"| stream, {name} | {target} | {reached} | {beside} |", flush=True)
+    print(f"| stream, {name} | {target} | {reached} | {reference} |", flush=True)
 
 
 def time_first(directory) -> None:
@@ -130,16 +130,16 @@ def time_first(directory) -> None:
 def throughput(directory, seconds: float) -> None:
     cases = [("nsp", "token"), ("nsp", "whole_word"), ("sop", "token"), ("none", "token")]
     if (Path(directory) / "train" / "tokens.npy").stat().st_size > 2e9:
-        cases = cases[:2]  # each of the others would take a minute to build its own index
+        cases = cases[:2]  # the index of each other case would take a minute
     for length, shape in ((128, {}), (512, LONGER)):
-        beside = collated(seconds, shape)
+        reference = collated(seconds, shape)
         for task, masking in cases:
             run(directory, steps=1, pair_task=task, **shape)  # builds the index
             measured = run(directory, seconds=seconds, pair_task=task, masking=masking, **shape)
             name = f"length {length}, pair_task {task}, masking {masking}, real tokens"
-            show(name, "10M per second", rates(measured), measured, beside)
-            beside = ""
-        delete_indexes(directory)  # those of large stores would fill the disk
+            show(name, "10M per second", rates(measured), measured, reference)
+            reference = ""
+        delete_indexes(directory)  # the indexes of large stores would fill the disk
 
 
 def collated(seconds: float, shape: dict) -> str:

@@ -227,7 +227,7 @@ TABLES = {
     "faults": Table(
         "faults injected from outside; writes docs/faults.md",
         "all tries pass",
-        90,
+        180,
         ("bash launch/faults.sh",),
     ),
 }
@@ -236,8 +236,8 @@ TABLES = {
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables; without any, lists them")
-    beside = os.path.relpath(ROOT.parent / "shared" / "data")
-    parser.add_argument("--data", type=Path, default=beside, help="default: %(default)s")
+    default = os.path.relpath(ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=default, help="default: %(default)s")
     parser.add_argument("--dry-run", action="store_true", help="only print the commands")
     options = parser.parse_args(arguments)
     data = options.data.resolve()

@@ -5,9 +5,9 @@
 Each case is compiled like in `bert-jax plan`, which takes minutes, and cached, so that a second run takes seconds. Some
 cases are compared with the step of benchmarks/plain.py, on the same rows, compiled and counted for the same chips.
 
-Utilization is useful FLOPs / (seconds x published peak FLOPs). It is given for three times: by the compiler's cycles
-alone (for custom calls, which have none, by arithmetic); with communication as scheduled; and with communication that
-does not overlap with computation. Prints a Markdown row for each case.
+Utilization is useful FLOPs / (seconds x published peak FLOPs). It is computed for three times: the compiler's cycles
+alone (estimated by arithmetic for custom calls, which have none); with communication as scheduled; and with
+communication that does not overlap with computation. Prints a Markdown row for each case.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-# Before JAX is imported: libtpu only compiles here and has no devices.
+# Set before JAX is imported: libtpu only compiles here and has no devices.
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -131,7 +131,7 @@ def open_case(case: Case, overrides: list[str]) -> Opened:
     one = topology.find(case.slice)
     rows = f"phases.{case.phase}.batch={case.rows * one.chips}"
     keys = [*case.keys, rows, *(key.removeprefix("--config.") for key in overrides)]
-    job = plan.make_job(config.load(case.config, keys), case.phase, tell)
+    job = plan.make_job(config.load(case.config, keys), case.phase, log)
     return Opened(job, one, compilation.make_mesh(job, one))
 
 
@@ -146,7 +146,7 @@ def measure_plain(opened: Opened, form: str) -> dict | TooLarge:
     lowered = plain.lower(job.config, mesh, job.phases[0], job.vocabulary.size, form)
 
     def compiled() -> Step:
-        tell(f"compiling the plain step, {form}")
+        log(f"compiling the plain step, {form}")
         return compilation.compile_lowered(lowered, mesh)
 
     return numbers(
@@ -163,7 +163,7 @@ def numbers(opened: Opened, compiled: Callable[[], Step]) -> dict | TooLarge:
     return values | {"by_cycles": values["flops_per_step"] / values["seconds_computing"] / peak}
 
 
-def tell(text: str) -> None:
+def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -171,15 +171,15 @@ def row(case: Case, values: dict | TooLarge, others: dict[str, dict | TooLarge])
     """Returns the Markdown row of a case. others: {form: estimates of the plain step}."""
     title = f"{case.slice}, {case.title}, {case.rows} rows per chip"
     plain_steps = [f"plain Linen, {form}: {brief(others[form])}" for form in others]
-    beside = "; ".join(filter(None, [*plain_steps, case.others]))
+    reference = "; ".join(filter(None, [*plain_steps, case.others]))
     if isinstance(values, TooLarge):
-        return f"| {title} | {case.target} | does not fit: {values} | {beside} |"
+        return f"| {title} | {case.target} | does not fit: {values} | {reference} |"
     calls = values["seconds_of_custom_calls"]
     counted = f" and arithmetic for custom calls ({calls:.4f} s)" if calls else ""
     return (
         f"| {title} | {case.target} | **{values['by_cycles']:.3f}** by cycles{counted}"
         f" ({values['seconds_computing']:.4f} s); as scheduled {values['utilization']:.3f}, nothing hidden"
-        f" {values[f'utilization{NONE_HIDDEN}']:.3f}; {values['bytes_per_chip'] / chips.GIB:.1f} GiB | {beside} |"
+        f" {values[f'utilization{NONE_HIDDEN}']:.3f}; {values['bytes_per_chip'] / chips.GIB:.1f} GiB | {reference} |"
     )
 
 

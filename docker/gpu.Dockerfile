@@ -2,12 +2,12 @@
 #   docker build --file docker/gpu.Dockerfile --tag bert_jax:gpu .
 #   docker run --rm --gpus all --volume "$PWD/runs:/home/bert/runs" bert_jax:gpu pretrain --config demo --workdir runs/demo
 # Create `runs` first, writable by the image's user, 1000; otherwise Docker creates it as root.
-# The host needs the driver and NVIDIA's container toolkit; CUDA comes as wheels, so the image begins without it.
+# The host needs the driver and NVIDIA's container toolkit; CUDA is installed from wheels, so the base image has none.
 
 FROM python:3.12-slim-bookworm AS dependencies
 WORKDIR /source
 COPY setup.cfg constraints.txt docker/requirements.py ./
-# A separate layer, which a change of the code does not invalidate.
+# A separate layer, which stays valid when only the code changes.
 RUN python -m venv /opt/bert_jax \
     && python requirements.py gpu gcs >requirements.txt \
     && /opt/bert_jax/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt

@@ -1,6 +1,6 @@
 """Prints the requirements in setup.cfg, and those of the extras named as arguments.
 
-An image installs them in a layer of their own, which a change of the code does not invalidate.
+Images install them in a separate layer, which stays valid when only the code changes.
 """
 
 import configparser

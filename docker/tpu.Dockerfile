@@ -2,12 +2,12 @@
 #   docker build --file docker/tpu.Dockerfile --tag bert_jax:tpu .
 #   docker run --rm --volume "$PWD/runs:/home/bert/runs" bert_jax:tpu pretrain --config demo --workdir runs/demo
 # Create `runs` first, writable by the image's user, 1000; otherwise Docker creates it as root.
-# On the host of a TPU itself, add --privileged --net=host.
+# On a TPU host, add --privileged --net=host.
 
 FROM python:3.12-slim-bookworm AS dependencies
 WORKDIR /source
 COPY setup.cfg constraints.txt docker/requirements.py ./
-# A separate layer, which a change of the code does not invalidate. The TPU's compiler and runtime are a wheel too.
+# A separate layer, which stays valid when only the code changes. libtpu, the TPU's compiler and runtime, is a wheel, too.
 RUN python -m venv /opt/bert_jax \
     && python requirements.py tpu gcs >requirements.txt \
     && /opt/bert_jax/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt

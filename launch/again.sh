@@ -22,13 +22,13 @@ case "${1:-}" in
 esac
 
 child=     # the process that is running
-told=      # whether this script was signalled to end
+stopping=  # whether this script was signalled to end
 signalled= # whether a signal arrived during the wait
 
-trap 'told=yes signalled=yes; tell' TERM
-trap 'told=yes signalled=yes' INT # the terminal interrupts the command too; a second signal would end it unsaved
+trap 'stopping=yes signalled=yes; forward' TERM
+trap 'stopping=yes signalled=yes' INT # the terminal signals the command, too; a second signal would end it unsaved
 
-tell() {
+forward() { # sends SIGTERM to the command
   [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true
 }
 
@@ -37,7 +37,7 @@ run() { # COMMAND ...
   local code
   (trap - INT TERM; exec "$@") <&0 &
   child=$!
-  [ -z "$told" ] || tell
+  [ -z "$stopping" ] || forward
   while true; do
     signalled=''
     code=0
@@ -78,7 +78,7 @@ pause=${AGAIN_WAIT:-5} fruitless=0 before=-1
 while true; do
   code=0
   run "$@" || code=$?
-  if [ -n "$told" ] || ! was_stopped "$code"; then exit "$code"; fi
+  if [ -n "$stopping" ] || ! was_stopped "$code"; then exit "$code"; fi
   after=$(newest "$@")
   [ "$after" -le "$before" ] || pause=${AGAIN_WAIT:-5} fruitless=0
   before=$after # less than before if a damaged checkpoint was skipped
@@ -89,6 +89,6 @@ while true; do
   fi
   echo "exit code $code; restarting in $pause seconds" >&2
   run sleep "$pause" || true
-  [ -z "$told" ] || exit "$code"
+  [ -z "$stopping" ] || exit "$code"
   pause=$((pause * 2 < 300 ? pause * 2 : 300))
 done

@@ -1,7 +1,7 @@
 """Shared setup of all tests: eight simulated CPU devices, a shared compilation cache, one finished run per worker.
 
-Tests marked `full` belong to the campaign before a release (`bash launch/test.sh --full`): many tries, long waits,
-PyTorch. The others are the everyday suite.
+Tests marked `full` run only with --full, before a release (`bash launch/test.sh --full`): they make many tries, wait
+long, or need PyTorch. The others are the everyday suite.
 """
 
 import os
@@ -15,15 +15,15 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # TensorFlow logs errors only
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # otherwise it logs a notice at any log level
-os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # keep the developer's own cache unchanged
-# For the processes that tests start: this checkout, even if another one is installed, and kits.
+os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # leaves the developer's own cache unchanged
+# Processes that tests start import this checkout, even if another one is installed, and kits.
 os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a TensorFlow with CUDA would take all memory of the GPU
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
-from kits import campaign, runs  # noqa: E402
+from kits import result_tables, runs  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
 # A float32 run sets this, too. Without it here, a program would be compiled twice, before and after the first such run.
@@ -50,17 +50,21 @@ SLOWEST = """
 # The reasons for which CI may skip a test. A test that is skipped there for another reason fails.
 MAY_SKIP = (
     "Skipped: no GPU",  # tests of cuDNN
-    "Skipped: could not import 'torch': No module named 'torch'",  # a benchmark beside PyTorch, of the extra `parity`
-    "Skipped: could not import 'sky': No module named 'sky'",  # SkyPilot, which wants older libraries than ours
-    "Skipped: no namespaces",  # who may not make one, as in a container
+    "Skipped: could not import 'torch': No module named 'torch'",  # of the extra `parity`; a benchmark compares with it
+    "Skipped: could not import 'sky': No module named 'sky'",  # SkyPilot needs older libraries than ours
+    "Skipped: no namespaces",  # containers may not create one
     "Skipped: no ../shared/data",  # text and tasks that are not part of the repository
 )
 
 
 def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="also run the tests marked `full`")
-    parser.addoption("--tries", type=int, default=1, help="of each fault and each fuzz test")
-    parser.addoption("--seed", type=int, help="of their random draws; with --full a new one")
+    parser.addoption(
+        "--tries", type=int, default=1, help="number of tries of each fault and each fuzz test"
+    )
+    parser.addoption(
+        "--seed", type=int, help="seed of their random draws; default with --full: a new one"
+    )
 
 
 def pytest_generate_tests(metafunc):
@@ -110,15 +114,15 @@ def pytest_make_collect_report(collector):
 
 
 def pytest_terminal_summary(terminalreporter, exitstatus, config):
-    """Updates the tables of the campaign if it ran to its end; docs/tests.md only if whole folders ran."""
+    """Updates the result tables after a complete run with --full; docs/tests.md only if whole folders ran."""
     option = config.option
     if option.full and exitstatus in (0, 1) and not hasattr(config, "workerinput"):
         chosen = option.keyword or option.markexpr or option.deselect or option.maxfail
         chosen = chosen or getattr(option, "lf", False)
         if not chosen and all(Path(path).is_dir() for path in config.args):
-            campaign.update("tests.md", terminalreporter.stats)
+            result_tables.update("tests.md", terminalreporter.stats)
         if option.tries > 1:
-            campaign.update("faults.md", terminalreporter.stats)
+            result_tables.update("faults.md", terminalreporter.stats)
 
 
 @pytest.fixture(scope="session")

@@ -130,7 +130,7 @@ truncation favours B | data/sentence_pairs.py | data/test_sentence_pairs.py
 rows ignore the seed | data/sentence_pairs.py | data/test_sentence_pairs.py
 - numbers = (rules.seed, prng.PURPOSE[purpose]
 + numbers = (0, prng.PURPOSE[purpose]
-masks that forget the epoch | data/stream.py | data/test_stream.py
+masks that ignore the epoch | data/stream.py | data/test_stream.py
 - key = partial(purpose_key, epochs.split, epochs.rules, int(epoch))
 + key = partial(purpose_key, epochs.split, epochs.rules, 0)
 a padded row that is counted | data/stream.py | data/test_stream.py
@@ -145,7 +145,7 @@ segments off by one | data/assemble.py | data/test_stream.py
 a mask off by one | data/masking.py | data/test_masking.py
 - return prng.fold(keys, tf.cast(positions, tf.uint32) - starts, tf.bitwise.right_shift)
 + return prng.fold(keys, tf.cast(positions, tf.uint32) - starts + 1, tf.bitwise.right_shift)
-82 % for 80 % | data/masking.py | data/test_statistics.py
+82 % [MASK] instead of 80 % | data/masking.py | data/test_statistics.py
 - masked_below = round(spec.mask_share * 2**32)
 + masked_below = round((spec.mask_share + 0.02) * 2**32)
 number of predictions rounded down | data/masking.py | data/test_masking.py
@@ -157,13 +157,13 @@ wrong shift in the hash | prng.py | test_prng.py
 words over 50 characters are unknown | tokenizers/wordpiece.py | tokenizers/test_wordpiece.py
 - LONGEST_WORD = 100
 + LONGEST_WORD = 50
-two trainers at one address | runs/lock.py | runs/test_bucket.py
+two processes train at one address | runs/lock.py | runs/test_bucket.py
 - self.is_lost |= holder.get("nonce") != self.nonce
 + self.is_lost |= False
-an address that is no run | runs/workdir.py | runs/test_bucket.py
+an address that is not a run is accepted | runs/workdir.py | runs/test_bucket.py
 - names = set(self.bucket.names())
 + names = set()
-a store whose bytes are not compared | storage/checksums.py | commands/test_verify.py
+hashes of a store are not compared | storage/checksums.py | commands/test_verify.py
 - if hashes and digest(path) != expected["sha256"]:
 + if False:
 checkpoints without moments | checkpoints/reader.py | test_ends.py
@@ -172,15 +172,15 @@ checkpoints without moments | checkpoints/reader.py | test_ends.py
 a restore that verifies nothing | checkpoints/reader.py | test_train.py
 - reason := problem(path, run, items, trees)
 + reason := ""
-a fingerprint that forgets the place | checkpoints/fingerprint.py | checkpoints/test_fingerprint.py
+a fingerprint that ignores the index | checkpoints/fingerprint.py | checkpoints/test_fingerprint.py
 -     first = prng.fold(numbers, bits, jax.lax.shift_right_logical)
 -     return jnp.stack([first, prng.mix(first ^ numbers * AGAIN, jax.lax.shift_right_logical)])
 +     first = prng.mix(bits + 0 * numbers, jax.lax.shift_right_logical)
 +     return jnp.stack([first, prng.mix(first ^ AGAIN, jax.lax.shift_right_logical)])
-a directory that is not a run | runs/workdir.py | runs/test_not_a_run.py
+a directory that is not a run is accepted | runs/workdir.py | runs/test_not_a_run.py
 -                 raise BadInput(f"--workdir {self.name}: {hint}")
 +                 pass
-two trainers in one workdir | runs/lock.py | test_train.py
+two processes train in one workdir | runs/lock.py | test_train.py
 - fcntl.LOCK_EX | fcntl.LOCK_NB
 + fcntl.LOCK_SH | fcntl.LOCK_NB
 partial directory after a failure | storage/atomic.py | storage/test_atomic.py

@@ -43,7 +43,7 @@ def test_config_prints_every_key(finished, capsys):
     assert result(capsys, "config", *arguments(settings))["model"]["width"] == 32
 
 
-def test_inspect_shows_the_batch_of_a_step(finished, capsys):
+def test_inspect_prints_the_batch_of_a_step(finished, capsys):
     command = ["inspect", *arguments(finished[0]), "--step"]
     first, again, other = (result(capsys, *command, step, "--rows", 3) for step in (0, 0, 1))
     assert first["sha256"] == again["sha256"] != other["sha256"]
@@ -140,7 +140,7 @@ CORPORA = {
 
 @pytest.mark.parametrize("kind", CORPORA)
 @pytest.mark.parametrize("command", ["prepare", "pretrain"])
-def test_bad_corpora(tmp_path, capsys, kind, command):
+def test_bad_corpora_are_refused(tmp_path, capsys, kind, command):
     path = tmp_path / ("corpus.txt.gz" if kind == "cut off" else "corpus.txt")
     if CORPORA[kind] is not None:
         path.write_bytes(CORPORA[kind])

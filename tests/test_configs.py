@@ -2,7 +2,7 @@
 
 import jax
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 
 from bert_jax import config
 from bert_jax.data import batch
@@ -25,7 +25,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("size", PUBLISHED)
-def test_sizes_are_the_published_ones(size):
+def test_parameter_counts_equal_the_published_ones(size):
     resolved = config.load(f"bert_{size}", ["dtype=float32"])
     objective = base.make(resolved, Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103))
     params = jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 
 from bert_jax import cli, config
 
@@ -50,7 +50,7 @@ def test_pages_are_short():
     assert lengths.pop(ROOT / "README.md") <= 150 and max(lengths.values()) <= 200
 
 
-def test_the_page_of_keys_is_that_of_base():
+def test_the_page_of_config_keys_is_up_to_date():
     made = runpy.run_path(str(ROOT / "docs/make_config.py"))["page"]()
     assert (ROOT / "docs/config.md").read_text() == made, (
         "python docs/make_config.py > docs/config.md"

@@ -6,7 +6,7 @@ import shutil
 import signal
 
 import pytest
-from kits import processes, stuck
+from kits import faulty_program, processes
 from kits.runs import assert_same_bits, lines, load, params, pretraining, signal_at
 
 from bert_jax import train
@@ -67,7 +67,7 @@ def test_a_process_killed_inside_a_save_resumes_to_the_same_bits(finished, tmp_p
     settings, undisturbed = finished
     run, changes = tmp_path / "run", {"checkpoint.every": 5}
     command = pretraining(settings, run, **changes)
-    fault = {stuck.FAULT: "0:commit:10:kill"}
+    fault = {faulty_program.FAULT: "0:commit:10:kill"}
     (ended,) = processes.run(command, tmp_path, 1, 8, **fault)
     assert ended.code == -signal.SIGKILL, ended
     assert list(run.glob("checkpoints/15.*tmp*")) and not (run / "checkpoints/15").exists()

@@ -1,4 +1,4 @@
-"""Our BERT, its losses, gradients and optimizer compared with an outside implementation (golden/make_bert.py)."""
+"""Our BERT, its losses, gradients and optimizer compared with another implementation (golden/make_bert.py)."""
 
 import json
 from functools import partial
@@ -29,7 +29,7 @@ def read_json(array) -> dict:
 
 @pytest.mark.parametrize("part", ["rows", "one"])
 @pytest.mark.parametrize("case", CASES)
-def test_every_number_is_that_of_transformers(golden, case, part):
+def test_outputs_losses_and_gradients_equal_transformers(golden, case, part):
     case = within(golden, f"{case}/")
     theirs, expected = read_json(case["config"]), within(case, f"{part}/")
     batch = within(expected, "batch/")
@@ -44,7 +44,7 @@ def test_every_number_is_that_of_transformers(golden, case, part):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_ten_steps_are_those_of_the_original_optimizer(golden, case):
+def test_ten_steps_equal_the_original_optimizer(golden, case):
     case = within(golden, f"{case}/")
     theirs, batches = read_json(case["config"]), within(case, "steps/")
     config = transformers_bert.config_of(theirs)

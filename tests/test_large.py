@@ -40,7 +40,7 @@ def bytes_of(shapes, shardings=None) -> int:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("fsdp, tensor", [(8, 1), (4, 2)])
-def test_parameters_and_state_on_a_device(name, fsdp, tensor):
+def test_a_device_holds_its_share_of_the_state(name, fsdp, tensor):
     shapes, shardings = shapes_and_shardings(name, f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
     assert bert.count(shapes.params, VOCABULARY.size) == PARAMETERS[name]
     whole, part = bytes_of(shapes), bytes_of(shapes, shardings)

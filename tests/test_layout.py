@@ -7,16 +7,16 @@ import sys
 from fnmatch import fnmatch
 
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 
 FILES = sorted([*ROOT.glob("bert_jax/**/*.py"), *ROOT.glob("configs/**/*.py")])
 
-# A room (subpackage) may import the rooms before it in this list, and the ground. The ground may import itself and
+# A subpackage may import the subpackages before it in this list, and the modules in BASE. BASE may import itself and
 # storage. Planning and commands may also import the top level; of the top level, only cli may import these two.
-ROOMS = "storage tokenizers data parallel models objectives tasks checkpoints runs pages convert".split()
-ROOMS += ["planning", "commands"]
-GROUND = {"errors", "prng", "config", "config_checks", "step_guard"}
-MOST_FILES = 14  # at the top level
+PACKAGES = "storage tokenizers data parallel models objectives tasks checkpoints runs pages convert".split()
+PACKAGES += ["planning", "commands"]
+BASE = {"errors", "prng", "config", "config_checks", "step_guard"}
+MAX_FILES = 14  # at the top level
 
 # The files that may import a library.
 PLACES = {
@@ -58,18 +58,20 @@ def imports(source):
 
 
 def is_upward(path: str, first: str) -> bool:
-    """Whether the file at `path` may not import bert_jax.`first`, a room or a module of the top level."""
+    """Whether the file at `path` may not import bert_jax.`first`, a subpackage or a module of the top level."""
     parts = path.split("/")
     here, file = parts[1] if len(parts) > 2 else "", parts[-1].removesuffix(".py")
     if here:
-        below = GROUND.union(ROOMS[: ROOMS.index(here) + 1])
-        return first not in below and not (here in ("planning", "commands") and first not in ROOMS)
-    if file in GROUND:
-        return first not in GROUND | {"storage"}
+        below = BASE.union(PACKAGES[: PACKAGES.index(here) + 1])
+        return first not in below and not (
+            here in ("planning", "commands") and first not in PACKAGES
+        )
+    if file in BASE:
+        return first not in BASE | {"storage"}
     return first in ("planning", "commands") and file not in ("cli", "__main__")
 
 
-def offences(path, source):
+def violations(path, source):
     """Yields a line for every forbidden import of the file at `path`, which is relative to the root."""
     for line, name in imports(source):
         root, _, rest = name.partition(".")
@@ -84,17 +86,17 @@ def offences(path, source):
             yield f"{path}:{line}: may not import {name}"
 
 
-def test_imports_go_one_way():
+def test_packages_import_only_earlier_ones():
     lines = []
     for file in FILES:
-        lines += offences(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
+        lines += violations(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
     assert not lines, "\n".join(["", *lines])
 
 
-def test_the_top_level_is_small_and_every_room_is_listed():
+def test_the_top_level_is_small_and_every_package_is_listed():
     paths = [path for path in ROOT.glob("bert_jax/*") if path.name != "__pycache__"]
-    assert sum(path.is_file() for path in paths) <= MOST_FILES
-    assert {path.name for path in paths if path.is_dir()} <= set(ROOMS)
+    assert sum(path.is_file() for path in paths) <= MAX_FILES
+    assert {path.name for path in paths if path.is_dir()} <= set(PACKAGES)
 
 
 def test_a_forbidden_import_is_found():
@@ -104,7 +106,7 @@ def test_a_forbidden_import_is_found():
         "bert_jax/storage/new.py": "import_module(f'bert_jax.data.{x}')",
         "bert_jax/config.py": "from bert_jax import train",
     }
-    assert all(len(list(offences(*source))) == 1 for source in sources.items())
+    assert all(len(list(violations(*source))) == 1 for source in sources.items())
 
 
 @pytest.mark.slow

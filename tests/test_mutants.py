@@ -1,12 +1,12 @@
 """Every mutant replaces a line that is in the package once, and the test file that it names fails on it."""
 
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 from mutants import MUTANTS, copy_checkout, run, run_tests
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_applies(mutant):
+def test_a_mutant_changes_one_place_of_the_package(mutant):
     text = (ROOT / "bert_jax" / mutant.file).read_text(encoding="utf-8")
     assert text.count(mutant.right) == 1 and mutant.wrong != mutant.right
     assert (ROOT / "tests" / mutant.test).is_file()
@@ -14,7 +14,7 @@ def test_a_mutant_applies(mutant):
 
 @pytest.mark.full
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_it_is_caught(mutant, tmp_path):
+def test_a_mutant_is_caught(mutant, tmp_path):
     assert run(mutant, tmp_path) == "caught"
 
 

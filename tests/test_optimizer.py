@@ -13,11 +13,11 @@ from bert_jax import optimizer, step
 
 STEPS = 10
 RATE = optimizer.schedule("linear", 0.1, 3, STEPS)  # differs at every step
-# Which parameters of `world` have weight decay.
+# Which parameters of `make_gradients` have weight decay.
 DECAYED = {"dense": {"kernel": True, "bias": False}, "norm": {"scale": False, "bias": False}}
 
 
-def world(rows: int = 6, columns: int = 5):
+def make_gradients(rows: int = 6, columns: int = 5):
     """Returns (float32 params, gradients of ten steps) of a dense layer and a layer norm; some steps are clipped."""
     draw = np.random.default_rng(0)
     shapes = {
@@ -74,7 +74,7 @@ def in_numpy(settings, params, gradients, update):
 
 
 @pytest.mark.parametrize("corrected", [False, True])
-def test_adam_is_the_originals(corrected):
+def test_adam_equals_the_formulas(corrected):
     """Without bias correction as in BERT's code, and with it as in AdamW (arXiv:1711.05101)."""
 
     def update(gradient, _, memory, number):
@@ -84,11 +84,11 @@ def test_adam_is_the_originals(corrected):
         return memory["m"] / shares[0] / (np.sqrt(memory["v"] / shares[1]) + 1e-6)
 
     settings, chain = make(f"bias_correction={corrected}", "weight_decay=0.1")
-    actual, _ = run(chain, *world())
-    assert_close(actual, in_numpy(settings, *world(), update))
+    actual, _ = run(chain, *make_gradients())
+    assert_close(actual, in_numpy(settings, *make_gradients(), update))
 
 
-def test_adafactor_is_the_papers():
+def test_adafactor_equals_the_formulas_of_its_paper():
     """arXiv:1804.04235, algorithms 4 and 5 without momentum: a matrix of 128 rows and more is factored."""
 
     def rms(x):
@@ -106,14 +106,14 @@ def test_adafactor_is_the_papers():
         return max(1e-3, rms(param)) * change / max(1.0, rms(change))
 
     settings, chain = make("name=adafactor", "weight_decay=0.1")
-    params, gradients = world(128, 160)
+    params, gradients = make_gradients(128, 160)
     actual, state = run(chain, params, gradients)
     # For the matrix, the state has only sums over rows and columns.
     assert sum(leaf.size for leaf in jax.tree.leaves(state)) < 5 * (128 + 160)
     assert_close(actual, in_numpy(settings, params, gradients, update))
 
 
-def test_decay_leaves_biases_and_norms_alone():
+def test_biases_and_norms_have_no_weight_decay():
     mask = jax.tree.leaves_with_path(optimizer.decayed(small_params(small_objective())))
     named = {jax.tree_util.keystr(p, simple=True, separator="/"): m for p, m in mask}
     decayed = {name for name, is_decayed in named.items() if is_decayed}
@@ -128,7 +128,7 @@ def test_decay_leaves_biases_and_norms_alone():
     "name, rate",
     [("adam", 0.002), pytest.param("adafactor", 0.03, marks=pytest.mark.full)],
 )
-def test_learns_one_batch_by_heart(name, rate):
+def test_an_optimizer_memorizes_one_batch(name, rate):
     settings = small_config(f"optimizer.name={name}", "optimizer.weight_decay=0").optimizer
     chain, batch = optimizer.make(settings, lambda step: rate), small_batch()
     objective = small_objective("model.dropout=0", "model.attention_dropout=0")
@@ -155,7 +155,7 @@ def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
         optimizer.adam(small_config(form, f"optimizer.moment_dtype={dtype}").optimizer)
         for dtype in ("float32", "bfloat16")
     )
-    params, gradients = world()
+    params, gradients = make_gradients()
     a, b = exact.init(params), rounded.init(params)
     assert (bytes_of(a), bytes_of(b)) == (2 * bytes_of(params), 1.5 * bytes_of(params))
     for number, gradient in enumerate(gradients[:5]):
@@ -178,7 +178,7 @@ def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
         ("constant", {5: 0.5, 99: 1.0}),
     ],
 )
-def test_schedule(name, expected):
+def test_schedules_have_the_expected_rates(name, expected):
     for numpy in (jnp, np):
         rate = optimizer.schedule(name, 2.0, 10, 100, numpy)
         assert {at: rate(at) / 2 for at in expected} == pytest.approx(expected, abs=1e-6)

@@ -21,8 +21,8 @@ LENGTHS = {"small": 16, "medium": 32, "large": 32}
 
 def load(settings, **changes):
     """Returns a small bert_base_batch_warmup: its first three phases, with three steps of a 32nd of their rows each."""
-    kept = {key: value for key, value in settings.items() if not key.startswith("phases")}
-    kept |= {
+    values = {key: value for key, value in settings.items() if not key.startswith("phases")}
+    values |= {
         "phase_order": ",".join(BATCHES),
         "optimizer.learning_rate": 1e-3,
         "log.every": 2,
@@ -35,19 +35,19 @@ def load(settings, **changes):
     }
     for name, batch in BATCHES.items():
         shape = {"batch": batch, "length": LENGTHS[name], "max_predictions": 3, "steps": 3}
-        kept |= {f"phases.{name}.{key}": value for key, value in shape.items()}
+        values |= {f"phases.{name}.{key}": value for key, value in shape.items()}
     loaded = config.find("bert_base_batch_warmup")
     with loaded.unlocked():
         loaded.model = config.find("demo").model
         del loaded.phases.short, loaded.phases.long
-    for override in overrides(kept | changes):
+    for override in overrides(values | changes):
         config.apply(loaded, override)
     config.check(loaded)
     return loaded
 
 
 @pytest.fixture(scope="module")
-def world(finished, tmp_path_factory):
+def phased_run(finished, tmp_path_factory):
     """(settings, workdir) of an undisturbed run with three phases on eight devices."""
     run = tmp_path_factory.mktemp("phases") / "run"
     assert train.pretrain(load(finished[0]), run) == 0
@@ -62,9 +62,9 @@ def divisions(workdir) -> dict:
     }
 
 
-def test_the_batch_grows_and_the_rows_a_device_computes_do_not(world):
-    assert divisions(world[1]) == {"small": (1, 1), "medium": (2, 1), "large": (4, 1)}
-    reports = [line for line in lines(world[1]) if line["split"] == "train"]
+def test_a_larger_batch_has_more_micro_batches_of_the_same_size(phased_run):
+    assert divisions(phased_run[1]) == {"small": (1, 1), "medium": (2, 1), "large": (4, 1)}
+    reports = [line for line in lines(phased_run[1]) if line["split"] == "train"]
     # A report every two steps and at the end of each phase: no report spans two phases.
     assert [line["step"] for line in reports] == [2, 3, 4, 6, 8, 9]
     rows = [round(line["rows_per_second"] * line["seconds"]) for line in reports]
@@ -75,9 +75,9 @@ def test_the_batch_grows_and_the_rows_a_device_computes_do_not(world):
 
 
 def test_a_run_stopped_inside_the_second_phase_ends_with_the_same_bits(
-    world, tmp_path, monkeypatch
+    phased_run, tmp_path, monkeypatch
 ):
-    settings, undisturbed = world
+    settings, undisturbed = phased_run
     signal_at(monkeypatch, 4, signal.SIGTERM)
     assert train.pretrain(load(settings), tmp_path / "run") == 75
     assert 3 < status.status(tmp_path / "run")["last_checkpoint"] < 6
@@ -86,12 +86,12 @@ def test_a_run_stopped_inside_the_second_phase_ends_with_the_same_bits(
     assert lines(tmp_path / "run")[-1]["loss"] == lines(undisturbed)[-1]["loss"]
 
 
-def test_a_later_phase_of_the_same_length_draws_other_rows(world):
-    opened = store.open_store(world[0]["store"])
+def test_a_later_phase_of_the_same_length_draws_other_rows(phased_run):
+    opened = store.open_store(phased_run[0]["store"])
     starts = tokenizer.load(opened.path / "tokenizer").word_starts
     seen = []
     for name in ("medium", "large"):
-        spec = batch_spec.spec(load(world[0]), name)
+        spec = batch_spec.spec(load(phased_run[0]), name)
         batches = stream.train_batches(opened, starts, spec, 0, 3, np.arange(BATCHES[name]))
         seen.append({row.tobytes() for arrays in batches for row in arrays["tokens"]})
     assert [len(rows) for rows in seen] == [3 * 16, 3 * 32]

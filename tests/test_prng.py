@@ -31,7 +31,7 @@ def test_numpy_tensorflow_and_jax_agree():
     np.testing.assert_array_equal(np.asarray(in_jax), expected)
 
 
-def test_values_never_change():
+def test_hash_values_do_not_change_between_versions():
     """A change here changes every batch of every run."""
     assert prng.mix(np.array([0, 1, 12345], np.uint32)).tolist() == [0, 1753845952, 2435775735]
     assert [int(prng.key(12345, 3)), int(prng.key(-1))] == [3874584584, 442395774]
@@ -39,7 +39,7 @@ def test_values_never_change():
     assert shuffled.tolist() == [225, 975, 36, 245, 564, 64, 557, 856]
 
 
-def test_draws_are_even():
+def test_draws_are_uniform():
     """Over rows and positions, as for masks: the high bits, the low bits, and pairs of neighbours."""
     rows, positions = np.arange(780, dtype=np.uint32)[:, None], np.arange(128, dtype=np.uint32)
     bits = prng.fold(prng.fold(np.full((1, 1), prng.key(7, 1)), rows), positions)
@@ -52,7 +52,7 @@ def test_draws_are_even():
     assert 0 <= prng.uniform(bits).min() and prng.uniform(bits).max() < 1
 
 
-def test_no_two_uses_share_a_key():
+def test_keys_of_different_uses_differ():
     uses = itertools.product((12345, 12346), prng.PURPOSE.values(), range(2), range(2), range(40))
     keys = [int(prng.key(*use)) for use in uses]
     assert len(set(keys)) == len(keys)

@@ -31,7 +31,7 @@ def test_dropout_follows_seed_step_and_row():
 
 
 @pytest.mark.slow
-def test_bfloat16_trains():
+def test_losses_in_bfloat16_are_close_to_float32():
     """Losses are close to float32's, with all in bfloat16, and with only the sums of gradients in bfloat16."""
 
     def run(*overrides):
@@ -53,7 +53,7 @@ def test_bfloat16_trains():
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
-def test_terms_are_means_of_their_own(pairs):
+def test_each_loss_term_is_a_separate_mean(pairs):
     objective, batch = small_objective(f"objective.pair_task={pairs}"), small_batch()
     totals = objective.weights(batch)
     assert set(totals) == {"mlm"} | ({pairs} - {"none"})
@@ -63,7 +63,7 @@ def test_terms_are_means_of_their_own(pairs):
     assert values["mlm_loss"][1] == batch["masked_weights"].sum()
 
 
-def test_the_loss_over_batches_is_that_of_one_large_batch():
+def test_the_loss_over_batches_equals_that_of_one_large_batch():
     objective, batch = small_objective(), small_batch(16)
     params = small_params(objective)
     function = jax.jit(partial(step.evaluate, objective=objective))

@@ -27,7 +27,7 @@ poison.defvjp(
 
 
 @cache
-def world(name="adam", **limits):
+def make_step(name="adam", **limits):
     """Returns (initial state, jitted step) of a small model with dropout and a learning rate that always changes."""
     config = small_config(f"optimizer.name={name}", "model.layers=1", "model.width=16")
     original = base.make(config, VOCABULARY)
@@ -60,32 +60,32 @@ def same_bits(a, b) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", pytest.param("adafactor", marks=pytest.mark.full)])
-def test_any_pattern_of_bad_steps_changes_nothing_but_the_number_of_the_step(name):
-    """The result is as if only the good steps had been taken, each with the rate and dropout of its own step."""
-    first, train = world(name)
+def test_bad_steps_change_only_the_step_number(name):
+    """The result is as if only the good steps had been taken, each with the rate and dropout of its step number."""
+    first, train = make_step(name)
     seed = np.random.SeedSequence().entropy
     print("seed", seed)
     draw = np.random.default_rng(seed)
     for _ in range(5):
         pattern = [str(draw.choice([*BAD, "", ""])) for _ in range(7)]
-        state = alone = first
+        state = expected = first
         for number, bad in enumerate(pattern):
             state, _, verdict = train(state, batch(number, bad))
             assert bool(verdict.is_applied) == (not bad), pattern
             text = step_guard.describe(number, jax.device_get(verdict))
             assert text.startswith(f"step {number}: ") if bad else not text
             if not bad:
-                alone, *_ = train(alone._replace(step=jnp.int32(number)), batch(number))
-        assert same_bits(state.params, alone.params), pattern
-        kept = state.opt_state, alone.opt_state
-        assert same_bits(*(part._replace(row=0) for part in kept)), pattern
+                expected, *_ = train(expected._replace(step=jnp.int32(number)), batch(number))
+        assert same_bits(state.params, expected.params), pattern
+        states = state.opt_state, expected.opt_state
+        assert same_bits(*(part._replace(row=0) for part in states)), pattern
         assert state.step == len(pattern)
         in_a_row = next((n for n, bad in enumerate(pattern[::-1]) if not bad), len(pattern))
         assert state.opt_state.row == in_a_row
 
 
 def test_a_parameter_that_is_not_finite_stops_all_steps_and_is_found():
-    first, train = world()
+    first, train = make_step()
     embedder = first.params["encoder"]["embedder"]
     words = embedder["words"].at[7, 3].set(jnp.inf)
     encoder = first.params["encoder"] | {"embedder": embedder | {"words": words}}
@@ -99,7 +99,7 @@ def test_a_parameter_that_is_not_finite_stops_all_steps_and_is_found():
 
 
 def test_metrics_are_means_over_the_applied_steps():
-    state, train = world()
+    state, train = make_step()
     sums, expected = None, []
     for number, bad in enumerate(["", "weight", "", "gradient"]):
         state, values, _ = train(state, batch(number, bad))
@@ -109,7 +109,7 @@ def test_metrics_are_means_over_the_applied_steps():
     assert means["loss"] == pytest.approx(np.mean(expected), rel=1e-6)
     assert means["skipped"] == 0.5 and means["spikes"] == 0
     assert all(np.isfinite(value) for value in means.values())
-    assert np.isnan(metrics.means(values)["loss"])  # of the last step alone
+    assert np.isnan(metrics.means(values)["loss"])  # of the last step only
 
 
 def judged(losses, **limits):
@@ -151,7 +151,7 @@ def test_a_lasting_level_is_accepted(level):
 
 
 def test_a_skipped_spike_changes_nothing():
-    first, train = world(window=3, spike=2.0, skip_spikes=True)
+    first, train = make_step(window=3, spike=2.0, skip_spikes=True)
     state = first
     for number in range(4):
         state, *_ = train(state, batch(number))

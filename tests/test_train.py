@@ -26,10 +26,10 @@ def test_a_run_leaves_its_files(finished):
     for line in lines(workdir):
         steps[line["split"]].append(line["step"])
     assert steps == {"train": [5, 10, 15, 20], "heldout": [10, 20]}
-    facts, summary = (
+    info, summary = (
         json.loads((workdir / name).read_text()) for name in ("run.json", "summary.json")
     )
-    assert facts["parameters"] == summary["parameters"] > facts["encoder_parameters"] > 0
+    assert info["parameters"] == summary["parameters"] > info["encoder_parameters"] > 0
     assert summary["steps"] == 20 and summary["heldout"]["step"] == 20
     assert {path.name for path in workdir.glob("checkpoints/*")} == {"10", "20"}
     assert list((workdir / "tensorboard").glob("events*"))
@@ -49,7 +49,7 @@ def test_a_line_has_the_documented_keys(finished):
     assert train["learning_rate"] == pytest.approx(3e-3 * 4 / 5)
 
 
-def test_it_learns(finished):
+def test_the_training_loss_falls(finished):
     losses = [line["mlm_loss"] for line in lines(finished[1]) if line["split"] == "train"]
     assert losses[-1] < losses[0] - 0.5
 
@@ -73,7 +73,7 @@ def test_a_damaged_checkpoint_is_skipped(finished, tmp_path, capsys):
     assert [line["loss"] for line in lines(run)] == [line["loss"] for line in lines(undisturbed)]
 
 
-def test_no_checkpoint_verifies(finished, tmp_path):
+def test_a_run_without_an_intact_checkpoint_is_refused_and_unchanged(finished, tmp_path):
     settings, undisturbed = finished
     shutil.copytree(undisturbed, tmp_path / "run")
     for step in (10, 20):
@@ -92,7 +92,7 @@ def test_two_processes_do_not_share_a_workdir(finished, tmp_path):
 
 
 @pytest.mark.full
-def test_old_checkpoints_are_kept_by_the_config(finished, tmp_path):
+def test_the_config_decides_which_old_checkpoints_are_kept(finished, tmp_path):
     keys = {"checkpoint.every": 5, "checkpoint.keep": 1, "checkpoint.keep_every": 10}
     assert train.pretrain(load(finished[0], **keys), tmp_path / "run") == 0
     assert {path.name for path in tmp_path.glob("run/checkpoints/*")} == {"10", "20"}
@@ -119,7 +119,7 @@ def test_another_config_or_text_is_refused(finished, tmp_path):
     assert (workdir / "config.json").read_bytes() == before
 
 
-def test_evaluate_gives_the_runs_last_numbers_on_any_devices(finished, tmp_path):
+def test_evaluate_repeats_the_last_evaluation_of_a_run_on_any_devices(finished, tmp_path):
     """The copy's config has a mesh of sixteen devices, which is ignored; an override must fit the devices."""
     shutil.copytree(finished[1], tmp_path / "run")
     saved = json.loads((tmp_path / "run/config.json").read_text())

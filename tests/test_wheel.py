@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 from kits.small import SMALL, write_corpus
 
 PARTS = ("bert_jax", "configs", "README.md", "LICENSE", "setup.cfg", "pyproject.toml")

@@ -48,7 +48,7 @@ def as_plain(ours: dict, shapes: dict) -> dict:
 
 
 @pytest.mark.slow
-def test_the_same_loss_and_gradients_as_ours():
+def test_the_plain_step_has_our_loss_and_gradients():
     """On rows of two sequences, half of them padded."""
     objective = small_objective(*UNDROPPED)
     rows = batch.synthetic(16, 32, 5, VOCABULARY.size, sequences=2)

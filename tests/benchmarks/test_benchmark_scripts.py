@@ -17,7 +17,7 @@ from kits.slices import needs_libtpu
     ],
 )
 @needs_libtpu
-def test_bad_input_is_named(script, arguments, words, capsys):
+def test_bad_input_is_reported_in_one_line(script, arguments, words, capsys):
     assert importlib.import_module(f"benchmarks.{script}").main(arguments) == 2
     error = capsys.readouterr().err.strip()
     assert words in error and "\n" not in error

@@ -19,7 +19,7 @@ UNDROPPED = [f"--config.model.{key}=0.0" for key in ("dropout", "attention_dropo
 
 
 @pytest.mark.full
-def test_the_sides_are_the_same_model():
+def test_all_sides_train_the_same_model():
     settings = step.load("bert_tiny:4", [*KEYS, *UNDROPPED])
     ours, whole, gathered = (step.make(side, settings) for side in step.SIDES)
     assert ours.parameters == whole.parameters == gathered.parameters > 500 * 32
@@ -47,7 +47,7 @@ def test_the_gathered_side_has_the_flops_of_the_formula():
     assert work["as it comes"] > 1.4 * work["gathered"]
 
 
-def test_the_numbers_of_a_row():
+def test_a_row_has_medians_over_the_turns():
     """Medians, and medians over the turns of the ratio of two steps."""
     settings = step.load("bert_base:8", [])
     facts = {side: dict(threads=2, versions="v") for side in step.SIDES}

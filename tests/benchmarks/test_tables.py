@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 
 from benchmarks import tables
 from bert_jax import cli, config
@@ -27,8 +27,8 @@ def parse_script(name: str, arguments: list[str], monkeypatch) -> None:
     pytest.importorskip(NEEDS.get(name, "sys"))
     parse = argparse.ArgumentParser.parse_known_args
 
-    def stop(*given, **named):
-        _, rest = parse(*given, **named)
+    def stop(*positional, **named):
+        _, rest = parse(*positional, **named)
         raise Parsed([word for word in rest if not word.startswith("--config.")])
 
     module = importlib.import_module(f"benchmarks.{name}")

@@ -33,30 +33,30 @@ def make_mesh(data, fsdp, tensor) -> Mesh:
 
 def on_mesh(tree, mesh):
     """Returns (program, the tree on the devices)."""
-    places = {name: NamedSharding(mesh, SPECS[name]) for name in tree}
-    return fingerprint.lower(mesh, tree, places).compile(), jax.device_put(tree, places)
+    shardings = {name: NamedSharding(mesh, SPECS[name]) for name in tree}
+    return fingerprint.lower(mesh, tree, shardings).compile(), jax.device_put(tree, shardings)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (8, 1, 1), (2, 2, 2)])
-def test_the_same_on_any_mesh(tree, shape):
+def test_a_fingerprint_is_the_same_on_any_mesh(tree, shape):
     mesh = make_mesh(*shape)
     program, placed = on_mesh(tree, mesh)
     assert fingerprint.compute(program, placed, mesh) == fingerprint.of_tree(tree)
 
 
-def test_every_bit_of_every_element_counts(tree):
+def test_every_single_bit_flip_changes_the_fingerprint(tree):
     """No two single-bit flips of an array have the same fingerprint."""
     array = tree["bias"]
     seen = {fingerprint.of_array(array).digest}
-    for place in range(array.size):
+    for index in range(array.size):
         for bit in range(32):
             flipped = array.copy()
-            flipped.view(np.uint32)[place] ^= np.uint32(1 << bit)
+            flipped.view(np.uint32)[index] ^= np.uint32(1 << bit)
             seen.add(fingerprint.of_array(flipped).digest)
     assert len(seen) == 1 + 32 * array.size
 
 
-def test_swapped_rows_and_other_shapes_change_it(tree):
+def test_swapped_rows_and_other_shapes_change_the_fingerprint(tree):
     table = tree["words"]
     swapped = table[[1, 0, *range(2, len(table))]]
     assert fingerprint.of_array(swapped).digest != fingerprint.of_array(table).digest
@@ -77,8 +77,8 @@ def test_a_copy_that_differs_is_named_with_its_device(tree, name, shape):
     placed[name] = jax.make_array_from_single_device_arrays(
         tree[name].shape, placed[name].sharding, arrays
     )
-    odd = str(shards[6].device) if name == "scale" else ""  # of two copies, either may be wrong
-    with pytest.raises(Unfinished, match=f"{name} on {odd}"):
+    device = str(shards[6].device) if name == "scale" else ""  # of two copies, either may be wrong
+    with pytest.raises(Unfinished, match=f"{name} on {device}"):
         fingerprint.compute(program, placed, mesh)
 
 

@@ -20,9 +20,9 @@ from bert_jax.step import State
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
+def saved_run(tmp_path_factory):
     """A run with checkpoints of steps 7 and 9, and the parameters of both."""
-    run = tmp_path_factory.mktemp("kept") / "run"
+    run = tmp_path_factory.mktemp("saved_run") / "run"
     *_, seven = make_run(run, step=7)
     nine = jax.tree.map(lambda x: np.asarray(x) + 1, seven)
     with writer.manager(run / "checkpoints", keep=2) as checkpoints:
@@ -32,8 +32,8 @@ def kept(tmp_path_factory):
 
 
 @pytest.fixture
-def run(kept, tmp_path):
-    shutil.copytree(kept[0], tmp_path / "run")
+def run(saved_run, tmp_path):
+    shutil.copytree(saved_run[0], tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -42,24 +42,24 @@ def save(checkpoints, step: int, params) -> None:
     writer.save(checkpoints, step, items, fingerprint.of_tree(items), "")
 
 
-def largest(place, item: str):
+def largest(directory, item: str):
     """Returns the largest file with arrays."""
-    return max((place / item).rglob("d/*"), key=lambda path: path.stat().st_size)
+    return max((directory / item).rglob("d/*"), key=lambda path: path.stat().st_size)
 
 
-def flip(path, place: int) -> None:
+def flip(path, index: int) -> None:
     data = bytearray(path.read_bytes())
-    data[place] ^= 16
+    data[index] ^= 16
     path.write_bytes(data)
 
 
 def change(path, *keys, value) -> None:
     """Sets a value in a JSON file."""
-    whole = found = json.loads(path.read_text())
+    values = found = json.loads(path.read_text())
     for key in keys[:-1]:
         found = found[key]
     found[keys[-1]] = value
-    path.write_text(json.dumps(whole))
+    path.write_text(json.dumps(values))
 
 
 def found(run) -> reader.Newest:
@@ -69,21 +69,21 @@ def found(run) -> reader.Newest:
 # --- Damage -------------------------------------------------------------------------------------
 
 
-def test_an_undamaged_run_is_read_as_it_was_saved(run, kept):
+def test_an_undamaged_run_is_read_as_it_was_saved(run, saved_run):
     assert reader.problems(run / "checkpoints", "") == {7: "", 9: ""}
     assert found(run) == (9, {})
-    assert_same_bits(params(run), kept[2])
+    assert_same_bits(params(run), saved_run[2])
 
 
 @pytest.mark.parametrize("where", [0.1, 0.4, 0.7])
 @pytest.mark.parametrize("item", reader.ITEMS)
-def test_a_flipped_bit_is_never_restored(run, kept, item, where):
+def test_a_flipped_bit_is_never_restored(run, saved_run, item, where):
     """A flip in unused bytes does not matter; parameters do not depend on the optimizer state."""
     path = largest(run / "checkpoints/9", item)
     flip(path, int(where * path.stat().st_size))
     step, skipped = found(run)
     assert step == (7 if skipped else 9)
-    assert_same_bits(params(run), kept[1] if skipped and item == "params" else kept[2])
+    assert_same_bits(params(run), saved_run[1] if skipped and item == "params" else saved_run[2])
 
 
 def test_a_flipped_bit_of_a_parameter_is_detected(run):
@@ -95,41 +95,41 @@ def test_a_flipped_bit_of_a_parameter_is_detected(run):
 
 
 DAMAGES = {
-    "no fingerprints": lambda place: shutil.rmtree(place / reader.FINGERPRINTS),
-    "no optimizer state": lambda place: shutil.rmtree(place / "opt_state"),
-    "no parameters": lambda place: shutil.rmtree(place / "params"),
-    "empty": lambda place: largest(place, "params").write_bytes(b""),
-    "a file is missing": lambda place: largest(place, "opt_state").unlink(),
-    "altered fingerprints": lambda place: change(
-        place / "fingerprints/metadata", "leaves", value={}
+    "no fingerprints": lambda directory: shutil.rmtree(directory / reader.FINGERPRINTS),
+    "no optimizer state": lambda directory: shutil.rmtree(directory / "opt_state"),
+    "no parameters": lambda directory: shutil.rmtree(directory / "params"),
+    "empty": lambda directory: largest(directory, "params").write_bytes(b""),
+    "a file is missing": lambda directory: largest(directory, "opt_state").unlink(),
+    "altered fingerprints": lambda directory: change(
+        directory / "fingerprints/metadata", "leaves", value={}
     ),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_the_step_before_a_damaged_one_is_used(run, damage):
+def test_a_damaged_checkpoint_is_skipped(run, damage):
     DAMAGES[damage](run / "checkpoints/9")
     step, skipped = found(run)
     assert step == 7 and "\n" not in skipped[9]
 
 
 def test_a_step_under_another_name_is_skipped_and_another_run_refused(run):
-    place = run / "checkpoints"
-    shutil.copytree(place / "7", place / "20")
+    directory = run / "checkpoints"
+    shutil.copytree(directory / "7", directory / "20")
     step, skipped = found(run)
     assert step == 9 and list(skipped) == [20]
-    assert all(reader.problems(place, "other").values())
+    assert all(reader.problems(directory, "other").values())
 
 
 def test_other_files_are_ignored_and_kept(run):
-    place = run / "checkpoints"
+    directory = run / "checkpoints"
     for name in ("notes", "40.orbax-checkpoint-tmp", "²", "-1", "1e3", "9" * 19):
-        (place / name).mkdir()
-    (place / "50").write_text("")
-    assert found(run) == (9, {}) and reader.newest(place) == 9
-    (renamed,) = writer.clean(place, [9])
-    assert (renamed / "params").is_dir() and not (place / "40.orbax-checkpoint-tmp").exists()
-    assert reader.steps(place) == [7] and (place / "notes").is_dir()
+        (directory / name).mkdir()
+    (directory / "50").write_text("")
+    assert found(run) == (9, {}) and reader.newest(directory) == 9
+    (renamed,) = writer.clean(directory, [9])
+    assert (renamed / "params").is_dir() and not (directory / "40.orbax-checkpoint-tmp").exists()
+    assert reader.steps(directory) == [7] and (directory / "notes").is_dir()
 
 
 def test_a_run_without_a_checkpoint_that_verifies_is_refused_and_unchanged(run):
@@ -142,7 +142,7 @@ def test_a_run_without_a_checkpoint_that_verifies_is_refused_and_unchanged(run):
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "too many"), ValueError("UNAVAILABLE: x")])
-def test_a_checkpoint_that_the_machine_cannot_read_now_is_not_damaged(run, monkeypatch, error):
+def test_a_temporary_read_error_is_not_damage(run, monkeypatch, error):
     def read(*_):
         raise error
 
@@ -154,7 +154,7 @@ def test_a_checkpoint_that_the_machine_cannot_read_now_is_not_damaged(run, monke
 # --- The run around it --------------------------------------------------------------------------
 
 
-def test_an_altered_config_is_not_the_one_that_was_trained(run):
+def test_an_altered_config_is_refused(run):
     change(run / "config.json", "model", "heads", value=2)
     with pytest.raises(BadInput, match="config.json.*run.json"):
         params(run)
@@ -177,32 +177,32 @@ def test_a_run_is_opened_with_its_config_except_for_the_attention(run):
 
 
 def test_restored_arrays_are_compared_with_the_saved_fingerprints(run):
-    place = run / "checkpoints/9"
-    leaves = reader.read_manifest(place)
-    reader.check_restored(place, leaves)
+    directory = run / "checkpoints/9"
+    leaves = reader.read_manifest(directory)
+    reader.check_restored(directory, leaves)
     name = "params/encoder/pooler/bias"
     leaves[name] = Leaf(leaves[name].dtype, leaves[name].shape, "0" * 16)
     with pytest.raises(Unfinished, match=name):
-        reader.check_restored(place, leaves)
+        reader.check_restored(directory, leaves)
 
 
-def test_if_a_checkpoint_disappears_the_next_save_names_the_last_good_one(run, kept):
+def test_if_a_checkpoint_disappears_the_next_save_names_the_last_good_one(run, saved_run):
     with writer.manager(run / "checkpoints", keep=3) as checkpoints:
-        save(checkpoints, 11, kept[2])
+        save(checkpoints, 11, saved_run[2])
         checkpoints.wait_until_finished()
         shutil.rmtree(run / "checkpoints/11")
         with pytest.raises(Unfinished, match="11.*step 9"):
-            save(checkpoints, 13, kept[2])
+            save(checkpoints, 13, saved_run[2])
 
 
 @pytest.mark.parametrize("when", ["at the next report", "at the end"])
-def test_a_full_disk_ends_the_run_and_the_step_before_is_used(run, kept, capfd, when):
+def test_a_full_disk_ends_the_run_and_the_step_before_is_used(run, saved_run, capfd, when):
     with (
         pytest.raises(Unfinished, match="step 9"),
         writer.manager(run / "checkpoints", keep=1) as checkpoints,
         full_disk(20_000),
     ):
-        save(checkpoints, 11, kept[2])
+        save(checkpoints, 11, saved_run[2])
         if when == "at the end":
             writer.finish(checkpoints)
         wait_until(lambda: writer.check(checkpoints))  # which raises
@@ -227,15 +227,15 @@ def test_the_loss_of_another_process_is_not_a_failed_save(run):
 # --- Restoring ------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_that_verifies_can_be_restored_without_orbax_metadata(run, kept):
+def test_a_checkpoint_that_verifies_can_be_restored_without_orbax_metadata(run, saved_run):
     """For example one that was copied to a bucket, and has lost the metadata about array layouts."""
-    place = run / "checkpoints/9"
-    for path in [*place.glob("*/array_metadatas/*"), *place.glob("*/_sharding")]:
+    directory = run / "checkpoints/9"
+    for path in [*directory.glob("*/array_metadatas/*"), *directory.glob("*/_sharding")]:
         path.write_bytes(b"{")
-    (place / "_CHECKPOINT_METADATA").unlink()
+    (directory / "_CHECKPOINT_METADATA").unlink()
     assert found(run) == (9, {})
-    shapes = State(None, kept[2], {"count": np.int32(9)})
+    shapes = State(None, saved_run[2], {"count": np.int32(9)})
     shapes = jax.eval_shape(lambda: shapes)
     first = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    items = reader.restore(place, reader.ITEMS, shapes, jax.tree.map(lambda _: first, shapes))
-    assert_same_bits(items["params"], kept[2])
+    items = reader.restore(directory, reader.ITEMS, shapes, jax.tree.map(lambda _: first, shapes))
+    assert_same_bits(items["params"], saved_run[2])

@@ -1,11 +1,11 @@
-"""`benchmark` times the program that trains, and needs the config alone."""
+"""`benchmark` times the program that trains, and needs only a config."""
 
 import json
 
 import jax
 import pytest
-from kits.doors import refused
-from kits.saved_world import World
+from kits.malformed_inputs import refused
+from kits.saved_batches import World
 from kits.small import small_batch, small_config
 from kits.traces import traced_steps
 
@@ -29,7 +29,7 @@ def world(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_numbers_are_consistent(tmp_path):
+def test_the_reported_numbers_are_consistent(tmp_path):
     config = small_config(f"store={tmp_path}/store")  # does not exist
     measured = time(config, steps=3)
     numbers, parameters = measured["phases"]["main"], measured["parameters"]
@@ -49,7 +49,7 @@ def test_the_numbers_are_consistent(tmp_path):
 
 
 @pytest.mark.parametrize("before, source", [(5 * 2**30, "compiler"), (2**30, "device")])
-def test_peak_bytes_of_devices(tmp_path, monkeypatch, before, source):
+def test_peak_bytes_come_from_the_device_if_its_counter_rose(tmp_path, monkeypatch, before, source):
     """The counter is the maximum since the process started: one that did not rise does not count."""
     counter = iter([before, 5 * 2**30])
     monkeypatch.setattr(chips, "peak_bytes", lambda devices: next(counter))
@@ -86,7 +86,7 @@ def test_steps_are_timed_one_by_one_after_a_warm_up(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_every_phase_is_timed_and_traced(world, tmp_path, capsys):
-    """Each phase has a directory of traces, which have the timed steps alone."""
+    """Each phase has a directory of traces, which contain only the timed steps."""
     directory = tmp_path / "new/traces"
     options = "--steps", 3, "--profile", directory, "--json", "-"
     assert main(["benchmark", *world.arguments(*options)]) == 0

@@ -51,7 +51,7 @@ def bitwise(values) -> int:
     return sum(entry["bitwise"] for entry in values["tensors"])
 
 
-def test_equal_models(compared, model):
+def test_equal_models_have_no_differences(compared, model):
     values = compared(model, model)
     assert bitwise(values) == len(values["tensors"]) == len(jax.tree.leaves(model.params))
     assert all(entry["difference"] == 0 for entry in values["outputs"].values())
@@ -65,7 +65,7 @@ def test_equal_models(compared, model):
 @pytest.mark.parametrize(
     "path, at, by", [("mlm/dense/kernel", (3, 5), 0.5), ("mlm/norm/scale", 0, np.float32(2**-23))]
 )
-def test_one_element_is_found(compared, model, path, at, by):
+def test_a_difference_in_one_element_is_found(compared, model, path, at, by):
     values = compared(model, changed(model, path, at, by))
     first, second = values["tensors"][:2]
     assert first["tensor"] == path and not first["bitwise"]
@@ -77,7 +77,7 @@ def test_one_element_is_found(compared, model, path, at, by):
         assert values["outputs"]["mlm_logits"]["difference"] > 0
 
 
-def test_padding_is_not_compared(compared, model):
+def test_vocabulary_padding_is_not_compared(compared, model):
     row = model.vocabulary.size
     assert model.params["encoder"]["embedder"]["words"].shape[0] > row
     values = compared(model, changed(model, WORDS, at=(row, 0), by=1.0))
@@ -86,7 +86,7 @@ def test_padding_is_not_compared(compared, model):
     assert values["tensors"][0]["tensor"] == WORDS
 
 
-def test_layers_and_settings_that_differ(compared, model):
+def test_different_layers_and_settings_are_reported(compared, model):
     """Two spellings of one value are no difference: feed_forward 0 is four times the width."""
     changes = "model.layers=3", "objective.pair_task=none", "model.feed_forward=128"
     values = compared(model, make_model(300, *changes))
@@ -95,7 +95,7 @@ def test_layers_and_settings_that_differ(compared, model):
     assert "pair/kernel" in values["only_a"] and set(values["outputs"]) == {"mlm_logits"}
 
 
-def test_vocabularies_that_differ(compared, model):
+def test_different_vocabularies_are_reported(compared, model):
     """Outputs are not compared, because the same ids are different texts."""
     other = make_model(310)
     pieces = [*other.tokenizer.pieces[:5], *reversed(other.tokenizer.pieces[5:])]
@@ -117,7 +117,7 @@ def test_nan_is_reported(compared, model):
     assert bitwise(values) == len(values["tensors"])
 
 
-def test_untrained_heads_are_left_out(compared, model):
+def test_untrained_heads_are_skipped(compared, model):
     values = compared(model, model._replace(step=0, info={"fresh": ["pooler", "pair"]}))
     assert "pair/bias" in values["only_a"] and "encoder/pooler/kernel" in values["only_a"]
     assert set(values["outputs"]) == {"mlm_logits"}

@@ -1,4 +1,4 @@
-"""`bert-jax env` prints exports that a shell can evaluate, on CPUs alone."""
+"""`bert-jax env` prints exports that a shell can evaluate, and only on CPUs."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from bert_jax.parallel import chips
 
 @pytest.mark.skipif(sys.platform != "linux", reason="settings of glibc")
 @pytest.mark.parametrize("device, lines", [("null", 1), ("nvidia0", 0), ("accel0", 0)])
-def test_settings_are_exported_on_cpus_alone(tmp_path, monkeypatch, capsys, device, lines):
+def test_settings_are_exported_only_on_cpus(tmp_path, monkeypatch, capsys, device, lines):
     monkeypatch.setattr(chips, "DEVICES", tmp_path)
     (tmp_path / device).touch()
     for name in ("JAX_PLATFORMS", "GLIBC_TUNABLES"):

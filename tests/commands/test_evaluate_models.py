@@ -53,7 +53,7 @@ def with_logits(model, function) -> load_model.Model:
     return model._replace(objective=objective)
 
 
-def test_windows_hold_all_text_in_the_pieces_of_their_parts(models):
+def test_windows_contain_all_text(models):
     """WordPiece splits at punctuation, so it has the same pieces as for the whole text."""
     vocabularies = [model.tokenizer for model in models.values()]
     documents = [TEXTS, ["a" * 500, "the end."], [""], []]
@@ -70,7 +70,7 @@ def test_windows_hold_all_text_in_the_pieces_of_their_parts(models):
         assert pieces[0, name] == models[name].tokenizer.encode([" ".join(TEXTS)])[0]
 
 
-def test_equal_models_are_equal(measure):
+def test_equal_models_have_equal_results(measure):
     values = measure("aba")
     one, other, again = values["models"]
     assert one == again and one["nats_per_word"] != other["nats_per_word"]
@@ -79,7 +79,7 @@ def test_equal_models_are_equal(measure):
     assert 0 < values["word_entropy"] <= math.log(values["words"])
 
 
-def test_an_oracle_is_correct_and_a_uniform_model_is_not(measure, models):
+def test_an_oracle_and_a_uniform_model_have_the_expected_results(measure, models):
     """The uniform model has the logarithm of its vocabulary size in nats for every piece."""
     size = models["c"].vocabulary.size
     oracle = with_logits(models["b"], lambda b: 100 * jax.nn.one_hot(b["masked_targets"], 256))
@@ -96,7 +96,7 @@ def test_an_oracle_is_correct_and_a_uniform_model_is_not(measure, models):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", "abcd")
-def test_nats_of_a_slow_computation(models, name):
+def test_nats_equal_a_slow_computation(models, name):
     """One window at a time, at its own length, summed in float64, gives the same as batches of windows."""
     vocabularies, number, model = (
         [m.tokenizer for m in models.values()],
@@ -135,9 +135,11 @@ def test_nats_of_a_slow_computation(models, name):
     assert (correct == slow[:, 1]).all() and (pieces == slow[:, 2]).all()
 
 
-def test_unknown_words_are_left_out_for_all(models, tmp_path, monkeypatch):
-    familiar, odd = "the lazy dog sleeps " * 9, "ЖжЖ " * 36
-    monkeypatch.setattr(heldout_text, "documents", lambda *_: (d for d in [[familiar + odd]]))
+def test_words_unknown_to_one_model_are_skipped_for_all(models, tmp_path, monkeypatch):
+    known, unknown_words = "the lazy dog sleeps " * 9, "ЖжЖ " * 36
+    monkeypatch.setattr(
+        heldout_text, "documents", lambda *_: (d for d in [[known + unknown_words]])
+    )
     config = corpora.config_of(tmp_path, ["none"])
     vocabularies = [models[name].tokenizer for name in "ac"]
     windows, unknown = evaluate_models.read(config, None, vocabularies, 500)
@@ -145,7 +147,7 @@ def test_unknown_words_are_left_out_for_all(models, tmp_path, monkeypatch):
     assert unknown[0] > 0 == unknown[1] and chosen and "ЖжЖ" not in chosen
 
 
-def test_whether_the_text_is_new_to_a_model(measure, tmp_path, models):
+def test_only_a_model_of_the_same_store_has_held_out_text(measure, tmp_path, models):
     measure("a")
     own = {"store_fingerprint": stores.open_store(tmp_path / "store").fingerprint}
     infos = {"o": own, "e": {"store_fingerprint": "else"}, "i": own | {"imported": {}}}

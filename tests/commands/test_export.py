@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from kits.doors import leaf, refused
+from kits.malformed_inputs import leaf, refused
 from kits.runs import make_run, save
 from safetensors.numpy import load_file
 
@@ -46,7 +46,7 @@ def test_the_newest_checkpoint_is_exported_bit_for_bit(tmp_path, capsys):
     assert not tensors and {path.name for path in tmp_path.iterdir()} == {"run", "out"}
 
 
-def test_the_content_of_the_card(finished, tmp_path):
+def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):
     """It has no path of this machine."""
     import yaml
 
@@ -79,7 +79,7 @@ def test_the_content_of_the_card(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_card_of_an_import(tmp_path):
+def test_the_model_card_of_an_import_names_its_source(tmp_path):
     """Before the first step, the card claims no training, and has only the heads of the source."""
     imported = {"fresh": ["mlm", "pair"], "imported": {"source": "theirs", "format": "google"}}
     *_, params = make_run(tmp_path / "run", step=0, **imported)
@@ -97,7 +97,7 @@ def test_the_card_of_an_import(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("fresh", [[], ["mlm", "pair"]])
-def test_the_code_of_the_card_runs(tmp_path, fresh):
+def test_the_code_in_the_model_card_runs(tmp_path, fresh):
     pytest.importorskip("torch")
     make_run(tmp_path / "run", step=0, kind="unigram", fresh=fresh)
     (code,) = re.findall(r"```python\n(.*?)```", export(tmp_path), re.DOTALL)

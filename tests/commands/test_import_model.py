@@ -6,10 +6,10 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from kits import outside
+from kits import external_models
 from kits.corpora import make_text, write
-from kits.doors import FORMATS, refused
-from kits.doors import write as write_model
+from kits.malformed_inputs import FORMATS, refused
+from kits.malformed_inputs import write as write_model
 from kits.runs import assert_same_bits, lines
 
 from bert_jax import config, evaluate, step, train
@@ -24,7 +24,7 @@ from bert_jax.runs.workdir import Workdir
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    return outside.write_huggingface(tmp_path_factory.mktemp("outside") / "model")
+    return external_models.write_huggingface(tmp_path_factory.mktemp("outside") / "model")
 
 
 def loss_of(source, workdir) -> float:
@@ -43,12 +43,12 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
     values = import_model.import_model(source, workdir, None, ["seed=7"])
     files = {"config.json", "run.json", "status.json", "tokenizer", "checkpoints"}
     assert {path.name for path in workdir.iterdir()} == files
-    run, given = load_model.open_model(workdir), load_model.open_model(source)
-    assert_same_bits(run.params, given.params)
+    run, original = load_model.open_model(workdir), load_model.open_model(source)
+    assert_same_bits(run.params, original.params)
     assert status.describe(status.status(workdir)).startswith("imported, step 0 of 1000")
     command = f"bert-jax pretrain --config {workdir / 'config.json'} --workdir {workdir}"
     assert import_model.describe(values).endswith(command)
-    assert run.step == 0 and run.tokenizer.fingerprint == given.tokenizer.fingerprint
+    assert run.step == 0 and run.tokenizer.fingerprint == original.tokenizer.fingerprint
     assert values["fresh"] == [] and values["imported"]["format"] == "huggingface"
     saved = config.load(str(workdir / "config.json"))
     assert (saved.seed, saved.dtype, saved.store) == (7, "auto", str(workdir / "store"))
@@ -66,7 +66,7 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
 def test_training_continues_from_an_import(source, tmp_path):
     """The loss at step 0 is the source's on the same rows. Keys of the model are fixed, all others may change."""
     corpus, workdir = write(tmp_path / "corpus.txt", make_text(60)), tmp_path / "run"
-    keys = outside.SETTINGS | {"corpus.source": corpus, "store": tmp_path / "store"}
+    keys = external_models.SETTINGS | {"corpus.source": corpus, "store": tmp_path / "store"}
     settings = [f"{key}={value}" for key, value in keys.items()]
     import_model.import_model(source, workdir, config.load("base"), settings)
     file = str(workdir / "config.json")
@@ -109,11 +109,11 @@ def test_import_and_export_are_bitwise(tmp_path, form):
     source = write_model(form, tmp_path / "model")
     import_model.import_model(source, tmp_path / "run")
     export.export(Workdir(tmp_path / "run"), tmp_path / "out", form)
-    given, back = load_model.read_source(source), load_model.read_source(tmp_path / "out")
-    assert given.shapes == back.shapes and len(given.shapes) == 46
-    for name in given.shapes:
-        np.testing.assert_array_equal(given.load(name), back.load(name), err_msg=name)
+    original, back = load_model.read_source(source), load_model.read_source(tmp_path / "out")
+    assert original.shapes == back.shapes and len(original.shapes) == 46
+    for name in original.shapes:
+        np.testing.assert_array_equal(original.load(name), back.load(name), err_msg=name)
     run, out = load_model.open_model(tmp_path / "run"), load_model.open_model(tmp_path / "out")
     assert_same_bits(run.params, out.params)
-    assert back.tokenizer.fingerprint == given.tokenizer.fingerprint
-    assert back.settings == given.settings
+    assert back.tokenizer.fingerprint == original.tokenizer.fingerprint
+    assert back.settings == original.settings

@@ -1,4 +1,4 @@
-"""Only .py configs are code. All else is data: no pickles, nothing executed, no file accessed outside."""
+"""Only .py configs are executed. All other files are data: no pickle is opened, nothing outside is read."""
 
 import json
 import os
@@ -6,8 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-from kits.doors import refused
-from kits.saved_world import World, rewrite
+from kits.malformed_inputs import refused
+from kits.saved_batches import World, rewrite
 
 from bert_jax import config
 from bert_jax.cli import main
@@ -60,13 +60,13 @@ def test_a_pickle_is_not_opened(opened, tmp_path):
     assert path.name in refused(*command) and not trap.exists()
     if is_store:
         assert main(["verify", "--store", str(directory)]) == 0 and not trap.exists()
-    arrays = np.load(path, allow_pickle=True)  # springs the trap
+    arrays = np.load(path, allow_pickle=True)  # shows that the trap works
     assert is_store or arrays["tokens"].size
     assert trap.exists()
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "a/../../outside", "link"])
-def test_paths_of_manifests_stay_inside(opened, tmp_path, name):
+def test_paths_outside_of_the_directory_are_refused(opened, tmp_path, name):
     (directory, command), outside = opened, tmp_path / "outside"
     outside.write_text("secret")
     (directory / "link").symlink_to(outside)
@@ -76,7 +76,7 @@ def test_paths_of_manifests_stay_inside(opened, tmp_path, name):
         assert main(["verify", "--store", str(directory)]) == 1
 
 
-def test_the_config_of_a_run_is_data(tmp_path):
+def test_a_saved_config_is_not_executed(tmp_path):
     """Python in config.json is not executed, names of modules are checked, overrides are literals."""
     trap, path = tmp_path / "trap", tmp_path / "config.json"
     code = f"__import__('os').mkdir({str(trap)!r})"

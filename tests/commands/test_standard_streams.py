@@ -34,7 +34,7 @@ def shell(redirections: str, *arguments):
         ("", ("--json", "/dev/full"), 1),
     ],
 )
-def test_only_results_that_cannot_be_written_change_the_code(redirections, arguments, code):
+def test_only_results_that_cannot_be_written_change_the_exit_code(redirections, arguments, code):
     done = shell(redirections, *CONFIG, *arguments)
     assert done.returncode == code and "Traceback" not in done.stderr
     if code == 1:

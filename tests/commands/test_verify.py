@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fuzz.attempts import listing
 from kits.damage import DAMAGES, flip_bit, names
-from kits.doors import refused
+from kits.malformed_inputs import refused
 
 from bert_jax import config
 from bert_jax.cli import main
@@ -37,14 +37,14 @@ def run(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_intact_files(store, run, capsys):
+def test_intact_files_have_no_problems(store, run, capsys):
     assert verify(capsys, "store", store) == verify(capsys, "workdir", run) == set()
     assert main(["verify", "--workdir", str(run)]) == 0
     assert str(run) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", range(22))
-def test_damage_of_a_store(store, capsys, number):
+def test_damaged_files_of_a_store_are_named(store, capsys, number):
     draw, damage = np.random.default_rng(number), DAMAGES[number % len(DAMAGES)]
     before = {name: (store / name).read_bytes() for name in names(store)}
     damaged = set(damage(store, draw))
@@ -88,7 +88,7 @@ OF_RUNS = {
 
 
 @pytest.mark.parametrize("damage", OF_RUNS)
-def test_damages_of_a_run(run, capsys, damage):
+def test_damaged_files_of_a_run_are_named(run, capsys, damage):
     change, name = OF_RUNS[damage]
     change(run)
     assert name in verify(capsys, "workdir", run)
@@ -112,7 +112,7 @@ def test_a_killed_run_is_intact(run, capsys):
     assert verify(capsys, "workdir", run) == set()
 
 
-def test_paths_that_are_no_store_and_no_run(tmp_path):
+def test_paths_that_are_no_store_and_no_run_are_refused(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere", tmp_path / ("x" * 300)):
         for kind in ("--store", "--workdir"):
             assert str(path) in refused("verify", kind, path)

@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from kits import outside
-from kits.doors import (
+from kits import external_models
+from kits.malformed_inputs import (
     CONFIGS,
     FORMATS,
     INDEX,
@@ -27,7 +27,7 @@ def tensors(change):
     """Returns a damage. change(tensors, name): changes the tensors; name is that of UP in the format."""
 
     def damage(directory, form):
-        arrays = outside.make_tensors(form)
+        arrays = external_models.make_tensors(form)
         change(arrays, spelled(form, UP))
         write(form, directory, arrays)
 
@@ -37,13 +37,13 @@ def tensors(change):
 def setting(key, value):
     def damage(directory, form):
         path = directory / CONFIGS[form]
-        outside.write_config(path, json.loads(path.read_text()) | {key: value})
+        external_models.write_config(path, json.loads(path.read_text()) | {key: value})
 
     return damage
 
 
 def pieces(directory, form):
-    outside.write_vocabulary(directory, [*outside.PIECES, "one more"])
+    external_models.write_vocabulary(directory, [*external_models.PIECES, "one more"])
 
 
 def edit(name, change):
@@ -114,7 +114,7 @@ BOTH = {
     "huge width": (setting("hidden_size", HUGE), "mbeddings"),
     "many layers": (setting("num_hidden_layers", HUGE), f"{HUGE} layers"),
     "another layer": (setting("num_hidden_layers", 3), r"layer[._]2"),
-    "a piece too many": (pieces, f"{len(outside.PIECES) + 1} pieces"),
+    "a piece too many": (pieces, f"{len(external_models.PIECES) + 1} pieces"),
 }
 HUGGINGFACE = {
     "half a head": (tensors(lambda t, _: t.pop("cls.predictions.bias")), r"cls\.predictions\.bias"),
@@ -165,8 +165,8 @@ def intact(tmp_path_factory):
 @pytest.mark.parametrize(
     ("form", "kind"), [(form, kind) for form in FORMATS for kind in DAMAGES[form]]
 )
-def test_damage_is_named(form, kind, intact, tmp_path):
-    directory = outside.copy(intact[form], tmp_path / "model")
+def test_a_damaged_model_is_refused_with_the_problem(form, kind, intact, tmp_path):
+    directory = external_models.copy(intact[form], tmp_path / "model")
     damage, pattern = DAMAGES[form][kind]
     damage(directory, form)
     line = refused_import(directory)
@@ -174,7 +174,7 @@ def test_damage_is_named(form, kind, intact, tmp_path):
     assert re.search(pattern.replace("{up}", re.escape(spelled(form, UP))), line), line
 
 
-def test_directories_without_a_model(tmp_path):
+def test_directories_without_a_model_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("nowhere", "empty"):
         assert refused_import(tmp_path / name).startswith(str(tmp_path / name))

@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 import tensorflow as tf
-from kits import outside
-from kits.doors import open_directory, refused_import
-from kits.places import DATA
+from kits import external_models
+from kits.malformed_inputs import open_directory, refused_import
+from kits.paths import DATA
 
 from bert_jax.convert import load_model, tensorflow_checkpoint
 from bert_jax.errors import BadInput
@@ -18,7 +18,7 @@ from bert_jax.tokenizers import tokenizer
 
 @pytest.fixture(scope="module")
 def synthetic(tmp_path_factory):
-    return outside.write_google(tmp_path_factory.mktemp("google") / "model")
+    return external_models.write_google(tmp_path_factory.mktemp("google") / "model")
 
 
 @pytest.fixture(params=["synthetic", "original"])
@@ -66,7 +66,7 @@ def test_read_and_write_is_bitwise(directory, tmp_path):
     ).read_text().split()
 
 
-def test_heads_that_a_run_lacks_are_not_written(synthetic, tmp_path):
+def test_missing_heads_are_not_written(synthetic, tmp_path):
     model = open_directory(synthetic, "objective.pair_task=none")
     assert model.info["imported"]["unused"] == ["pair", "pooler"]
     names = tensors(write(model, tmp_path / "again"))
@@ -141,7 +141,7 @@ def original(tensors: dict, heads: int, batch: dict) -> dict:
     return {"mlm_logits": logits, "pair_logits": pair}
 
 
-def test_logits_equal_the_originals(directory):
+def test_logits_equal_those_of_googles_bert(directory):
     model = open_directory(directory)
     size = model.vocabulary.size
     draw = np.random.default_rng(0)
@@ -164,11 +164,13 @@ def test_logits_equal_the_originals(directory):
 # --- Lower-casing and names -----------------------------------------------------------------------
 
 
-def test_whether_words_are_lower_cased(synthetic, tmp_path):
+def test_the_vocabulary_decides_about_lower_casing(synthetic, tmp_path):
     """The vocabulary decides. A cased model without capitals, as of Chinese, is cased after export and import."""
     model = open_directory(synthetic)
     assert model.tokenizer.lowercase
-    capital = outside.write_google(tmp_path / "cased", pieces=[*outside.PIECES[:-1], "##Z"])
+    capital = external_models.write_google(
+        tmp_path / "cased", pieces=[*external_models.PIECES[:-1], "##Z"]
+    )
     assert not open_directory(capital).tokenizer.lowercase
     pieces = model.tokenizer.pieces
     cased = type(model.tokenizer)(pieces, lowercase=False)
@@ -176,22 +178,24 @@ def test_whether_words_are_lower_cased(synthetic, tmp_path):
     assert again.tokenizer.fingerprint == cased.fingerprint
 
 
-def test_a_config_json_of_hugging_face_beside_the_checkpoint(synthetic, tmp_path):
+def test_a_config_json_of_hugging_face_next_to_the_checkpoint_is_ignored(synthetic, tmp_path):
     """Directories of the hub may have both; without safetensors the checkpoint is read."""
-    directory = outside.copy(synthetic, tmp_path / "both")
-    outside.write_config(directory / "config.json", outside.huggingface_config())
+    directory = external_models.copy(synthetic, tmp_path / "both")
+    external_models.write_config(directory / "config.json", external_models.huggingface_config())
     assert open_directory(directory).info["imported"]["format"] == "google"
 
 
 def test_the_file_checkpoint_selects_one_of_several(tmp_path):
     for seed in (0, 1):
-        arrays = outside.make_tensors("google", seed=seed)
-        directory = outside.write_google(tmp_path / "model", arrays, name=f"model.ckpt-{seed}")
+        arrays = external_models.make_tensors("google", seed=seed)
+        directory = external_models.write_google(
+            tmp_path / "model", arrays, name=f"model.ckpt-{seed}"
+        )
     assert "model.ckpt-0, model.ckpt-1" in refused_import(directory)
     for seed in (0, 1):
         (directory / "checkpoint").write_text(f'model_checkpoint_path: "/else/model.ckpt-{seed}"\n')
         bias = load_model.read_source(directory).load("cls/predictions/output_bias")
-        expected = outside.make_tensors("google", seed=seed)["cls/predictions/output_bias"]
+        expected = external_models.make_tensors("google", seed=seed)["cls/predictions/output_bias"]
         assert (bias == expected).all()
     (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
     assert refused_import(directory).startswith(f"{directory / 'checkpoint'}: ")

@@ -12,22 +12,22 @@ from bert_jax.convert import names, to_huggingface
 from bert_jax.objectives import base
 
 
-def write(directory, world, fresh=()):
-    """Writes a directory drop_parts the parts in `fresh`; returns its config.json."""
-    config, vocabulary, tokenizer, params = world
+def write(directory, run, fresh=()):
+    """Writes a directory without the parts in `fresh`; returns its config.json."""
+    config, vocabulary, tokenizer, params = run
     directory.mkdir()
     to_huggingface.write(directory, config, vocabulary, tokenizer, drop_parts(params, fresh))
     return json.loads((directory / "config.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("world") / "run")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("run") / "run")
 
 
-def test_config_json(tmp_path, world):
-    config, vocabulary, *_ = world
-    values = write(tmp_path / "out", world)
+def test_config_json_has_the_settings_of_the_run(tmp_path, run):
+    config, vocabulary, *_ = run
+    values = write(tmp_path / "out", run)
     expected = {"architectures": ["BertForPreTraining"], "model_type": "bert", "hidden_size": 32}
     expected |= {"vocab_size": vocabulary.size, "num_hidden_layers": 2, "intermediate_size": 128}
     expected |= {"num_attention_heads": 4, "max_position_embeddings": 32, "type_vocab_size": 2}
@@ -40,11 +40,11 @@ def test_config_json(tmp_path, world):
     assert values | expected == values
 
 
-def test_kernels_have_the_layout_of_pytorch(tmp_path, world):
+def test_kernels_have_the_layout_of_pytorch(tmp_path, run):
     """The names are spelled out here, independently of names.py."""
-    write(tmp_path / "out", world)
+    write(tmp_path / "out", run)
     tensors = load_file(tmp_path / "out/model.safetensors")
-    block = world[-1]["encoder"]["blocks_1"]
+    block = run[-1]["encoder"]["blocks_1"]
     for name, ours in (
         ("attention.self.query", block["attention"]["query"]),
         ("intermediate.dense", block["feed_forward"]["up"]),
@@ -61,8 +61,8 @@ def test_kernels_have_the_layout_of_pytorch(tmp_path, world):
         (("mlm", "pair", "pooler"), "BertModel", ("cls.", "bert.pooler")),
     ],
 )
-def test_untrained_heads_are_left_out(tmp_path, world, fresh, architecture, left_out):
-    values = write(tmp_path / "out", world, fresh)
+def test_untrained_heads_are_not_written(tmp_path, run, fresh, architecture, left_out):
+    values = write(tmp_path / "out", run, fresh)
     assert values["architectures"] == [architecture]
     tensors = set(load_file(tmp_path / "out/model.safetensors"))
     every = {item.huggingface for item in names.parameters(2)}
@@ -74,14 +74,14 @@ def test_untrained_heads_are_left_out(tmp_path, world, fresh, architecture, left
 
 @pytest.mark.full
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "relu"])
-def test_transformers_computes_the_same(tmp_path, activation):
+def test_logits_equal_those_of_transformers(tmp_path, activation):
     """The checkpoint has exactly the tensors that the class of transformers expects."""
     torch = pytest.importorskip("torch")
     from transformers import AutoModelForPreTraining
 
-    world = make_run(tmp_path / "run", f"model.activation={activation}")
-    config, vocabulary, _, params = world
-    write(tmp_path / "out", world)
+    run = make_run(tmp_path / "run", f"model.activation={activation}")
+    config, vocabulary, _, params = run
+    write(tmp_path / "out", run)
     arrays = run_batch(vocabulary)
     ours = base.make(config, vocabulary).outputs(params, arrays)
     load = AutoModelForPreTraining.from_pretrained

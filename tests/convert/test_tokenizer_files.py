@@ -6,8 +6,8 @@ import random
 import pytest
 import transformers
 from kits.runs import SIZES
-from kits.texts import NASTY, PROSE, nasty, odd_lines, published
-from kits.vocabularies import given, make_model
+from kits.texts import DIFFICULT, PROSE, difficult_text, odd_lines, published
+from kits.vocabularies import make_model, save_and_open
 
 from bert_jax.convert import tokenizer_files
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -19,7 +19,7 @@ MASKED = ("the {} fox", "un{}able. {}", "It is {}.", "{} is here", "the {} {} fo
 MASKED += ("the {}... and", "{}() {}--x", "({}...)")
 
 # transformers reads the names of special pieces in a text; bert_jax does not.
-ORDINARY = [text for text in NASTY if "[MASK]" not in text]
+ORDINARY = [text for text in DIFFICULT if "[MASK]" not in text]
 
 
 def export(directory, tokenizer):
@@ -44,7 +44,7 @@ def differing(tokenizer, theirs, texts: list[str]) -> list[str]:
     return [text for text, ours, other in pairs if ours != other]
 
 
-def test_settings_in_transformers(small):
+def test_transformers_has_the_same_pieces_and_special_tokens(small):
     tokenizer, theirs = small
     assert theirs.model_max_length == 512 and len(theirs) == tokenizer.size
     assert theirs.convert_ids_to_tokens(range(tokenizer.size)) == tokenizer.pieces
@@ -58,7 +58,7 @@ def test_settings_in_transformers(small):
     assert theirs.decode(a).strip() == "the fox"
 
 
-def test_ids_around_masks(small):
+def test_ids_around_masks_equal_transformers(small):
     tokenizer, theirs = small
     for text in MASKED:
         text = text.format(*["[MASK]"] * 2)
@@ -66,19 +66,19 @@ def test_ids_around_masks(small):
         assert ids == tokenizer.encode_with_masks(text), text
 
 
-def test_ids_of_small_vocabularies(small):
+def test_ids_of_small_vocabularies_equal_transformers(small):
     """The normalizers around SentencePiece's table err only after a ligature or a removed character."""
     tokenizer, theirs = small
     assert not differing(tokenizer, theirs, PROSE + ORDINARY)
     draw = random.Random(1)
-    texts = [nasty(draw) for _ in range(2000)]
+    texts = [difficult_text(draw) for _ in range(2000)]
     most = 60 if tokenizer.file == "sentencepiece.model" else 0
     assert len(differing(tokenizer, theirs, texts)) <= most
 
 
 @pytest.mark.parametrize("number", [400, pytest.param(20_000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_ids_of_published_vocabularies(tmp_path, name, number):
+def test_ids_of_published_vocabularies_equal_transformers(tmp_path, name, number):
     tokenizer = tokenizers.from_file(published(PUBLISHED[name]), name != "cased")
     theirs = export(tmp_path / "out", tokenizer)
     # ALBERT's scores have ties ("66 6" and "6 66"), which the rounding of float32 sums in sentencepiece decides.
@@ -100,8 +100,8 @@ def test_ids_of_published_vocabularies(tmp_path, name, number):
     ],
     ids=lambda settings: next(iter(settings)),
 )
-def test_models_with_other_training_options(tmp_path, kind, settings):
-    tokenizer = given(tmp_path, make_model(model_type=kind, **settings))
+def test_ids_of_models_with_other_training_options_equal_transformers(tmp_path, kind, settings):
+    tokenizer = save_and_open(tmp_path, make_model(model_type=kind, **settings))
     theirs = export(tmp_path / "out", tokenizer)
     assert len(theirs) == tokenizer.size
     # These scores are not multiples of 1/256, so the rounding of the library decides ties.

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
-from kits import outside
-from kits.doors import FORMATS, write
+from kits import external_models
+from kits.malformed_inputs import FORMATS, write
 
 from bert_jax.convert import load_model, names, vocabulary_extension
 from bert_jax.data import batch
@@ -43,7 +43,7 @@ def test_new_rows_are_means_and_old_ones_are_unchanged(source, tmp_path):
         assert after.dtype == np.float32 and after.shape == extended.shapes[name]
         assert after[: len(before)].tobytes() == before.tobytes()
         for row, cut in zip(after[len(before) :], cuts, strict=True):
-            rows = before[[outside.PIECES.index(piece) for piece in cut]]
+            rows = before[[external_models.PIECES.index(piece) for piece in cut]]
             assert np.all(row == rows.mean(0, dtype=np.float32))
     for name in source.shapes.keys() - set(tables(source)):
         assert extended.load(name).tobytes() == source.load(name).tobytes()
@@ -53,8 +53,8 @@ def test_new_words_are_one_piece_and_other_texts_keep_their_ids(source, tmp_path
     extended, _ = extend(source, tmp_path, "Unable\nrivière\n")
     first = source.pieces
     assert extended.tokenizer.encode(["UNABLE, Riviere", "unable."]) == [
-        [first, outside.PIECES.index(","), first + 1],
-        [first, outside.PIECES.index(".")],
+        [first, external_models.PIECES.index(","), first + 1],
+        [first, external_models.PIECES.index(".")],
     ]
     texts = ["the old river bank walks.", "un able rivers", "[MASK] 12 x", ""]
     assert extended.tokenizer.encode(texts) == source.tokenizer.encode(texts)
@@ -68,7 +68,9 @@ def test_known_repeated_and_unknown_words_are_counted(source, tmp_path):
     assert report == {"added": 3, "known": 2, "repeated": 3, "unknown": 1}
     assert extended.tokenizer.pieces[source.pieces :] == ["unable", "walks", "жук"]
     name = tables(source)[0]
-    assert (extended.load(name)[-1] == source.load(name)[outside.PIECES.index("[UNK]")]).all()
+    assert (
+        extended.load(name)[-1] == source.load(name)[external_models.PIECES.index("[UNK]")]
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_lines_that_are_not_one_word_are_refused(content, named, source, tmp_pat
         vocabulary_extension.extend(source, tmp_path / "words.txt")
 
 
-def test_a_vocabulary_that_grows_past_a_multiple_of_128(source, tmp_path):
+def test_padding_stays_zero_if_a_vocabulary_grows_past_a_multiple_of_128(source, tmp_path):
     """Padding stays zero. Without new words in a batch, the logits of old pieces are unchanged."""
     more = "".join(f"{a}{b}{c}\n" for a in "abcd" for b in "abcd" for c in "abcd")
     extended, report = extend(source, tmp_path, more)

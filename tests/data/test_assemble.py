@@ -5,7 +5,7 @@ import numpy as np
 from bert_jax.data import assemble
 
 
-def test_a_store_larger_than_the_memory_of_the_machine(tmp_path):
+def test_a_file_larger_than_memory_can_be_mapped(tmp_path):
     """A sparse file of 8 TB, with data only at both ends."""
     path, size = tmp_path / "tokens.npy", 1 << 42
     with open(path, "wb") as file:

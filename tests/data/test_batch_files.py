@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from kits import processes, runs, saved_world
-from kits.saved_world import rewrite
+from kits import processes, runs, saved_batches
+from kits.saved_batches import rewrite
 from kits.small import write_corpus
 
 from bert_jax import config, train
@@ -17,7 +17,7 @@ from bert_jax.commands import inspect_batch
 from bert_jax.data import batch, batch_files, feed
 from bert_jax.errors import BadInput
 
-world, half_a_run = saved_world.world, saved_world.half_a_run
+world, half_a_run = saved_batches.world, saved_batches.half_a_run
 
 
 def both(world, **changes):
@@ -59,7 +59,7 @@ def test_heldout_rows_are_the_same_in_batches_of_any_size(world, size, positions
 
 
 @pytest.mark.slow
-def test_the_command_saves_the_batches_it_shows(world, tmp_path, capsys):
+def test_inspect_saves_the_batches_that_it_prints(world, tmp_path, capsys):
     """`inspect --step` reports the same digest for the store and for saved batches."""
     options = "--steps", "4:7", "--save", tmp_path / "new", "--json", tmp_path / "values.json"
     assert main(["inspect", *world.arguments(*options)]) == 0
@@ -117,7 +117,7 @@ for expected, *command in json.loads(sys.argv[1]):
 
 
 @pytest.mark.slow
-def test_no_tensorflow_is_needed(world, tmp_path):
+def test_saved_batches_need_no_tensorflow(world, tmp_path):
     """Without TensorFlow, a process trains from saved batches, and refuses to use a store."""
     paths = {"store": "nowhere", "batches": world.saved}
     commands = [

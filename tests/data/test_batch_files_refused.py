@@ -3,10 +3,10 @@
 import shutil
 
 import pytest
-from kits import saved_world
+from kits import saved_batches
 from kits.damage import flip_bit
 from kits.full_disk import full_disk
-from kits.saved_world import refused, rewrite
+from kits.saved_batches import refused, rewrite
 
 from bert_jax import config
 from bert_jax.cli import main
@@ -14,7 +14,7 @@ from bert_jax.data import feed
 from bert_jax.errors import BadInput, Unfinished
 
 TRAIN = "short/000000000000.npz"
-world = saved_world.world
+world = saved_batches.world
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def copy(world, tmp_path):
         ("tokenizer.size", 300, "tokenizer.size: built with 200, the config has 300"),
     ],
 )
-def test_batches_of_another_config(world, tmp_path, key, value, named):
+def test_batches_of_another_config_are_refused(world, tmp_path, key, value, named):
     assert named in refused(world, tmp_path, batches=world.saved, **{key: value})
 
 
@@ -42,9 +42,9 @@ def test_a_vocabulary_is_compared_by_content(world, tmp_path):
     """The config of an exported run names the store's own vocabulary file."""
     own = world.path / "store/tokenizer/vocab.txt"
     for changes in ({}, {"tokenizer.path": own}):
-        given = world.save(0, 2, tmp_path / f"{len(changes)}", **changes)
-        assert given["steps"] == [0, 2]
-        feed.open_feed(world.load(batches=given["saved"], **{"tokenizer.path": own}))
+        saved = world.save(0, 2, tmp_path / f"{len(changes)}", **changes)
+        assert saved["steps"] == [0, 2]
+        feed.open_feed(world.load(batches=saved["saved"], **{"tokenizer.path": own}))
     pieces = own.read_text().splitlines()
     (tmp_path / "other.txt").write_text("\n".join([*pieces[:-1], "another"]))
     for changes in ({"tokenizer.path": tmp_path / "other.txt"}, {"tokenizer.lowercase": False}):
@@ -52,7 +52,7 @@ def test_a_vocabulary_is_compared_by_content(world, tmp_path):
             feed.open_feed(world.load(**{"batches": world.saved, "tokenizer.path": own} | changes))
 
 
-def test_a_phase_that_is_not_saved(world, tmp_path):
+def test_a_phase_that_is_not_saved_is_refused(world, tmp_path):
     world.save(0, 2, tmp_path / "saved")
     settings = world.load(batches=tmp_path / "saved")
     opened, (_, phase) = feed.open_feed(settings), config.phases(settings)
@@ -61,7 +61,7 @@ def test_a_phase_that_is_not_saved(world, tmp_path):
             read()
 
 
-def test_keys_that_do_not_decide_batches_may_differ(world):
+def test_keys_that_do_not_affect_batches_may_differ(world):
     changes = {"mesh.fsdp": 2, "optimizer.learning_rate": 0.1, "model.layers": 1, "log.every": 1}
     changes |= {"phases.long.steps": 3}
     opened = feed.open_feed(world.load(batches=world.saved, **changes), 0)
@@ -69,13 +69,13 @@ def test_keys_that_do_not_decide_batches_may_differ(world):
 
 
 @pytest.mark.slow
-def test_steps_that_are_not_saved(world, tmp_path):
+def test_steps_that_are_not_saved_are_refused(world, tmp_path):
     world.save(1, 8, tmp_path / "saved")
     for path, changes in ((tmp_path / "saved", {}), (world.saved, {"phases.long.steps": 12})):
         assert str(path) in refused(world, tmp_path, batches=path, **changes)
 
 
-def test_more_heldout_rows_than_there_are(world, tmp_path):
+def test_more_heldout_rows_than_saved_are_refused(world, tmp_path):
     line = refused(world, tmp_path, batches=world.saved, **{"evaluate.rows": 10})
     assert "config.evaluate.rows=10" in line
     world.save(0, 10, tmp_path / "all", **{"evaluate.rows": 10**6})
@@ -118,7 +118,7 @@ def test_a_flipped_bit_is_detected_without_hashes(world, copy):
         (["--steps", "0:2", "--save", "new", "--config.batches=there"], "config.batches=there"),
     ],
 )
-def test_invalid_options(world, tmp_path, monkeypatch, capsys, options, named):
+def test_invalid_options_are_refused(world, tmp_path, monkeypatch, capsys, options, named):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     (tmp_path / "there/file").write_text("")
@@ -128,7 +128,7 @@ def test_invalid_options(world, tmp_path, monkeypatch, capsys, options, named):
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "there"]
 
 
-def test_a_full_disk(world, tmp_path):
+def test_a_full_disk_leaves_no_files(world, tmp_path):
     room = (world.saved / TRAIN).stat().st_size - 3000
     with full_disk(room), pytest.raises(Unfinished, match="--save .*new"):
         world.save(0, 6, tmp_path / "new")

@@ -28,7 +28,7 @@ FLINK = ["--job_endpoint=embed", "--environment_type=LOOPBACK"]
         pytest.param("FlinkRunner", FLINK, marks=pytest.mark.full),
     ],
 )
-def test_the_store_is_that_of_the_pool(tmp_path, monkeypatch, runner, options):
+def test_the_store_equals_that_of_the_process_pool(tmp_path, monkeypatch, runner, options):
     """Also checks that Beam downloads nothing to the home directory."""
     corpora.small_parts(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

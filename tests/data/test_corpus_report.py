@@ -35,7 +35,7 @@ def make(directory) -> tuple[list, dict]:
     return documents, made
 
 
-def test_numbers_equal_a_plain_count(tmp_path, monkeypatch):
+def test_numbers_equal_a_simple_count(tmp_path, monkeypatch):
     """Reads seven lengths at a time, to cover the boundaries between parts."""
     monkeypatch.setattr(report, "PART", 7)
     documents, made = make(tmp_path)

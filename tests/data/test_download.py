@@ -21,84 +21,84 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import checksums
 
 bucket = pytest.importorskip("kits.bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
-there = bucket.there
+gcs = bucket.gcs
 STORE = "gs://bucket/stores/one"
 TOKENS = "stores/one/train/tokens.npy"
 
 
 @pytest.fixture
-def store(there, tmp_path):
+def store(gcs, tmp_path):
     """A store in the bucket; returns the local store that it is a copy of."""
     made = make_store(tmp_path / "made", random_documents(50))
-    there.copy(made.path, "stores/one")
-    there.asked.clear()
+    gcs.copy(made.path, "stores/one")
+    gcs.requests.clear()
     return made
 
 
-def names_read(there) -> list[str]:
+def names_read(gcs) -> list[str]:
     """Returns the names of the .npy files read from the bucket since the last call."""
-    names = {name for method, name in there.asked if method == "READ" and name.endswith(".npy")}
-    there.asked.clear()
+    names = {name for method, name in gcs.requests if method == "READ" and name.endswith(".npy")}
+    gcs.requests.clear()
     return sorted(name.removeprefix("stores/one/") for name in names)
 
 
-def test_a_store_is_downloaded_once(there, store):
+def test_a_store_is_downloaded_once(gcs, store):
     copy = download.local(STORE)
     assert files(copy) == files(store.path)
-    assert names_read(there) == sorted(name for name in files(copy) if name.endswith(".npy"))
+    assert names_read(gcs) == sorted(name for name in files(copy) if name.endswith(".npy"))
     assert download.local(f"{STORE}/") == download.local(STORE, hashes=True) == copy
-    assert names_read(there) == []
+    assert names_read(gcs) == []
 
 
-def test_altered_files_are_downloaded_again(there, store):
+def test_altered_files_are_downloaded_again(gcs, store):
     copy, name = download.local(STORE), "train/tokens.npy"
-    names_read(there)
+    names_read(gcs)
     flip_bit(copy / name, 200)
-    assert download.local(STORE) == copy and names_read(there) == []  # compares sizes only
-    assert download.local(STORE, hashes=True) == copy and names_read(there) == [name]
+    assert download.local(STORE) == copy and names_read(gcs) == []  # compares sizes only
+    assert download.local(STORE, hashes=True) == copy and names_read(gcs) == [name]
     os.truncate(copy / name, 200)
     (copy / "unigrams.npy").unlink()
     (copy / "train/.tokens.npy.part").write_text("left by a killed process")
     download.local(STORE)
-    assert names_read(there) == [name, "unigrams.npy"]
+    assert names_read(gcs) == [name, "unigrams.npy"]
     assert files(copy) == files(store.path)
 
 
-def test_files_altered_in_the_bucket_are_refused(there, store):
-    there.flip(TOKENS)
+def test_files_altered_in_the_bucket_are_refused(gcs, store):
+    gcs.flip(TOKENS)
     with pytest.raises(BadInput, match=f"gs://bucket/{TOKENS}"):
         download.local(STORE)
     assert not list(Path(os.environ["XDG_CACHE_HOME"]).rglob("train/*tokens*"))
 
 
-def test_no_file_is_written_outside_of_the_copy(there, store, tmp_path):
-    manifest = json.loads(there.text("stores/one/manifest.json"))
+def test_no_file_is_written_outside_of_the_copy(gcs, store, tmp_path):
+    manifest = json.loads(gcs.text("stores/one/manifest.json"))
     manifest["files"]["../../../escaped"] = {"bytes": 1, "sha256": "0"}
     manifest["digest"] = checksums.manifest_digest(manifest)
-    there.put("stores/one/manifest.json", checksums.manifest_text(manifest).encode(), {})
-    there.put("stores/escaped", b"x", {})
+    gcs.put("stores/one/manifest.json", checksums.manifest_text(manifest).encode(), {})
+    gcs.put("stores/escaped", b"x", {})
     with pytest.raises(BadInput, match="escaped"):
         download.local(STORE)
     assert not list(tmp_path.rglob("escaped"))
 
 
 @pytest.mark.slow
-def test_processes_of_a_host_download_once(there, store):
+def test_processes_of_a_host_download_once(gcs, store):
     code = f"from bert_jax.data import download; print(download.local({STORE!r}))"
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     running = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(2)]
     printed = [process.communicate(timeout=60) for process in running]
     assert [process.returncode for process in running] == [0, 0], printed
     assert len({output for output, _ in printed}) == 1
-    assert there.asked.count(("READ", TOKENS)) == 1
+    assert gcs.requests.count(("READ", TOKENS)) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "status"),
     [("gs://another/stores/one", 0), (STORE, 403), ("gs://", 0), ("nosuch://bucket/one", 0)],
 )
-def test_a_bad_address_is_an_error_of_one_line(there, store, capsys, name, status):
-    there.fault = lambda method, name: status
+def test_a_bad_address_is_an_error_of_one_line(gcs, store, capsys, name, status):
+    gcs.fault = lambda method, name: status
     assert cli.main(["verify", "--store", name]) == 2
     errors = capsys.readouterr().err
     assert errors.startswith("bert-jax: ") and errors.count("\n") == 1 and name in errors
@@ -113,16 +113,16 @@ def test_a_missing_extra_is_named(monkeypatch):
         download.local(STORE)
 
 
-def test_no_store_is_built_at_an_address(there, tmp_path):
+def test_no_store_is_built_at_an_address(gcs, tmp_path):
     with pytest.raises(BadInput, match=f"config.store={STORE}"):
         preparing.prepare(config_of(tmp_path, make_text(20), f"store={STORE}"))
-    assert there.names() == []
+    assert gcs.names() == []
 
 
-def test_a_vocabulary_in_a_bucket_equals_the_local_file(there, tmp_path):
+def test_a_vocabulary_in_a_bucket_equals_the_local_file(gcs, tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
-    there.put("vocab.txt", path.read_bytes(), {})
+    gcs.put("vocab.txt", path.read_bytes(), {})
     one, other, none = (
         config.load("demo", [f"tokenizer.path={name}"])
         for name in (path, "gs://bucket/vocab.txt", "gs://bucket/none.txt")

@@ -69,7 +69,7 @@ def test_resumes_from_finished_shards_after_a_stop(make, tmp_path, monkeypatch, 
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_one_line_and_the_shards_are_kept(make, tmp_path):
+def test_a_full_disk_is_reported_in_one_line_and_keeps_the_shards(make, tmp_path):
     """A limit on file sizes simulates a full disk: writing the splits fails."""
     config = make()
     before = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))"

@@ -20,7 +20,7 @@ def make(tmp_path):
     return functools.partial(corpora.config_of, tmp_path)
 
 
-def test_a_finished_store_is_kept(make):
+def test_a_finished_store_is_reused(make):
     """It is kept if its text files are deleted, and refused if they have changed."""
     made = preparing.prepare(make(TEXTS), lambda line: None)
     store = stores.open_store(make(TEXTS).store)
@@ -63,10 +63,10 @@ def test_a_vocabulary_is_compared_by_content_and_case(make, tmp_path, monkeypatc
         preparing.open_matching(make(TEXTS, path))
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_link_is_followed(make, tmp_path, there):
+@pytest.mark.parametrize("target_exists", [True, False])
+def test_a_link_is_followed(make, tmp_path, target_exists):
     """The store is written to the target of the link, an empty directory or none."""
-    if there:
+    if target_exists:
         (tmp_path / "elsewhere").mkdir()
     (tmp_path / "store").symlink_to(tmp_path / "elsewhere")
     assert prepare(make(TEXTS)).fingerprint == prepare(make(TEXTS)).fingerprint

@@ -12,7 +12,7 @@ from bert_jax.data.sources import files
 from bert_jax.errors import BadInput
 
 
-def test_a_file_a_glob_and_a_directory(tmp_path, monkeypatch):
+def test_files_are_found_by_name_glob_and_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     a, b = write(tmp_path / "a.txt", b"a"), write(tmp_path / "b.txt", b"b")
     c, d = write(tmp_path / "b" / "a.gz", b""), write(tmp_path / "b" / "c" / "d", b"d")
@@ -39,7 +39,7 @@ def read(path, form="lines", **keys) -> bytes:
 
 
 @pytest.mark.parametrize("library, suffix", [(gzip, ".gz"), (lzma, ".xz"), (bz2, ".BZ2")])
-def test_compressed(tmp_path, library, suffix):
+def test_compressed_files_are_read_and_damaged_ones_named(tmp_path, library, suffix):
     content = b"\n\n".join(b"%d" % number for number in range(50_000))
     path = write(tmp_path / f"a.txt{suffix}", library.compress(content))
     assert read(path) == content

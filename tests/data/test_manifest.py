@@ -5,7 +5,7 @@ import shutil
 import time
 
 import pytest
-from kits import saved_world
+from kits import saved_batches
 from kits.damage import flip_bit
 from kits.small import overrides
 
@@ -18,7 +18,7 @@ from bert_jax.errors import BadInput
 from bert_jax.runs import workdir
 
 TOKENS = "train/tokens.npy"
-half_a_run = saved_world.half_a_run
+half_a_run = saved_batches.half_a_run
 
 
 @pytest.fixture

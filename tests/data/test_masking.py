@@ -43,7 +43,7 @@ def wanted(length):
 
 
 @pytest.mark.parametrize("kind", masking.KINDS)
-def test_chosen_and_unchanged_positions(kind):
+def test_positions_are_maskable_and_all_others_unchanged(kind):
     tokens, maskable, begins = rows = make_rows(3000)
     made = apply(kind, rows)
     used, positions = made["masked_weights"] > 0, made["masked_positions"]
@@ -71,7 +71,7 @@ def words_of(tokens, maskable, begins):
 
 
 @pytest.mark.parametrize("long", [False, True])
-def test_whole_words_are_the_originals_in_the_same_order(long):
+def test_whole_words_equal_the_original_algorithm(long):
     """The original's loop over words chooses the same positions, given our random order.
 
     Words with more pieces than predictions are never chosen. long: A and B are one word each.

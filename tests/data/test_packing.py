@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kits.packed import SPEC, WORD_STARTS, apart, assert_same, epoch, in_one_order, make
+from kits.packed import SPEC, WORD_STARTS, assert_same, epoch, make, one_pair_per_row, sorted_rows
 from kits.packed import packed_store as make_packed_store
 
 from bert_jax.data import packing, sentence_pairs, stream
@@ -31,7 +31,7 @@ def best_fit(lengths, room, sequences):
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 8])
-def test_pack_is_as_good_as_best_fit(sequences):
+def test_packing_needs_as_few_rows_as_best_fit(sequences):
     draw = np.random.default_rng(sequences)
     for room, number in ((512, 1200), (60, 1), (10, 40)):
         lengths = np.minimum(room, 5 + draw.geometric(2.5 / room, number))
@@ -68,10 +68,10 @@ def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
 def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
     """Compares tokens, segments, positions from 0, labels and masks."""
     changes = {"pair_task": pairs, "masking": masking, "max_predictions": 20}
-    packed, alone = epoch(store, **changes), epoch(store, max_packed=1, **changes)
-    assert len(alone["rows"]) > 1.3 * len(packed["rows"])
-    assert_same([in_one_order(apart(packed))], [in_one_order(apart(alone))])
-    assert_same([apart(alone)], [alone])
+    packed, unpacked = epoch(store, **changes), epoch(store, max_packed=1, **changes)
+    assert len(unpacked["rows"]) > 1.3 * len(packed["rows"])
+    assert_same([sorted_rows(one_pair_per_row(packed))], [sorted_rows(one_pair_per_row(unpacked))])
+    assert_same([one_pair_per_row(unpacked)], [unpacked])
     absent = np.arange(4) >= packed["sequence_ids"].max(1)[:, None]
     assert absent.any() and not packed["cls_positions"][absent].any()
     assert not packed["pair_weights"][absent].any() and not packed["pair_labels"][absent].any()
@@ -81,7 +81,7 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
 
 
 @pytest.mark.slow
-def test_steps_do_not_depend_on_the_first_step_or_the_hosts(store):
+def test_batches_do_not_depend_on_the_first_step_or_the_hosts(store):
     whole = make(store, 0, 40, masking="whole_word")  # over two epochs
     assert_same(make(store, 29, 40, masking="whole_word"), whole[29:])
     for positions in (np.array([0, 3]), np.array([2, 1])):
@@ -90,8 +90,8 @@ def test_steps_do_not_depend_on_the_first_step_or_the_hosts(store):
 
 
 def test_heldout_rows_are_never_packed(store):
-    alone = SPEC._replace(max_packed=1)
-    packed, unpacked = (stream.Heldout(store, WORD_STARTS, spec, 20) for spec in (SPEC, alone))
+    specs = SPEC, SPEC._replace(max_packed=1)
+    packed, unpacked = (stream.Heldout(store, WORD_STARTS, spec, 20) for spec in specs)
     assert_same(list(packed), list(unpacked))
 
 

@@ -30,7 +30,7 @@ def splits(store) -> tuple[list, list]:
 @pytest.mark.parametrize(
     "kind, size", [("wordpiece", 200), ("unigram", 40), ("bpe", 60), ("byte_bpe", 300)]
 )
-def test_the_store_is_the_corpus(make, tmp_path, kind, size):
+def test_a_store_has_all_documents_of_the_corpus(make, tmp_path, kind, size):
     texts = make_text(300)
     store = prepare(make(texts, f"tokenizer.kind={kind}", f"tokenizer.size={size}"))
     tokenizer = tokenizers.load(store.path / "tokenizer")
@@ -84,7 +84,7 @@ def test_documents_of_a_source_stay_together_and_are_counted(tmp_path, monkeypat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, pytest.param(7, marks=pytest.mark.full)])
-def test_bits_do_not_depend_on_workers_or_parts(tmp_path, monkeypatch, workers):
+def test_the_store_does_not_depend_on_workers_or_block_sizes(tmp_path, monkeypatch, workers):
     """Any sizes of blocks and shards, and any number of workers, give the same store."""
     one = prepare(two_sources(tmp_path))
     assert report_of(one)["copies"]
@@ -93,7 +93,7 @@ def test_bits_do_not_depend_on_workers_or_parts(tmp_path, monkeypatch, workers):
     assert files(one.path) == files(prepare(two_sources(tmp_path, *more)).path)
 
 
-def test_heldout_is_a_function_of_content(make, tmp_path):
+def test_the_held_out_split_depends_only_on_content(make, tmp_path):
     """The order does not matter, and no document is in both splits, whatever the number of its copies."""
     texts = make_text(200)
     tokenizers.train("wordpiece", texts, 200, True).save(tmp_path / "words")
@@ -118,7 +118,7 @@ def test_three_documents_are_too_few_and_four_are_enough(make, tmp_path, text):
     assert [len(documents) for documents in splits(store)] == [2, 2]
 
 
-def test_bad_input_leaves_nothing(make, tmp_path):
+def test_bad_input_leaves_no_files(make, tmp_path):
     """Most errors are found before any work, a damaged archive during it."""
     archive = lzma.compress("\n\n".join(make_text(3000, seed=2)).encode())
     (tmp_path / "b.xz").write_bytes(archive[: len(archive) // 2])
@@ -133,7 +133,7 @@ def test_bad_input_leaves_nothing(make, tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["b.xz", "corpus.txt"]
 
 
-def test_shards_of_another_config_text_or_time_are_not_used(make):
+def test_shards_of_another_config_or_text_are_not_used(make):
     texts, change = make_text(50), "filter.document_characters=30"
     keys = set()
     for arguments in ([texts], [texts, change], [texts[1:]], [texts]):

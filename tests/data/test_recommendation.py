@@ -26,7 +26,7 @@ def test_more_text_never_gives_a_smaller_model_or_a_shorter_run():
 
 
 @pytest.mark.parametrize("size", recommendation.SIZES)
-def test_recommended_configs(size):
+def test_recommended_configs_have_their_size_and_length(size):
     """They have the size's shape, two phases, and the corpus, filter and tokenizer of base."""
     config = configs.find(f"bert_{size}")
     assert (config.model.layers, config.model.width) == recommendation.SIZES[size]

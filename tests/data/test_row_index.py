@@ -48,17 +48,17 @@ def test_index_files_are_reused_and_rebuilt_when_damaged(store, monkeypatch):
 def test_a_file_that_another_process_writes_in_the_meantime_is_kept(store):
     """Another host may have mapped it."""
     indexes = pair_indexes(store, "train", RULES)
-    there, expected = indexes.path(3), np.array(indexes.open(3))
-    content = there.read_bytes()
-    there.unlink()
+    path, expected = indexes.path(3), np.array(indexes.open(3))
+    content = path.read_bytes()
+    path.unlink()
 
     def build(epoch):
         yield expected
-        there.write_bytes(content)
+        path.write_bytes(content)
 
     indexes.build = build
     np.testing.assert_array_equal(indexes.open(3), expected)
-    assert [path.name for path in there.parent.iterdir()] == [there.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_names_cover_everything_an_index_depends_on(store):
@@ -78,15 +78,15 @@ def test_old_epochs_are_deleted(store):
     others = pair_indexes(store, "train", RULES._replace(seed=6))
     others.open(1)
     indexes.delete_before(2)
-    kept = {indexes.path(0), indexes.path(2), indexes.path(3), others.path(1)}
-    assert set((store.path / "index").iterdir()) == kept
+    expected = {indexes.path(0), indexes.path(2), indexes.path(3), others.path(1)}
+    assert set((store.path / "index").iterdir()) == expected
 
 
 def test_old_temporary_files_of_killed_processes_are_deleted(store):
     indexes = pair_indexes(store, "train", RULES)
     fresh, old = (indexes.directory / f".{name}.npy.{'0' * 32}" for name in ("fresh", "old"))
-    for kept in (fresh, old):
-        kept.write_bytes(b"part")
+    for path in (fresh, old):
+        path.write_bytes(b"part")
     os.utime(old, times=(0, 0))
     assert len(indexes.open(0))
     assert sorted(indexes.directory.iterdir()) == [fresh, indexes.path(0)]

@@ -20,7 +20,7 @@ def numbered(documents):
     return [[[next(following) for _ in s] for s in document] for document in documents]
 
 
-def make_world(path, number, **shape):
+def make_split(path, number, **shape):
     documents = numbered(random_documents(number, **shape))
     return documents, make_store(path, documents, vocabulary=1 << 20).splits["train"]
 
@@ -37,7 +37,7 @@ def owners(split, starts):
 @pytest.mark.parametrize("pairs", sentence_pairs.PAIRS)
 @pytest.mark.parametrize("length", [5, 12, 41, 64, 2000])
 def test_rows_equal_the_originals_for_the_same_draws(tmp_path, pairs, length):
-    documents, split = make_world(tmp_path / "store", 60)
+    documents, split = make_split(tmp_path / "store", 60)
     rules = RULES._replace(pair_task=pairs, length=length)
     made = build(split, rules, epoch=3)
     expected = original(documents, rules, HashDraws(split, rules, 3))
@@ -80,7 +80,7 @@ def test_rows_do_not_change_between_versions(tmp_path):
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop"])
-def test_random_b_is_of_the_same_source(tmp_path, pairs):
+def test_a_random_b_is_from_the_same_source(tmp_path, pairs):
     """A B in another language would give away the label. A source of one document is the exception."""
     numbers = {"train": [3, 1, 4], "heldout": [1, 1, 0]}
     split = make_store(tmp_path / "store", random_documents(8, 3), sources=numbers).splits["train"]
@@ -118,7 +118,7 @@ def test_coins_are_fair():
 @pytest.mark.parametrize(
     "documents, change", [(1, dict(pair_task="nsp")), (4, dict(length=1 << 16))]
 )
-def test_bad_input(tmp_path, documents, change):
+def test_rules_that_the_store_cannot_satisfy_are_refused(tmp_path, documents, change):
     split = make_store(tmp_path / "store", random_documents(documents)).splits["train"]
     with pytest.raises(BadInput, match=str(*change.values())):
         sentence_pairs.check_rules(split, RULES._replace(**change))

@@ -33,7 +33,7 @@ Dr. Müller und Hr. Schmidt, vgl. Abb. 3, kamen ca. 1900.
 
 
 @pytest.mark.parametrize("marked", SENTENCES)
-def test_sentences(marked):
+def test_text_is_split_at_the_ends_of_sentences(marked):
     expected = [part.strip() for part in marked.split("|")]
     found = split_sentences(marked.replace(" | ", " ").replace("|", ""))
     assert found == expected
@@ -56,6 +56,6 @@ TRAPS = ["a. ", "a. B", ". ", "。", "。”", "?", "J. ", "U.S. ", '."', "...",
 
 
 @pytest.mark.parametrize("unit", TRAPS)
-def test_a_long_line_of_difficult_characters(unit):
+def test_splitting_a_long_line_takes_linear_time(unit):
     """A megabyte takes a second; with quadratic work it would take hours."""
     check(unit * (1_000_000 // len(unit)))

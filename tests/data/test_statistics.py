@@ -52,7 +52,7 @@ def unmask(batch):
 
 @pytest.mark.slow
 @sizes
-def test_masks(store, size):
+def test_masks_have_the_published_shares(store, size):
     """Checks the 80/10/10 replacement, the random tokens, and the chosen positions."""
     room, predictions = LENGTH - 3, SPEC.max_predictions - 1  # of full rows: 0.15 * 128 is 19
     kinds, random_ids, places = np.zeros(3), np.zeros(V), np.zeros(room)
@@ -80,7 +80,7 @@ def blocks(store, size):
 
 
 @sizes
-def test_random_pairs_and_the_split_of_chunks(store, size):
+def test_random_pairs_and_splits_of_chunks_are_uniform(store, size):
     chunks, documents = [], []
     for block in blocks(store, size):
         chunks.append(sentence_pairs.find_chunks(block))
@@ -102,7 +102,7 @@ def test_random_pairs_and_the_split_of_chunks(store, size):
 
 
 @sizes
-def test_short_targets(store, size):
+def test_a_tenth_of_the_target_lengths_is_short(store, size):
     """A tenth of the target lengths are drawn from 2 to a full row; some of these are full rows."""
     room = LENGTH - 3
     targets = [sentence_pairs.target_lengths(block) for block in blocks(store, 7 * size)]
@@ -115,7 +115,7 @@ def test_short_targets(store, size):
 
 @sizes
 @pytest.mark.parametrize("more", [3, 0])
-def test_the_order_of_rows(size, more):
+def test_the_order_of_rows_is_random(size, more):
     """A row's new position is independent of its old one, and of its neighbour's new position."""
     count = size + more if more else 1 << (size.bit_length() - 1)
     order = prng.shuffle(np.arange(count), count, np.full(1, prng.key(count)))

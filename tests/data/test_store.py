@@ -18,14 +18,14 @@ def path(tmp_path):
     return make_store(tmp_path / "store", documents, vocabulary=10).path
 
 
-def test_reads_what_was_written(path):
+def test_a_store_is_read_as_it_was_written(path):
     train = stores.open_store(path, hashes=True).splits["train"]
     assert train.tokens.tolist() == [5, 6, 7, 8, 9, 5, 5] and isinstance(train.tokens, np.memmap)
     assert train.sentence_ends.tolist() == [2, 5, 7] and train.document_ends.tolist() == [2, 3]
 
 
 @pytest.mark.parametrize("name", ["train/tokens.npy", "heldout/document_ends.npy", "unigrams.npy"])
-def test_damage_is_detected(path, name):
+def test_damaged_files_are_named(path, name):
     file = path / name
     flip_bit(file)
     stores.open_store(path)
@@ -37,7 +37,7 @@ def test_damage_is_detected(path, name):
             stores.open_store(path)
 
 
-def test_a_directory_that_is_not_a_store(path, tmp_path):
+def test_a_directory_that_is_not_a_store_is_refused(path, tmp_path):
     with pytest.raises(BadInput, match="manifest.json"):
         stores.open_store(tmp_path)
     manifest = json.loads((path / "manifest.json").read_text())

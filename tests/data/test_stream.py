@@ -51,7 +51,7 @@ def steps_per_epoch(store, **changes):
 
 @pytest.mark.parametrize("masking", ["token", "whole_word"])
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
-def test_the_batch_contract(store, pairs, masking):
+def test_batches_fulfil_the_contract(store, pairs, masking):
     text = " ".join(map(str, store.splits["train"].tokens))
     expected = {n: (s.shape, s.dtype) for n, s in batch_contract.shapes(8, 48, 7).items()}
     for batch in batches(store, 0, 4, pair_task=pairs, masking=masking):
@@ -154,14 +154,14 @@ def test_every_heldout_row_appears_once(store, size, rows):
     assert set(tokens.flat) <= {*store.splits["heldout"].tokens.tolist(), *SPECIAL.values()}
 
 
-def test_ids_beyond_the_vocabulary(tmp_path):
+def test_ids_beyond_the_vocabulary_are_refused(tmp_path):
     documents = random_documents(5) + [[[1000] * 50]]
     store = make_store(tmp_path / "store", documents)
     with pytest.raises(BadInput, match="id 1000"):
         batches(store, 0, 50)
 
 
-def test_closing_cancels_the_background(store, monkeypatch):
+def test_closing_a_stream_cancels_the_next_index(store, monkeypatch):
     started, cancelled = threading.Event(), threading.Event()
     real, cancel = row_index.sentence_pairs.build, Epochs.cancel
 
@@ -180,7 +180,7 @@ def test_closing_cancels_the_background(store, monkeypatch):
     monkeypatch.setattr(Epochs, "cancel", set_and_cancel)
     made = stream.train_batches(store, WORD_STARTS, SPEC._replace(seed=98), 0, 10**6)
     next(made)
-    there = len(list((store.path / "index").glob("*.npy")))
+    before = len(list((store.path / "index").glob("*.npy")))
     assert started.wait(60)
     made.close()
-    assert len(list((store.path / "index").iterdir())) == there  # no partial or new file
+    assert len(list((store.path / "index").iterdir())) == before  # no partial or new file

@@ -74,6 +74,6 @@ def test_records_without_text_are_dropped_and_counted():
     assert problems == {"records not JSON": 6, "records without 'meta.text'": 8}
 
 
-def test_json_escapes_that_are_not_valid_text():
+def test_json_escapes_that_are_not_valid_text_are_replaced():
     found, problems = records(b'{"text": "a\\ud800b \\ud83d\\ude00\\nnul\\u0000\\nend"}')
     assert found == [["a?b \U0001f600", "end"]] and len(problems) == 1

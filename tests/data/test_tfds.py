@@ -74,7 +74,7 @@ def test_every_text_is_read_once_in_the_order_of_the_files(data_dir, monkeypatch
     assert read_sources([source]) == whole and len(list(source.blocks(Counter()))) > 20
 
 
-def test_versions_splits_and_nested_fields(data_dir):
+def test_versions_splits_and_nested_fields_are_selected(data_dir):
     source = open_source("tiny_texts:1.0.0[test]", "corpus.field=meta.body")
     found, _ = read_sources([source])
     assert sorted(found) == [[f"body {number}"] for number in range(5)]
@@ -84,13 +84,13 @@ def test_versions_splits_and_nested_fields(data_dir):
 
 
 @pytest.mark.parametrize("name", ["no_such_set", "tiny_texts:9.9.9", "", "tiny_texts[dev]"])
-def test_missing_data_sets(data_dir, name):
+def test_missing_data_sets_are_named(data_dir, name):
     with pytest.raises(BadInput, match=f"tfds:{name.removesuffix('[dev]')}"):
         open_source(name)
 
 
 @pytest.mark.parametrize("field", ["body", "text.body", "number", "meta"])
-def test_fields_without_a_text(data_dir, field):
+def test_fields_without_a_text_are_named(data_dir, field):
     with pytest.raises(BadInput, match=f"field='{field}'"):
         open_source("tiny_texts", f"corpus.field={field}")
 

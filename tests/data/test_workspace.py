@@ -13,9 +13,9 @@ def test_a_locked_workspace_is_refused_and_another_key_starts_over(tmp_path):
     logged = []
     work = functools.partial(workspace.workspace, tmp_path / "store", log=logged.append)
     tries = [("one", False, OSError), ("one", True, OSError), ("two", False, BadInput)]
-    for key, kept, error in [*tries, ("one", True, OSError)]:
+    for key, is_kept, error in [*tries, ("one", True, OSError)]:
         with pytest.raises(error), work(key) as directory:
-            assert (directory / "mine").exists() == kept
+            assert (directory / "mine").exists() == is_kept
             (directory / "mine").write_text("mine")
             with pytest.raises(BadInput, match=f"{tmp_path}/store"):
                 work(key).__enter__()

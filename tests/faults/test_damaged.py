@@ -25,49 +25,52 @@ SIZE = 40_000_000  # bytes of a small disk, more than a run needs
 ROOM = 300_000  # bytes, less than a checkpoint needs
 
 
-def pick(place, draw):
+def pick(checkpoint, draw):
     """Draws a file that is not empty; every other time one with arrays."""
-    paths = sorted(place.glob(draw.choice(["*/d/*", "**/*"])))
+    paths = sorted(checkpoint.glob(draw.choice(["*/d/*", "**/*"])))
     return draw.choice([path for path in paths if path.is_file() and path.stat().st_size])
 
 
-def flip(world, place, draw):
-    path = pick(place, draw)
+def flip(world, checkpoint, draw):
+    path = pick(checkpoint, draw)
     flip_bit(path, draw.integers(path.stat().st_size), int(draw.integers(8)))
 
 
-def truncate(world, place, draw):
-    path = pick(place, draw)
+def truncate(world, checkpoint, draw):
+    path = pick(checkpoint, draw)
     os.truncate(path, draw.choice([0, draw.integers(path.stat().st_size)]))
 
 
-def delete(world, place, draw):
-    pick(place, draw).unlink()
+def delete(world, checkpoint, draw):
+    pick(checkpoint, draw).unlink()
 
 
-def hollow(world, place, draw):
-    shutil.rmtree(place)
-    place.mkdir()
+def hollow(world, checkpoint, draw):
+    shutil.rmtree(checkpoint)
+    checkpoint.mkdir()
 
 
-def mixed(world, place, draw):
+def mixed(world, checkpoint, draw):
     """Replaces an item by that of the previous step."""
-    item, before = str(draw.choice(reader.ITEMS)), place.with_name(f"{int(place.name) - EVERY}")
-    shutil.rmtree(place / item)
-    shutil.copytree(before / item, place / item)
+    item, before = (
+        str(draw.choice(reader.ITEMS)),
+        checkpoint.with_name(f"{int(checkpoint.name) - EVERY}"),
+    )
+    shutil.rmtree(checkpoint / item)
+    shutil.copytree(before / item, checkpoint / item)
 
 
-def foreign(world, place, draw):
+def foreign(world, checkpoint, draw):
     """Adds an undamaged checkpoint of another run."""
     later = f"{HALF + EVERY}"
-    shutil.copytree(world.directory / TOGETHER / "checkpoints" / later, place.with_name(later))
+    shutil.copytree(world.directory / TOGETHER / "checkpoints" / later, checkpoint.with_name(later))
 
 
-def stray(world, place, draw):
+def stray(world, checkpoint, draw):
     """Adds directories and a file that are not checkpoints."""
     for name in (f"{HALF + EVERY}", "999999999999", f"0{HALF + EVERY}", "notes"):
-        place.with_name(name).mkdir()
-    place.with_name(f"{HALF + 1}").write_text("a file")
+        checkpoint.with_name(name).mkdir()
+    checkpoint.with_name(f"{HALF + 1}").write_text("a file")
 
 
 DAMAGES = [truncate, delete, hollow, mixed, foreign, stray]
@@ -84,33 +87,33 @@ def test_a_damaged_checkpoint(world, run, draw, turn):
 def check_damaged(world, run, draw, damage) -> None:
     """Damages the newest checkpoint, or the newest two. The run must resume from the newest undamaged one, and rename
     those that it skips."""
-    place = world.half_done(run) / f"checkpoints/{HALF}"
+    checkpoint = world.half_done(run) / f"checkpoints/{HALF}"
     number = 0 if damage in (foreign, stray) else int(draw.integers(1, 3))
     for back in range(max(1, number)):
-        damage(world, place.with_name(f"{HALF - back * EVERY}"), draw)
-    there = list(place.parent.iterdir())
-    steps = {path for path in there if path.is_dir() and reader.STEP.fullmatch(path.name)}
+        damage(world, checkpoint.with_name(f"{HALF - back * EVERY}"), draw)
+    existing = list(checkpoint.parent.iterdir())
+    steps = {path for path in existing if path.is_dir() and reader.STEP.fullmatch(path.name)}
     step = world.finish(run, ALONE, **{"checkpoint.keep": STEPS})
     assert HALF - number * EVERY <= step <= HALF
-    for path in there:
-        is_passed_over = path in steps and int(path.name) > step
-        assert list(place.parent.glob(f"{path.name}.broken*")) if is_passed_over else path.exists()
+    for path in existing:
+        is_skipped = path in steps and int(path.name) > step
+        assert list(checkpoint.parent.glob(f"{path.name}.broken*")) if is_skipped else path.exists()
 
 
 @contextlib.contextmanager
-def small_disk(place):
-    """A disk in memory, which only root can have, or who may become root without a password."""
-    place.mkdir()
+def small_disk(directory):
+    """Mounts a small disk in memory, which needs root or sudo without a password; otherwise skips the test."""
+    directory.mkdir()
     sudo = ["sudo", "-n"] if os.geteuid() else []
-    command = [*sudo, "mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)]
+    command = [*sudo, "mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(directory)]
     try:
         subprocess.run(command, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no small disk")
     try:
-        yield place
+        yield directory
     finally:
-        subprocess.run([*sudo, "umount", "--lazy", str(place)], check=True)
+        subprocess.run([*sudo, "umount", "--lazy", str(directory)], check=True)
 
 
 def keep_full(disk, left: int, process) -> None:

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from kits import stuck
+from kits import faulty_program
 from kits.waiting import wait_until
 
 from bert_jax import errors
@@ -88,7 +88,9 @@ def test_one_of_two(world, run, draw, turn, what):
     victim, other = ended[which], ended[1 - which]
     codes = CODES.get(what, (LOST, LOST))
     assert victim.code in codes[0] and other.code in codes[1], ended
-    assert stuck.TOLD in victim.errors and re.search(REASON, other.output + other.errors, re.M)
-    reason = {"kill": "", "raise": stuck.RAISED}.get(what, STACK)
+    assert faulty_program.STARTED in victim.errors and re.search(
+        REASON, other.output + other.errors, re.M
+    )
+    reason = {"kill": "", "raise": faulty_program.ERROR}.get(what, STACK)
     assert reason in victim.output + victim.errors, victim
     world.finish(run, TOGETHER)

@@ -18,7 +18,7 @@ TIMEOUTS = {"distributed.heartbeat": 10, "timeouts.step": 60, "timeouts.save": 6
 WRITES = 60  # one of these is drawn; a report is one write, a save about ten
 
 
-def send_at(there, call: int, victim, number) -> None:
+def send_at(gcs, call: int, victim, number) -> None:
     """Sends a signal to a process at the `call`-th write of checkpoints or metrics."""
     calls = []
 
@@ -31,37 +31,37 @@ def send_at(there, call: int, victim, number) -> None:
                     victim.wait()
         return 0
 
-    there.fault = fault
+    gcs.fault = fault
 
 
-def fetch(there, run) -> None:
-    for name in there.names(PREFIX):
+def fetch(gcs, run) -> None:
+    for name in gcs.names(PREFIX):
         path = run / name.removeprefix(f"{PREFIX}/")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(there.objects[name].data)
+        path.write_bytes(gcs.objects[name].data)
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
 def test_a_run_in_a_bucket(world, tmp_path, draw, turn, name):
-    there, kind, temporary = Bucket(), KINDS[turn % 2], tmp_path / "tmp"
+    gcs, kind, temporary = Bucket(), KINDS[turn % 2], tmp_path / "tmp"
     temporary.mkdir()
-    variables = there.environment() | {"TMPDIR": str(temporary)}
+    variables = gcs.environment() | {"TMPDIR": str(temporary)}
     start = (f"gs://bucket/{PREFIX}", kind, "", variables)
     with world.start(*start, **TIMEOUTS) as running:
         victim = running[draw.integers(len(running))]
-        send_at(there, int(draw.integers(1, WRITES)), victim, getattr(signal, name))
+        send_at(gcs, int(draw.integers(1, WRITES)), victim, getattr(signal, name))
         ended = world.wait(running)
     codes = {process.code for process in ended}
-    there.fault = lambda method, name: 0
+    gcs.fault = lambda method, name: 0
     if name == "SIGTERM":
         assert codes == {75}, ended
-        fetch(there, tmp_path / "stopped")
+        fetch(gcs, tmp_path / "stopped")
         found = status.status(tmp_path / "stopped")
         assert found["state"] == "preempted" and found["step"] == found["last_checkpoint"]
         assert found["step"] == last_step(tmp_path / "stopped") < STEPS
     else:
         assert KILLED in codes and codes <= {KILLED} | (LOST if kind == TOGETHER else set()), ended
     world.check_ended(world.run(*start))
-    assert not any(".lock" in name for name in there.names())
-    fetch(there, tmp_path / "run")
+    assert not any(".lock" in name for name in gcs.names())
+    fetch(gcs, tmp_path / "run")
     world.check_same(tmp_path / "run", kind)

@@ -9,7 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
-from kits import processes, stuck
+from kits import faulty_program, processes
 from kits.runs import assert_same_bits, lines, load, pretraining
 from kits.small import SMALL, write_corpus
 
@@ -49,15 +49,15 @@ class World:
             self.check_ended(self.run(directory / kind, kind, **{"checkpoint.keep": STEPS}))
 
     def start(self, run, kind=ALONE, fault="", variables=None, **changes):
-        """Starts the processes that train in `run`; returns [Popen]. fault: as in kits/stuck.py."""
+        """Starts the processes that train in `run`; returns [Popen]. fault: as in kits/faulty_program.py."""
         batches = BATCHES[kind] and self.directory / BATCHES[kind]
         command = pretraining(self.settings | {"batches": batches}, run, **changes)
         devices = DEVICES[kind]
-        env = {stuck.FAULT: fault} | (variables or {})
-        return processes.started(command, self.directory / "said", len(devices), devices, **env)
+        env = {faulty_program.FAULT: fault} | (variables or {})
+        return processes.started(command, self.directory / "output", len(devices), devices, **env)
 
     def wait(self, running, seconds: float = LIMIT) -> list[processes.Ended]:
-        return processes.wait(running, self.directory / "said", seconds)
+        return processes.wait(running, self.directory / "output", seconds)
 
     def run(self, *arguments, seconds: float = LIMIT, **changes) -> list[processes.Ended]:
         """Runs processes that train until they end."""

@@ -54,7 +54,7 @@ class Hang(BaseException):
 def check(attempt: Attempt, directory: Path, world: Path) -> None:
     """Runs an attempt; raises AssertionError or Hang for a wrong outcome.
 
-    directory: of this attempt alone. world: shared by all attempts, and must not change.
+    directory: that of this attempt. world: shared by all attempts, and must not change.
     """
     before, shared = listing(directory), listing(world)
     outcome = run(attempt.arguments, directory)

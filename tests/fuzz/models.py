@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 from hypothesis import strategies as st
-from kits import outside
-from kits.doors import CONFIGS
+from kits import external_models
+from kits.malformed_inputs import CONFIGS
 from safetensors.numpy import load_file
 
 from fuzz.attempts import Attempt, done
@@ -23,7 +23,7 @@ OPTIONAL = ("bert.pooler", "cls.seq_relationship")
 
 def external_model(draw, world, directory) -> Attempt:
     kind = draw(st.sampled_from(["huggingface", "huggingface", "google"]))
-    source, run = outside.copy(world.path / kind, directory / "source"), directory / "run"
+    source, run = external_models.copy(world.path / kind, directory / "source"), directory / "run"
     if kind == "huggingface" and draw(st.booleans()):
         change_header(draw, source / WEIGHTS)
     else:
@@ -50,7 +50,7 @@ def change_header(draw, path: Path) -> None:
 
 def check_import(source: Path, kind: str, exported: Path) -> None:
     """Checks that an import, exported again, equals its source."""
-    original, actual = outside.make_tensors(), load_file(exported / WEIGHTS)
+    original, actual = external_models.make_tensors(), load_file(exported / WEIGHTS)
     # TensorFlow verifies checksums, so a checkpoint of Google's BERT is either read unchanged or refused.
     tensors = load_file(source / WEIGHTS) if kind == "huggingface" else original
     names = original.keys() & tensors.keys()

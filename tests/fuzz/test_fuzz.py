@@ -1,4 +1,4 @@
-"""A few attempts at every target, the same in each run; --full makes more."""
+"""Malformed inputs: a few attempts at every target, the same in each run; --full makes more."""
 
 import shutil
 
@@ -22,7 +22,7 @@ def world(finished, tmp_path_factory) -> World:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_target(target, world, tmp_path, draw, request):
+def test_malformed_inputs(target, world, tmp_path, draw, request):
     directory = tmp_path / "attempt"
 
     @hypothesis.seed(int(draw.integers(1 << 31)))

@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from kits import outside
+from kits import external_models
 from kits.small import SMALL, overrides
 from kits.texts import PROSE
 
@@ -30,8 +30,8 @@ class World:
         self.path, self.settings = path, settings | {"store": f"{path}/store"}
         for kind, size in (("unigram", 200), ("byte_bpe", 300)):
             tokenizer.train(kind, PROSE, size, True).save(path / kind)
-        outside.write_huggingface(path / "huggingface")
-        outside.write_google(path / "google")
+        external_models.write_huggingface(path / "huggingface")
+        external_models.write_google(path / "google")
         show = ["inspect", *self.arguments()]
         done(*show, "--steps", f"0:{BATCHES}", "--save", path / "saved")
         batches = (done(*show, "--step", step, "--json", "-") for step in range(BATCHES))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
-os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # as remote.py has it
+os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # as in remote.py
 import gcsfs  # noqa: E402, F401
 import pytest
 from etils.epath import backend, gpath
@@ -41,14 +41,14 @@ class Refused(Exception):
 class Bucket:
     """An emulated bucket, served until the process ends. Tests may read and damage its `objects`.
 
-    asked: (method, object or prefix) of every request; the method of a download is READ. fault: (method, name) -> the
-    HTTP status of an error to respond with, or 0; it may also delay the request.
+    requests: [(method, object or prefix)]; the method of a download is READ. fault: (method, name) -> the HTTP status
+    of an error to respond with, or 0; it may also delay the request.
     """
 
     def __init__(self):
         self.objects: dict[str, Object] = {}
         self.lock, self.generation = threading.RLock(), 0
-        self.asked, self.fault = [], lambda method, name: 0
+        self.requests, self.fault = [], lambda method, name: 0
         self.uploads = {}  # resumable ones: {id: (name, condition)}
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.bucket = self
@@ -80,7 +80,7 @@ class Bucket:
             self.check(name, condition)
             self.generation += 1
             self.objects[name] = Object(data, self.generation)
-            return self.facts(name)
+            return self.metadata(name)
 
     def copy(self, directory: Path, prefix: str) -> None:
         """Uploads all files of a directory."""
@@ -104,7 +104,7 @@ class Bucket:
         if int(condition.get("ifGenerationNotMatch", -1)) == generation:
             raise Refused(304)
 
-    def facts(self, name: str) -> dict:
+    def metadata(self, name: str) -> dict:
         data, generation = self.objects[name]
         md5 = base64.b64encode(hashlib.md5(data).digest()).decode()
         return {
@@ -127,7 +127,7 @@ class Bucket:
                 if is_below:
                     prefixes.add(prefix + folder + mark)
                 else:
-                    items.append(self.facts(name))
+                    items.append(self.metadata(name))
         return {"kind": "storage#objects", "items": items, "prefixes": sorted(prefixes)}
 
 
@@ -149,7 +149,7 @@ class Handler(BaseHTTPRequestHandler):
         match = OBJECT.fullmatch(path)
         name = unquote(match[2]) if match else query.get("name") or query.get("prefix", "")
         method = "READ" if query.get("alt") == "media" else self.command
-        bucket.asked.append((method, name))
+        bucket.requests.append((method, name))
         try:
             if status := bucket.fault(method, name):
                 raise Refused(status)
@@ -191,7 +191,7 @@ class Handler(BaseHTTPRequestHandler):
         elif query.get("alt") == "media":
             self.media(stored)
         else:
-            self.json(bucket.facts(name))
+            self.json(bucket.metadata(name))
 
     def media(self, stored: Object) -> None:
         size, headers = len(stored.data), {"x-goog-generation": str(stored.generation)}
@@ -218,8 +218,8 @@ class Handler(BaseHTTPRequestHandler):
             url = f"{bucket.url}/upload/storage/v1/b/{NAME}/o?upload_id={number}"
             self.answer(b"{}", 200, {"Location": url})
         elif query["uploadType"] == "multipart":
-            facts, data = parts(self.headers["Content-Type"], body)
-            self.json(bucket.put(facts["name"], data, query))
+            metadata, data = parts(self.headers["Content-Type"], body)
+            self.json(bucket.put(metadata["name"], data, query))
         else:
             self.json(bucket.put(query["name"], body, query))
 
@@ -252,10 +252,11 @@ def parts(content_type: str, body: bytes) -> tuple[dict, bytes]:
 
 
 @pytest.fixture
-def there(tmp_path, monkeypatch):
+def gcs(tmp_path, monkeypatch):
     """An empty Bucket, which this process and its children reach as gs://bucket.
 
-    Local copies of stores are in tmp_path/cache, those of runs in tmp_path/tmp; asserts that none of these is left.
+    Local copies of stores are in tmp_path/cache, those of runs in tmp_path/tmp; asserts that the latter were
+    deleted.
     """
     bucket = of_process()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -271,7 +272,7 @@ def there(tmp_path, monkeypatch):
     forget()
     bucket.fault = lambda method, name: 0
     bucket.objects.clear()
-    bucket.asked.clear()
+    bucket.requests.clear()
     assert not list((tmp_path / "tmp").glob("bert_jax-*"))
 
 

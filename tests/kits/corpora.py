@@ -1,4 +1,4 @@
-"""Small corpora as text, their stores and the contents of these; `prepare` in a process of its own."""
+"""Writes small corpora, prepares and reads their stores, and starts `prepare` in another process."""
 
 import contextlib
 import json
@@ -120,7 +120,7 @@ sys.exit(cli.main(["prepare", "--config", {path!r}, *{options!r}]))
 
 
 def start(config, directory: Path, before: str = "", options=()) -> subprocess.Popen:
-    """Starts `prepare` in a process with a session of its own. before: code that it runs first."""
+    """Starts `prepare` in a new process and session. before: code that it runs first."""
     path = directory / "config.json"
     configs.save(config, path)
     code = PROGRAM.format(path=str(path), before=before, options=options)

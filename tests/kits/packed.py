@@ -1,4 +1,4 @@
-"""A store with pairs that are short compared with the rows, its packed batches, and the pairs of these unpacked."""
+"""A store of short sentence pairs, its packed batches, and the same pairs unpacked."""
 
 import numpy as np
 from kits.stores import make_store, random_documents
@@ -13,7 +13,7 @@ SPEC = batch_spec.Spec(
     seed=5, phase=0, length=32, batch=4, max_predictions=9, pair_task="nsp", masking="token",
     mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.2, max_packed=4,
 )  # fmt: skip
-ALONE = SPEC._replace(max_packed=1)
+UNPACKED = SPEC._replace(max_packed=1)
 
 
 def packed_store(path):
@@ -43,8 +43,8 @@ def assert_same(left, right):
             np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
-def apart(batch):
-    """Returns the pairs of a batch, each in a row of its own, in the order of the batch."""
+def one_pair_per_row(batch):
+    """Returns the pairs of a batch, each in its own row, in the order of the batch."""
     length, predictions = batch["tokens"].shape[1], batch["masked_weights"].shape[1]
     row, pair = np.nonzero(np.arange(1, 99) <= batch["sequence_ids"].max(1)[:, None])
     own = batches.shapes(len(row), length, predictions)
@@ -65,7 +65,7 @@ def apart(batch):
     return own
 
 
-def in_one_order(batch):
+def sorted_rows(batch):
     """Returns the rows of a batch sorted by their content."""
     names = [name for name in sorted(batch) if name != "rows"]
     flat = np.concatenate([batch[name].reshape(len(batch["rows"]), -1) for name in names], axis=1)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 
-PROGRAM = Path(__file__).with_name("stuck.py")  # bert-jax, with a fault that a variable names
+PROGRAM = Path(__file__).with_name("faulty_program.py")
 DEADLINE = 600  # seconds for all processes of a run, which may share two cores with others
 
 

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from kits.places import ROOT
+from kits.paths import ROOT
 from kits.slices import compiling, devices
 
 from bert_jax.planning import hlo
 
 # The TPU compiler's output for some functions, by name; a `full` test of test_hlo.py compiles them again.
-KEPT = ROOT / "tests/golden/tpu_programs.json"
+SAVED = ROOT / "tests/golden/tpu_programs.json"
 
 
 def mesh_on(platform, shape=(2, 4), names=("data", "tensor")):
@@ -41,15 +41,15 @@ def collectives(text: str, mesh) -> list[tuple[hlo.Collective, str]]:
     return list(result.values())
 
 
-def kept(name: str) -> str:
-    return json.loads(KEPT.read_text())[name]
+def saved(name: str) -> str:
+    return json.loads(SAVED.read_text())[name]
 
 
-def keep(texts: dict[str, str]) -> None:
+def save(texts: dict[str, str]) -> None:
     """Saves programs, without the tables of source files, whose paths belong to one machine."""
     tables = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\n(.+\n)*\n", re.M)
     texts = {name: tables.sub("", text) for name, text in texts.items()}
-    KEPT.write_text(json.dumps(texts, indent=1) + "\n")
+    SAVED.write_text(json.dumps(texts, indent=1) + "\n")
 
 
 # A loop of seven trips around a loop of three, by its condition, then a conditional; fusions with estimated cycles.

@@ -117,7 +117,7 @@ def save(directory: Path, step: int, params) -> None:
 
 
 def untrained(tokenizer, *overrides: str) -> load_model.Model:
-    """A model of this vocabulary as `load_model` would open it, which no directory holds."""
+    """Returns a model with random parameters, as `load_model` would open it; nothing is written."""
     config, vocabulary = small_config(*overrides), Vocabulary(tokenizer.size, **tokenizer.special)
     objective = base.make(config, vocabulary)
     params = jax.jit(objective.init)(jax.random.key(0), small_batch())

@@ -1,4 +1,4 @@
-"""Small token stores from given documents, and large ones with random tokens."""
+"""Writes small token stores of chosen documents, and large ones of random tokens."""
 
 from collections.abc import Iterator
 from pathlib import Path

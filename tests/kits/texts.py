@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from kits.places import DATA, data  # noqa: F401
+from kits.paths import DATA, data  # noqa: F401
 
 PROSE = [
     "The quick brown fox jumps over the lazy dog, and then it sleeps until the evening.",
@@ -21,7 +21,7 @@ draw = random.Random(0)
 INVENTED = ["".join(draw.choices(SYLLABLES, k=draw.choice((1, 2, 2, 3)))) for _ in range(300)]
 PROSE += [" ".join(draw.choices(INVENTED, k=15)) for _ in range(60)]
 
-NASTY = [
+DIFFICULT = [
     "",
     " ",
     "\t\n\r",
@@ -49,7 +49,7 @@ LETTERS = [c for c in LETTERS if unicodedata.category(c) not in ("Mn", "Cn") and
 LETTERS = [c for c in LETTERS if unicodedata.normalize("NFC", c) == c]
 
 
-def nasty(draw: random.Random) -> str:
+def difficult_text(draw: random.Random) -> str:
     """Returns a random string of characters that are difficult for normalizers."""
     alphabet = "aAzZ09éÉßİΣς ́̈=.,!'\"-_[]#  \t\n\r\x00\x0b\x0c\x1c\x85\xa0\u200b\u3000\ufffd。中漢か가ﬁ½🙂\u226f\u037e"
     return "".join(draw.choice(alphabet) for _ in range(draw.randrange(40)))

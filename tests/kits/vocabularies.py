@@ -1,4 +1,4 @@
-"""Vocabularies as other programs write them."""
+"""SentencePiece models that the library trains, opened by ours."""
 
 import io
 
@@ -21,7 +21,7 @@ def make_model(**settings) -> bytes:
     return file.getvalue()
 
 
-def given(tmp_path, model: bytes) -> tokenizers.Tokenizer:
+def save_and_open(tmp_path, model: bytes) -> tokenizers.Tokenizer:
     path = tmp_path / "some.model"
     path.write_bytes(model)
     return tokenizers.from_file(path, True)

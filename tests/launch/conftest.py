@@ -1,4 +1,4 @@
-"""A cloud on this machine: tests/standins on PATH, and a checkout whose scripts of launch/ run against them."""
+"""A simulated cloud: the stand-ins of tests/standins on PATH, and a checkout whose scripts in launch/ call them."""
 
 import os
 import shutil
@@ -6,29 +6,29 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kits.places import ROOT
+from kits.paths import ROOT
 
 STANDINS = ROOT / "tests/standins"
 SETTINGS = ("AGAIN_WAIT", "AGAIN_TIMES", "PYTHON", "XLA_FLAGS", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 
 
 class Cloud:
-    """`place` is where the stand-ins note what they are told; `root` is the checkout, which needs no environment."""
+    """The stand-ins log their arguments in `directory`. `root` is the checkout; its environment.sh installs nothing."""
 
-    def __init__(self, place: Path):
-        self.place, self.root = place, place / "check out"
+    def __init__(self, directory: Path):
+        self.directory, self.root = directory, directory / "check out"
         shutil.copytree(ROOT / "launch", self.root / "launch")
-        note = 'environment() { echo "${1:-}" >>"$CLOUD/extras"; }\n'
-        (self.root / "launch/environment.sh").write_text(note)
+        script = 'environment() { echo "${1:-}" >>"$CLOUD/extras"; }\n'
+        (self.root / "launch/environment.sh").write_text(script)
         (self.root / "mine.py").write_text("")
         (self.root / ".gitignore").write_text("hidden.*\n")
         subprocess.run(["git", "init", "-q", self.root], check=True)
 
     def start(self, *command: str, **variables: str) -> subprocess.Popen:
-        """A command in the checkout, on a machine that is called laptop."""
+        """Starts a command in the checkout, on a host named laptop."""
         names = {name: os.environ[name] for name in os.environ if name not in SETTINGS}
         path = f"{STANDINS}:{os.environ['PATH']}"
-        here = {"PATH": path, "CLOUD": str(self.place), "HOME": "/laptop"}
+        here = {"PATH": path, "CLOUD": str(self.directory), "HOME": "/laptop"}
         return subprocess.Popen(
             command,
             cwd=self.root,
@@ -40,21 +40,21 @@ class Cloud:
         )
 
     def run(self, *command: str, **variables: str) -> tuple[int, str]:
-        """(exit code, all that was said)"""
+        """Returns (exit code, output with errors)."""
         process = self.start(*command, **variables)
-        said, _ = process.communicate(timeout=60)
-        return process.returncode, said
+        output, _ = process.communicate(timeout=60)
+        return process.returncode, output
 
     def lines(self, name: str) -> list[str]:
-        """What the stand-ins have noted in a file."""
-        path = self.place / name
+        """Returns the lines of a log of the stand-ins."""
+        path = self.directory / name
         return path.read_text().splitlines() if path.exists() else []
 
-    def words(self, name: str = "words") -> list[list[str]]:
-        """[host, ARGUMENT, ...] of every start of bert-jax, or the arguments of each call of another stand-in."""
-        path = self.place / name
-        starts = path.read_text().split("\0\n")[:-1] if path.exists() else []
-        return [start.split("\0") for start in starts]
+    def calls(self, name: str = "bert-jax") -> list[list[str]]:
+        """Returns [host, ARGUMENT, ...] of each call of bert-jax, or the arguments of each call of another stand-in."""
+        path = self.directory / name
+        calls = path.read_text().split("\0\n")[:-1] if path.exists() else []
+        return [call.split("\0") for call in calls]
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits import attending as kit
-from kits.attending import DROPOUT, compute, fused, interpreted, make_rows, plain
+from kits import attention as kit
+from kits.attention import DROPOUT, compute, fused, interpreted, make_rows, plain
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import mesh_of, small_objective, small_params
 
@@ -200,7 +200,7 @@ def test_the_program_for_a_gpu_calls_cudnn(monkeypatch):
 ON_GPU = """
 import jax, jax.numpy as jnp, numpy as np
 from bert_jax.models import attention
-from kits.attending import assert_aligned, compute, make_rows, plain
+from kits.attention import assert_aligned, compute, make_rows, plain
 assert jax.default_backend() == "gpu", jax.devices()
 assert attention.has_cudnn(jax.local_devices()[0]), "cuDNN's attention needs a GPU from Ampere on"
 *arrays, ids = make_rows(5, 256)

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from kits.attending import GPU, HEADS, SETTINGS, TPU, attend, make_rows, on_tpu, plain
+from kits.attention import GPU, HEADS, SETTINGS, TPU, attend, make_rows, on_tpu, plain
 from kits.runs import make_run, run_batch
 from kits.slices import devices, needs_libtpu
 from kits.small import small_config
@@ -102,7 +102,7 @@ def test_every_phase_is_checked_before_anything_is_compiled(monkeypatch, tmp_pat
         build.make_mesh(settings, configs.phases(settings))
 
 
-def test_a_run_of_other_devices_opens_on_this_one(tmp_path):
+def test_a_run_of_other_devices_can_be_opened_on_this_one(tmp_path):
     """And may be resumed on others: the parameters do not depend on the implementation, but for rounding."""
     _, vocabulary, _, _ = make_run(tmp_path / "run", "model.attention=splash")
     run = load_model.open_model(tmp_path / "run")

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits.attending import assert_aligned
+from kits.attention import assert_aligned
 from kits.small import VOCABULARY, small_batch, small_config, small_objective, small_params
 
 from bert_jax.data import batch as batches
@@ -13,7 +13,7 @@ from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 
 
-def test_padding_changes_nothing():
+def test_padding_does_not_change_outputs():
     objective, batch = small_objective(), small_batch()
     params = small_params(objective)
     other = dict(batch)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits.packed import apart, epoch, packed_store
+from kits.packed import epoch, one_pair_per_row, packed_store
 from kits.small import small_objective, small_params
 
 from bert_jax import prng
@@ -26,10 +26,10 @@ def in_shape(batch, rows, sequences):
 @pytest.mark.slow
 def test_packed_pairs_have_the_loss_and_gradients_of_unpacked_ones(tmp_path):
     packed = epoch(packed_store(tmp_path / "store"), max_predictions=20)
-    alone = apart(packed)
-    number = len(alone["rows"])
+    unpacked = one_pair_per_row(packed)
+    number = len(unpacked["rows"])
     assert number > 1.3 * len(packed["rows"])
-    packed, alone = (in_shape(batch, number, 4) for batch in (packed, alone))
+    packed, unpacked = (in_shape(batch, number, 4) for batch in (packed, unpacked))
     objective = small_objective("model.dropout=0.0", "model.attention_dropout=0.0")
     params = small_params(objective)
 
@@ -39,13 +39,13 @@ def test_packed_pairs_have_the_loss_and_gradients_of_unpacked_ones(tmp_path):
 
     differentiate = jax.jit(jax.value_and_grad(loss, has_aux=True))
     (loss_packed, metrics), gradients = differentiate(params, packed)
-    (loss_alone, apart_metrics), apart_gradients = differentiate(params, alone)
-    np.testing.assert_allclose(loss_packed, loss_alone, rtol=1e-6)
+    (loss_unpacked, unpacked_metrics), unpacked_gradients = differentiate(params, unpacked)
+    np.testing.assert_allclose(loss_packed, loss_unpacked, rtol=1e-6)
     for name in ("mlm_loss", "nsp_loss", "mlm_loss_masked", "nsp_accuracy"):
-        np.testing.assert_allclose(metrics[name], apart_metrics[name], rtol=1e-5, err_msg=name)
+        np.testing.assert_allclose(metrics[name], unpacked_metrics[name], rtol=1e-5, err_msg=name)
     assert metrics["nsp_loss"][1] == number
     distances = jax.tree.map(
         lambda a, b: float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-3)),
-        *(gradients, apart_gradients),
+        *(gradients, unpacked_gradients),
     )
     assert max(jax.tree.leaves(distances)) < 1e-5, distances

@@ -1,4 +1,4 @@
-"""Reports about the expected loss."""
+"""The expected range of the loss."""
 
 import pytest
 

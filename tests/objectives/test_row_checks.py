@@ -27,7 +27,7 @@ def check(tmp_path):
 
 
 def test_a_good_start_has_no_warning(check):
-    assert len(check(TRAIN, HELDOUT)) == 1, "the summary alone"
+    assert len(check(TRAIN, HELDOUT)) == 1, "only the summary"
 
 
 def test_statistics_match_all_rows(tmp_path):

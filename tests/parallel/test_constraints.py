@@ -25,7 +25,7 @@ def product(logits, x):
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 8, 1), (2, 1, 4)])
-def test_a_lookup_is_an_index(shape):
+def test_a_lookup_and_its_gradient_equal_indexing(shape):
     with jax.set_mesh(mesh_of(shape)):
         vectors = jax.jit(constraints.lookup, static_argnums=2)(WORDS, IDS, jnp.float32)
         gradient = jax.jit(jax.grad(looked_up))(WORDS)
@@ -37,7 +37,7 @@ def test_a_lookup_is_an_index(shape):
     np.testing.assert_allclose(table, product(LOGITS, VECTORS), rtol=1e-4, atol=1e-5)
 
 
-def test_rows_that_do_not_divide_are_left_to_the_compiler():
+def test_a_lookup_of_rows_that_do_not_divide_equals_indexing():
     with jax.set_mesh(mesh_of((2, 2, 2))):
         vectors = jax.jit(constraints.lookup, static_argnums=2)(WORDS, IDS[:1], jnp.float32)
     np.testing.assert_array_equal(vectors, WORDS[IDS[:1]])

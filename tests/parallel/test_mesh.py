@@ -18,8 +18,8 @@ def test_large_parameters_and_their_moments_are_sharded():
     update = optimizer.make(small_config().optimizer, lambda step: 0.0)
     initialize = partial(step.init, small_objective(), update, 3, small_batch())
     shapes = jax.eval_shape(initialize)
-    places = meshes.state(shapes, mesh_of((2, 2, 2)))
-    parts = jax.tree.map(lambda leaf, place: place.shard_shape(leaf.shape), shapes, places)
+    shardings = meshes.state(shapes, mesh_of((2, 2, 2)))
+    parts = jax.tree.map(lambda leaf, sharding: sharding.shard_shape(leaf.shape), shapes, shardings)
     moments = next(part for part in parts.opt_state.inner if hasattr(part, "mu"))
     assert moments.mu == moments.nu == parts.params
     encoder = parts.params["encoder"]

@@ -6,7 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from kits import processes, saved_world
+from kits import processes, saved_batches
 from kits.runs import lines, load, params, pretraining, signal_at
 
 from bert_jax import config as configs
@@ -17,7 +17,7 @@ from bert_jax.parallel import processes as cluster
 from bert_jax.runs import status
 
 STEPS = 20
-half_a_run = saved_world.half_a_run
+half_a_run = saved_batches.half_a_run
 
 
 def assert_same_run(workdir, undisturbed, split="heldout"):
@@ -41,7 +41,7 @@ def use_devices(patch, number: int):
 
 
 @pytest.mark.full
-def test_another_mesh_at_every_start(finished, half_a_run, monkeypatch):
+def test_a_run_may_resume_on_another_mesh(finished, half_a_run, monkeypatch):
     """Eight devices, then four with sharded parameters, then one."""
     (settings, undisturbed), run = finished, half_a_run
     with monkeypatch.context() as patch:
@@ -67,7 +67,7 @@ def test_another_mesh_at_every_start(finished, half_a_run, monkeypatch):
         pytest.param(4, 2, {"mesh.fsdp": 2, "mesh.tensor": 2}, marks=pytest.mark.full),
     ],
 )
-def test_several_processes_are_the_same_run(finished, tmp_path, number, devices, mesh):
+def test_several_processes_have_the_losses_of_one(finished, tmp_path, number, devices, mesh):
     settings, undisturbed = finished
     run = tmp_path / "run"
     ended = processes.run(pretraining(settings, run, **mesh), tmp_path, number, devices)
@@ -105,7 +105,7 @@ def test_a_refusal_by_one_process_ends_all(finished, tmp_path, devices, override
     value = tmp_path / value if key == "store" else value
     command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
     changes = {len(devices) - 1: [f"--config.{key}={value}"]}
-    ended = processes.run(command, tmp_path / "said", len(devices), devices, changes)
+    ended = processes.run(command, tmp_path / "output", len(devices), devices, changes)
     assert_one_line(ended, named)
     assert not (tmp_path / "run").exists()
 
@@ -141,9 +141,9 @@ def test_incomplete_settings_are_refused(monkeypatch, variables, named):
 
 
 @pytest.mark.full
-def test_without_the_others_a_process_ends_and_may_be_restarted(finished, tmp_path):
+def test_a_process_that_does_not_find_the_others_ends(finished, tmp_path):
     command = pretraining(finished[0], tmp_path / "run", **{"distributed.timeout": 5})
     changes = {0: ["--config.distributed.processes=2"]}
-    (ended,) = processes.run(command, tmp_path / "said", 1, [1], changes)
+    (ended,) = processes.run(command, tmp_path / "output", 1, [1], changes)
     assert ended.code == -signal.SIGABRT and "DEADLINE_EXCEEDED" in ended.errors
     assert not (tmp_path / "run").exists()

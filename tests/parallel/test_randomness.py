@@ -30,9 +30,9 @@ def test_the_same_elements_are_dropped_on_every_mesh(shape, size, spec):
     keys = prng.fold(jnp.uint32(7), jnp.arange(size[0], dtype=jnp.uint32))
     expected = np.asarray(layers.dropout(jnp.ones(size), keys, 0.1))
     mesh = mesh_of(shape)
-    places = [NamedSharding(mesh, P(*s)) for s in (spec, (ROWS,))]
+    shardings = [NamedSharding(mesh, P(*s)) for s in (spec, (ROWS,))]
     function = jax.jit(
-        partial(layers.dropout, rate=0.1), in_shardings=places, out_shardings=places[0]
+        partial(layers.dropout, rate=0.1), in_shardings=shardings, out_shardings=shardings[0]
     )
     found = function(jnp.ones(size), keys)
     np.testing.assert_array_equal(np.asarray(found), expected)

@@ -2,7 +2,7 @@
 (faults elsewhere in the run: tests/faults)."""
 
 import pytest
-from kits import processes, stuck
+from kits import faulty_program, processes
 from kits.runs import pretraining
 
 from bert_jax import errors
@@ -27,14 +27,14 @@ def test_both_end_by_the_deadline(finished, workdir, tmp_path, fault):
     changes = {f"timeouts.{name}": seconds for name, seconds in DEADLINES.items()}
     changes |= {"phases.main.steps": STEPS, "log.every": 1, "checkpoint.every": 2}
     command = pretraining(finished[0], workdir, **changes, **{"evaluate.every": 0})
-    fault = {stuck.FAULT: fault}
+    fault = {faulty_program.FAULT: fault}
     ended = processes.run(command, tmp_path, 2, 1, **fault)
     codes = ended[victim].code, ended[1 - victim].code
     # By its own deadline, or earlier by JAX, because the other has ended. A stopped process does not notice that.
     assert codes[0] in {-9, -14, -6} and codes[1] in {-14, -6, errors.LOST}, ended
-    said = [ended[number].errors for number in (victim, 1 - victim)]
-    assert stuck.TOLD in said[0] and said[1].strip(), "a process printed nothing"
+    printed = [ended[number].errors for number in (victim, 1 - victim)]
+    assert faulty_program.STARTED in printed[0] and printed[1].strip(), "a process printed nothing"
     if codes[0] == -14:
-        assert "in faulty" in said[0], "no stack trace"
+        assert "in faulty" in printed[0], "no stack trace"
     if before:
         assert f"step {before}" in ended[0].output

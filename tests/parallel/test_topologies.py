@@ -23,9 +23,9 @@ def test_hosts_read_every_row_and_only_those_of_their_devices(shape, slices):
     seen = []
     for host in hosts:
         expected = set()
-        for place in np.ndindex(mesh.devices.shape):
-            if mesh.devices[place].process_index == host:
-                expected |= set(per_device[place[:2]])
+        for index in np.ndindex(mesh.devices.shape):
+            if mesh.devices[index].process_index == host:
+                expected |= set(per_device[index[:2]])
         found = meshes.host_rows(mesh, rows, host)
         assert found.tolist() == sorted(expected)
         seen.append(found)

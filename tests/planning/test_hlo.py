@@ -2,7 +2,7 @@
 
 import jax
 import pytest
-from kits.programs import collectives, compiled, keep, kept, mesh_on
+from kits.programs import collectives, compiled, mesh_on, save, saved
 from kits.slices import needs_libtpu
 
 from bert_jax.planning import hlo, timeline
@@ -43,12 +43,12 @@ EXPECTED = {
 
 
 def text_for(platform, name):
-    return compiled(FUNCTIONS[name], mesh_on("cpu")).as_text() if platform == "cpu" else kept(name)
+    return compiled(FUNCTIONS[name], mesh_on("cpu")).as_text() if platform == "cpu" else saved(name)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
 @pytest.mark.parametrize("kind", EXPECTED)
-def test_bytes_and_axes_of_each_kind(kind, platform):
+def test_bytes_and_axes_of_each_kind_are_parsed(kind, platform):
     """On a CPU, an all-to-all has as many arrays as a group has devices."""
     text, mesh = text_for(platform, kind), mesh_on("cpu")
     found = [part for part, _ in collectives(text, mesh)]
@@ -68,12 +68,12 @@ def test_loops_multiply_bytes_by_trips(platform):
 
 @needs_libtpu
 @pytest.mark.full
-def test_the_stored_programs_are_reproduced():
+def test_the_saved_programs_are_reproduced():
     mesh = mesh_on("tpu")
     texts = {name: compiled(function, mesh).as_text() for name, function in FUNCTIONS.items()}
     for name, text in texts.items():
-        assert timeline.read(text, mesh) == timeline.read(kept(name), mesh), name
-    keep(texts)
+        assert timeline.read(text, mesh) == timeline.read(saved(name), mesh), name
+    save(texts)
 
 
 ODD_AND_EVEN = [[0, 2, 4, 6], [1, 3, 5, 7]]
@@ -94,12 +94,12 @@ MESH = "replica_groups=mesh['axis_0'=2,'axis_1'=4], device_ids=([4,2]T(1,0)) {'a
         ("source_target_pairs={{0,0},{1,2},{2,1}}, channel_id=1", [[0, 0], [1, 2], [2, 1]]),
     ],
 )
-def test_notations_of_groups(text, groups):
+def test_groups_are_parsed_in_every_notation(text, groups):
     """Passes of XLA print groups in different notations."""
     assert hlo.groups(text, 8).tolist() == groups
 
 
-def test_asynchronous_collectives_and_tuples_of_arrays():
+def test_asynchronous_collectives_and_tuples_are_parsed():
     """On a GPU, the result of a start includes the operand; an all-reduce may have several arrays and types."""
     text = """
 ENTRY %main (p: f32[8,4]) -> f32[32,4] {

@@ -22,8 +22,8 @@ CHIP = chips.CHIPS["v5e"]
 
 
 @pytest.mark.slow
-def test_plan_as_a_command(tmp_path):
-    """Standard error has progress alone, and no output of libtpu."""
+def test_the_numbers_of_a_plan_are_consistent(tmp_path):
+    """Standard error contains only progress, and no output of libtpu."""
     command = [sys.executable, "-m", "bert_jax", *arguments(tmp_path, "--json", "-", "--price", 2)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr.count("\n") == 1
@@ -56,7 +56,7 @@ def estimated(name, events, *keys):
     return estimate.estimate(job, one, mesh, phase, compilation.Step(MEMORY, events))
 
 
-def test_the_arithmetic_of_a_step():
+def test_times_of_a_step_equal_a_calculation_by_hand():
     """The step computes for 3 ms, sends for 1 ms along one axis, overlapped, and for 2 ms along two."""
     values = estimated(
         "v5e:4x4",

@@ -61,7 +61,7 @@ def test_the_cheapest_setting_that_fits_is_advised(monkeypatch, tmp_path, capsys
     assert len(set(compiler.tried)) == len(compiler.tried)
 
 
-def test_advice_if_nothing_fits(monkeypatch, tmp_path, capsys):
+def test_nothing_is_advised_if_nothing_fits(monkeypatch, tmp_path, capsys):
     """The width is 30, which fsdp=4 does not divide."""
     compiler = Compiler(monkeypatch, lambda *_: 2**31)
     model = {"model.width": 30, "model.heads": 2, "train.remat": "full"}

@@ -76,7 +76,7 @@ EVENTS = [
 FOUR = Mesh(np.array(range(4)), ("data",))
 
 
-def test_a_schedule():
+def test_a_tpu_schedule_is_parsed():
     assert timeline.read(SCHEDULE, FOUR) == EVENTS
     assert timeline.cycles(EVENTS) == 96 + 5 * 50
 

@@ -23,7 +23,7 @@ from bert_jax.runs import out_of_memory
         ("v4-128", "v4:4x4x4"),
     ],
 )
-def test_names_of_google_cloud(name, expected):
+def test_names_of_google_cloud_are_found(name, expected):
     assert topology.find(name).name == expected
 
 

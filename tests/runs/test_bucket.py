@@ -3,7 +3,7 @@ server implements Google's JSON API (kits/bucket.py)."""
 
 import pytest
 from etils import epath
-from kits import outside
+from kits import external_models
 from kits.runs import assert_same_bits, make_run, params, pretraining
 
 from bert_jax import cli, config
@@ -14,15 +14,15 @@ from bert_jax.runs import lock, workdir
 from bert_jax.storage import remote
 
 bucket = pytest.importorskip("kits.bucket", reason="needs gcsfs: pip install 'bert_jax[gcs]'")
-there = bucket.there
+gcs = bucket.gcs
 RUN = "gs://bucket/runs/one"
 
 
 @pytest.fixture
-def run(there, tmp_path):
+def run(gcs, tmp_path):
     """A run on disk, copied to the bucket."""
     make_run(tmp_path / "run")
-    there.copy(tmp_path / "run", "runs/one")
+    gcs.copy(tmp_path / "run", "runs/one")
     return tmp_path / "run"
 
 
@@ -35,17 +35,17 @@ def checkpoints():
 
 
 @pytest.mark.slow
-def test_a_second_trainer_is_refused(there, finished, monkeypatch, capsys):
+def test_a_second_trainer_is_refused(gcs, finished, monkeypatch, capsys):
     monkeypatch.setattr(lock, "RENEWAL", 0.2)
     with workdir.Workdir(RUN, bucket=remote.Directory(RUN)).locked():
         assert cli.main(pretraining(finished[0], RUN)) == LOST
-        said, who = capsys.readouterr().err, lock.this_process()
-        assert RUN in said and str(who["pid"]) in said and who["host"] in said
-        assert there.names() == ["runs/one/.lock"]
-    assert not there.names()
+        errors, holder = capsys.readouterr().err, lock.this_process()
+        assert RUN in errors and str(holder["pid"]) in errors and holder["host"] in errors
+        assert gcs.names() == ["runs/one/.lock"]
+    assert not gcs.names()
 
 
-def test_a_stale_lock_is_taken_over_and_its_holder_stops_writing(there, monkeypatch, tmp_path):
+def test_a_stale_lock_is_taken_over_and_its_holder_stops_writing(gcs, monkeypatch, tmp_path):
     """The previous holder only slept."""
     monkeypatch.setattr(lock, "RENEWAL", 0.1)
     monkeypatch.setattr(lock, "STALE", 0.5)
@@ -59,10 +59,10 @@ def test_a_stale_lock_is_taken_over_and_its_holder_stops_writing(there, monkeypa
         with pytest.raises(Unavailable, match=RUN):
             write()
     taker.check()
-    assert there.names() == ["runs/one/.lock"]
+    assert gcs.names() == ["runs/one/.lock"]
 
 
-def test_of_two_processes_that_acquire_a_lock_the_last_gets_it(there, monkeypatch):
+def test_of_two_processes_that_acquire_a_lock_the_last_gets_it(gcs, monkeypatch):
     monkeypatch.setattr(lock, "RENEWAL", 0.0)
     monkeypatch.setattr(lock, "STALE", 0.0)
     one, other = (lock.Lock(remote.Directory(RUN)) for _ in range(2))
@@ -76,51 +76,51 @@ def test_of_two_processes_that_acquire_a_lock_the_last_gets_it(there, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "checkpoints/1000/weights.pt", ".git/HEAD"])
-def test_a_directory_that_is_not_a_run_is_refused_and_unchanged(there, finished, capsys, name):
-    there.put(f"runs/one/{name}", b"of others", {})
-    before = there.names()
+def test_a_directory_that_is_not_a_run_is_refused_and_unchanged(gcs, finished, capsys, name):
+    gcs.put(f"runs/one/{name}", b"of others", {})
+    before = gcs.names()
     assert cli.main(pretraining(finished[0], RUN)) == 2
     assert RUN in capsys.readouterr().err
-    assert there.names() == before and there.text(f"runs/one/{name}") == "of others"
+    assert gcs.names() == before and gcs.text(f"runs/one/{name}") == "of others"
 
 
-def test_nothing_is_written_outside_the_copy_of_a_run(there, run):
-    there.put("runs/one/tokenizer/../../../outside.txt", b"of others", {})
+def test_nothing_is_written_outside_the_copy_of_a_run(gcs, run):
+    gcs.put("runs/one/tokenizer/../../../outside.txt", b"of others", {})
     with workdir.opened(RUN) as opened:
         assert (opened.directory / "tokenizer").is_dir()
         assert not list(opened.directory.parents[1].rglob("outside.txt"))
 
 
-def test_a_damaged_checkpoint_is_detected_and_renamed(there, run):
-    [data] = there.names("runs/one/checkpoints/7/params/d/")
-    there.flip(data)
+def test_a_damaged_checkpoint_is_detected_and_renamed(gcs, run):
+    [data] = gcs.names("runs/one/checkpoints/7/params/d/")
+    gcs.flip(data)
     assert reader.newest_verified(checkpoints(), "", ("opt_state",)) == (7, {})
     with pytest.raises(BadInput, match=f"{RUN}/checkpoints/7"):
         reader.newest_verified(checkpoints(), "")
     [aside] = writer.clean(checkpoints(), [7])
     assert reader.steps(checkpoints()) == []
-    assert there.names(f"runs/one/checkpoints/{aside.name}/params/d/")
+    assert gcs.names(f"runs/one/checkpoints/{aside.name}/params/d/")
 
 
-def test_an_unfinished_first_save_is_not_a_checkpoint(there, run):
-    del there.objects["runs/one/checkpoints/7/commit_success.txt"]
-    [data] = there.names("runs/one/checkpoints/7/params/d/")
-    del there.objects[data]
+def test_an_unfinished_first_save_is_not_a_checkpoint(gcs, run):
+    del gcs.objects["runs/one/checkpoints/7/commit_success.txt"]
+    [data] = gcs.names("runs/one/checkpoints/7/params/d/")
+    del gcs.objects[data]
     step, skipped = reader.newest_verified(checkpoints(), "")
     assert step is None and list(skipped) == [7]
     assert writer.clean(checkpoints(), skipped) == []
-    assert not there.names("runs/one/checkpoints/7/")
+    assert not gcs.names("runs/one/checkpoints/7/")
 
 
 @pytest.mark.parametrize("name", ["params/manifest.ocdbt", "params/_METADATA"])
-def test_an_unreachable_checkpoint_is_not_damaged(there, run, name):
-    there.fault = lambda method, asked: 403 if asked.endswith(name) else 0
+def test_an_unreachable_checkpoint_is_not_damaged(gcs, run, name):
+    gcs.fault = lambda method, requested: 403 if requested.endswith(name) else 0
     with pytest.raises((Unavailable, Unfinished), match="checkpoints/7"):
         reader.problem(checkpoints() / "7", "")
 
 
 @pytest.mark.slow
-def test_a_run_in_a_bucket_reads_like_one_on_disk(there, run):
+def test_a_run_in_a_bucket_reads_like_one_on_disk(gcs, run):
     with workdir.opened(RUN) as opened:
         assert not (opened.directory / "checkpoints").exists()  # never downloaded
     assert_same_bits(params(RUN), params(run))
@@ -135,7 +135,7 @@ def test_a_run_in_a_bucket_reads_like_one_on_disk(there, run):
         (["pretrain", "--config", f"{RUN}/config.json", "--workdir", RUN], "config.json"),
     ],
 )
-def test_a_bad_address_is_reported_in_one_line(there, capsys, arguments, named):
+def test_a_bad_address_is_reported_in_one_line(gcs, capsys, arguments, named):
     assert cli.main(arguments) == 2
     errors = capsys.readouterr().err
     assert named in errors and errors.count("\n") == 1
@@ -146,28 +146,28 @@ def test_a_bad_address_is_reported_in_one_line(there, capsys, arguments, named):
 
 @pytest.fixture
 def source(tmp_path):
-    return outside.write_huggingface(tmp_path / "model")
+    return external_models.write_huggingface(tmp_path / "model")
 
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_an_import_into_a_bucket_equals_one_on_disk(there, source, tmp_path):
+def test_an_import_into_a_bucket_equals_one_on_disk(gcs, source, tmp_path):
     import_model.import_model(source, tmp_path / "run")
     assert cli.main(["import", "--source", str(source), "--workdir", RUN]) == 0
-    names = {name.removeprefix("runs/one/") for name in there.names("runs/one/")}
+    names = {name.removeprefix("runs/one/") for name in gcs.names("runs/one/")}
     files = {
         path.relative_to(tmp_path / "run").as_posix()
         for path in (tmp_path / "run").rglob("*")
         if path.is_file()
     }
     assert {name for name in names ^ files if not name.startswith("checkpoints/")} == set()
-    last = max(names, key=lambda name: there.objects[f"runs/one/{name}"].generation)
+    last = max(names, key=lambda name: gcs.objects[f"runs/one/{name}"].generation)
     assert last == "run.json"
     assert_same_bits(params(RUN), params(tmp_path / "run"))
 
 
-def test_an_import_does_not_change_an_existing_directory(there, source, capsys):
-    there.put("runs/one/notes.txt", b"mine", {})
+def test_an_import_does_not_change_an_existing_directory(gcs, source, capsys):
+    gcs.put("runs/one/notes.txt", b"mine", {})
     assert cli.main(["import", "--source", str(source), "--workdir", RUN]) == 2
     assert RUN in capsys.readouterr().err
-    assert there.names() == ["runs/one/notes.txt"]
+    assert gcs.names() == ["runs/one/notes.txt"]

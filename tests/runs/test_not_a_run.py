@@ -42,7 +42,7 @@ NO_RUNS = {
 
 
 @pytest.mark.parametrize("kind", NO_RUNS)
-def test_it_is_refused_and_unchanged(finished, tmp_path, kind, capsys):
+def test_a_directory_that_is_not_a_run_is_refused_and_unchanged(finished, tmp_path, kind, capsys):
     directory = tmp_path / "there"
     NO_RUNS[kind](directory, finished)
     before = listing(directory)
@@ -52,7 +52,7 @@ def test_it_is_refused_and_unchanged(finished, tmp_path, kind, capsys):
 
 
 @pytest.mark.slow
-def test_a_killed_first_start_is_continued(finished, tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_can_be_started_again(finished, tmp_path):
     """With every file that may exist before run.json, including a store in the workdir under any name."""
     settings, undisturbed = finished
     directory = tmp_path / "run"

@@ -15,7 +15,7 @@ SHAPES = {"params": jax.ShapeDtypeStruct((1 << 20, 256), np.float32)}  # one GiB
 Usage = namedtuple("Usage", "total used free")
 
 
-def test_disk_for_the_checkpoints_to_come(tmp_path, monkeypatch):
+def test_a_disk_without_room_for_the_next_checkpoints_is_refused(tmp_path, monkeypatch):
     """The two newest and one that is being written take three GiB."""
 
     def check(free: float, *overrides: str) -> None:

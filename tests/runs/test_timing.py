@@ -45,7 +45,7 @@ def delayed(finished, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_wait_for_input_is_in_the_line_of_its_step(delayed):
+def test_a_wait_for_input_is_reported_at_its_step(delayed):
     waited = {step: line["input_seconds"] for step, line in delayed.lines.items()}
     assert waited[10] >= SECONDS > waited[20]
 

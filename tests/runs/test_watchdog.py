@@ -50,7 +50,7 @@ def test_a_process_that_hangs_ends_and_prints_its_stacks(ended, name):
 
 
 @pytest.mark.slow
-def test_it_also_ends_under_the_init_process_of_a_container():
+def test_a_process_that_hangs_ends_under_the_init_process_of_a_container():
     if subprocess.run([*INIT, "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("no namespaces")
     process = start(STUCK["in Python"], *INIT)
@@ -61,7 +61,7 @@ def test_it_also_ends_under_the_init_process_of_a_container():
 @pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize("before", ["os.write(2, bytes(1 << 16))", "print(1, file=sys.stderr)"])
-def test_it_ends_although_nobody_reads_its_standard_error(before):
+def test_a_process_that_hangs_ends_if_nobody_reads_its_standard_error(before):
     """The pipe is full, or just not read; and the parent process had ignored the signal."""
     process = start(
         f"import sys\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\ng.__enter__()\n{before}\n"

@@ -1,4 +1,4 @@
-"""Workdirs that hosts see differently."""
+"""Workdirs whose files are not visible to all hosts, or not at once."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def look(directory, run: str):
     return lambda: train.run_id(Workdir(directory))
 
 
-def test_a_file_that_another_host_sees_late_is_waited_for(tmp_path):
+def test_a_process_waits_for_a_file_that_becomes_visible_late(tmp_path):
     calls = []
 
     def late() -> str:

@@ -11,17 +11,17 @@ from bert_jax.storage.atomic import new_directory
 
 
 def write(directory) -> None:
-    with new_directory(directory, "--output") as place:
-        (place / "file").write_text("all of it")
+    with new_directory(directory, "--output") as temporary:
+        (temporary / "file").write_text("all of it")
 
 
 def names(directory) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_link_is_followed(tmp_path, there):
-    if there:
+@pytest.mark.parametrize("target_exists", [True, False])
+def test_a_link_is_followed(tmp_path, target_exists):
+    if target_exists:
         (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to("far")
     write(tmp_path / "link")
@@ -38,8 +38,11 @@ def test_the_current_directory_is_not_replaced(tmp_path, monkeypatch, name):
 
 
 def test_sigterm_leaves_no_files(tmp_path):
-    with pytest.raises(SystemExit) as caught, new_directory(tmp_path / "out", "--output") as place:
-        (place / "file").write_text("half")
+    with (
+        pytest.raises(SystemExit) as caught,
+        new_directory(tmp_path / "out", "--output") as temporary,
+    ):
+        (temporary / "file").write_text("half")
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
     assert caught.value.code == 143 and names(tmp_path) == []

@@ -2,7 +2,7 @@
 
 import pytest
 import tokenizers as library
-from kits.texts import NASTY, PROSE, manual_lines, odd_lines
+from kits.texts import DIFFICULT, PROSE, manual_lines, odd_lines
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -64,7 +64,7 @@ MAKERS = {roberta_like: True, llama_like: False, unigram_like: False, bert_like:
 EVERY = pytest.mark.parametrize("maker", MAKERS)
 
 
-def given(tmp_path, theirs) -> tokenizers.Tokenizer:
+def save_and_open(tmp_path, theirs) -> tokenizers.Tokenizer:
     path = tmp_path / "tokenizer.json"
     theirs.save(str(path))
     return tokenizers.from_file(path, True)
@@ -85,9 +85,9 @@ def check_transformers(ours, path, texts: list[str]) -> None:
 
 @EVERY
 def test_ids_equal_transformers(tmp_path, maker):
-    ours = given(tmp_path, maker())
+    ours = save_and_open(tmp_path, maker())
     assert bool(ours.cached_encoder().pattern) == MAKERS[maker]
-    check_transformers(ours, tmp_path / "tokenizer.json", PROSE + NASTY + manual_lines(600))
+    check_transformers(ours, tmp_path / "tokenizer.json", PROSE + DIFFICULT + manual_lines(600))
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -102,12 +102,12 @@ def test_ids_of_many_lines_equal_transformers(tmp_path, lowercase, lines, number
     check_transformers(ours, tmp_path / "tokenizer.json", texts)
 
 
-def test_special_tokens_of_external_files(tmp_path):
-    roberta = given(tmp_path, roberta_like())
+def test_special_tokens_of_external_files_are_found(tmp_path):
+    roberta = save_and_open(tmp_path, roberta_like())
     assert roberta.special == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 4}
     theirs = llama_like()
     theirs.add_special_tokens(["[UNK]"])  # not the unknown token of the model
-    llama = given(tmp_path, theirs)
+    llama = save_and_open(tmp_path, theirs)
     size = llama.size - 2
     assert llama.special == {"pad": size, "unk": 0, "cls": 1, "sep": 2, "mask": size + 1}
     assert llama.pieces[size:] == ["[PAD]", "[MASK]"]
@@ -115,7 +115,7 @@ def test_special_tokens_of_external_files(tmp_path):
 
 @EVERY
 def test_no_special_token_is_read_from_text(tmp_path, maker):
-    ours = given(tmp_path, maker())
+    ours = save_and_open(tmp_path, maker())
     texts = ["the [MASK] fox <mask>", "[CLS]a[SEP]", "<s>a</s> <pad>[PAD]", "<mask>", "[MASK]"]
     special = set(ours.special.values()) - {ours.unk}
     for ids in [*ours.encode(texts), ours.cached_encoder().encode(texts)[0].tolist()]:
@@ -125,8 +125,8 @@ def test_no_special_token_is_read_from_text(tmp_path, maker):
 
 
 @EVERY
-def test_word_starts(tmp_path, maker):
-    ours = given(tmp_path, maker())
+def test_the_first_piece_of_each_word_is_a_word_start(tmp_path, maker):
+    ours = save_and_open(tmp_path, maker())
     space = " " * (maker is roberta_like)  # which adds no space before a text
     ids = ours.encode([f"{space}the quick sleeps until tokenizers"])[0]
     assert sum(ours.word_starts[ids]) == 5 and ours.word_starts[ids[0]]
@@ -136,7 +136,7 @@ def test_word_starts(tmp_path, maker):
 def test_units_are_not_cached_if_pieces_span_words(tmp_path):
     theirs = roberta_like()
     theirs.add_tokens(["brown fox", "[MASK]"])
-    ours = given(tmp_path, theirs)
+    ours = save_and_open(tmp_path, theirs)
     assert ours.cached_encoder().pattern is None and ours.pieces[ours.mask] == "[MASK]"
     ids = ours.encode(["a brown fox [MASK]"])[0]
     assert ours.pieces.index("brown fox") in ids and not {ours.unk, ours.mask} & set(ids)

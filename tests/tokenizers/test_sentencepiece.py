@@ -4,8 +4,8 @@ from itertools import accumulate
 
 import pytest
 import sentencepiece
-from kits.texts import NASTY, PROSE, manual_lines, odd_lines, published
-from kits.vocabularies import given, make_model
+from kits.texts import DIFFICULT, PROSE, manual_lines, odd_lines, published
+from kits.vocabularies import make_model, save_and_open
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -27,31 +27,31 @@ def test_ids_of_a_trained_model_equal_the_library(tmp_path, kind):
     texts = manual_lines(2000)
     tokenizers.train(kind, texts, 3000, True).save(tmp_path)
     path = tmp_path / "sentencepiece.model"
-    check_library(tokenizers.from_file(path, True), path.read_bytes(), texts + NASTY)
+    check_library(tokenizers.from_file(path, True), path.read_bytes(), texts + DIFFICULT)
 
 
 @pytest.mark.parametrize("number", [1000, pytest.param(20_000, marks=pytest.mark.full)])
-def test_ids_of_albert(number):
+def test_ids_of_alberts_model_equal_the_library(number):
     path = published("albert_spiece_30k.model")
     tokenizer = tokenizers.from_file(path, True)
     assert tokenizer.special == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
-    check_library(tokenizer, path.read_bytes(), odd_lines(number) + NASTY)
+    check_library(tokenizer, path.read_bytes(), odd_lines(number) + DIFFICULT)
 
 
 def test_missing_special_tokens_are_appended(tmp_path):
     """Like LLaMA's model: <unk> 0, <s> 1, </s> 2 and bytes for unknown characters; no padding, no mask."""
     model = make_model(model_type="bpe", vocab_size=400, byte_fallback=True)
-    tokenizer = given(tmp_path, model)
+    tokenizer = save_and_open(tmp_path, model)
     size = tokenizer.size - 2
     assert tokenizer.special == {"pad": size, "unk": 0, "cls": 1, "sep": 2, "mask": size + 1}
     assert tokenizer.pieces[-2:] == ["[PAD]", "[MASK]"]
-    check_library(tokenizer, model, PROSE + NASTY)
+    check_library(tokenizer, model, PROSE + DIFFICULT)
     assert tokenizer.encode_with_masks("the [MASK] fox").count(tokenizer.mask) == 1
 
 
-def test_special_tokens_by_the_models_own_ids(tmp_path):
+def test_special_tokens_are_found_by_the_models_own_names(tmp_path):
     pieces = {"pad_id": 3, "pad_piece": "<nothing>", "bos_piece": "<begin>", "eos_piece": "<end>"}
-    tokenizer = given(tmp_path, make_model(**pieces, control_symbols=["[CLS]", "<mask>"]))
+    tokenizer = save_and_open(tmp_path, make_model(**pieces, control_symbols=["[CLS]", "<mask>"]))
     found = {name: tokenizer.pieces[number] for name, number in tokenizer.special.items()}
     expected = {"pad": "<nothing>", "unk": "<unk>", "cls": "[CLS]", "sep": "<end>"}
     assert found == expected | {"mask": "<mask>"}
@@ -63,7 +63,7 @@ def test_user_defined_special_tokens_are_not_read_from_text(tmp_path):
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
     text = "the <mask> fox[SEP] <other>"
     assert theirs.piece_to_id("<mask>") in theirs.encode(text)
-    tokenizer = given(tmp_path, model)
+    tokenizer = save_and_open(tmp_path, model)
     special = set(tokenizer.special.values()) - {tokenizer.unk}
     ids, cached = tokenizer.encode([text])[0], tokenizer.cached_encoder().encode([text])[0]
     assert not special & set(ids) and ids == cached.tolist() and ids.count(tokenizer.unk) == 2
@@ -72,7 +72,7 @@ def test_user_defined_special_tokens_are_not_read_from_text(tmp_path):
 
 @KINDS
 @pytest.mark.parametrize("texts, size", [(PROSE, 9999), (PROSE, 20), (["", " \n "], 100)])
-def test_sizes_that_do_not_fit_the_text(kind, texts, size, capfd):
+def test_sizes_that_do_not_fit_the_text_are_refused(kind, texts, size, capfd):
     with pytest.raises(BadInput, match=f"config.tokenizer.size={size}") as error:
         tokenizers.train(kind, texts, size, True)
     assert capfd.readouterr() == ("", "")
@@ -89,9 +89,9 @@ def test_scores_of_unigram_models_add_up_exactly_in_float32():
 
 
 @KINDS
-def test_training_on_long_lines_and_unusual_characters(kind, capfd):
+def test_long_lines_and_unusual_characters_can_be_trained_on(kind, capfd):
     words = " ".join(f"dro{a}{b}" for a in "aeiou" for b in "bcdfg")
-    texts = [" ".join([words] * 500), "鱼" * 20_000, *NASTY, "a\x00b ▁ \u2585 c"]
+    texts = [" ".join([words] * 500), "鱼" * 20_000, *DIFFICULT, "a\x00b ▁ \u2585 c"]
     tokenizer = tokenizers.train(kind, texts, 120, True)
     assert tokenizer.unk not in tokenizer.encode(["drobab 鱼鱼"])[0]
     assert capfd.readouterr() == ("", "")

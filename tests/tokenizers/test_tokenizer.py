@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from kits.texts import NASTY, PROSE, nasty
+from kits.texts import DIFFICULT, PROSE, difficult_text
 
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -20,12 +20,12 @@ CASES = pytest.mark.parametrize("lowercase", [True, False])
 
 @functools.cache
 def trained(kind: str, lowercase: bool = True) -> tokenizers.Tokenizer:
-    texts = PROSE + NASTY + ["The dog's hat"] * 20
+    texts = PROSE + DIFFICULT + ["The dog's hat"] * 20
     return tokenizers.train(kind, texts, SIZES[kind], lowercase)
 
 
 @KINDS
-def test_trained_vocabulary(kind):
+def test_a_trained_vocabulary_begins_with_the_special_tokens(kind):
     tokenizer = trained(kind)
     assert tokenizer.pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert list(tokenizer.special.values()) == [0, 1, 2, 3, 4]
@@ -47,11 +47,11 @@ def test_lowercase_folds_case_and_only_wordpiece_drops_accents(kind):
 
 @KINDS
 @CASES
-def test_saving_and_loading(tmp_path, kind, lowercase):
+def test_a_saved_tokenizer_is_loaded_unchanged(tmp_path, kind, lowercase):
     tokenizer = trained(kind, lowercase)
     tokenizer.save(tmp_path)
     loaded = tokenizers.load(tmp_path)
-    texts = PROSE + NASTY
+    texts = PROSE + DIFFICULT
     assert loaded.pieces == tokenizer.pieces and loaded.special == tokenizer.special
     assert loaded.fingerprint == tokenizer.fingerprint != trained(kind, not lowercase).fingerprint
     assert loaded.encode(texts) == tokenizer.encode(texts)
@@ -68,8 +68,8 @@ def test_saving_and_loading(tmp_path, kind, lowercase):
 def test_cached_encoder_equals_encode(kind, lowercase):
     tokenizer, draw = trained(kind, lowercase), random.Random(1)
     encoder = tokenizer.cached_encoder()
-    texts = [nasty(draw) for _ in range(3000)]
-    for part in (NASTY, texts, [text.replace("\n", " ") for text in texts], []):
+    texts = [difficult_text(draw) for _ in range(3000)]
+    for part in (DIFFICULT, texts, [text.replace("\n", " ") for text in texts], []):
         ids, ends = encoder.encode(part)
         assert ids.dtype == np.int32 and ends.dtype == np.int64 and len(ends) == len(part)
         parts = np.split(ids, ends[:-1]) if part else []
@@ -116,7 +116,7 @@ def test_too_small_a_vocabulary_is_refused(kind):
 
 @pytest.mark.parametrize("kind", ["unigram", "byte_bpe"])
 @pytest.mark.parametrize("change", [{"mask": 9999}, {"mask": 0}, {"mask": "4"}, {"other": 5}, []])
-def test_invalid_special_ids(tmp_path, kind, change):
+def test_invalid_special_ids_are_refused(tmp_path, kind, change):
     trained(kind).save(tmp_path)
     settings = json.loads((tmp_path / "settings.json").read_text())
     settings["special"] = change and settings["special"] | change
@@ -148,7 +148,7 @@ GAPS |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
         ("settings.json", b'{"kind": "library"}'),
     ],
 )
-def test_bad_files(tmp_path, name, content):
+def test_malformed_files_are_refused(tmp_path, name, content):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)

@@ -1,7 +1,7 @@
 """WordPiece ids equal those of a pure Python implementation, for trained and published vocabularies."""
 
 import pytest
-from kits.texts import NASTY, PROSE, manual_lines, odd_lines, published
+from kits.texts import DIFFICULT, PROSE, manual_lines, odd_lines, published
 
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -26,7 +26,7 @@ def check_python(path, lowercase: bool, texts: list[str]) -> None:
 
 # Texts without two unintended differences: Python lower-cases a final sigma differently, and the port composes
 # characters, which Google's code does not.
-SAME = [text for text in NASTY if "ΣΑΣ" not in text and "e\u0301" not in text]
+SAME = [text for text in DIFFICULT if "ΣΑΣ" not in text and "e\u0301" not in text]
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -44,7 +44,7 @@ def test_ids_of_googles_vocabularies_equal_pure_python(name, number):
     check_python(path, name != "cased", odd_lines(number) + SAME)
 
 
-def test_pieces_that_begin_a_word():
+def test_each_ideograph_begins_a_word():
     """Each ideograph begins a word; pieces that continue a word begin with ##."""
     tokenizer = tokenizers.train("wordpiece", [*PROSE, "数学是研究数量结构变化"] * 2, 400, True)
     pieces = [tokenizer.pieces[number] for number in tokenizer.encode(["数学a是"])[0]]

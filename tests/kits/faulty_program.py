@@ -1,5 +1,5 @@
-"""A program: `bert-jax` with a fault, at a place and time that a test names: a process is killed, gets a signal, raises
-an error or gets stuck."""
+"""Runs `bert-jax` with one fault, which the variable FAULT sets: at the N-th call of a function, a process is killed,
+gets a signal, raises an error, or hangs."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from bert_jax import evaluate, loop, train
 from bert_jax.checkpoints import writer
 from bert_jax.parallel import mesh as meshes
 
-# PROCESS:PLACE:CALL:WHAT, as 1:step:4:sleep or all:step:4-6:nan
+# PROCESS:PLACE:CALL:WHAT, such as 1:step:4:sleep or all:step:4-6:nan
 FAULT = "BERT_JAX_TESTS_FAULT"
 PLACES = {
     "open": (train, "open_data"),
@@ -28,8 +28,8 @@ PLACES = {
     "evaluate": (evaluate, "mean"),
 }
 PAUSE = 30  # seconds
-RAISED = "the error of this test"
-TOLD = "the fault of this test"  # on stderr
+ERROR = "the error of this test"
+STARTED = "the fault of this test"  # printed to stderr when the fault begins
 
 
 def send(number):
@@ -44,10 +44,10 @@ def stop():
 
 
 def fail():
-    raise RuntimeError(RAISED)
+    raise RuntimeError(ERROR)
 
 
-def spoil(mesh, arrays, *_):
+def put_nan(mesh, arrays, *_):
     """Puts NaN into the weights of a batch."""
     arrays["masked_weights"] = arrays["masked_weights"] * float("nan")
 
@@ -61,12 +61,12 @@ WHAT = {
     "hold": lambda *_: re.match("(a+)+$", "a" * 60 + "b"),
     # The process continues after these.
     "terminate": lambda *_: os.kill(os.getpid(), signal.SIGTERM),
-    "nan": spoil,
+    "nan": put_nan,
 }
 
 
 def install(fault: str) -> None:
-    """Wraps the function at the fault's place, if the fault is for this process."""
+    """Wraps the function at which the fault happens, if the fault is for this process."""
     process, place, call, what = fault.split(":")
     if process not in (os.environ["JAX_PROCESS_ID"], "all"):
         return
@@ -76,7 +76,7 @@ def install(fault: str) -> None:
 
     def faulty(*arguments):
         if int(first) <= len(calls) <= int(last or first):
-            print(TOLD, file=sys.stderr, flush=True)
+            print(STARTED, file=sys.stderr, flush=True)
             WHAT[what](*arguments)
         calls.append(None)
         return function(*arguments)

@@ -1,4 +1,4 @@
-"""Small models as other programs write them: a Hugging Face directory, a TensorFlow checkpoint of the original code."""
+"""Small models in the formats of other programs: a Hugging Face directory, a TensorFlow checkpoint of Google's BERT."""
 
 import json
 import shutil

@@ -1,11 +1,11 @@
-"""Shared by tests of bad input and of imported models: expects one line and nothing written, or equal parameters."""
+"""Checks of commands on bad input, which must fail with one line and write nothing; damaged and intact model files."""
 
 import contextlib
 import io
 import json
 
 import numpy as np
-from kits import outside
+from kits import external_models
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.cli import main
@@ -19,8 +19,8 @@ WORDS, UP = "encoder/embedder/words", "encoder/blocks_1/feed_forward/up/kernel"
 
 
 def write(form: str, directory, *arguments, **changes):
-    """Writes the directory of a model in a format, by the functions of outside.py."""
-    return getattr(outside, f"write_{form}")(directory, *arguments, **changes)
+    """Writes the directory of a model in a format, by the functions of external_models.py."""
+    return getattr(external_models, f"write_{form}")(directory, *arguments, **changes)
 
 
 def spelled(form: str, path: str) -> str:
@@ -56,9 +56,11 @@ def leaf(params, path: str) -> np.ndarray:
     return np.asarray(params)
 
 
-def check_same(params, tensors: dict, parts=outside.PARTS, form: str = "huggingface") -> None:
+def check_same(
+    params, tensors: dict, parts=external_models.PARTS, form: str = "huggingface"
+) -> None:
     """Asserts that parameters equal tensors bitwise, with kernels transposed and zeros in the vocabulary's padding."""
-    for item in names.parameters(outside.SIZES["layers"]):
+    for item in names.parameters(external_models.SIZES["layers"]):
         if item.part in parts:
             theirs = np.asarray(tensors[getattr(item, form)], np.float32)
             ours = leaf(params, item.path)
@@ -84,6 +86,6 @@ def split(directory) -> dict:
 
 
 def write_tokenizer(directory, change=lambda document: None) -> None:
-    document = json.loads(WordPiece(outside.PIECES, lowercase=False).tokenizer.to_str())
+    document = json.loads(WordPiece(external_models.PIECES, lowercase=False).tokenizer.to_str())
     change(document)
     (directory / "tokenizer.json").write_text(json.dumps(document))

@@ -6,24 +6,24 @@ import subprocess
 import time
 from collections import Counter, defaultdict
 
-from kits.places import ROOT
+from kits.paths import ROOT
 
 HEADS = {
-    "tests.md": """# The campaign
+    "tests.md": """# Results of the full test run
 
 The table shows the last result of every test, including the everyday ones. It is written by `bash launch/test.sh
---full`, also for whole folders, for example `bash launch/test.sh --full tests/data`. A plus behind a commit marks
+--full`, also for whole folders, for example `bash launch/test.sh --full tests/data`. A plus after a commit marks
 uncommitted changes. Injected faults have their own table, [faults.md](faults.md).
 
 """,
     "faults.md": """# Injected faults
 
 Written by `bash launch/faults.sh`, not by hand. It injects faults from outside into runs of a small model (width 32,
-two layers) on simulated CPU devices, in one process of eight devices or two processes of one. At the end it compares
-bitwise all parameters, the optimizer's state, and every line of metrics.jsonl except its times. Rows named "door"
-test malformed inputs, twenty in each try: each must end in one line and exit code 2 and change nothing, or succeed
-with a correct result. A failed try is printed in full, with its `--seed`. A plus behind a commit marks uncommitted
-changes.
+two layers) on simulated CPU devices, in one process with eight devices or in two processes with one device each. At
+the end it compares bitwise all parameters, the optimizer's state, and every line of metrics.jsonl except its times.
+Rows named "malformed inputs" run a command on damaged or random inputs, twenty in each try: each input must be refused
+in one line with exit code 2 and change no file, or give a correct result. A failed try is printed in full, with its
+`--seed`. A plus after a commit marks uncommitted changes.
 
 """,
 }

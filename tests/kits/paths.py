@@ -1,4 +1,4 @@
-"""The path of the checkout, and of real text and tasks beside it, which are not part of the repository."""
+"""Paths of the checkout, and of real text and tasks next to it, which are not part of the repository."""
 
 from pathlib import Path
 
