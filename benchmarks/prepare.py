@@ -91,7 +91,7 @@ def make_sides(path: Path, lowercase: bool) -> dict[str, Side]:
     opened = tokenizer.from_file(path, lowercase)
 
     def ours(lines):
-        ids, ends = opened.cached_encoder().encode(lines)  # a new encoder, whose cache is empty
+        ids, ends = opened.corpus_encoder()([[line] for line in lines])  # with an empty cache
         starts = [0, *ends[:-1]]
         return [ids[start:end] for start, end in zip(starts, ends, strict=True)]
 

@@ -56,7 +56,7 @@ def test_keys_of_different_uses_differ():
     uses = itertools.product((12345, 12346), prng.PURPOSE.values(), range(2), range(2), range(40))
     keys = [int(prng.key(*use)) for use in uses]
     assert len(set(keys)) == len(keys)
-    assert len(set(prng.PURPOSES)) == len(prng.PURPOSES)
+    assert len(set(prng.PURPOSE.values())) == len(prng.PURPOSE)
 
 
 def test_shuffle_is_a_permutation():

@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert import load_model, names
-from bert_jax.data import batch as batches
+from bert_jax.objectives import masked_texts
 from bert_jax.parallel import mesh as meshes
 
 PAIRS, LENGTH = 4, 64  # pairs of rows of the test batch; the second row of each is half padding
@@ -101,7 +101,7 @@ def outputs(one, two) -> dict:
     for ids in texts:
         ids[::8] = vocabulary.mask
     predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
-    batch = batches.from_texts(texts, batches.shapes(2 * PAIRS, length, predictions), vocabulary)
+    batch = masked_texts.make_batch(texts, 2 * PAIRS, length, predictions, vocabulary)
     left, right = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
     results, untrained = {}, {*load_model.untrained_parts(one), *load_model.untrained_parts(two)}
     for name in sorted(left.keys() & right.keys()):

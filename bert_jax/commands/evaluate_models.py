@@ -23,9 +23,9 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax import prng
 from bert_jax.convert import load_model
-from bert_jax.data import batch as batches
 from bert_jax.errors import BadInput
 from bert_jax.models import bert
+from bert_jax.objectives import masked_texts
 
 RATE = 0.15  # share of the words that are chosen
 PART = re.compile(r"\w+|[^\w\s]+")
@@ -159,8 +159,8 @@ def score(model, windows: list[Window], number: int, length: int) -> tuple[np.nd
     predictions = max(ids.count(vocabulary.mask) for ids in rows)
     nats, correct = [], []
     for start in range(0, len(windows), ROWS):
-        shapes = batches.shapes(ROWS, length, predictions)
-        batch = batches.from_texts(rows[start : start + ROWS], shapes, vocabulary)
+        texts = rows[start : start + ROWS]
+        batch = masked_texts.make_batch(texts, ROWS, length, predictions, vocabulary)
         used = batch["masked_weights"] > 0
         words = chain(*(masked(window, number) for window in windows[start : start + ROWS]))
         batch["masked_targets"][used] = [*chain(*words)]

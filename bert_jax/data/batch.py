@@ -20,8 +20,6 @@ import hashlib
 import jax
 import numpy as np
 
-from bert_jax.tokenizers.special_tokens import Vocabulary
-
 
 def shapes(batch: int, length: int, predictions: int, sequences: int = 1) -> dict:
     """Returns {name: jax.ShapeDtypeStruct} of a batch. predictions, sequences: per row."""
@@ -71,25 +69,6 @@ def zero_padding_rows(batch: dict, used: np.ndarray) -> dict:
     """Returns the batch with weights 0 in its padding rows, those that are not `used`, bool[B]."""
     weights = used[:, None].astype(np.float32)
     return batch | {name: batch[name] * weights for name in ("masked_weights", "pair_weights")}
-
-
-def from_texts(texts: list[list[int]], shapes: dict, vocabulary: Vocabulary) -> dict:
-    """Returns a batch of these shapes whose first rows are [CLS] text [SEP]; the [MASK] tokens are its predictions.
-
-    texts: token ids of each text.
-    """
-    arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
-    arrays["tokens"][:] = vocabulary.pad
-    arrays["rows"][:] = np.arange(len(arrays["rows"]))
-    for row, ids in enumerate(texts):
-        size = len(ids) + 2
-        arrays["tokens"][row, :size] = [vocabulary.cls, *ids, vocabulary.sep]
-        arrays["positions"][row, :size] = np.arange(size)
-        arrays["sequence_ids"][row, :size] = 1
-        masked = np.flatnonzero(arrays["tokens"][row] == vocabulary.mask)
-        arrays["masked_positions"][row, : len(masked)] = masked
-        arrays["masked_weights"][row, : len(masked)] = 1
-    return arrays
 
 
 def digest(batch: dict) -> str:

@@ -30,7 +30,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage.atomic import check_free, new_directory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-FORMAT = 5
+FORMAT = 6
 BLOCK = 1 << 26  # bytes of the batches in a file, before compression
 
 

@@ -23,8 +23,8 @@ def documents(config, store: Store) -> Iterator[list[str]]:
     documents are yielded once. Raises BadInput if the corpus has none of them.
     """
     sources = corpus.open_sources(config)
-    heldout = hashes(store.path / HELDOUT_HASHES)
-    missing, chosen = set(heldout), functools.partial(parse, store.path / HELDOUT_HASHES)
+    heldout = frozenset(map(bytes, open_array(store.path / HELDOUT_HASHES)))
+    missing, chosen = set(heldout), functools.partial(parse, heldout)
     with tempfile.TemporaryDirectory() as directory, workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
         for digest, sentences in itertools.chain.from_iterable(run(chosen, blocks(sources))):
@@ -42,22 +42,13 @@ def documents(config, store: Store) -> Iterator[list[str]]:
 
 def blocks(sources: list[corpus.Source]) -> Iterator[Task]:
     """Yields blocks, one from each source in turn."""
-    streams = (
-        zip(itertools.repeat(source.reading), source.blocks(Counter()), strict=False)
-        for source in sources
-    )
+    streams = [zip(itertools.repeat(s.reading), s.blocks(Counter()), strict=False) for s in sources]
     for group in itertools.zip_longest(*streams):
         yield from filter(None, group)
 
 
-@functools.lru_cache(maxsize=1)
-def hashes(path: Path) -> frozenset[bytes]:
-    """Reads the hashes of the held-out documents; cached in each process."""
-    return frozenset(map(bytes, open_array(path)))
-
-
-def parse(path: Path, task: Task) -> list[tuple[bytes, list[str]]]:
+def parse(heldout: frozenset[bytes], task: Task) -> list[tuple[bytes, list[str]]]:
     """Runs in a worker: returns (hash, sentences) of each held-out document in a block."""
     reading, block = task
-    parsed = corpus.documents(block, reading, Counter())
-    return [(digest, lines) for lines in parsed if (digest := text_hash(lines)) in hashes(path)]
+    hashed = ((text_hash(lines), lines) for lines in corpus.documents(block, reading, Counter()))
+    return [pair for pair in hashed if pair[0] in heldout]

@@ -21,7 +21,6 @@ class Pairs(NamedTuple):
     """The pairs of each row, and the keys of their draws."""
 
     ends: tf.Tensor  # int32[B, S] where each pair ends in its row
-    starts: tf.Tensor  # int32[B, S] where each pair begins
     sizes: tf.Tensor  # int32[B, S] number of maskable tokens in each pair
     keys: tf.Tensor  # uint32[B], one for each row
 
@@ -42,7 +41,7 @@ def mask(
     sizes: int32[B, S], number of maskable tokens in each pair.    maskable: bool[B, L], tokens of A or B.
     begins: bool[B, L], the first token of A and of B.
     """
-    pairs, length = Pairs(ends, exclusive(ends), sizes, keys), tokens.shape[1]
+    pairs, length = Pairs(ends, sizes, keys), tokens.shape[1]
     wanted = number_wanted(spec, pairs, length)
     if spec.masking == "whole_word":
         clipped = tf.minimum(tokens, len(word_starts) - 1)  # stream.py rejects larger ids
@@ -68,7 +67,7 @@ def mask(
 def number_wanted(spec: Spec, pairs: Pairs, length: int):
     """Returns int32[B, S]: the number of predictions of each pair, at most max_predictions per row."""
     table = np.maximum(np.rint(spec.mask_rate * np.arange(length + 1)), 1).astype(np.int32)
-    wanted = tf.gather(tf.constant(table), pairs.ends - pairs.starts)
+    wanted = tf.gather(tf.constant(table), pairs.ends - exclusive(pairs.ends))
     # If a row has too many, its predictions are divided in proportion; rounding cumulative sums keeps their total.
     upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
     total = upto[:, -1:]
@@ -114,7 +113,7 @@ def choose_words(spec: Spec, pairs: Pairs, wanted, maskable, starts):
     # Like `pairs`, but in units of words: a word is drawn by its number in the pair.
     ends = sums_by_pair(starts, pairs.ends)[1]
     ends = tf.cumsum(ends, axis=1)
-    of_words = Pairs(ends, exclusive(ends), ends - exclusive(ends), pairs.keys)
+    of_words = Pairs(ends, ends - exclusive(ends), pairs.keys)
     order = random_order(of_words, sizes > 0, length)
     taken = take_in_order(of_words, tf.gather(sizes, order, batch_dims=1), wanted)
     taken = count_by_column(order, taken)

@@ -10,6 +10,7 @@ every epoch. If the store is read-only, the files are in the cache directory of 
 """
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import os
@@ -77,8 +78,15 @@ class Indexes:
         return self.read(path)
 
     def read(self, path: Path) -> np.ndarray:
-        """Maps an index file; raises ValueError if its dtype or number of columns is wrong."""
-        rows = np.load(path, mmap_mode="r")
+        """Maps and locks an index file; raises ValueError if its dtype or number of columns is wrong."""
+        with open(path, "rb") as file:
+            # Held as long as the array exists, whose mapping keeps the file open. On a file system without locks, no
+            # file is deleted.
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_SH)
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            rows = np.memmap(file, dtype, "r", file.tell(), shape)
         if rows.dtype != self.dtype or rows.shape[1:] != (self.columns,):
             raise ValueError(f"{path}: {rows.dtype}{rows.shape}")
         return rows
@@ -101,7 +109,9 @@ class Indexes:
                 raise FileExistsError
 
     def delete_before(self, epoch: int) -> None:
-        """Deletes the indexes of the epochs before `epoch`, except epoch 0."""
+        """Deletes the indexes of the epochs before `epoch` that no process reads, except epoch 0."""
         for path in self.directory.glob(f"{self.name}-epoch*.npy"):
             if 0 < int(path.stem.rpartition("epoch")[2]) < epoch:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError), open(path, "rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()

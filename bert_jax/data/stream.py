@@ -63,13 +63,14 @@ def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.
 class Heldout:
     """Batches of the first `rows` held-out rows (all, if there are fewer), in the random order of epoch 0.
 
-    Every iteration yields the same batches; the graph is traced once. Rows are never packed, so runs with and without
-    packing are evaluated on the same rows. Rows that pad the last batch have masked_weights and pair_weights 0. Raises
+    Every iteration yields the same batches; the graph is traced once. Rows and masks depend on the store and the shape
+    of a row, not on the seed or the number of the phase, and rows are never packed: all runs are evaluated on the same
+    rows. Rows that pad the last batch have masked_weights and pair_weights 0. Raises
     BadInput if the split has too few documents.
     """
 
     def __init__(self, store: Store, word_starts, spec: Spec, rows: int, positions=None):
-        spec = spec._replace(max_packed=1)
+        spec = spec._replace(max_packed=1, seed=0, phase=0)
         self.pipeline = Pipeline(store, "heldout", word_starts, spec, positions)
         self.rows = min(rows, self.pipeline.epochs.rows_per_epoch())
 

@@ -65,11 +65,9 @@ def train(config, sources: list[corpus.Source], run: Callable, log: Callable) ->
     log("prepare: reads the text for a sample to train the vocabulary on")
     kept, problems, settings = [], Counter(), config.tokenizer
     blocks = ((source.reading, block) for source in sources for block in source.blocks(problems))
-    hashes = [np.zeros((0, 2), "<u8")]
-    for part, dropped in run(hash_part, sample(blocks, settings.sample * 1_000_000, kept)):
-        hashes.append(part)
-        problems.update(dropped)
-    hashes = np.concatenate(hashes)
+    parts = [*run(hash_part, sample(blocks, settings.sample * 1_000_000, kept))]
+    hashes = np.concatenate([np.zeros((0, 2), "<u8"), *(part for part, _ in parts)])
+    problems = sum((dropped for _, dropped in parts), problems)
     state = splits.assign(hashes, config.corpus.heldout, False, problems)
     heldout = frozenset(map(bytes, hashes[state == splits.HELDOUT]))
     texts = itertools.chain.from_iterable(run(functools.partial(parse, heldout), kept))

@@ -62,9 +62,9 @@ class SentencePiece(Tokenizer):
 
     def encode_with_ends(self, texts: list[str]) -> Iterator[tuple[list[int], list[int]]]:
         """Yields the ids of each text, and where each token ends, in characters."""
-        protos = [self.processor.encode(text, out_type="immutable_proto") for text in texts]
-        ids = ban(([piece.id for piece in proto.pieces] for proto in protos), self.special)
-        return zip(ids, ([piece.end for piece in proto.pieces] for proto in protos), strict=True)
+        encoded = self.processor.encode(texts, return_type="offset_mapping", num_threads=1)
+        ids = ban((each["ids"] for each in encoded), self.special)
+        return zip(ids, ([end for _, end in each["offsets"]] for each in encoded), strict=True)
 
     def corpus_encoder(self) -> Callable:
         spec = sentencepiece_proto.Model.FromString(self.model).normalizer_spec

@@ -96,7 +96,13 @@ def test_a_file_of_another_format_is_refused(tmp_path, content, form):
 
 def test_a_sample_is_spread_evenly_over_all_sources():
     parts = [(None, [b"x" * 6, b"y" * 6]) for _ in range(1000)]
-    taken = [id(part) for part in vocabulary.sample(iter(parts), 9000)]
+
+    def sample(limit):
+        kept = []
+        assert [*vocabulary.sample(iter(parts), limit, kept)] == parts  # they are all read
+        return kept
+
+    taken = [id(part) for part in sample(9000)]
     stride = [id(part) for part in parts].index(taken[1])
     assert taken == [id(part) for part in parts[::stride]] and len(taken) == 500
-    assert vocabulary.sample(parts, 10**9) == parts and len(vocabulary.sample(parts, 1)) == 1
+    assert sample(10**9) == parts and len(sample(1)) == 1

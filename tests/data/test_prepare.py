@@ -12,6 +12,7 @@ from kits.corpora import encode_lines, files, make_text, prepare, read, report_o
 from bert_jax.data import corpus
 from bert_jax.data import prepare as preparing
 from bert_jax.data import store as stores
+from bert_jax.data.preparation.encode import text_hash
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -107,6 +108,25 @@ def test_the_held_out_split_depends_only_on_content(make, tmp_path):
         assert again == set(map(str, heldout))
         assert not train & again and len(train) + len(again) == 200
         assert report_of(store)["copies"] == (0 if changes else 400)
+
+
+def test_stores_of_all_vocabularies_hold_out_the_same_documents(make, tmp_path):
+    """And the vocabulary is trained without their text: each document has a letter of its own."""
+    letters = [chr(0x4E00 + number) for number in range(60)]
+    texts, hashes, stores_made = [f"{letter} " * 20 for letter in letters], set(), []
+    for kind, size in (("wordpiece", 200), ("byte_bpe", 300), ("wordpiece", 30)):
+        changes = f"tokenizer.kind={kind}", f"tokenizer.size={size}", "corpus.heldout=0.1"
+        if size == 30:  # knows no letter: all documents have the same ids
+            tokenizers.train("wordpiece", ["a b c"], size, True).save(tmp_path / "words")
+            changes += (f"tokenizer.path={tmp_path}/words/vocab.txt",)
+        store = prepare(make(texts, *changes, f"store={tmp_path}/{kind}{size}"))
+        hashes.add(np.load(store.path / stores.HELDOUT_HASHES).tobytes())
+        stores_made.append(store)
+        assert [len(documents) for documents in splits(store)] == [54, 6]
+    (found,) = hashes
+    heldout = {letter for letter in letters if text_hash([f"{letter} " * 19 + letter]) in found}
+    pieces = set(tokenizers.load(stores_made[0].path / "tokenizer").pieces)
+    assert len(heldout) == 6 and pieces & set(letters) == set(letters) - heldout
 
 
 @pytest.mark.parametrize("text", [b"", b"\n \n", b"one\n\ntwo\n\nthree\n\none\n", b"\xff\n\n\xff"])

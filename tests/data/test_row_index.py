@@ -36,7 +36,7 @@ def test_index_files_are_reused_and_rebuilt_when_damaged(store, monkeypatch):
         assert path.read_bytes() == whole
     path.write_bytes(damaged)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="open files"):
-        patch.setattr(np, "load", full)
+        patch.setattr(np, "memmap", full)
         indexes.open(0)
     assert path.read_bytes() == damaged  # kept: the error does not show that it is damaged
     indexes.open(0)
@@ -80,6 +80,17 @@ def test_old_epochs_are_deleted(store):
     indexes.delete_before(2)
     expected = {indexes.path(0), indexes.path(2), indexes.path(3), others.path(1)}
     assert set((store.path / "index").iterdir()) == expected
+
+
+def test_an_index_that_another_run_reads_is_not_deleted(store):
+    first, second = (pair_indexes(store, "train", RULES) for _ in range(2))
+    own, other = (indexes.open(1) for indexes in (first, second))
+    del own
+    first.delete_before(3)
+    assert second.path(1).exists() and len(other)
+    del other
+    first.delete_before(3)
+    assert not second.path(1).exists()
 
 
 def test_old_temporary_files_of_killed_processes_are_deleted(store):

@@ -34,7 +34,7 @@ def owners(split, starts):
     return np.searchsorted(split.sentence_ends[split.document_ends - 1], starts, side="right")
 
 
-@pytest.mark.parametrize("pairs", sentence_pairs.PAIRS)
+@pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
 @pytest.mark.parametrize("length", [5, 12, 41, 64, 2000])
 def test_rows_equal_the_originals_for_the_same_draws(tmp_path, pairs, length):
     documents, split = make_split(tmp_path / "store", 60)
@@ -73,7 +73,7 @@ def test_rows_do_not_change_between_versions(tmp_path):
     split = make_store(tmp_path / "store", hashed_documents(60)).splits["train"]
     sha = hashlib.sha256()
     for epoch in (0, 3):
-        for pairs in sentence_pairs.PAIRS:
+        for pairs in ("nsp", "sop", "none"):
             for part in sentence_pairs.build(split, RULES._replace(pair_task=pairs), epoch):
                 sha.update(part.tobytes())
     assert sha.hexdigest() == "71d1a073baf8f7df4465c6321aac0d736c696d574bf11ac05ce766dee7275432"

@@ -65,6 +65,20 @@ def one_pair_per_row(batch):
     return own
 
 
+def without_masks(batch, masking):
+    """Returns the batch with its original tokens, and only the number of predictions of each row.
+
+    With whole words, which are drawn, that number depends on the row.
+    """
+    batch, used = dict(batch), batch["masked_weights"] > 0
+    row, slot = np.nonzero(used)
+    batch["tokens"] = batch["tokens"].copy()
+    batch["tokens"][row, batch["masked_positions"][row, slot]] = batch["masked_targets"][row, slot]
+    del batch["masked_positions"], batch["masked_targets"]
+    batch["masked_weights"] = used.sum(1) * (masking == "token")
+    return batch
+
+
 def sorted_rows(batch):
     """Returns the rows of a batch sorted by their content."""
     names = [name for name in sorted(batch) if name != "rows"]

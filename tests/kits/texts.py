@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from pydoc_data.topics import topics
 
+import numpy as np
 from kits.paths import DATA, data  # noqa: F401
 
 PROSE = [
@@ -90,3 +91,29 @@ def with_oddities(line: str, draw: random.Random) -> str:
         index = draw.randrange(len(line) + 1)
         line = line[:index] + draw.choice(ODD) + line[index:]
     return line
+
+
+def as_documents(texts: list[str], size: int = 3) -> list[list[str]]:
+    """Returns documents of `size` sentences, stripped and without line breaks, as the corpus yields them."""
+    sentences = [" ".join(text.split("\n")).strip() for text in texts]
+    sentences = [sentence for sentence in sentences if sentence]
+    return [sentences[first : first + size] for first in range(0, len(sentences), size)]
+
+
+def check_corpus_encoder(tokenizer, texts: list[str], encode=None) -> None:
+    """Checks that documents are encoded whole, and that each sentence ends where a prefix of its document would.
+
+    encode: (texts) -> ids of each; by default the tokenizer's.
+    """
+    documents = as_documents(texts)
+    expected = (encode or tokenizer.encode)([" ".join(document) for document in documents])
+    ids, ends = tokenizer.corpus_encoder()([*documents, []])
+    assert ids.dtype == np.int32 and ends.dtype == np.int64
+    assert ids.tolist() == [number for ids in expected for number in ids]
+    last = np.cumsum([len(document) for document in documents]) - 1
+    assert ends[last].tolist() == np.cumsum([len(ids) for ids in expected]).tolist()
+    starts = [0, *ends[last].tolist()]
+    prefixes = [" ".join(d[: n + 1]) for d in documents for n in range(len(d))]
+    sizes = [len(ids) for ids in tokenizer.encode(prefixes)]
+    owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+    np.testing.assert_array_equal(ends, np.array(starts)[owners] + sizes)

@@ -2,10 +2,11 @@
 
 import pytest
 import tokenizers as library
-from kits.texts import DIFFICULT, PROSE, manual_lines, odd_lines
+from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, manual_lines, odd_lines
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.corpus_encoder import CachedEncoder
 
 NAMES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTAS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -76,17 +77,15 @@ def check_transformers(ours, path, texts: list[str]) -> None:
     texts = [text for text in texts if not any(name in text for name in [*NAMES, *ROBERTAS])]
     expected = theirs(texts, add_special_tokens=False)["input_ids"]
     assert ours.encode(texts) == expected
-    encoder = ours.cached_encoder()
-    for part in range(0, len(texts), 50):  # a line break in any text of a call disables its cache
-        ids, ends = encoder.encode(texts[part : part + 50])
-        assert ids.tolist() == [number for ids in expected[part : part + 50] for number in ids]
-        assert len(ends) == len(expected[part : part + 50])
+    check_corpus_encoder(
+        ours, texts, lambda them: theirs(them, add_special_tokens=False)["input_ids"]
+    )
 
 
 @EVERY
 def test_ids_equal_transformers(tmp_path, maker):
     ours = save_and_open(tmp_path, maker())
-    assert bool(ours.cached_encoder().pattern) == MAKERS[maker]
+    assert isinstance(ours.corpus_encoder(), CachedEncoder) == MAKERS[maker]
     check_transformers(ours, tmp_path / "tokenizer.json", PROSE + DIFFICULT + manual_lines(600))
 
 
@@ -118,7 +117,7 @@ def test_no_special_token_is_read_from_text(tmp_path, maker):
     ours = save_and_open(tmp_path, maker())
     texts = ["the [MASK] fox <mask>", "[CLS]a[SEP]", "<s>a</s> <pad>[PAD]", "<mask>", "[MASK]"]
     special = set(ours.special.values()) - {ours.unk}
-    for ids in [*ours.encode(texts), ours.cached_encoder().encode(texts)[0].tolist()]:
+    for ids in [*ours.encode(texts), ours.corpus_encoder()([texts])[0].tolist()]:
         assert ids and not special & set(ids)
     ids = ours.encode_with_masks("the [MASK] fox")
     assert ids.count(ours.mask) == 1
@@ -137,6 +136,12 @@ def test_units_are_not_cached_if_pieces_span_words(tmp_path):
     theirs = roberta_like()
     theirs.add_tokens(["brown fox", "[MASK]"])
     ours = save_and_open(tmp_path, theirs)
-    assert ours.cached_encoder().pattern is None and ours.pieces[ours.mask] == "[MASK]"
+    assert (
+        not isinstance(ours.corpus_encoder(), CachedEncoder) and ours.pieces[ours.mask] == "[MASK]"
+    )
+    # The token of both words belongs to the first sentence: it ends nearer to "brown" than "quick" does.
+    ids, ends = ours.corpus_encoder()([["the quick brown", "fox jumps"]])
+    assert ids.tolist() == ours.encode(["the quick brown fox jumps"])[0]
+    assert ids[ends[0] - 1] == ours.pieces.index("brown fox") and ends[1] == len(ids)
     ids = ours.encode(["a brown fox [MASK]"])[0]
     assert ours.pieces.index("brown fox") in ids and not {ours.unk, ours.mask} & set(ids)

@@ -1,10 +1,17 @@
 """Ids equal those of the sentencepiece library; external models keep their ids and get missing special tokens."""
 
-from itertools import accumulate
-
+import numpy as np
 import pytest
 import sentencepiece
-from kits.texts import DIFFICULT, PROSE, manual_lines, odd_lines, published
+from kits.texts import (
+    DIFFICULT,
+    PROSE,
+    as_documents,
+    check_corpus_encoder,
+    manual_lines,
+    odd_lines,
+    published,
+)
 from kits.vocabularies import make_model, save_and_open
 
 from bert_jax.errors import BadInput
@@ -17,9 +24,7 @@ def check_library(ours: tokenizers.Tokenizer, model: bytes, texts: list[str]) ->
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
     expected = theirs.encode(texts)
     assert ours.encode(texts) == expected
-    ids, ends = ours.cached_encoder().encode(texts)
-    assert ids.tolist() == [number for text in expected for number in text]
-    assert ends.tolist() == list(accumulate(map(len, expected)))
+    check_corpus_encoder(ours, texts, theirs.encode)
 
 
 @KINDS
@@ -58,6 +63,18 @@ def test_special_tokens_are_found_by_the_models_own_names(tmp_path):
     assert tokenizer.encode_with_masks("<mask> [CLS]") == [tokenizer.mask, tokenizer.cls]
 
 
+@pytest.mark.parametrize("settings", [{"split_by_whitespace": False}, {"add_dummy_prefix": False}])
+def test_documents_are_encoded_whole_if_words_are_not_independent(tmp_path, settings):
+    model = make_model(vocab_size=900, **settings)
+    tokenizer, documents = save_and_open(tmp_path, model), as_documents(PROSE + DIFFICULT)
+    expected = tokenizer.encode([" ".join(document) for document in documents])
+    ids, ends = tokenizer.corpus_encoder()(documents)
+    assert ids.tolist() == [number for text in expected for number in text]
+    assert (np.diff(ends) >= 0).all() and ends[-1] == len(ids)
+    by_sentence = tokenizer.encode([sentence for document in documents for sentence in document])
+    assert ids.tolist() != [number for text in by_sentence for number in text]
+
+
 def test_user_defined_special_tokens_are_not_read_from_text(tmp_path):
     model = make_model(user_defined_symbols=["<mask>", "[SEP]", "<other>"])
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -65,7 +82,7 @@ def test_user_defined_special_tokens_are_not_read_from_text(tmp_path):
     assert theirs.piece_to_id("<mask>") in theirs.encode(text)
     tokenizer = save_and_open(tmp_path, model)
     special = set(tokenizer.special.values()) - {tokenizer.unk}
-    ids, cached = tokenizer.encode([text])[0], tokenizer.cached_encoder().encode([text])[0]
+    ids, cached = tokenizer.encode([text])[0], tokenizer.corpus_encoder()([[text]])[0]
     assert not special & set(ids) and ids == cached.tolist() and ids.count(tokenizer.unk) == 2
     assert theirs.piece_to_id("<other>") in ids
 

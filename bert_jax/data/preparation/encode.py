@@ -82,8 +82,8 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
     tokens, ends = encode(parsed)
     lengths = np.diff(ends, prepend=0)
     # A sentence of control characters alone has no tokens. A document of such sentences counts as empty.
-    has_text = np.array([*map(len, parsed)], np.int64) > 0
-    owners = np.repeat(np.arange(len(parsed)), np.array([*map(len, parsed)], np.int64))
+    sizes = np.array([*map(len, parsed)], np.int64)
+    owners = np.repeat(np.arange(len(parsed)), sizes)
     sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
     counts = {
         "bytes": sum(map(len, task.block)),
@@ -93,7 +93,7 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
     arrays = {
         "tokens": tokens.astype(dtype),
         "sentences": lengths[lengths > 0].astype(np.uint32),
-        "documents": sentences[has_text].astype(np.uint32),
+        "documents": sentences[sizes > 0].astype(np.uint32),
         "text_hashes": text_hashes(parsed),
     }
     task.shard.write({"counts": counts, "problems": problems}, arrays)
