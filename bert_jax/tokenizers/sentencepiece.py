@@ -47,9 +47,10 @@ class SentencePiece(Tokenizer):
 
     @property
     def word_starts(self) -> np.ndarray:
-        starts = np.array([piece.startswith(self.mark) for piece in self.pieces])
-        starts[list(self.special.values())] = True
-        return starts
+        special = set(self.special.values())
+        return np.array(
+            [p.startswith(self.mark) or n in special for n, p in enumerate(self.pieces)]
+        )
 
     @property
     def identity(self) -> list:
@@ -67,11 +68,12 @@ class SentencePiece(Tokenizer):
         return zip(ids, ([end for _, end in each["offsets"]] for each in encoded), strict=True)
 
     def corpus_encoder(self) -> Callable:
-        spec = sentencepiece_proto.Model.FromString(self.model).normalizer_spec
-        if not spec.add_dummy_prefix or any(self.mark in piece[1:] for piece in self.pieces):
-            return partial(whole, self.encode_with_ends)
-        # A "▁" begins each word, and pieces have no other: the library encodes words independently.
-        return lambda documents: flatten(self.encode([*chain(*documents)]))
+        model = sentencepiece_proto.Model.FromString(self.model)
+        exact = all(self.mark not in p.piece[1:] and p.score * GRID % 1 == 0 for p in model.pieces)
+        if exact and model.normalizer_spec.add_dummy_prefix:
+            # No piece spans words, and sums of scores are exact: the library encodes words independently.
+            return lambda documents: flatten(self.encode([*chain(*documents)]))
+        return partial(whole, self.encode_with_ends)
 
     def write(self, directory: Path) -> dict:
         (directory / FILE).write_bytes(self.model)

@@ -32,8 +32,7 @@ def find_ids(pieces: list[str], known: dict[str, int]) -> tuple[dict[str, int], 
     special, appended = {}, []
     for name, usual in SPECIAL.items():
         named = ids.get(usual, ids.get(OTHER_NAMES[name]))
-        known_id = known.get(name)
-        number = known_id if named is None or (name == "unk" and known_id is not None) else named
+        number = known.get(name, named) if name == "unk" or named is None else named
         if number is None:
             number = len(pieces) + len(appended)
             appended.append(usual)

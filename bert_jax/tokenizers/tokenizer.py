@@ -55,9 +55,8 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokeni
     kind: wordpiece or byte_bpe (at most `size` pieces), unigram or bpe (exactly `size`). Raises BadInput if `size` is
     too small or too large for the texts.
     """
-    texts = list(texts)
     if kind == "wordpiece":
-        return wordpiece.train(texts, size, lowercase)
+        return wordpiece.train(list(texts), size, lowercase)
     if kind == "byte_bpe":
         return huggingface.train(texts, size, lowercase)
     return sentencepiece.train(kind, texts, size, lowercase)

@@ -100,10 +100,11 @@ def as_documents(texts: list[str], size: int = 3) -> list[list[str]]:
     return [sentences[first : first + size] for first in range(0, len(sentences), size)]
 
 
-def check_corpus_encoder(tokenizer, texts: list[str], encode=None) -> None:
+def check_corpus_encoder(tokenizer, texts: list[str], encode=None, is_exact: bool = True) -> None:
     """Checks that documents are encoded whole, and that each sentence ends where a prefix of its document would.
 
-    encode: (texts) -> ids of each; by default the tokenizer's.
+    encode: (texts) -> ids of each; by default the tokenizer's. is_exact: False if rounding in the library makes the ids
+    of a few words depend on the words around them.
     """
     documents = as_documents(texts)
     expected = (encode or tokenizer.encode)([" ".join(document) for document in documents])
@@ -116,4 +117,5 @@ def check_corpus_encoder(tokenizer, texts: list[str], encode=None) -> None:
     prefixes = [" ".join(d[: n + 1]) for d in documents for n in range(len(d))]
     sizes = [len(ids) for ids in tokenizer.encode(prefixes)]
     owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
-    np.testing.assert_array_equal(ends, np.array(starts)[owners] + sizes)
+    differing = np.abs(ends - np.array(starts)[owners] - sizes)
+    assert differing.max() <= (0 if is_exact else 2) and (differing > 0).mean() < 0.01

@@ -20,11 +20,11 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 KINDS = pytest.mark.parametrize("kind", ["unigram", "bpe"])
 
 
-def check_library(ours: tokenizers.Tokenizer, model: bytes, texts: list[str]) -> None:
+def check_library(ours, model: bytes, texts: list[str], is_exact: bool = True) -> None:
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
     expected = theirs.encode(texts)
     assert ours.encode(texts) == expected
-    check_corpus_encoder(ours, texts, theirs.encode)
+    check_corpus_encoder(ours, texts, theirs.encode, is_exact)
 
 
 @KINDS
@@ -40,7 +40,7 @@ def test_ids_of_alberts_model_equal_the_library(number):
     path = published("albert_spiece_30k.model")
     tokenizer = tokenizers.from_file(path, True)
     assert tokenizer.special == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
-    check_library(tokenizer, path.read_bytes(), odd_lines(number) + DIFFICULT)
+    check_library(tokenizer, path.read_bytes(), odd_lines(number) + DIFFICULT, is_exact=False)
 
 
 def test_missing_special_tokens_are_appended(tmp_path):
