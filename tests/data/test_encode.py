@@ -60,7 +60,8 @@ def test_resumes_from_finished_shards_after_a_stop(make, tmp_path, monkeypatch, 
     _, logged = process.communicate(timeout=60)
     wait_until(lambda: not processes(process.pid))
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    assert "Traceback" not in logged and ("leaked" not in logged or number == signal.SIGKILL)
+    # After a SIGKILL, Beam's workers and Python's resource tracker complain.
+    assert number == signal.SIGKILL or ("Traceback" not in logged and "leaked" not in logged)
     assert not Path(config.store).exists()
     existing = shard_files(config)
     logged = finish(config, tmp_path, *options)
