@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.data import corpus
-from bert_jax.data.preparation.encode import text_hash
+from bert_jax.data.preparation.encode import with_hashes
 from bert_jax.data.preparation.pool import workers
 from bert_jax.data.store import HELDOUT_HASHES, Store, open_array
 from bert_jax.errors import BadInput
-
-Task = tuple[corpus.Reading, corpus.Block]
 
 
 def documents(config, store: Store) -> Iterator[list[str]]:
@@ -23,8 +21,8 @@ def documents(config, store: Store) -> Iterator[list[str]]:
     documents are yielded once. Raises BadInput if the corpus has none of them.
     """
     sources = corpus.open_sources(config)
-    heldout = frozenset(map(bytes, open_array(store.path / HELDOUT_HASHES)))
-    missing, chosen = set(heldout), functools.partial(parse, heldout)
+    heldout = set(map(tuple, open_array(store.path / HELDOUT_HASHES).tolist()))
+    missing, chosen = set(heldout), functools.partial(parse, max(heldout))
     with tempfile.TemporaryDirectory() as directory, workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
         for digest, sentences in itertools.chain.from_iterable(run(chosen, blocks(sources))):
@@ -40,15 +38,18 @@ def documents(config, store: Store) -> Iterator[list[str]]:
         )
 
 
-def blocks(sources: list[corpus.Source]) -> Iterator[Task]:
+def blocks(sources: list[corpus.Source]) -> Iterator[tuple[corpus.Reading, corpus.Block]]:
     """Yields blocks, one from each source in turn."""
     streams = [zip(itertools.repeat(s.reading), s.blocks(Counter()), strict=False) for s in sources]
     for group in itertools.zip_longest(*streams):
         yield from filter(None, group)
 
 
-def parse(heldout: frozenset[bytes], task: Task) -> list[tuple[bytes, list[str]]]:
-    """Runs in a worker: returns (hash, sentences) of each held-out document in a block."""
+def parse(largest: tuple[int, int], task: tuple) -> list[tuple]:
+    """Runs in a worker: returns (hash, sentences) of each document in a block with a hash up to `largest`.
+
+    task: as `blocks` yields it. A hash is two integers.
+    """
     reading, block = task
-    hashed = ((text_hash(lines), lines) for lines in corpus.documents(block, reading, Counter()))
-    return [pair for pair in hashed if pair[0] in heldout]
+    hashed = with_hashes(corpus.documents(block, reading, Counter()))
+    return [(tuple(digest), lines) for digest, lines in hashed if tuple(digest) <= largest]

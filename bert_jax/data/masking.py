@@ -110,7 +110,7 @@ def choose_words(spec: Spec, pairs: Pairs, wanted, maskable, starts):
     length = maskable.shape[1]
     words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
     sizes = count_by_column(words, maskable)
-    # Like `pairs`, but in units of words: a word is drawn by its number in the pair.
+    # Like `pairs`, but in units of words: a word is drawn by its number in the row.
     ends = sums_by_pair(starts, pairs.ends)[1]
     ends = tf.cumsum(ends, axis=1)
     of_words = Pairs(ends, ends - exclusive(ends), pairs.keys)

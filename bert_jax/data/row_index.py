@@ -66,16 +66,15 @@ class Indexes:
         Raises OSError if the system fails, for example with too many open files.
         """
         path = self.path(epoch)
-        try:
-            return self.read(path)
-        except FileNotFoundError:
-            pass
-        except OSError:
-            raise
-        except Exception:  # NumPy evaluates the header; a damaged one can raise any type
-            path.unlink(missing_ok=True)
-        self.write(path, self.build(epoch))
-        return self.read(path)
+        while True:
+            try:
+                return self.read(path)
+            except FileNotFoundError:  # perhaps since another run has just deleted it
+                self.write(path, self.build(epoch))
+            except OSError:
+                raise
+            except Exception:  # NumPy evaluates the header; a damaged one can raise any type
+                path.unlink(missing_ok=True)
 
     def read(self, path: Path) -> np.ndarray:
         """Maps and locks an index file; raises ValueError if its dtype or number of columns is wrong."""
@@ -112,6 +111,6 @@ class Indexes:
         """Deletes the indexes of the epochs before `epoch` that no process reads, except epoch 0."""
         for path in self.directory.glob(f"{self.name}-epoch*.npy"):
             if 0 < int(path.stem.rpartition("epoch")[2]) < epoch:
-                with contextlib.suppress(OSError), open(path, "rb") as file:
+                with contextlib.suppress(OSError), open(path, "r+b") as file:  # NFS locks need r+
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     path.unlink()

@@ -63,10 +63,10 @@ def train(pipeline: "Pipeline", first: int, last: int) -> Iterator[dict[str, np.
 class Heldout:
     """Batches of the first `rows` held-out rows (all, if there are fewer), in the random order of epoch 0.
 
-    Every iteration yields the same batches; the graph is traced once. Rows and masks depend on the store and the shape
-    of a row, not on the seed or the number of the phase, and rows are never packed: all runs are evaluated on the same
-    rows. Rows that pad the last batch have masked_weights and pair_weights 0. Raises
-    BadInput if the split has too few documents.
+    Every iteration yields the same batches; the graph is traced once. Rows and masks depend on the store, the length
+    and the keys of pairs and masking, not on the seed or the number of the phase, and rows are never packed: such runs
+    are evaluated on the same rows. Rows that pad the last batch have masked_weights and pair_weights 0. Raises BadInput
+    if the split has too few documents.
     """
 
     def __init__(self, store: Store, word_starts, spec: Spec, rows: int, positions=None):

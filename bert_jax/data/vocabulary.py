@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.data import corpus, download
 from bert_jax.data.preparation import splits
-from bert_jax.data.preparation.encode import text_hash, text_hashes
+from bert_jax.data.preparation.encode import text_hashes, with_hashes
 from bert_jax.storage import remote
 from bert_jax.storage.atomic import rename
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -69,8 +69,9 @@ def train(config, sources: list[corpus.Source], run: Callable, log: Callable) ->
     hashes = np.concatenate([np.zeros((0, 2), "<u8"), *(part for part, _ in parts)])
     problems = sum((dropped for _, dropped in parts), problems)
     state = splits.assign(hashes, config.corpus.heldout, False, problems)
-    heldout = frozenset(map(bytes, hashes[state == splits.HELDOUT]))
-    texts = itertools.chain.from_iterable(run(functools.partial(parse, heldout), kept))
+    # The held-out documents are those with the smallest hashes.
+    largest = max(hashes[state == splits.HELDOUT].tolist())
+    texts = itertools.chain.from_iterable(run(functools.partial(parse, largest), kept))
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
 
 
@@ -100,8 +101,8 @@ def hash_part(part: Part) -> tuple[np.ndarray, Counter]:
     return text_hashes(corpus.documents(block, reading, problems)), problems
 
 
-def parse(heldout: frozenset[bytes], part: Part) -> list[str]:
-    """Runs in a worker: returns the documents of a block but for the held-out ones, with one sentence per line."""
+def parse(largest: list[int], part: Part) -> list[str]:
+    """Runs in a worker: returns the documents of a block with a hash above `largest`, with one sentence per line."""
     reading, block = part
-    documents = corpus.documents(block, reading, Counter())
-    return ["\n".join(each) for each in documents if text_hash(each) not in heldout]
+    hashed = with_hashes(corpus.documents(block, reading, Counter()))
+    return ["\n".join(document) for digest, document in hashed if digest > largest]

@@ -11,8 +11,6 @@ from itertools import chain, count
 
 import numpy as np
 
-Documents = list[list[str]]
-
 # The cache is cleared at LIMIT units, 8 LIMIT pieces or 32 LIMIT characters, whichever comes first.
 LIMIT = 1 << 19
 
@@ -36,7 +34,7 @@ class CachedEncoder:
         self.pieces = np.zeros(0, np.int32)
         self.characters = 0  # total length of the cached units
 
-    def __call__(self, documents: Documents) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, documents: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
         # A line break marks the end of each sentence; the space between two sentences follows it.
         joined = "".join("\n ".join(document) + "\n" for document in documents if document)
         units = self.pattern.findall(joined)
@@ -61,7 +59,7 @@ class CachedEncoder:
         self.pieces = np.concatenate([self.pieces, pieces])
 
 
-def whole(encode: Callable, documents: Documents) -> tuple[np.ndarray, np.ndarray]:
+def whole(encode: Callable, documents: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
     """Encodes documents with any library. A sentence ends at the token end that is nearest to its last character.
 
     encode: (texts) -> for each text its ids, and where each token ends in characters.

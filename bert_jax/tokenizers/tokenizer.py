@@ -55,8 +55,9 @@ def train(kind: str, texts: Iterable[str], size: int, lowercase: bool) -> Tokeni
     kind: wordpiece or byte_bpe (at most `size` pieces), unigram or bpe (exactly `size`). Raises BadInput if `size` is
     too small or too large for the texts.
     """
+    texts = list(texts)  # here, since sentencepiece converts errors of an iterator
     if kind == "wordpiece":
-        return wordpiece.train(list(texts), size, lowercase)
+        return wordpiece.train(texts, size, lowercase)
     if kind == "byte_bpe":
         return huggingface.train(texts, size, lowercase)
     return sentencepiece.train(kind, texts, size, lowercase)

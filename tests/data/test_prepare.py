@@ -138,6 +138,16 @@ def test_three_documents_are_too_few_and_four_are_enough(make, tmp_path, text):
     assert [len(documents) for documents in splits(store)] == [2, 2]
 
 
+def test_documents_without_tokens_are_not_enough(make, tmp_path):
+    """With a vocabulary from a file. Which documents are held out does not depend on it."""
+    tokenizers.train("wordpiece", ["a b c"], 30, True).save(tmp_path / "words")
+    controls = [f"{chr(1 + number)} " * 9 + "\x02" for number in range(8)]
+    for texts in (controls, [*controls, "a cat", "a dog"]):
+        with pytest.raises(BadInput, match="have tokens"):
+            prepare(make(texts, f"tokenizer.path={tmp_path}/words/vocab.txt"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "words"]
+
+
 def test_bad_input_leaves_no_files(make, tmp_path):
     """Most errors are found before any work, a damaged archive during it."""
     archive = lzma.compress("\n\n".join(make_text(3000, seed=2)).encode())

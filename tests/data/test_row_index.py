@@ -93,6 +93,20 @@ def test_an_index_that_another_run_reads_is_not_deleted(store):
     assert not second.path(1).exists()
 
 
+def test_an_index_that_another_run_deletes_before_it_is_mapped_is_built_again(store):
+    indexes, number = pair_indexes(store, "train", RULES), []
+    write = indexes.write
+
+    def write_and_lose(path, parts):
+        write(path, parts)
+        number.append(path)
+        if len(number) == 1:
+            path.unlink()
+
+    indexes.write = write_and_lose
+    assert len(indexes.open(2)) and len(number) == 2
+
+
 def test_old_temporary_files_of_killed_processes_are_deleted(store):
     indexes = pair_indexes(store, "train", RULES)
     fresh, old = (indexes.directory / f".{name}.npy.{'0' * 32}" for name in ("fresh", "old"))

@@ -62,6 +62,16 @@ def test_a_saved_tokenizer_is_loaded_unchanged(tmp_path, kind, lowercase):
 
 
 @KINDS
+def test_errors_of_the_text_are_not_those_of_the_size(kind):
+    def texts():
+        yield PROSE[0]
+        raise OSError("the disk")
+
+    with pytest.raises(OSError, match="the disk"):
+        tokenizers.train(kind, texts(), SIZES[kind], True)
+
+
+@KINDS
 @CASES
 def test_documents_are_encoded_whole(kind, lowercase):
     draw = random.Random(1)

@@ -106,6 +106,11 @@ def text_hashes(documents: list[list[str]]) -> np.ndarray:
     return np.frombuffer(hashes, "<u8").reshape(-1, 2)
 
 
+def with_hashes(documents: list[list[str]]) -> Iterator[tuple[list[int], list[str]]]:
+    """Yields (hash as two integers, document) of the documents that have sentences."""
+    return zip(text_hashes(documents).tolist(), filter(None, documents), strict=True)
+
+
 def text_hash(document: list[str]) -> bytes:
     """Returns the 16-byte BLAKE2b hash of a document's sentences; it does not depend on the vocabulary."""
     text = "\n".join(document).encode()

@@ -22,7 +22,8 @@ def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
 
     Holds out about `share` of the distinct documents, those with the smallest hashes, so the choice depends on their
     text and not on their order. Copies are in the same split; with `drop_copies`, all but the first in the corpus are
-    marked COPY. Raises BadInput if too few documents are left; the message lists `problems`, {reason: number}.
+    marked COPY. Documents without tokens count, too, so that the vocabulary does not matter; `write` leaves them out.
+    Raises BadInput if too few documents are left; the message lists `problems`, {reason: number}.
     """
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal hashes stay in corpus order
     is_first = np.ones(len(order), bool)
@@ -72,6 +73,9 @@ def write(
                 if number == TRAIN:
                     unigrams[shard.source] += np.bincount(part, minlength=vocabulary)
     np.save(directory / "unigrams.npy", unigrams)
+    for name in stores.SPLITS:
+        if sum(source["documents"][name] for source in table) < 2:
+            raise BadInput(f"corpus: fewer than two documents of split {name} have tokens")
     return table
 
 
