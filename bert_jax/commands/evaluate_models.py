@@ -47,8 +47,8 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     Each model has {model, nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown, held_out, parameters}.
     All words have the same weight. The nats of a word are the sum over its pieces, which are predicted independently; a
     word is correct if all its pieces are. Words with an [UNK] in any vocabulary are skipped for all models; `unknown`
-    counts them. `held_out` is whether the model surely was not trained on the text: stores with other vocabularies hold
-    out other documents. `word_entropy` is the entropy of the word frequencies, in nats.
+    counts them. `held_out` is whether the model surely was not trained on the text: it always trained on this store, as
+    other stores may hold out other documents. `word_entropy` is the entropy of the word frequencies, in nats.
     """
     from bert_jax.data import prepare
 
