@@ -5,8 +5,9 @@ bash launch/local.sh        or        bert-jax pretrain --config demo --workdir 
 
 from bert_jax.configs import base
 
-# Held-out mlm_loss: the range of three seeds, widened by 0.1; with Python 3.11's documentation and constraints.txt.
-EXPECTED_LOSS = ((700, 4.4, 4.7), (1400, 3.6, 4.1), (2100, 3.2, 3.75), (2800, 3.1, 3.65))
+# Held-out mlm_loss, with Python 3.11's documentation and constraints.txt: the range of three seeds on earlier held-out
+# rows and of one on those of today, widened by 0.1.
+EXPECTED_LOSS = ((700, 4.2, 4.7), (1400, 3.45, 4.1), (2100, 3.1, 3.75), (2800, 3.0, 3.65))
 
 
 def get_config():
