@@ -71,7 +71,7 @@ class Indexes:
                 return self.read(path)
             except FileNotFoundError:  # perhaps since another run has just deleted it
                 self.write(path, self.build(epoch))
-            except OSError:
+            except (MemoryError, OSError):  # not damage: building it again would not help
                 raise
             except Exception:  # NumPy evaluates the header; a damaged one can raise any type
                 path.unlink(missing_ok=True)

@@ -62,7 +62,7 @@ def train(config, sources: list[corpus.Source], run: Callable, log: Callable) ->
 
     Raises BadInput if there are too few documents.
     """
-    log("prepare: reads the text for a sample to train the vocabulary on")
+    log("prepare: reading the text for a sample to train the vocabulary on")
     kept, problems, settings = [], Counter(), config.tokenizer
     blocks = ((source.reading, block) for source in sources for block in source.blocks(problems))
     parts = [*run(hash_part, sample(blocks, settings.sample * 1_000_000, kept))]

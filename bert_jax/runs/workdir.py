@@ -35,9 +35,7 @@ FORMAT = 2  # of run.json and config.json
 CHECKPOINTS, TRACES = "checkpoints", "traces"
 BESIDE = ("store", "logs")  # other directories that a workdir may contain before the run starts
 SKIPPED = (CHECKPOINTS, TRACES, *BESIDE)  # too large, or not files of the run
-UPLOAD_EVERY = (
-    30.0  # seconds between uploads for readers on other hosts; each checkpoint uploads, too
-)
+UPLOAD_EVERY = 30.0  # seconds between uploads at reports; each checkpoint uploads, too
 # The files of a start that was killed before it wrote run.json.
 STARTED = (lock.LOCK, "config.json", "tokenizer")
 
