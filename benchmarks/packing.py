@@ -16,13 +16,14 @@ import jax
 import numpy as np
 
 from bert_jax import build, config
-from bert_jax.data import batch_spec, store, stream
+from bert_jax.data import store, stream
 from bert_jax.data.epoch_order import Epochs
-from bert_jax.data.packing import lengths
-from bert_jax.data.sentence_pairs import unpack
 from bert_jax.objectives.base import Vocabulary
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import jax_setup
+from bert_jax.tasks import batch_spec
+from bert_jax.tasks.packing import lengths
+from bert_jax.tasks.sentence_pairs import unpack
 from bert_jax.tokenizers import tokenizer
 
 LAYOUTS = ("padded", "packed")

@@ -137,6 +137,8 @@ def lower(config, mesh, phase, vocabulary: int, form: str):
         struct = functools.partial(jax.ShapeDtypeStruct, sharding=NamedSharding(mesh, P(*axes)))
         return jax.tree.map(lambda leaf: struct(leaf.shape, leaf.dtype), shapes)
 
-    rows = batches.shapes(phase.batch, phase.length, phase.max_predictions, phase.max_packed)
+    rows = batches.shapes(
+        phase.batch, phase.length, phase.keys.max_predictions, phase.keys.max_packed
+    )
     state = placed(jax.eval_shape(initialize))
     return jax.jit(step, donate_argnums=0).lower(state, placed(rows, ROWS))

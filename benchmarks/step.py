@@ -161,7 +161,7 @@ def make(side: str, settings, is_fused: bool = False) -> Side:
 def rows_of(settings) -> dict:
     phase = settings.phases.short
     return batch.synthetic(
-        phase.batch, phase.length, phase.max_predictions, settings.tokenizer.size
+        phase.batch, phase.length, phase.keys.max_predictions, settings.tokenizer.size
     )
 
 

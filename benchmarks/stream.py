@@ -34,8 +34,9 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
     import numpy as np
 
     from bert_jax.data import batch as batches
-    from bert_jax.data import batch_spec, store, stream
+    from bert_jax.data import store, stream
     from bert_jax.data.epoch_order import Epochs
+    from bert_jax.tasks import batch_spec
 
     begin = time.perf_counter()
     opened = store.open_store(directory)

@@ -153,7 +153,7 @@ def lower_train(config, design: Design, phase):
     )
     results = design.shardings, everywhere, everywhere
     function = jax.jit(function, donate_argnums=0, out_shardings=results)
-    rows = batch_shapes(mesh, phase, phase.batch, phase.max_packed)
+    rows = batch_shapes(mesh, phase, phase.batch, phase.keys.max_packed)
     return function.lower(meshes.with_shardings(design.shapes, design.shardings), rows)
 
 
@@ -167,5 +167,5 @@ def lower_evaluate(config, design: Design, phase):
 
 def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:
     """Returns {name: ShapeDtypeStruct with its sharding} of a global batch."""
-    shapes = batch.shapes(rows, phase.length, phase.max_predictions, sequences)
+    shapes = batch.shapes(rows, phase.length, phase.keys.max_predictions, sequences)
     return meshes.with_shardings(shapes, {name: meshes.rows(mesh) for name in shapes})

@@ -38,8 +38,7 @@ class Phase(NamedTuple):
     last: int
     length: int
     batch: int
-    max_predictions: int
-    max_packed: int
+    keys: ConfigDict  # all keys of the phase, with those of its task
 
 
 def phases(config: ConfigDict) -> list[Phase]:
@@ -48,8 +47,7 @@ def phases(config: ConfigDict) -> list[Phase]:
     for number, name in enumerate(config.phase_order):
         keys = config.phases[name]
         last = first + keys.steps
-        shape = keys.length, keys.batch, keys.max_predictions, keys.max_packed
-        result.append(Phase(name, number, first, last, *shape))
+        result.append(Phase(name, number, first, last, keys.length, keys.batch, keys))
         first = last
     return result
 

@@ -16,15 +16,15 @@ CHOICES = {
     "model.attention": ("auto", "xla", "fused", "splash", "cudnn"),
     "model.activation": ("gelu_tanh", "gelu", "relu"),
     "objective.pair_task": ("nsp", "sop", "none"),
-    "objective.masking": ("token", "whole_word"),
+    "task.masking": ("token", "whole_word"),
     "optimizer.name": ("adam", "adafactor"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
     "train.remat": ("none", "attention", "full"),
     "schedule.name": ("linear", "cosine", "inverse_sqrt", "constant"),
 }
 SHARES = """
-    corpus.heldout model.dropout model.attention_dropout objective.mask_rate
-    objective.short_rate
+    corpus.heldout model.dropout model.attention_dropout task.mask_rate
+    task.short_rate
 """.split()
 AT_LEAST_ONE = """
     model.layers model.width model.heads model.max_length model.type_vocabulary mesh.fsdp
@@ -36,7 +36,7 @@ NOT_NEGATIVE = """
     timeouts.evaluate corpus.workers model.feed_forward schedule.warmup optimizer.clip
     optimizer.learning_rate optimizer.weight_decay model.initializer checkpoint.keep_every
     checkpoint.compare evaluate.every evaluate.batch train.rows_per_device tokenizer.sample
-    filter.document_characters objective.mask_share objective.random_share
+    filter.document_characters task.mask_share task.random_share
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
 LARGEST = 1e300  # absolute value of numbers in a tuple; a comparison with it rejects NaN, too
@@ -102,10 +102,10 @@ def check_types(config: ConfigDict, values: dict, defaults: dict) -> None:
 
 def check_modules(config: ConfigDict) -> None:
     """Checks that model and objective name a file: the file name is the registry."""
-    for group, folder in (("model", "models"), ("objective", "objectives")):
+    for group in ("model", "objective", "task"):
         name = config[group].name
-        if not (name.isidentifier() and defines_make(f"bert_jax.{folder}.{name}")):
-            wanted = f"bert_jax/{folder}/{name}.py with a make(config, ...)"
+        if not (name.isidentifier() and defines_make(f"bert_jax.{group}s.{name}")):
+            wanted = f"bert_jax/{group}s/{name}.py with a make(config, ...)"
             raise BadInput(f"config.{group}.name={name!r}: there is no {wanted}")
 
 
@@ -159,8 +159,8 @@ def check_model(config: ConfigDict, values: dict) -> None:
     paired = config.model.type_vocabulary >= 2 or config.objective.pair_task == "none"
     hint = f"objective.pair_task={config.objective.pair_task} needs at least 2"
     require(paired, "model.type_vocabulary", values, hint)
-    shares = config.objective.mask_share + config.objective.random_share
-    require(shares <= 1, "objective.random_share", values, "expected at most 1 - mask_share")
+    shares = config.task.mask_share + config.task.random_share
+    require(shares <= 1, "task.random_share", values, "expected at most 1 - mask_share")
     require(0 <= config.optimizer.beta1 < 1, "optimizer.beta1", values, "expected in [0, 1)")
     require(0 < config.optimizer.beta2 < 1, "optimizer.beta2", values, "expected in (0, 1)")
     for key in ("model.epsilon", "optimizer.epsilon"):

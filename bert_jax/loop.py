@@ -15,7 +15,6 @@ from bert_jax import config as configs
 from bert_jax import evaluate, step_guard
 from bert_jax.build import Trainer
 from bert_jax.checkpoints import fingerprint, reader, writer
-from bert_jax.data.feed import SavedFeed, StoreFeed
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.models import bert
 from bert_jax.objectives import metrics
@@ -24,6 +23,7 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory, timing
 from bert_jax.runs.profiler import Traces
 from bert_jax.runs.workdir import TRACES, Workdir
+from bert_jax.tasks.feed import SavedFeed, StoreFeed
 
 Data = StoreFeed | SavedFeed
 

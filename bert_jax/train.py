@@ -15,7 +15,6 @@ from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.checkpoints import reader, writer
 from bert_jax.data import download
-from bert_jax.data.feed import open_feed
 from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
 from bert_jax.parallel import processes as cluster
@@ -32,6 +31,7 @@ from bert_jax.runs import (
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import atomic, remote
+from bert_jax.tasks.feed import open_feed
 from bert_jax.tokenizers import tokenizer
 
 # Seconds until all hosts must see a new file: network file systems cache, too, that a file does not exist.

@@ -93,12 +93,15 @@ def get_config() -> ConfigDict:
     config.objective.name = "mlm"  # a file in bert_jax/objectives
     # nsp: next sentence or random; sop: sentences in order or swapped; none: one segment per row
     config.objective.pair_task = "nsp"
-    config.objective.masking = "token"  # what is masked at once: token or whole_word
-    config.objective.mask_rate = 0.15  # share of tokens that are predicted
-    config.objective.mask_share = 0.8  # share of predicted tokens that are replaced by [MASK]
-    config.objective.random_share = 0.1  # share replaced by a random token; the rest is unchanged
+
+    config.task = ConfigDict()
+    config.task.name = "sentence_pairs"  # a file in bert_jax/tasks
+    config.task.masking = "token"  # what is masked at once: token or whole_word
+    config.task.mask_rate = 0.15  # share of tokens that are predicted
+    config.task.mask_share = 0.8  # share of predicted tokens that are replaced by [MASK]
+    config.task.random_share = 0.1  # share replaced by a random token; the rest is unchanged
     # share of documents, drawn anew in each epoch, whose rows get a random, shorter target length
-    config.objective.short_rate = 0.1
+    config.task.short_rate = 0.1
 
     config.optimizer = ConfigDict()
     config.optimizer.name = "adam"  # adam (with decoupled weight decay: AdamW) or adafactor

@@ -13,5 +13,5 @@ from bert_jax.configs import bert_base
 def get_config():
     config = bert_base.get_config()
     config.store = "stores/bert_base_whole_word"
-    config.objective.masking = "whole_word"
+    config.task.masking = "whole_word"
     return config

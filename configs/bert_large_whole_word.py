@@ -14,5 +14,5 @@ from bert_jax.configs import bert_large
 def get_config():
     config = bert_large.get_config()
     config.store = "stores/bert_large_whole_word"
-    config.objective.masking = "whole_word"
+    config.task.masking = "whole_word"
     return config

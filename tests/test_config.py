@@ -20,7 +20,7 @@ from bert_jax.errors import BadInput
         ("corpus.source=a=b, c", "a=b, c"),
         ("phases.main.steps=1e3", 1000),
         ("phase_order=main", ("main",)),
-        ("objective.random_share=0.2", 0.2),  # with mask_share=0.8: no token is unchanged
+        ("task.random_share=0.2", 0.2),  # with mask_share=0.8: no token is unchanged
         ("phase_order=('main',)", ("main",)),
     ],
 )
@@ -33,8 +33,8 @@ WRONG = """
     seed seed=many seed=1.5 seed=-1 model=64
     optimizer.bias_correction=perhaps optimizer.learning_rate=1e999 optimizer.learning_rate=-1e-4
     model.heads=3 model.name=gpt model.name=layers model.initializer=-1
-    objective.name=base objective.name=base.x objective.pair_task=maybe objective.mask_rate=1.5
-    objective.random_share=0.5
+    objective.name=base objective.name=base.x objective.pair_task=maybe task.mask_rate=1.5
+    task.random_share=0.5
     phases.main.steps=2147483648 phases.main.length=1000 phases.main.max_predictions=62
     phases.main.batch=0 phase_order=main,main phase_order=other
     train.rows_per_device=-1 train.remat=some checkpoint.every=30
@@ -154,7 +154,7 @@ ALLOWED = """
     evaluate.rows=7 phases.main.steps=50 store=elsewhere corpus.workers=1 profile.steps=(3,4)
 """
 REFUSED = """
-    seed=1 model.layers=3 objective.masking=whole_word optimizer.clip=2
+    seed=1 model.layers=3 task.masking=whole_word optimizer.clip=2
     optimizer.moment_dtype=bfloat16 phases.main.batch=32 tokenizer.size=99 schedule.warmup=3
     dtype=bfloat16 phases.main.steps=5
 """

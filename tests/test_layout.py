@@ -113,7 +113,7 @@ def test_a_forbidden_import_is_found():
 def test_the_loop_imports_without_tensorflow():
     """Accelerator images often lack TensorFlow; only reading batches from a store needs it."""
     names = [f"bert_jax.{path.stem}" for path in ROOT.glob("bert_jax/[!_]*.py")]
-    names += ["bert_jax.data.feed", "bert_jax.data.batch_files", "bert_jax.commands.benchmark"]
+    names += ["bert_jax.tasks.feed", "bert_jax.data.batch_files", "bert_jax.commands.benchmark"]
     code = f"import importlib, sys; sys.modules['tensorflow'] = None; names = {names}\n"
     code += "for name in names: importlib.import_module(name)"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -9,8 +9,9 @@ from kits.runs import assert_same_bits, lines, params, signal_at
 from kits.small import SMALL, overrides
 
 from bert_jax import config, optimizer, train
-from bert_jax.data import batch_spec, store, stream
+from bert_jax.data import store, stream
 from bert_jax.runs import status
+from bert_jax.tasks import batch_spec
 from bert_jax.tokenizers import tokenizer
 
 pytestmark = pytest.mark.slow  # each compiles programs for eight devices

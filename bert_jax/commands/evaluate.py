@@ -10,11 +10,11 @@ from bert_jax import cli, step
 from bert_jax import config as configs
 from bert_jax.commands import evaluate_models
 from bert_jax.convert import load_model
-from bert_jax.data.feed import open_feed
 from bert_jax.errors import BadInput
 from bert_jax.evaluate import Heldout, mean
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import run_info, workdir
+from bert_jax.tasks.feed import open_feed
 
 OPTIONS = [
     cli.option("--workdir", "a run, evaluated on its own store", type=cli.to_address),

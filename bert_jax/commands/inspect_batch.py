@@ -10,8 +10,8 @@ from ml_collections import ConfigDict
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.data import batch, batch_files
-from bert_jax.data.feed import StoreFeed, import_stream, open_feed
 from bert_jax.errors import BadInput
+from bert_jax.tasks.feed import StoreFeed, import_stream, open_feed
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 OPTIONS = [

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert_jax.data.batch_spec import Spec
-from bert_jax.data.sentence_pairs import Rows, count_special_tokens
+from bert_jax.tasks.batch_spec import Spec
+from bert_jax.tasks.sentence_pairs import Rows, count_special_tokens
 
 # Python defines mmap.MAP_NORESERVE from version 3.13 on.
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)

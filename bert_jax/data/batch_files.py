@@ -38,7 +38,8 @@ def dependencies(config: ConfigDict) -> dict:
     """Returns {key: value} of the config keys that, together with the store, decide the batches."""
     # The last phase may be shorter or longer: a run need not read all saved steps.
     last = f"phases.{config.phase_order[-1]}.steps"
-    decide, values = r"seed|phase_order|objective\.(?!name$).+|phases\..+", configs.flatten(config)
+    decide = r"seed|phase_order|objective\.(?!name$).+|task\..+|phases\..+"
+    values = configs.flatten(config)
     return {key: values[key] for key in values if re.fullmatch(decide, key) and key != last}
 
 
@@ -89,7 +90,9 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
 def save_phase(feed, phase, first: int, last: int, target: Path, log: Callable) -> dict:
     """Writes the batches of steps first..last-1 of a phase; returns the phase's entry in the manifest."""
     target.mkdir()
-    shapes = batch.shapes(phase.batch, phase.length, phase.max_predictions, phase.max_packed)
+    shapes = batch.shapes(
+        phase.batch, phase.length, phase.keys.max_predictions, phase.keys.max_packed
+    )
     size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())
     number, block = max(1, int(BLOCK // size)), []
     for step, arrays in enumerate(feed.train(phase, first, last), first):

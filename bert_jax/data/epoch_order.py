@@ -8,9 +8,10 @@ import threading
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import packing, row_index, sentence_pairs
+from bert_jax.data import row_index
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
+from bert_jax.tasks import packing, sentence_pairs
 
 
 class Epochs:

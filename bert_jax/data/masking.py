@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_jax import prng
 from bert_jax.data.assemble import exclusive, of_pair, owners
-from bert_jax.data.batch_spec import Spec
+from bert_jax.tasks.batch_spec import Spec
 
 
 class Pairs(NamedTuple):

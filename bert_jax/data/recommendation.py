@@ -23,7 +23,7 @@ LONG = 0.1  # share of the steps with rows of 512 tokens; the others have rows o
 TOKENS_PER_ROW = 128 + LONG * (512 - 128)
 SMALL_RATE = 5e-4
 # Prefixes of the config keys that decide the store and its rows. Of these, OF_MACHINE suit this machine alone.
-OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.pair_task", "objective.masking")
+OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.pair_task", "task.masking")
 OF_MACHINE = ("corpus.workers", "tokenizer.path")
 
 

@@ -22,10 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.data import download, sentence_pairs
+from bert_jax.data import download
 from bert_jax.data.npy_file import NpyWriter
 from bert_jax.data.store import Store
 from bert_jax.storage import atomic
+from bert_jax.tasks import sentence_pairs
 
 VERSION = 3  # of the algorithm that makes rows; part of the digest
 STALE = 24 * 3600  # seconds after which a temporary file is taken to be left by a killed process

@@ -15,11 +15,11 @@ import tensorflow as tf
 
 from bert_jax import prng
 from bert_jax.data import assemble, batch, masking
-from bert_jax.data.batch_spec import Spec
 from bert_jax.data.epoch_order import Epochs
-from bert_jax.data.sentence_pairs import Rows, purpose_key
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
+from bert_jax.tasks.batch_spec import Spec
+from bert_jax.tasks.sentence_pairs import Rows, purpose_key
 
 WINDOW = 1 << 19  # pairs whose index is read at a time
 # Epochs of fewer steps share a tf.data iterator, since starting one takes a tenth of a second.

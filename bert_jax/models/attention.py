@@ -108,7 +108,7 @@ def resolve(config, phase, mesh) -> str:
     """
     model = config.model
     heads = model.heads // mesh.shape["tensor"]
-    shape = phase.length, heads, model.width // model.heads, config.dtype, phase.max_packed
+    shape = phase.length, heads, model.width // model.heads, config.dtype, phase.keys.max_packed
     case = Case(*device_and_kernels(mesh), *shape, model.attention_dropout)
     return choose(model.attention, case, f"phases.{phase.name}.")
 

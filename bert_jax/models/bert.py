@@ -128,5 +128,5 @@ def count(params, vocabulary: int) -> int:
 
 def step_flops(config, vocabulary: int, phase) -> float:
     """Returns the FLOPs of a training step, which `model_flops_utilization` counts."""
-    shape = phase.length, phase.max_predictions, phase.max_packed
+    shape = phase.length, phase.keys.max_predictions, phase.keys.max_packed
     return row_flops(config.model, vocabulary, *shape) * phase.batch

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import build
 from bert_jax.config import choose_phases
-from bert_jax.data import batch_spec, download, store, store_sample
+from bert_jax.data import download, store
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.models import attention, bert
@@ -18,6 +18,7 @@ from bert_jax.planning.estimate import estimate, total
 from bert_jax.runs.out_of_memory import TooLarge
 from bert_jax.runs.run_info import versions
 from bert_jax.storage import remote
+from bert_jax.tasks import batch_spec, store_sample
 
 ALL = "all"  # the --topology of a table over all kinds of chips
 

@@ -9,13 +9,13 @@ import jax
 from bert_jax import config as configs
 from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
-from bert_jax.objectives import row_checks
 from bert_jax.runs.out_of_memory import gib
 from bert_jax.runs.workdir import CHECKPOINTS
+from bert_jax.tasks import row_checks
 
 
 def check_data(config, data) -> list[str]:
-    """Returns lines about the data of a run, a feed of data/feed.py. Raises BadInput if the run cannot work."""
+    """Returns lines about the data of a run, a feed of tasks/feed.py. Raises BadInput if the run cannot work."""
     if data.key == "batches":
         return [f"preflight: {data.path} {data.describe()} (saved batches)"]
     return [f"preflight: {line}" for line in row_checks.check_phases(config, data.store)]

@@ -16,7 +16,7 @@ PACKAGES = "jax jaxlib libtpu flax optax orbax-checkpoint numpy tensorflow tenso
 
 
 def collect(config, data, trainer) -> dict:
-    """Returns the values of run.json. data: a feed of data/feed.py."""
+    """Returns the values of run.json. data: a feed of tasks/feed.py."""
     vocabulary = data.vocabulary
     params = trainer.shapes.params
     devices = trainer.mesh.devices.flatten()

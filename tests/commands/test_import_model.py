@@ -15,11 +15,11 @@ from kits.runs import assert_same_bits, lines
 from bert_jax import config, evaluate, step, train
 from bert_jax.commands import export, import_model, predict
 from bert_jax.convert import load_model
-from bert_jax.data import feed
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir
+from bert_jax.tasks import feed
 
 
 @pytest.fixture(scope="module")

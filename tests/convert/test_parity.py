@@ -14,9 +14,9 @@ from kits.transformers_bert import within
 
 from bert_jax import optimizer, step, step_guard
 from bert_jax.convert import load_model
-from bert_jax.data import batch_spec
 from bert_jax.data.sources import pydocs
 from bert_jax.objectives import base
+from bert_jax.tasks import batch_spec
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary
 

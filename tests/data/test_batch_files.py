@@ -14,8 +14,9 @@ from kits.small import write_corpus
 from bert_jax import config, train
 from bert_jax.cli import main
 from bert_jax.commands import inspect_batch
-from bert_jax.data import batch, batch_files, feed
+from bert_jax.data import batch, batch_files
 from bert_jax.errors import BadInput
+from bert_jax.tasks import feed
 
 world, half_a_run = saved_batches.world, saved_batches.half_a_run
 

@@ -10,8 +10,8 @@ from kits.saved_batches import refused, rewrite
 
 from bert_jax import config
 from bert_jax.cli import main
-from bert_jax.data import feed
 from bert_jax.errors import BadInput, Unfinished
+from bert_jax.tasks import feed
 
 TRAIN = "short/000000000000.npz"
 world = saved_batches.world
@@ -29,7 +29,7 @@ def copy(world, tmp_path):
         ("phases.short.batch", 8, "phases.short.batch: built with 16, the config has 8"),
         ("phases.short.steps", 5, "phases.short.steps: built with 6, the config has 5"),
         ("corpus.source", "elsewhere", "corpus.source: "),
-        ("objective.masking", "whole_word", "objective.masking: "),
+        ("task.masking", "whole_word", "task.masking: "),
         ("phase_order", ("long", "short"), "phase_order: "),
         ("tokenizer.size", 300, "tokenizer.size: built with 200, the config has 300"),
     ],

@@ -89,12 +89,12 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
     write_corpus(tmp_path / "it's a corpus.txt", documents=60)
     place = f"--config.store={tmp_path}/store"
     keys = [f"--config.corpus.source={tmp_path}/it's a corpus.txt", "--config.corpus.heldout=0.2"]
-    keys += ["--config.tokenizer.size=200", "--config.objective.masking=whole_word", place]
+    keys += ["--config.tokenizer.size=200", "--config.task.masking=whole_word", place]
     assert cli.main(["prepare", "--config", "demo", *keys]) == 0
     text = capsys.readouterr().out
     command = re.search(r"bert-jax pretrain (.*\\\n)+.*", text)[0].replace("\\\n", " ")
     rest, overrides = cli.split_overrides(shlex.split(command))
     assert rest[:4] == ["bert-jax", "pretrain", "--config", "bert_tiny"]
     config = configs.load(rest[3], overrides)
-    assert config.objective.masking == "whole_word"
+    assert config.task.masking == "whole_word"
     assert prepare.open_matching(config).path == tmp_path / "store"

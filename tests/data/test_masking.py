@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_jax import prng
 from bert_jax.data import masking
-from bert_jax.data.batch_spec import Spec
+from bert_jax.tasks.batch_spec import Spec
 
 VOCABULARY, MASK, PREDICTIONS = 1000, 4, 12
 WORD_STARTS = np.random.default_rng(1).random(VOCABULARY) < 0.6

@@ -8,8 +8,8 @@ import pytest
 from kits.corpora import files
 from kits.stores import make_store, random_documents
 
-from bert_jax.data import sentence_pairs
 from bert_jax.data.row_index import pair_indexes
+from bert_jax.tasks import sentence_pairs
 
 RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
 

@@ -12,7 +12,8 @@ from kits.stores import SPECIAL, synthetic_store
 from scipy.stats import chi2
 
 from bert_jax import prng
-from bert_jax.data import batch_spec, sentence_pairs, stream
+from bert_jax.data import stream
+from bert_jax.tasks import batch_spec, sentence_pairs
 
 V, LENGTH, BATCH = 30522, 128, 2048
 WORD_STARTS = np.arange(V) % 3 > 0

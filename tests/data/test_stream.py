@@ -8,9 +8,10 @@ from kits.packed import assert_same
 from kits.stores import SPECIAL, make_store, random_documents
 
 from bert_jax.data import batch as batch_contract
-from bert_jax.data import batch_spec, row_index, stream
+from bert_jax.data import row_index, stream
 from bert_jax.data.epoch_order import Epochs
 from bert_jax.errors import BadInput
+from bert_jax.tasks import batch_spec
 
 V = 1000
 WORD_STARTS = np.arange(V) % 3 > 0

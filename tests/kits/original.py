@@ -6,7 +6,7 @@ import random
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import sentence_pairs
+from bert_jax.tasks import sentence_pairs
 
 
 class HashDraws:

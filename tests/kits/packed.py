@@ -4,8 +4,9 @@ import numpy as np
 from kits.stores import make_store, random_documents
 
 from bert_jax.data import batch as batches
-from bert_jax.data import batch_spec, stream
+from bert_jax.data import stream
 from bert_jax.data.epoch_order import Epochs
+from bert_jax.tasks import batch_spec
 
 V = 200
 WORD_STARTS = np.arange(V) % 3 > 0

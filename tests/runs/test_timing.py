@@ -9,8 +9,8 @@ import pytest
 from kits import runs
 
 from bert_jax import train
-from bert_jax.data import feed
 from bert_jax.parallel import chips
+from bert_jax.tasks import feed
 
 LATE, SECONDS = 7, 0.4  # the index of a step, and the delay of its batch
 PEAK = 1e9  # peak FLOP/s of a device in these tests

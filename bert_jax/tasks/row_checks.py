@@ -1,8 +1,8 @@
 """Checks, before step 0, whether the rows of a store suit the objective: warns with numbers and a remedy."""
 
 from bert_jax import config as configs
-from bert_jax.data import batch_spec, store_sample
 from bert_jax.errors import BadInput
+from bert_jax.tasks import batch_spec, store_sample
 
 LEAST_REAL = 0.5  # of real_token_share without a warning
 FEW = 100  # pairs; fewer are not judged
@@ -17,7 +17,7 @@ def check_phases(config, store) -> list[str]:
     for phase in configs.phases(config):
         rows = store_sample.survey_rows(store, batch_spec.spec(config, phase.name))
         warnings += check_rows(config, phase, rows)
-        packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.max_packed > 1 else ""
+        packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.keys.max_packed > 1 else ""
         numbers.append(
             f"{phase.name} {rows.real_token_share:.0%} full{packed}, {rows.pair_ratio:.0%} of pairs have label 1"
         )
@@ -34,7 +34,7 @@ def check_rows(config, phase, rows) -> list[str]:
         )
     if rows.given < (1 - CUT) * rows.wanted:
         warnings.append(
-            f"{key}.max_predictions={phase.max_predictions} drops {1 - rows.given / rows.wanted:.0%} of the masked"
+            f"{key}.max_predictions={phase.keys.max_predictions} drops {1 - rows.given / rows.wanted:.0%} of the masked"
             " positions: raise it"
         )
     pairs = config.objective.pair_task

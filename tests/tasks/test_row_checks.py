@@ -5,10 +5,10 @@ import pytest
 from kits.small import small_config
 from kits.stores import make_store, random_documents
 
-from bert_jax.data import batch_spec, sentence_pairs, stream
-from bert_jax.data import store_sample as surveys
+from bert_jax.data import stream
 from bert_jax.errors import BadInput
-from bert_jax.objectives import row_checks
+from bert_jax.tasks import batch_spec, row_checks, sentence_pairs
+from bert_jax.tasks import store_sample as surveys
 
 WORDS = np.ones(1000, bool)  # every token starts a word
 DOCUMENTS = random_documents(600, sentences=30)

@@ -14,9 +14,10 @@ from kits.packed import (
 )
 from kits.packed import packed_store as make_packed_store
 
-from bert_jax.data import packing, sentence_pairs, stream
+from bert_jax.data import stream
 from bert_jax.data.epoch_order import Epochs
 from bert_jax.errors import BadInput
+from bert_jax.tasks import packing, sentence_pairs
 
 
 @pytest.fixture(scope="module")

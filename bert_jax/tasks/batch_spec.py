@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from bert_jax.data.sentence_pairs import Rules
+from bert_jax.tasks.sentence_pairs import Rules
 
 
 class Spec(NamedTuple):

@@ -8,8 +8,8 @@ from kits.original import HashDraws, original
 from kits.stores import make_store, random_documents
 
 from bert_jax import prng
-from bert_jax.data import sentence_pairs
 from bert_jax.errors import BadInput
+from bert_jax.tasks import sentence_pairs
 
 RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
 

@@ -23,12 +23,13 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax.data import batch_files, batch_spec, download
+from bert_jax.data import batch_files, download
 from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.data.batch_files import SavedFeed
-from bert_jax.data.sentence_pairs import check_rules
 from bert_jax.errors import BadInput
+from bert_jax.tasks import batch_spec
+from bert_jax.tasks.sentence_pairs import check_rules
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.batch_spec import Spec
-from bert_jax.data.packing import pack
-from bert_jax.data.sentence_pairs import count_special_tokens, sample
 from bert_jax.data.store import Store
+from bert_jax.tasks.batch_spec import Spec
+from bert_jax.tasks.packing import pack
+from bert_jax.tasks.sentence_pairs import count_special_tokens, sample
 
 PARTS = 64  # ranges of documents in a sample, spread evenly over the store
 SENTENCES = 1 << 13  # sentences in each range, about

@@ -16,8 +16,8 @@ from functools import partial
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import sentence_pairs
 from bert_jax.data.row_index import Indexes
+from bert_jax.tasks import sentence_pairs
 
 # Pairs packed together. Each window reads the whole index of pairs, and takes 50 ms.
 WINDOW = 1 << 18
