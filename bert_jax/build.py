@@ -6,16 +6,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
-from bert_jax.data import batch
+from bert_jax.data.dataset import Dataset
 from bert_jax.models import attention
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
+from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 COMPILERS = 2  # programs compiled concurrently; each compilation takes memory
@@ -30,7 +32,7 @@ class Trainer(NamedTuple):
     shardings: step.State
     initialize: Any  # () -> state
     train: dict  # {phase: (state, batch) -> (state, metrics, verdict)}
-    evaluate: dict  # {phase: (params, batch) -> (metrics, terms)}
+    evaluate: dict  # {phase: evaluate.Programs}
     fingerprint: Any  # the program of fingerprint.lower: {item: tree} -> (sums, counts)
     compile_seconds: float  # wall time until all programs were compiled
 
@@ -41,6 +43,7 @@ class Design(NamedTuple):
     mesh: Any
     vocabulary: Vocabulary
     objective: base.Objective
+    dataset: Dataset  # without a store
     optimizer: Any
     rate: Any  # step -> learning rate, by NumPy
     initialize: Any  # () -> state
@@ -62,17 +65,19 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
 
 def design(config, mesh, vocabulary: Vocabulary) -> Design:
     """Returns the objective, optimizer, shapes and shardings of a config; compiles nothing."""
-    objective = base.make(config, vocabulary)
+    objective, dataset = base.make(config, vocabulary), tasks.make(config)
     total = configs.total_steps(config)
     peak, warmup = config.optimizer.learning_rate, config.schedule.warmup
     rate = partial(optimizer.schedule, config.schedule.name, peak, warmup, total)
     update = optimizer.make(config.optimizer, rate())
     # The initial parameters do not depend on the example batch.
-    example = batch.synthetic(1, 8, 1, vocabulary.size)
+    example = dataset.shapes(configs.phases(config)[0], 1)
+    example = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in example.items()}
     initialize = partial(step.init, objective, update, config.seed, example)
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh)
-    return Design(mesh, vocabulary, objective, update, rate(np), initialize, shapes, shardings)
+    rate = rate(np)
+    return Design(mesh, vocabulary, objective, dataset, update, rate, initialize, shapes, shardings)
 
 
 def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Trainer:
@@ -103,9 +108,10 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         fingerprints = fingerprint.lower(mesh, reader.items(shapes), reader.items(shardings))
         fingerprints = compiled(fingerprints, "fingerprints of the state")
         evaluators = {
-            phase.name: compiled(
-                lower_evaluate(config, parts, phase), f"phase {phase.name}, held-out rows"
-            )
+            phase.name: [
+                compiled(lowered, f"phase {phase.name}, evaluation")
+                for lowered in lower_evaluate(config, parts, phase)
+            ]
             for phase in phases
         }
     if init_state:
@@ -117,7 +123,10 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         shardings,
         initial_state.result if init_state else initialize.result(),
         {name: program.result() for name, program in train.items()},
-        {name: program.result() for name, program in evaluators.items()},
+        {
+            name: evaluate.Programs(*(program.result() for program in programs))
+            for name, programs in evaluators.items()
+        },
         fingerprints.result(),
         time.monotonic() - started,
     )
@@ -153,19 +162,21 @@ def lower_train(config, design: Design, phase):
     )
     results = design.shardings, everywhere, everywhere
     function = jax.jit(function, donate_argnums=0, out_shardings=results)
-    rows = batch_shapes(mesh, phase, phase.batch, phase.keys.max_packed)
+    rows = batch_shapes(design, phase, phase.batch)
     return function.lower(meshes.with_shardings(design.shapes, design.shardings), rows)
 
 
-def lower_evaluate(config, design: Design, phase):
-    """Lowers (params, batch) -> (metrics, terms) of a phase. Held-out rows are never packed, see stream.Heldout."""
+def lower_evaluate(config, design: Design, phase) -> list:
+    """Lowers the programs of evaluate.Programs for a phase; that of the outputs only if the task is scored."""
     rows = evaluate.batch_size(config, phase, design.mesh)
     params = meshes.with_shardings(design.shapes.params, design.shardings.params)
-    batches = batch_shapes(design.mesh, phase, rows, sequences=1)
-    return evaluate.lower_step(design.objective, design.mesh, params, batches)
+    programs = evaluate.programs(design.objective, design.mesh)
+    batches = batch_shapes(design, phase, rows)
+    needed = programs if design.dataset.score else programs[:1]
+    return [program.lower(params, batches) for program in needed]
 
 
-def batch_shapes(mesh, phase, rows: int, sequences: int) -> dict:
+def batch_shapes(design: Design, phase, rows: int) -> dict:
     """Returns {name: ShapeDtypeStruct with its sharding} of a global batch."""
-    shapes = batch.shapes(rows, phase.length, phase.keys.max_predictions, sequences)
-    return meshes.with_shardings(shapes, {name: meshes.rows(mesh) for name in shapes})
+    shapes = design.dataset.shapes(phase, rows)
+    return meshes.with_shardings(shapes, {name: meshes.rows(design.mesh) for name in shapes})

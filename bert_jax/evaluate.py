@@ -1,41 +1,59 @@
-"""Evaluates a model on held-out rows, in batches of one size; padding rows have weight 0."""
+"""Evaluates a model on whole splits, in batches of one size: means on the device, scores on the host."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from bert_jax import step
 from bert_jax.objectives import metrics
 from bert_jax.parallel import mesh as meshes
 
 
-def lower_step(objective, mesh, params_shapes, batch_shapes):
-    """Lowers (params, batch) -> (metrics, terms), see `step.evaluate`, for compilation."""
-    function = jax.jit(
-        partial(step.evaluate, objective=objective), out_shardings=meshes.replicated(mesh)
-    )
-    return function.lower(params_shapes, batch_shapes)
+class Programs(NamedTuple):
+    """The programs that evaluate batches of one shape."""
+
+    metrics: Callable  # (params, batch) -> (metrics, terms), see `step.evaluate`
+    # (params, batch) -> the objective's outputs, of all rows in every process; None if the task is not scored
+    outputs: Callable | None = None
 
 
-def mean(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, float] | None:
-    """Returns {metric: mean over all batches}; `loss` is the loss of all rows as one batch.
+def programs(objective, mesh) -> Programs:
+    """Returns the jitted programs of an objective, not yet compiled."""
+    jit = partial(jax.jit, out_shardings=meshes.replicated(mesh))
+    return Programs(jit(partial(step.evaluate, objective=objective)), jit(objective.outputs))
 
-    Returns None if `stopped()` is true after a batch.
+
+def measure(programs: Programs, params, batches, stopped=lambda: False) -> dict | None:
+    """Returns {metric: number} of a split: means over all its rows, and the scores of the task if it has any.
+
+    `loss` is the loss of all rows as one batch. Returns None if `stopped()` is true after a batch.
     """
     total = None
     for batch in batches:
         # At most two batches are in flight, so that a signal is handled soon and batches do not fill the memory.
         jax.block_until_ready(total)
-        part = evaluate_step(params, batch)
+        part = programs.metrics(params, batch)
         if stopped():
             return None
         total = part if total is None else metrics.add(total, part)
     values, terms = map(metrics.means, total)
-    return {"loss": sum(terms.values()), **values}
+    return {"loss": sum(terms.values()), **values, **score(programs, params, batches)}
+
+
+def score(programs: Programs, params, batches: "Batches") -> dict[str, float]:
+    """Returns the task's scores of a split, computed on the host from the outputs of all its rows."""
+    if not batches.score:
+        return {}
+    parts = [jax.device_get(programs.outputs(params, batch)) for batch in batches]
+    outputs = jax.tree.map(lambda *arrays: np.concatenate(arrays)[: batches.local.rows], *parts)
+    return batches.score(outputs, batches.local.chosen())
 
 
 def batch_size(config, phase, mesh) -> int:
-    """Returns the rows of a held-out batch: `evaluate.batch`, or the rows of a micro-batch, rounded up to a multiple of
+    """Returns the rows of a batch that is evaluated: `evaluate.batch`, or the rows of a micro-batch, rounded up to a multiple of
     the number of row shards."""
     shards = meshes.axis_size(mesh, meshes.ROWS)
     parts = meshes.micro_batches(mesh, phase.batch, config.train)
@@ -43,13 +61,14 @@ def batch_size(config, phase, mesh) -> int:
     return -(-rows // shards) * shards
 
 
-class Heldout:
-    """The global batches of a phase's held-out rows; every iteration yields the same batches."""
+class Batches:
+    """The global batches of a split in a phase; every iteration yields the same batches."""
 
-    def __init__(self, feed, config, phase, mesh):
+    def __init__(self, feed, config, phase, split: str, mesh):
         self.mesh, self.batch = mesh, batch_size(config, phase, mesh)
         self.positions = meshes.host_rows(mesh, self.batch)
-        self.local = feed.heldout(phase, self.batch, self.positions)
+        self.local = feed.evaluation(phase, split, self.batch, self.positions)
+        self.score = feed.score and partial(feed.score, split)
 
     def __iter__(self):
         for arrays in self.local:

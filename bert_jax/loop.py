@@ -64,7 +64,7 @@ class Loop:
         self.trainer, self.reporter, self.processes = trainer, reporter, processes
         self.watchdog = watchdog
         self.phases = configs.phases(config)
-        self.heldout = {}  # {phase: evaluate.Heldout}; tf.data needs seconds to start one
+        self.evaluated = {}  # {(phase, split): evaluate.Batches}; tf.data needs seconds to start one
         self.combine = jax.jit(metrics.add, donate_argnums=0)
         self.clock = timing.Clock()
         self.reported = 0  # the step of the newest training line
@@ -271,20 +271,23 @@ class Loop:
         self.reporter.report(step, "train", values)
 
     def evaluate(self, phase, step: int, params, stop) -> bool:
-        """Writes one line of held-out metrics; returns False and writes nothing if a signal came. The next start
-        then evaluates this step."""
-        started = time.monotonic()
-        with self.clock.paused(), self.watchdog.watch("evaluate"):
-            if phase.name not in self.heldout:
-                heldout = evaluate.Heldout(self.data, self.config, phase, self.trainer.mesh)
-                self.heldout[phase.name] = heldout
-            rows = self.heldout[phase.name]
-            values = evaluate.mean(self.trainer.evaluate[phase.name], params, rows, stop.requested)
-            if values is None:
-                return False
-            self.check_data()
-            seconds = time.monotonic() - started
-            self.reporter.report(step, "heldout", values | {"seconds": seconds})
+        """Writes a line of metrics for each split that is evaluated and has no line of this step; returns False if a
+        signal came before all were written. The next start then evaluates the others."""
+        for split in self.data.splits:
+            if self.is_evaluated(step, split):
+                continue
+            started, key = time.monotonic(), (phase.name, split)
+            with self.clock.paused(), self.watchdog.watch("evaluate"):
+                if key not in self.evaluated:
+                    shape = phase, split, self.trainer.mesh
+                    self.evaluated[key] = evaluate.Batches(self.data, self.config, *shape)
+                program, rows = self.trainer.evaluate[phase.name], self.evaluated[key]
+                values = evaluate.measure(program, params, rows, stop.requested)
+                if values is None:
+                    return False
+                self.check_data()
+                seconds = time.monotonic() - started
+                self.reporter.report(step, split, values | {"seconds": seconds})
         return True
 
     def evaluate_missed(self, step: int, params, stop) -> bool:
@@ -292,14 +295,14 @@ class Loop:
         it, or the state is an import (step 0), whose loss is the baseline. Returns False if a signal came."""
         last = self.phases[-1].last
         is_due = step == 0 or due(step, self.config, last, last, False).evaluate
-        if is_due and step < last and not self.is_evaluated(step):
+        if is_due and step < last:
             phase = next(phase for phase in self.phases if step <= phase.last)
             return self.evaluate(phase, step, params, stop)
         return True
 
-    def is_evaluated(self, step: int) -> bool:
-        """Returns whether metrics.jsonl has a held-out line of this step."""
-        return self.processes.from_main(self.reporter.has_line(step, "heldout"))
+    def is_evaluated(self, step: int, split: str) -> bool:
+        """Returns whether metrics.jsonl has a line of this step and split."""
+        return self.processes.from_main(self.reporter.has_line(step, split))
 
     def save(self, step: int, state) -> None:
         """Starts saving a checkpoint, after comparing the devices' copies of the state."""
@@ -321,7 +324,7 @@ class Loop:
 
     def finish(self, step: int, params, stop) -> bool:
         """Evaluates the last step and writes the summary; returns False if a signal came before that."""
-        if not (self.is_evaluated(step) or self.evaluate(self.phases[-1], step, params, stop)):
+        if not self.evaluate(self.phases[-1], step, params, stop):
             return False
         self.reporter.summarize()
         return True

@@ -132,8 +132,8 @@ def time_steps(
     """Returns the seconds of each step, until its results are ready. Its batch is on the devices beforehand."""
     mesh, seconds = design.mesh, []
     positions = meshes.host_rows(mesh, phase.batch)
-    sizes = phase.batch, phase.length, phase.keys.max_predictions, design.vocabulary.size
-    rows = batch.synthetic(*sizes, sequences=phase.keys.max_packed)
+    shapes = design.dataset.shapes(phase, phase.batch)
+    rows = batch.synthetic(shapes, design.vocabulary.size)
     rows = {name: array[positions] for name, array in rows.items()}
     with jax.set_mesh(mesh), out_of_memory.explain(f"phase {phase.name}"):
         state = initialize()

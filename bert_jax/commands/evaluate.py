@@ -1,17 +1,15 @@
 """`evaluate`: held-out metrics of a run's newest checkpoint, or of several models on the same text."""
 
 import math
-from functools import partial
 from pathlib import Path
 
 import jax
 
-from bert_jax import cli, step
+from bert_jax import cli, evaluate
 from bert_jax import config as configs
 from bert_jax.commands import evaluate_models
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.evaluate import Heldout, mean
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import run_info, workdir
 from bert_jax.tasks.feed import open_feed
@@ -38,7 +36,8 @@ def run(options, overrides) -> int:
 
 
 def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
-    """Returns held-out metrics of a run's newest checkpoint, on rows of its last phase's length."""
+    """Returns metrics of a run's newest checkpoint on the splits that are evaluated, on rows of its last phase's
+    length. If there are several, the names begin with the split's."""
     with workdir.opened(name) as opened:
         run = load_model.open_run(opened, overrides)
         data = open_feed(run.config)
@@ -46,10 +45,13 @@ def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
     mesh = mesh_for(run.config, overrides)
     phase = configs.phases(run.config)[-1]
     params = jax.device_put(run.params, meshes.parameters(run.params, mesh))
-    function = jax.jit(partial(step.evaluate, objective=run.objective))
+    programs, values = evaluate.programs(run.objective, mesh), {}
     with jax.set_mesh(mesh):
-        batches = Heldout(data, run.config, phase, mesh)
-        values = mean(function, params, batches)
+        for split in data.splits:
+            batches = evaluate.Batches(data, run.config, phase, split, mesh)
+            prefix = f"{split}/" if len(data.splits) > 1 else ""
+            measured = evaluate.measure(programs, params, batches)
+            values |= {prefix + name: value for name, value in measured.items()}
     return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}
 
 

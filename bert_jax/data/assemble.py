@@ -10,9 +10,6 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert_jax.tasks.batch_spec import Spec
-from bert_jax.tasks.sentence_pairs import Rows, count_special_tokens
-
 # Python defines mmap.MAP_NORESERVE from version 3.13 on.
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
@@ -20,35 +17,37 @@ NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" els
 def map_file(path: Path) -> tf.Tensor:
     """Maps a .npy file as a tensor, without a copy. The file may be larger than memory: only the page cache holds it.
 
-    TensorFlow requires writable memory. Unlike `np.load(path, mmap_mode="c")`, this reserves no swap space for it;
-    that would fail on a machine with less memory than the file has.
+    May be called while a graph is traced. TensorFlow requires writable memory. Unlike `np.load(path, mmap_mode="c")`,
+    this reserves no swap space for it; that would fail on a machine with less memory than the file has.
     """
     array = np.load(path, mmap_mode="r")
     flags, access = mmap.MAP_PRIVATE | NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
     with open(path, "rb") as file:
         pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=access)
     array = np.ndarray(array.shape, array.dtype, pages, array.offset)
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    with tf.init_scope():
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
-    """Returns the rows before masking: [CLS] A [SEP] B [SEP] for each pair, one pair after the other.
+def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict[str, tf.Tensor]:
+    """Returns rows before masking: [CLS] A [SEP] B [SEP] for each pair, or [CLS] A [SEP], one pair after the other.
 
     Besides arrays of the batch contract, it returns inputs of masking.mask: ends, int32[B, S], where each pair ends;
     sizes, int32[B, S], the number of tokens of A and B together; maskable, bool[B, L], tokens of A or B; begins,
     bool[B, L], the first token of A and of B.
 
-    tokens: all of the split.    index: int64[B, S, 5]; the last axis is a sentence_pairs.Rows.
+    tokens: all of the split.    pairs: int64[B, S, 5]: where A starts in tokens and its length, the same of B, and the
+    label; zeros for an absent pair.    special: {name: id}.    paired: whether rows have B.
     """
-    pair = Rows(*tf.unstack(index, axis=2))
-    used = pair.a_length > 0
-    lengths = pair.a_length + pair.b_length + count_special_tokens(spec.pair_task)
+    a_start, a_length, b_start, b_length, label = tf.unstack(pairs, axis=2)
+    used = a_length > 0
+    lengths = a_length + b_length + (3 if paired else 2)
     ends = tf.cumsum(tf.where(used, lengths, 0), axis=1)
     starts = exclusive(ends)
-    first_seps = starts + 1 + pair.a_length
-    position = tf.range(spec.length, dtype=tf.int64)[None, :]
+    first_seps = starts + 1 + a_length
+    position = tf.range(length, dtype=tf.int64)[None, :]
     owner = owners(ends, position)
-    before_a, before_b = pair.a_start - starts - 1, pair.b_start - first_seps - 1
+    before_a, before_b = a_start - starts - 1, b_start - first_seps - 1
     values = tf.stack([starts, first_seps, ends - 1, before_a, before_b], axis=2)
     start, first_sep, last_sep, before_a, before_b = tf.unstack(of_pair(values, owner), axis=2)
     in_a = (position > start) & (position < first_sep)
@@ -65,10 +64,10 @@ def gather(tokens, index, spec: Spec, special: dict) -> dict[str, tf.Tensor]:
         "positions": tf.cast(tf.where(real, position - start, 0), tf.int32),
         "sequence_ids": tf.where(real, owner + 1, 0),
         "cls_positions": tf.cast(tf.where(used, starts, 0), tf.int32),
-        "pair_labels": tf.cast(pair.label, tf.int32),
-        "pair_weights": tf.cast(used & (spec.pair_task != "none"), tf.float32),
+        "pair_labels": tf.cast(label, tf.int32),
+        "pair_weights": tf.cast(used & paired, tf.float32),
         "ends": tf.cast(ends, tf.int32),
-        "sizes": tf.cast(pair.a_length + pair.b_length, tf.int32),
+        "sizes": tf.cast(a_length + b_length, tf.int32),
         "maskable": in_a | in_b,
         "begins": (position == start + 1) | ((position == first_sep + 1) & in_b),
     }

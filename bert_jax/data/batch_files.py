@@ -3,14 +3,14 @@
     manifest.json             format, SHA-256 of every file and of itself; the sections below
     tokenizer/                that of the store, as bert_jax.tokenizers.tokenizer reads it
     PHASE/000000000000.npz    N batches, the first of the step in the file's name: arrays [N, B, ...]
-    PHASE/heldout.npz         the held-out rows, padded to whole batches: arrays [R, ...]
+    PHASE/SPLIT.npz           the rows of a split that is evaluated, padded to whole batches: arrays [R, ...]
 
 The arrays are those of the batch contract. Reading them needs no TensorFlow. The manifest holds
 
     config       {key: value} that decide these batches: those of the store, and `dependencies`
     fingerprint, vocabulary, special, unigram_entropy    those of the store
     steps        [A, B]: the steps A to B - 1 of the run, in any phases
-    phases       {name: {first: step, batches: N per file, rows: R, all: whether the store has no more held-out rows}}
+    phases       {name: {first: step, batches: N per file, splits: {name: {rows: R, all: whether it has no more}}}}
     files        {name: {bytes, sha256}}
 """
 
@@ -30,7 +30,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage.atomic import check_free, new_directory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-FORMAT = 6
+FORMAT = 7
 BLOCK = 1 << 26  # bytes of the batches in a file, before compression
 
 
@@ -57,7 +57,7 @@ def check(config, first: int, last: int, directory: Path) -> None:
 
 
 def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
-    """Writes the batches of steps first..last-1 of a StoreFeed, and the held-out rows of their phases.
+    """Writes the batches of steps first..last-1 of a StoreFeed, and the rows that their phases are evaluated on.
 
     Returns a summary of what was written. Memory does not grow with the number of steps.
     """
@@ -81,7 +81,10 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
     return {
         "saved": str(directory),
         "steps": [first, last],
-        "heldout_rows": {name: phase["rows"] for name, phase in phases.items()},
+        "evaluated_rows": {
+            name: {split: values["rows"] for split, values in phase["splits"].items()}
+            for name, phase in phases.items()
+        },
         "fingerprint": feed.fingerprint,
         "bytes": sum(file["bytes"] for file in manifest["files"].values()),
     }
@@ -90,9 +93,7 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
 def save_phase(feed, phase, first: int, last: int, target: Path, log: Callable) -> dict:
     """Writes the batches of steps first..last-1 of a phase; returns the phase's entry in the manifest."""
     target.mkdir()
-    shapes = batch.shapes(
-        phase.batch, phase.length, phase.keys.max_predictions, phase.keys.max_packed
-    )
+    shapes = feed.dataset.shapes(phase, phase.batch)
     size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())
     number, block = max(1, int(BLOCK // size)), []
     for step, arrays in enumerate(feed.train(phase, first, last), first):
@@ -101,10 +102,12 @@ def save_phase(feed, phase, first: int, last: int, target: Path, log: Callable) 
             write(target / f"{step + 1 - len(block):012d}.npz", block, np.stack)
             log(f"inspect: phase {phase.name}, saved up to step {step} of {last - 1}")
             block = []
-    heldout = feed.heldout(phase, phase.batch)
-    write(target / "heldout.npz", list(heldout), np.concatenate)
-    is_all = heldout.rows < feed.config.evaluate.rows
-    return {"first": first, "batches": number, "rows": heldout.rows, "all": is_all}
+    splits = {}
+    for split in feed.splits:
+        rows = feed.evaluation(phase, split, phase.batch)
+        write(target / f"{split}.npz", list(rows), np.concatenate)
+        splits[split] = {"rows": rows.rows, "all": rows.rows < feed.config.evaluate.rows}
+    return {"first": first, "batches": number, "splits": splits}
 
 
 def write(path: Path, parts: list[dict], join: Callable) -> None:
@@ -124,11 +127,12 @@ def read_manifest(directory: Path) -> dict:
 class SavedFeed:
     """A feed of the batches that `save` wrote; feed.py describes the interface."""
 
-    key = "batches"
+    key, score = "batches", None
 
-    def __init__(self, config: ConfigDict, directory: Path):
+    def __init__(self, config: ConfigDict, directory: Path, splits: tuple[str, ...]):
         """Raises BadInput if the size of a file differs from the manifest, or if the batches are of another config."""
-        self.config, self.path, self.manifest = config, directory, read_manifest(directory)
+        self.config, self.path, self.splits = config, directory, splits
+        self.manifest = read_manifest(directory)
         manifests.verify_files(directory, self.manifest, hashes=False)
         self.steps = range(*self.manifest["steps"])
         self.fingerprint = self.manifest["fingerprint"]
@@ -145,8 +149,8 @@ class SavedFeed:
         first = min(step, total - 1)
         self.check_steps(first, total)
         for phase in configs.phases(self.config):
-            if phase.last > first:
-                self.heldout(phase, phase.batch)
+            for split in self.splits if phase.last > first else ():
+                self.evaluation(phase, split, phase.batch)
 
     def check_steps(self, first: int, last: int) -> None:
         """Raises BadInput unless steps first..last-1 are saved."""
@@ -172,31 +176,32 @@ class SavedFeed:
                 arrays = self.read(f"{phase.name}/{step - offset:012d}.npz")
             yield {key: array[offset][chosen] for key, array in arrays.items()}
 
-    def heldout(self, phase, size: int, positions=None) -> "Heldout":
-        saved = self.manifest["phases"].get(phase.name, {"rows": 0, "all": False})
+    def evaluation(self, phase, split: str, size: int, positions=None) -> "SavedEvaluation":
+        splits = self.manifest["phases"].get(phase.name, {}).get("splits", {})
+        saved = splits.get(split, {"rows": 0, "all": False})
         rows = self.config.evaluate.rows
         if rows > saved["rows"] and not saved["all"]:
             raise BadInput(
-                f"config.evaluate.rows={rows}: {self.path} has only {saved['rows']} held-out rows of phase {phase.name}"
+                f"config.evaluate.rows={rows}: {self.path} has only {saved['rows']} {split} rows of phase {phase.name}"
             )
         positions = np.arange(size) if positions is None else np.asarray(positions, np.int64)
-        arrays = self.read(f"{phase.name}/heldout.npz")
-        return Heldout(arrays, min(rows, saved["rows"]), size, positions)
+        arrays = self.read(f"{phase.name}/{split}.npz")
+        return SavedEvaluation(arrays, min(rows, saved["rows"]), size, positions)
 
     def read(self, name: str) -> dict[str, np.ndarray]:
         """Reads the arrays of a file. Raises BadInput if it is damaged; NumPy verifies the CRC-32 of each array."""
         path = self.path / name
         try:
             with open(path, "rb") as opened, np.load(opened) as file:
-                return {key: file[key] for key in batch.shapes(1, 1, 1)}
+                return dict(file)
         except Exception as error:  # NumPy and zipfile raise many types
             raise BadInput(f"{path}: cannot be read ({error})") from None
 
 
-class Heldout(NamedTuple):
-    """Batches of `size` rows from the first `rows` held-out rows, with the rows at `positions` of each.
+class SavedEvaluation(NamedTuple):
+    """Batches of `size` rows from the first `rows` saved rows of a split, with the rows at `positions` of each.
 
-    Every iteration yields the same batches. Rows that pad the last batch have masked_weights and pair_weights 0.
+    Every iteration yields the same batches. Rows that pad the last batch have row_weights 0.
     """
 
     arrays: dict
@@ -208,5 +213,4 @@ class Heldout(NamedTuple):
         for begin in range(0, self.rows, self.size):
             numbers = begin + self.positions
             arrays = {name: array[numbers % self.rows] for name, array in self.arrays.items()}
-            arrays["rows"] = self.positions.astype(np.int32)
-            yield batch.zero_padding_rows(arrays, numbers < self.rows)
+            yield batch.weighted(arrays, self.positions, numbers < self.rows)

@@ -14,7 +14,22 @@ import tensorflow as tf
 
 from bert_jax import prng
 from bert_jax.data.assemble import exclusive, of_pair, owners
-from bert_jax.tasks.batch_spec import Spec
+
+
+class Settings(NamedTuple):
+    """How rows are masked."""
+
+    masking: str  # token or whole_word
+    mask_rate: float
+    mask_share: float
+    random_share: float
+    max_predictions: int  # masked positions per row, at most
+
+    @classmethod
+    def of(cls, task, max_predictions: int) -> "Settings":
+        """Returns the settings of `config.task` in a phase."""
+        shares = task.mask_rate, task.mask_share, task.random_share
+        return cls(task.masking, *shares, max_predictions)
 
 
 class Pairs(NamedTuple):
@@ -32,7 +47,15 @@ class Pairs(NamedTuple):
 
 
 def mask(
-    spec: Spec, mask_id: int, word_starts: np.ndarray, keys, tokens, ends, sizes, maskable, begins
+    settings: Settings,
+    mask_id: int,
+    word_starts: np.ndarray,
+    keys,
+    tokens,
+    ends,
+    sizes,
+    maskable,
+    begins,
 ) -> dict[str, tf.Tensor]:
     """Chooses positions and replaces their tokens; returns tokens and the masked_* arrays of the batch contract.
 
@@ -42,17 +65,17 @@ def mask(
     begins: bool[B, L], the first token of A and of B.
     """
     pairs, length = Pairs(ends, sizes, keys), tokens.shape[1]
-    wanted = number_wanted(spec, pairs, length)
-    if spec.masking == "whole_word":
-        clipped = tf.minimum(tokens, len(word_starts) - 1)  # stream.py rejects larger ids
+    wanted = number_wanted(settings, pairs, length)
+    if settings.masking == "whole_word":
+        clipped = tf.minimum(tokens, len(word_starts) - 1)
         starts = maskable & (begins | tf.gather(tf.constant(word_starts), clipped))
-        positions = choose_words(spec, pairs, wanted, maskable, starts)
+        positions = choose_words(settings, pairs, wanted, maskable, starts)
     else:
-        positions = choose_tokens(spec, pairs, wanted, maskable)
+        positions = choose_tokens(settings, pairs, wanted, maskable)
     used = positions < length
     positions = tf.where(used, positions, 0)
     targets = tf.gather(tokens, positions, batch_dims=1)
-    shown = replacements(spec, mask_id, len(word_starts), pairs, positions, targets)
+    shown = replacements(settings, mask_id, len(word_starts), pairs, positions, targets)
     # Unused predictions write the [CLS] at position 0 over itself.
     shown = tf.where(used, shown, tokens[:, :1])
     rows = tf.broadcast_to(tf.range(tf.shape(tokens)[0])[:, None], tf.shape(shown))
@@ -64,14 +87,14 @@ def mask(
     }
 
 
-def number_wanted(spec: Spec, pairs: Pairs, length: int):
+def number_wanted(settings: Settings, pairs: Pairs, length: int):
     """Returns int32[B, S]: the number of predictions of each pair, at most max_predictions per row."""
-    table = np.maximum(np.rint(spec.mask_rate * np.arange(length + 1)), 1).astype(np.int32)
+    table = np.maximum(np.rint(settings.mask_rate * np.arange(length + 1)), 1).astype(np.int32)
     wanted = tf.gather(tf.constant(table), pairs.ends - exclusive(pairs.ends))
     # If a row has too many, its predictions are divided in proportion; rounding cumulative sums keeps their total.
     upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
     total = upto[:, -1:]
-    upto = upto * tf.minimum(total, spec.max_predictions) // tf.maximum(total, 1)
+    upto = upto * tf.minimum(total, settings.max_predictions) // tf.maximum(total, 1)
     return tf.cast(upto - exclusive(upto), tf.int32)
 
 
@@ -89,19 +112,19 @@ def random_order(pairs: Pairs, eligible, number: int):
     return tf.math.top_k(scores, number).indices
 
 
-def choose_tokens(spec: Spec, pairs: Pairs, wanted, maskable):
+def choose_tokens(settings: Settings, pairs: Pairs, wanted, maskable):
     """Returns int32[B, P]: `wanted` distinct positions of each pair, uniformly drawn; ascending, then L."""
     length, sequences = maskable.shape[1], wanted.shape[1]
     # A full sort is needed only for packed rows; with one pair, the top P positions are cheaper.
-    order = random_order(pairs, maskable, spec.max_predictions if sequences == 1 else length)
-    upto, slot = tf.cumsum(wanted, axis=1), tf.range(spec.max_predictions)[None, :]
+    order = random_order(pairs, maskable, settings.max_predictions if sequences == 1 else length)
+    upto, slot = tf.cumsum(wanted, axis=1), tf.range(settings.max_predictions)[None, :]
     first = exclusive(tf.cumsum(pairs.sizes, axis=1)) - exclusive(upto)
     used = slot < upto[:, -1:]
     best = tf.where(used, slot + of_pair(first, owners(upto, slot)), 0)
     return tf.sort(tf.where(used, tf.gather(order, best, batch_dims=1), length), axis=1)
 
 
-def choose_words(spec: Spec, pairs: Pairs, wanted, maskable, starts):
+def choose_words(settings: Settings, pairs: Pairs, wanted, maskable, starts):
     """Returns int32[B, P]: the positions of randomly drawn whole words; ascending, then L.
 
     As in the original code, skips a word that would exceed `wanted` tokens of its pair. starts: bool[B, L], where words
@@ -119,7 +142,7 @@ def choose_words(spec: Spec, pairs: Pairs, wanted, maskable, starts):
     taken = count_by_column(order, taken)
     chosen = maskable & (tf.gather(taken, words, batch_dims=1) > 0)
     from_end = tf.where(chosen, length - tf.range(length), 0)
-    return length - tf.math.top_k(from_end, spec.max_predictions).values
+    return length - tf.math.top_k(from_end, settings.max_predictions).values
 
 
 def count_by_column(columns, flags):
@@ -166,12 +189,14 @@ def take_in_order(words: Pairs, sizes, room):
     return tf.while_loop(lambda *state: tf.reduce_any(fitting(*state)), body, start)[0]
 
 
-def replacements(spec: Spec, mask_id: int, vocabulary: int, pairs: Pairs, positions, targets):
+def replacements(
+    settings: Settings, mask_id: int, vocabulary: int, pairs: Pairs, positions, targets
+):
     """Returns the model's input at the chosen positions: [MASK], a random id of the vocabulary, or the token itself."""
     chance = tf.cast(pairs.draw("replace", positions), tf.int64)
     bits = tf.cast(pairs.draw("random_token", positions), tf.int64)
     random = tf.cast(tf.bitwise.right_shift(bits * vocabulary, np.int64(32)), tf.int32)
-    masked_below = round(spec.mask_share * 2**32)
-    random_below = round((spec.mask_share + spec.random_share) * 2**32)
+    masked_below = round(settings.mask_share * 2**32)
+    random_below = round((settings.mask_share + settings.random_share) * 2**32)
     other = tf.where(chance < random_below, random, targets)
     return tf.where(chance < masked_below, mask_id, other)

@@ -1,7 +1,7 @@
 """Row indexes as .npy files in the store, reused by later runs.
 
-    index/train-128-0123456789abcdef-epoch3.npy             int64[R, 3], see sentence_pairs.py
-    index/train-128-0123456789abcdef-packed8-epoch3.npy     uint32[R, 8], see packing.py
+    index/train-128-0123456789abcdef-epoch3.npy             int64[R, 3], see tasks/pair_rows.py
+    index/train-128-0123456789abcdef-packed8-epoch3.npy     uint32[R, 8], see tasks/packing.py
 
 The digest in a name covers everything that the file depends on. Several processes may build the same file at once; it
 is renamed into place when complete. Index files may be deleted at any time. They are not in the manifest, so `verify`
@@ -11,13 +11,10 @@ every epoch. If the store is read-only, the files are in the cache directory of 
 
 import contextlib
 import fcntl
-import functools
 import hashlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError
 from pathlib import Path
 
 import numpy as np
@@ -26,18 +23,13 @@ from bert_jax.data import download
 from bert_jax.data.npy_file import NpyWriter
 from bert_jax.data.store import Store
 from bert_jax.storage import atomic
-from bert_jax.tasks import sentence_pairs
 
-VERSION = 3  # of the algorithm that makes rows; part of the digest
 STALE = 24 * 3600  # seconds after which a temporary file is taken to be left by a killed process
 
 
-def pair_indexes(store: Store, split: str, rules: sentence_pairs.Rules) -> "Indexes":
-    """Returns the indexes of the sentence pairs of one split under one set of rules."""
-    digest = hashlib.sha256(repr((VERSION, store.fingerprint, rules)).encode()).hexdigest()[:16]
-    build = functools.partial(sentence_pairs.build, store.splits[split], rules)
-    name = f"{split}-{rules.length}-{digest}"
-    return Indexes(index_directory(store.path), name, np.int64, sentence_pairs.COLUMNS, build)
+def digest(store: Store, *settings) -> str:
+    """Returns a hash of a store's content and the settings of a row builder, for the names of its indexes."""
+    return hashlib.sha256(repr((store.fingerprint, *settings)).encode()).hexdigest()[:16]
 
 
 def index_directory(store: Path) -> Path:
@@ -49,14 +41,14 @@ def index_directory(store: Path) -> Path:
 
 
 class Indexes:
-    """The index files of one split, one file per epoch: arrays [R, columns].
+    """The index files of one split, one file per epoch: arrays [R, columns] of a dtype.
 
-    build: function (epoch) -> the rows of the epoch, in parts.
+    name: with the digest of all that the rows depend on. build: function (epoch) -> the rows of the epoch, in parts.
     """
 
     def __init__(self, directory: Path, name: str, dtype, columns: int, build: Callable):
         self.directory, self.name, self.build = directory, name, build
-        self.dtype, self.columns, self.cancelled = dtype, columns, threading.Event()
+        self.dtype, self.columns = dtype, columns
 
     def path(self, epoch: int) -> Path:
         return self.directory / f"{self.name}-epoch{epoch}.npy"
@@ -64,9 +56,11 @@ class Indexes:
     def open(self, epoch: int) -> np.ndarray:
         """Memory-maps an epoch's rows; builds the file first if it is missing or damaged.
 
-        Raises OSError if the system fails, for example with too many open files.
+        Deletes the files of earlier epochs that no process reads, but not of the last one, which a slower host may be
+        about to open. Raises OSError if the system fails, for example with too many open files.
         """
         path = self.path(epoch)
+        self.delete_before(epoch - 1)
         while True:
             try:
                 return self.read(path)
@@ -92,7 +86,7 @@ class Indexes:
         return rows
 
     def write(self, path: Path, parts: Iterable[np.ndarray]) -> None:
-        """Writes an index file; raises CancelledError once `cancelled` is set."""
+        """Writes an index file."""
         for leftover in path.parent.glob(".*"):  # temporary files of killed processes
             with contextlib.suppress(OSError):  # another process may have deleted it
                 if time.time() - leftover.stat().st_mtime > STALE:
@@ -101,8 +95,6 @@ class Indexes:
             array = NpyWriter(file, self.dtype, self.columns)
             for part in parts:
                 array.append(part)
-                if self.cancelled.is_set():
-                    raise CancelledError
             array.finish()
             # On a network file system, replacing a file that another host has mapped would invalidate its pages.
             if path.exists():

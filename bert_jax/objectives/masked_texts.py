@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_jax.data import batch
+from bert_jax.objectives import masked_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -13,10 +13,11 @@ def make_batch(
 
     texts: token ids of each text, at most `rows` of them. predictions: per row.
     """
-    shapes = batch.shapes(rows, length, predictions)
+    shapes = masked_batch.shapes(rows, length, predictions)
     arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
     arrays["tokens"][:] = vocabulary.pad
     arrays["rows"][:] = np.arange(rows)
+    arrays["row_weights"][: len(texts)] = 1
     for row, ids in enumerate(texts):
         size = len(ids) + 2
         arrays["tokens"][row, :size] = [vocabulary.cls, *ids, vocabulary.sep]

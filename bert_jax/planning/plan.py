@@ -18,7 +18,7 @@ from bert_jax.planning.estimate import estimate, total
 from bert_jax.runs.out_of_memory import TooLarge
 from bert_jax.runs.run_info import versions
 from bert_jax.storage import remote
-from bert_jax.tasks import batch_spec, store_sample
+from bert_jax.tasks import base as tasks
 
 ALL = "all"  # the --topology of a table over all kinds of chips
 
@@ -129,8 +129,7 @@ def expected_real_tokens(config, phases: list) -> dict[str, RealTokens]:
     shares = {phase.name: RealTokens(1.0, "no store") for phase in phases}
     if remote.is_address(config.store) or not download.exists(config.store):
         return shares
-    opened = store.open_store(config.store)
-    for name in shares:
-        rows = store_sample.survey_rows(opened, batch_spec.spec(config, name))
-        shares[name] = RealTokens(rows.real_token_share, config.store)
+    survey = tasks.make(config, store.open_store(config.store)).survey
+    for phase in phases if survey else ():
+        shares[phase.name] = RealTokens(survey(phase).real_token_share, config.store)
     return shares

@@ -11,14 +11,18 @@ from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
 from bert_jax.runs.out_of_memory import gib
 from bert_jax.runs.workdir import CHECKPOINTS
-from bert_jax.tasks import row_checks
 
 
 def check_data(config, data) -> list[str]:
     """Returns lines about the data of a run, a feed of tasks/feed.py. Raises BadInput if the run cannot work."""
     if data.key == "batches":
         return [f"preflight: {data.path} {data.describe()} (saved batches)"]
-    return [f"preflight: {line}" for line in row_checks.check_phases(config, data.store)]
+    if not data.dataset.survey:
+        return []
+    surveys = {phase.name: data.dataset.survey(phase) for phase in configs.phases(config)}
+    lines = [line for survey in surveys.values() for line in survey.warnings]
+    lines.append("rows " + "; ".join(f"{name} {each.text}" for name, each in surveys.items()))
+    return [f"preflight: {line}" for line in lines]
 
 
 def check_disk(config, directory: Path, state_shapes) -> None:

@@ -9,8 +9,11 @@ Both types of feed have
     fingerprint         that of the store, whose content decides every batch
     unigram_entropy     of the training split, in nats
     vocabulary          Vocabulary
+    splits              the names of the splits that are evaluated
+    score               the function of the dataset, or None
     train(phase, first, last, positions)    the batches of steps first..last-1 of the run, all in `phase`
-    heldout(phase, batch, positions)        held-out batches, the same at every iteration; `rows`: their number of rows
+    evaluation(phase, split, batch, positions)    batches of such a split, the same at every iteration; `rows`: their
+                        number of rows
     check_hashes()      raises BadInput if the SHA-256 of a file differs from the manifest
     check_unchanged()   raises BadInput if a file has changed since the feed was opened; costs one stat per file
 
@@ -22,15 +25,12 @@ from collections.abc import Iterable, Iterator
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax import config as configs
 from bert_jax.data import batch_files, download
 from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.data.batch_files import SavedFeed
 from bert_jax.errors import BadInput
-from bert_jax.tasks import batch_spec
-from bert_jax.tasks.sentence_pairs import check_rules
-from bert_jax.tokenizers import tokenizer
+from bert_jax.tasks import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -43,7 +43,13 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     """
     if config.batches:
         hashes, read = config.verify_store, batch_files.read_manifest
-        feed = SavedFeed(config, download.local(config.batches, hashes=hashes, read=read))
+        dataset = base.make(config)
+        splits = dataset.splits[1:]
+        if dataset.score:
+            raise BadInput(
+                f"config.batches: task {config.task.name} is scored on rows of its store"
+            )
+        feed = SavedFeed(config, download.local(config.batches, hashes=hashes, read=read), splits)
     elif step is None:
         path = download.local(config.store, hashes=config.verify_store)
         feed = StoreFeed(config, stores.open_store(path))
@@ -88,29 +94,27 @@ class StoreFeed:
     key = "store"
 
     def __init__(self, config: ConfigDict, store: stores.Store):
+        """Raises BadInput if the rows of a phase cannot be made from the store."""
         self.stream = import_stream()
         self.config, self.store, self.path = config, store, store.path
+        self.dataset = base.make(config, store)
+        self.splits, self.score = self.dataset.splits[1:], self.dataset.score
         self.fingerprint = store.fingerprint
         self.unigram_entropy = store.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
-        self.word_starts = tokenizer.load(store.path / "tokenizer").word_starts
         self.check_unchanged = manifests.watch(store.path, store.manifest)
 
     def check(self, step: int) -> None:
-        """Raises BadInput if the rows of a phase cannot be made from the store."""
-        for phase in configs.phases(self.config):
-            for split in self.store.splits.values():
-                check_rules(split, batch_spec.spec(self.config, phase.name).rules)
+        """Does nothing: the store has the rows of all steps."""
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
-        spec = batch_spec.spec(self.config, phase.name)
-        steps = first - phase.first, last - phase.first
-        return self.stream.train_batches(self.store, self.word_starts, spec, *steps, positions)
+        settings = self.dataset, phase, self.dataset.splits[0], self.config.seed, phase.batch
+        pipeline = self.stream.Pipeline(*settings, positions)
+        return self.stream.train_batches(pipeline, first - phase.first, last - phase.first)
 
-    def heldout(self, phase, batch: int, positions=None) -> Iterable[dict]:
-        spec = batch_spec.spec(self.config, phase.name)._replace(batch=batch)
+    def evaluation(self, phase, split: str, batch: int, positions=None) -> Iterable[dict]:
         rows = self.config.evaluate.rows
-        return self.stream.Heldout(self.store, self.word_starts, spec, rows, positions)
+        return self.stream.Evaluation(self.dataset, phase, split, rows, batch, positions)
 
     def check_hashes(self) -> None:
         stores.open_store(self.path, hashes=True)

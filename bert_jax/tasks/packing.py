@@ -1,8 +1,8 @@
 """Packing: assigns the pairs of an epoch to rows, several pairs per row. Pure NumPy.
 
-A pair's number is its place in the epoch's random order, as without packing. For WINDOW consecutive pairs at a time,
-longest first, each pair goes into the row with the least sufficient room (best-fit decreasing). The result depends only
-on the lengths and that order, so every epoch packs differently, and uses every pair once.
+A pair's number is its place in a random order of the epoch. For WINDOW consecutive pairs at a time, longest first, each
+pair goes into the row with the least sufficient room (best-fit decreasing). The result depends only on the lengths and
+that order, so every epoch packs differently, and uses every pair once.
 
     index/train-512-...-packed8-epoch3.npy    uint32[R, S], the numbers of each row's pairs, then NONE
 
@@ -11,39 +11,31 @@ R rows, S pairs per row at most.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data.row_index import Indexes
-from bert_jax.tasks import sentence_pairs
+from bert_jax.tasks import pair_rows
 
 # Pairs packed together. Each window reads the whole index of pairs, and takes 50 ms.
 WINDOW = 1 << 18
 NONE = np.uint32(2**32 - 1)  # marks an absent pair
 
 
-def packed_indexes(pairs: Indexes, split, rules: sentence_pairs.Rules, sequences: int) -> Indexes:
-    """Returns the indexes of packed rows over the indexes of pairs."""
-    name, parts = f"{pairs.name}-packed{sequences}", partial(build, pairs, split, rules, sequences)
-    return Indexes(pairs.directory, name, np.uint32, sequences, parts)
-
-
-def lengths(rows: sentence_pairs.Rows, rules: sentence_pairs.Rules) -> np.ndarray:
+def lengths(rows: pair_rows.Rows, rules: pair_rows.Rules) -> np.ndarray:
     """Returns int64[...]: the tokens of each pair with [CLS] and [SEP]; 0 for an absent pair."""
     real = rows.a_length + rows.b_length
-    return np.where(real, real + sentence_pairs.count_special_tokens(rules.pair_task), 0)
+    return np.where(real, real + pair_rows.count_special_tokens(rules.pair_task), 0)
 
 
 def build(
-    indexes: Indexes, split, rules: sentence_pairs.Rules, sequences: int, epoch: int
+    pairs: np.ndarray, split, rules: pair_rows.Rules, sequences: int, epoch: int
 ) -> Iterator[np.ndarray]:
-    """Yields the packed rows of an epoch, in parts uint32[r, S]."""
-    pairs, order = indexes.open(epoch), sentence_pairs.purpose_key(split, rules, epoch, "order")
+    """Yields the packed rows of an epoch, in parts uint32[r, S]. pairs: the index of its pairs."""
+    order = pair_rows.purpose_key(split, rules, epoch, "packed_order")
     for first in range(0, len(pairs), WINDOW):
         numbers = np.arange(first, min(first + WINDOW, len(pairs)))
-        chosen = sentence_pairs.unpack(pairs[prng.shuffle(numbers, len(pairs), order)])
+        chosen = pair_rows.unpack(pairs[prng.shuffle(numbers, len(pairs), order)])
         packed = pack(lengths(chosen, rules), rules.length, sequences)
         yield np.where(packed < 0, NONE, packed + first).astype(np.uint32)
 

@@ -1,0 +1,46 @@
+"""The host's half of the abstraction: what an objective is computed on, as pure functions. Imports no TensorFlow.
+
+B rows of a batch, R rows of an epoch.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax import prng
+
+
+class Survey(NamedTuple):
+    """What a sample of a phase's rows shows."""
+
+    real_token_share: float  # mean share of a row that is not padding; [CLS] and [SEP] are real
+    text: str  # statistics for the log
+    warnings: list[str]
+
+
+class Dataset(NamedTuple):
+    """The rows of a task's splits, and how a batch is made of them. phase: a config.Phase.
+
+    Rows are whatever identifies them to `make`: int64[R, ...], an array or an object with `len` and indexing by an
+    array of row numbers, such as one over mapped files. `make` is traced as a TensorFlow graph; it composes functions of
+    assemble.py and masking.py. keys are uint32[B], one for the draws of each row.
+    """
+
+    shapes: Callable  # (phase, B) -> {name: jax.ShapeDtypeStruct}; opens no file
+    splits: tuple[str, ...]  # the first is trained on, the others are evaluated
+    rows: Callable  # (phase, split, epoch) -> the rows of an epoch
+    make: Callable  # (phase, split, rows int64[B, ...], keys) -> {name: tensor[B, ...]}
+    survey: Callable | None = None  # (phase) -> Survey; raises BadInput if a run cannot work
+    score: Callable | None = None  # (split, outputs, rows) -> {metric: number}, on the host
+
+
+def draw_key(seed: int, purpose: str, split: int, phase: int, epoch: int) -> np.ndarray:
+    """Returns the key of a purpose in an epoch of a split: uint32[1], since NumPy warns when scalars overflow.
+
+    split: its index in `splits`. Rows that are evaluated depend neither on the seed nor on the number of the phase, so
+    that runs with other seeds are evaluated on the same rows.
+    """
+    if split:
+        seed = phase = 0
+    return np.full(1, prng.key(seed, prng.PURPOSE[purpose], split, phase, epoch))

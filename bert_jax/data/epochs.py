@@ -1,0 +1,42 @@
+"""Opens the rows of a split's epochs when they are needed, the next epoch's in the background."""
+
+import contextlib
+import threading
+
+
+class Epochs:
+    """The rows of the epochs of one split of a Dataset, in one phase. Several threads may use it.
+
+    Every epoch has as many rows as epoch 0. A shorter epoch wraps around; surplus rows are dropped.
+    """
+
+    def __init__(self, dataset, phase, split: str):
+        self.rows = lambda epoch: dataset.rows(phase, split, epoch)
+        self.opened, self.opening = {}, threading.Lock()
+
+    def open(self, epoch: int):
+        """Returns the rows of an epoch. Waits if another thread opens one."""
+        if epoch not in self.opened:
+            with self.opening:
+                if epoch not in self.opened:
+                    self.opened[epoch] = self.rows(epoch)
+        return self.opened[epoch]
+
+    def rows_per_epoch(self) -> int:
+        return len(self.open(0))
+
+    def open_in_background(self, epochs) -> None:
+        """Opens epochs in a thread, which ends with the process. The caller of `open` gets its errors."""
+
+        def work() -> None:
+            with contextlib.suppress(Exception):
+                for epoch in epochs:
+                    self.open(epoch)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def close_before(self, epoch: int) -> None:
+        """Closes the epochs before `epoch`, except epoch 0, whose number of rows is used for every epoch."""
+        for number in list(self.opened):  # a copy, since another thread may add an epoch
+            if 0 < number < epoch:
+                del self.opened[number]

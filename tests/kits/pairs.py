@@ -1,0 +1,87 @@
+"""Batches of sentence pairs from a store without a tokenizer: `Spec` has the config keys that decide them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax import config as configs
+from bert_jax.data import stream
+from bert_jax.tasks import sentence_pairs
+
+LAST = 10**9  # steps of the phase
+
+
+class Spec(NamedTuple):
+    seed: int
+    phase: int  # its number
+    length: int
+    batch: int
+    max_predictions: int
+    pair_task: str
+    masking: str
+    mask_rate: float
+    mask_share: float
+    random_share: float
+    short_rate: float
+    max_packed: int = 1
+
+    @property
+    def config(self) -> ConfigDict:
+        task = "masking mask_rate mask_share random_share short_rate".split()
+        return ConfigDict(
+            dict(
+                seed=self.seed,
+                objective=dict(pair_task=self.pair_task),
+                task={key: getattr(self, key) for key in task},
+            )
+        )
+
+    @property
+    def phase_keys(self) -> configs.Phase:
+        keys = ConfigDict({key: getattr(self, key) for key in ("max_predictions", "max_packed")})
+        return configs.Phase("main", self.phase, 0, LAST, self.length, self.batch, keys)
+
+    @property
+    def rules(self):
+        return sentence_pairs.rules(self.config, self.phase_keys)
+
+
+def spec(config, phase: str) -> Spec:
+    """Returns the Spec of a phase of a config."""
+    keys = {**config.phases[phase], **config.objective, **config.task, "seed": config.seed}
+    keys["phase"] = tuple(config.phase_order).index(phase)
+    return Spec(**{key: keys[key] for key in Spec._fields})
+
+
+def dataset(store, spec, word_starts=None):
+    return sentence_pairs.dataset(spec.config, store, word_starts)
+
+
+def pipeline(store, spec, word_starts, positions=None, split="train"):
+    settings = dataset(store, spec, word_starts), spec.phase_keys, split, spec.seed, spec.batch
+    return stream.Pipeline(*settings, positions)
+
+
+def train_batches(store, word_starts, spec, first, last, positions=None):
+    return stream.train_batches(pipeline(store, spec, word_starts, positions), first, last)
+
+
+def heldout(store, word_starts, spec, rows, positions=None):
+    made = dataset(store, spec, word_starts), spec.phase_keys
+    return stream.Evaluation(*made, "heldout", rows, spec.batch, positions)
+
+
+def epoch_rows(store, spec, epoch=0, split="train"):
+    """Returns the rows of an epoch, before their random order."""
+    return dataset(store, spec).rows(spec.phase_keys, split, epoch)
+
+
+def steps_per_epoch(store, spec):
+    return max(1, len(epoch_rows(store, spec)) // spec.batch)
+
+
+def all_rows(store, spec, split="train"):
+    """Returns every row of epoch 0, int64[R, S, 5]."""
+    rows = epoch_rows(store, spec, split=split)
+    return rows[np.arange(len(rows))]
