@@ -115,19 +115,19 @@ decay starts at the end of the warm-up | optimizer.py | test_optimizer.py
 Adafactor without factoring | optimizer.py | test_optimizer.py
 - optax.scale_by_factored_rms()
 + optax.scale_by_factored_rms(factored=False)
-unused sentences are lost | tasks/sentence_pairs.py | tasks/test_sentence_pairs.py
+unused sentences are lost | tasks/pair_rows.py | tasks/test_pair_rows.py
 - following = start + np.where(random, a_size, size)
 + following = start + size
-no random pair for one sentence | tasks/sentence_pairs.py | tasks/test_sentence_pairs.py
+no random pair for one sentence | tasks/pair_rows.py | tasks/test_pair_rows.py
 - random = size == 1
 + random = size == 0
-random document may be the same | tasks/sentence_pairs.py | tasks/test_sentence_pairs.py
+random document may be the same | tasks/pair_rows.py | tasks/test_pair_rows.py
 - return other + (other >= own)
 + return other + (other > own)
-truncation favours B | tasks/sentence_pairs.py | tasks/test_sentence_pairs.py
+truncation favours B | tasks/pair_rows.py | tasks/test_pair_rows.py
 - np.maximum(room - b, (room + 1) // 2)
 + np.maximum(room - b, room // 2)
-rows ignore the seed | tasks/sentence_pairs.py | tasks/test_sentence_pairs.py
+rows ignore the seed | tasks/pair_rows.py | tasks/test_pair_rows.py
 - numbers = (rules.seed, prng.PURPOSE[purpose]
 + numbers = (0, prng.PURPOSE[purpose]
 masks that ignore the epoch | data/stream.py | data/test_stream.py

@@ -5,13 +5,13 @@ import signal
 
 import numpy as np
 import pytest
+from kits import pairs
 from kits.runs import assert_same_bits, lines, params, signal_at
 from kits.small import SMALL, overrides
 
 from bert_jax import config, optimizer, train
-from bert_jax.data import store, stream
+from bert_jax.data import store
 from bert_jax.runs import status
-from bert_jax.tasks import batch_spec
 from bert_jax.tokenizers import tokenizer
 
 pytestmark = pytest.mark.slow  # each compiles programs for eight devices
@@ -92,8 +92,8 @@ def test_a_later_phase_of_the_same_length_draws_other_rows(phased_run):
     starts = tokenizer.load(opened.path / "tokenizer").word_starts
     seen = []
     for name in ("medium", "large"):
-        spec = batch_spec.spec(load(phased_run[0]), name)
-        batches = stream.train_batches(opened, starts, spec, 0, 3, np.arange(BATCHES[name]))
+        spec = pairs.spec(load(phased_run[0]), name)
+        batches = pairs.train_batches(opened, starts, spec, 0, 3, np.arange(BATCHES[name]))
         seen.append({row.tobytes() for arrays in batches for row in arrays["tokens"]})
     assert [len(rows) for rows in seen] == [3 * 16, 3 * 32]
     assert not seen[0] & seen[1]

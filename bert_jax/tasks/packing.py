@@ -15,11 +15,21 @@ from collections.abc import Iterator
 import numpy as np
 
 from bert_jax import prng
+from bert_jax.data.row_index import Indexes
 from bert_jax.tasks import pair_rows
 
 # Pairs packed together. Each window reads the whole index of pairs, and takes 50 ms.
 WINDOW = 1 << 18
 NONE = np.uint32(2**32 - 1)  # marks an absent pair
+
+
+def indexes(pairs: Indexes, split, rules: pair_rows.Rules, sequences: int) -> Indexes:
+    """Returns the index files of packed rows over those of pairs."""
+
+    def parts(epoch: int) -> Iterator[np.ndarray]:
+        return build(pairs.open(epoch), split, rules, sequences, epoch)
+
+    return Indexes(pairs.directory, f"{pairs.name}-packed{sequences}", np.uint32, sequences, parts)
 
 
 def lengths(rows: pair_rows.Rows, rules: pair_rows.Rules) -> np.ndarray:

@@ -12,13 +12,15 @@ the label packed into one number (see `pack`).
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax import prng
 from bert_jax.data.dataset import draw_key
-from bert_jax.data.store import SPLITS, Split
+from bert_jax.data.row_index import Indexes, digest, index_directory
+from bert_jax.data.store import SPLITS, Split, Store
 from bert_jax.errors import BadInput
 
 COLUMNS = 3
@@ -110,6 +112,13 @@ def are_valid(rows: Rows, used: np.ndarray, tokens: int) -> bool:
     for start, length in ((rows.a_start, rows.a_length), (rows.b_start, rows.b_length)):
         bad |= (start < 0) | (start + length > tokens)
     return not bad.any()
+
+
+def indexes(store: Store, split: str, rules: Rules) -> Indexes:
+    """Returns the index files of the sentence pairs of one split under one set of rules."""
+    name = f"{split}-{rules.length}-{digest(store, VERSION, rules)}"
+    parts = partial(build, store.splits[split], rules)
+    return Indexes(index_directory(store.path), name, np.int64, COLUMNS, parts)
 
 
 def build(split: Split, rules: Rules, epoch: int) -> Iterator[np.ndarray]:

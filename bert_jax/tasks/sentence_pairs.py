@@ -6,7 +6,6 @@ B rows, S pairs per row at most.
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.data import row_index
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import SPLITS, Store
 from bert_jax.errors import BadInput
@@ -73,21 +72,9 @@ class EpochRows:
             epoch,
         )
         pair_rows.check_rules(self.split, rules)
-        directory = row_index.index_directory(store.path)
-        name = f"{split}-{rules.length}-{row_index.digest(store, pair_rows.VERSION, rules)}"
-
-        def build(epoch: int):
-            return pair_rows.build(self.split, rules, epoch)
-
-        def build_packed(epoch: int):
-            return packing.build(pairs.open(epoch), self.split, rules, sequences, epoch)
-
-        pairs = row_index.Indexes(directory, name, np.int64, pair_rows.COLUMNS, build)
-        self.indexes = [pairs]
+        self.indexes = [pair_rows.indexes(store, split, rules)]
         if sequences > 1 and split == "train":
-            name = f"{name}-packed{sequences}"
-            packed = row_index.Indexes(directory, name, np.uint32, sequences, build_packed)
-            self.indexes.append(packed)
+            self.indexes.append(packing.indexes(self.indexes[0], self.split, rules, sequences))
         self.pairs, *self.packed = (index.open(epoch) for index in self.indexes)
 
     def __len__(self) -> int:

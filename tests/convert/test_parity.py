@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits import corpora, transformers_bert
+from kits import corpora, pairs, transformers_bert
 from kits.texts import PROSE
 from kits.transformers_bert import within
 
@@ -16,7 +16,6 @@ from bert_jax import optimizer, step, step_guard
 from bert_jax.convert import load_model
 from bert_jax.data.sources import pydocs
 from bert_jax.objectives import base
-from bert_jax.tasks import batch_spec
 from bert_jax.tokenizers import tokenizer
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -92,7 +91,6 @@ OVERRIDES += ("optimizer.bias_correction=False", "dtype=float32")
 
 def real_batches(directory: Path) -> tuple:
     """Returns (config, vocabulary, batches) of a small run on 2 MB of docstrings of the standard library."""
-    from bert_jax.data import stream
 
     paths = [path for group in pydocs.pydocs_files() for path in group]
     sizes = np.cumsum([path.stat().st_size for path in paths])
@@ -100,8 +98,8 @@ def real_batches(directory: Path) -> tuple:
     config = corpora.config_of(directory, documents, *OVERRIDES)
     store = corpora.prepare(config)
     words = tokenizer.load(store.path / "tokenizer")
-    spec = batch_spec.spec(config, "main")
-    batches = list(stream.train_batches(store, words.word_starts, spec, 0, STEPS))
+    spec = pairs.spec(config, "main")
+    batches = list(pairs.train_batches(store, words.word_starts, spec, 0, STEPS))
     return config, Vocabulary(words.size, **words.special), batches
 
 

@@ -48,14 +48,14 @@ def test_every_batch_is_read_back_bitwise(world, positions):
 def test_heldout_rows_are_the_same_in_batches_of_any_size(world, size, positions):
     from_store, from_saved, phases = both(world)
     for phase in phases:
-        pairs = (f.heldout(phase, size, positions) for f in (from_store, from_saved))
+        pairs = (f.evaluation(phase, "heldout", size, positions) for f in (from_store, from_saved))
         pairs = list(zip(*pairs, strict=True))
         assert len(pairs) == -(-9 // size)
         for begin, (one, other) in zip(range(0, 9, size), pairs, strict=True):
             real = begin + one["rows"] < 9
             for name in one:
                 np.testing.assert_array_equal(one[name][real], other[name][real])
-            for name in ("rows", "masked_weights", "pair_weights"):
+            for name in ("rows", "row_weights", "masked_weights", "pair_weights"):
                 np.testing.assert_array_equal(one[name], other[name])
 
 
@@ -67,7 +67,7 @@ def test_inspect_saves_the_batches_that_it_prints(world, tmp_path, capsys):
     manifest = batch_files.read_manifest(tmp_path / "new")
     values = json.loads((tmp_path / "values.json").read_text())
     assert values["steps"] == manifest["steps"] == [4, 7]
-    assert values["heldout_rows"] == {"short": 9, "long": 9}
+    assert values["evaluated_rows"] == {"short": {"heldout": 9}, "long": {"heldout": 9}}
     for step in (5, 6):
         shown = set()
         for batches in ("", world.saved, tmp_path / "new"):

@@ -56,7 +56,10 @@ def test_a_phase_that_is_not_saved_is_refused(world, tmp_path):
     world.save(0, 2, tmp_path / "saved")
     settings = world.load(batches=tmp_path / "saved")
     opened, (_, phase) = feed.open_feed(settings), config.phases(settings)
-    for read in (lambda: opened.heldout(phase, 8), lambda: list(opened.train(phase, 6, 7))):
+    for read in (
+        lambda: opened.evaluation(phase, "heldout", 8),
+        lambda: list(opened.train(phase, 6, 7)),
+    ):
         with pytest.raises(BadInput, match=f"{tmp_path}/saved"):
             read()
 

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from bert_jax import prng
 from bert_jax.data import masking
-from bert_jax.tasks.batch_spec import Spec
 
 VOCABULARY, MASK, PREDICTIONS = 1000, 4, 12
 WORD_STARTS = np.random.default_rng(1).random(VOCABULARY) < 0.6
@@ -28,12 +27,12 @@ def make_rows(number: int, length: int = 96):
 
 
 def apply(kind, rows):
-    spec = Spec(1, 0, 96, len(rows[0]), PREDICTIONS, "nsp", kind, 0.15, 0.8, 0.1, 0.1)
+    settings = masking.Settings(kind, 0.15, 0.8, 0.1, PREDICTIONS)
     tokens, maskable, begins = rows
     keys = prng.fold(np.uint32(1), np.arange(len(tokens), dtype=np.uint32))
     sizes = maskable.sum(1, dtype=np.int32)[:, None]
     rows = keys, tokens, sizes + 3, sizes, maskable, begins
-    run = tf.function(partial(masking.mask, spec, MASK, WORD_STARTS), autograph=False)
+    run = tf.function(partial(masking.mask, settings, MASK, WORD_STARTS), autograph=False)
     return {name: value.numpy() for name, value in run(*rows).items()}
 
 

@@ -8,10 +8,9 @@ import pytest
 from kits.corpora import files
 from kits.stores import make_store, random_documents
 
-from bert_jax.data.row_index import pair_indexes
-from bert_jax.tasks import sentence_pairs
+from bert_jax.tasks import pair_rows
 
-RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
+RULES = pair_rows.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def full(*arguments, **keywords):
 
 
 def test_index_files_are_reused_and_rebuilt_when_damaged(store, monkeypatch):
-    indexes = pair_indexes(store, "train", RULES)
+    indexes = pair_rows.indexes(store, "train", RULES)
     expected = np.array(indexes.open(0))
     path = indexes.path(0)
     whole = path.read_bytes()
@@ -40,14 +39,14 @@ def test_index_files_are_reused_and_rebuilt_when_damaged(store, monkeypatch):
         indexes.open(0)
     assert path.read_bytes() == damaged  # kept: the error does not show that it is damaged
     indexes.open(0)
-    again = pair_indexes(store, "train", RULES)
+    again = pair_rows.indexes(store, "train", RULES)
     again.build = None  # a second run must not build it
     np.testing.assert_array_equal(again.open(0), expected)
 
 
 def test_a_file_that_another_process_writes_in_the_meantime_is_kept(store):
     """Another host may have mapped it."""
-    indexes = pair_indexes(store, "train", RULES)
+    indexes = pair_rows.indexes(store, "train", RULES)
     path, expected = indexes.path(3), np.array(indexes.open(3))
     content = path.read_bytes()
     path.unlink()
@@ -64,37 +63,36 @@ def test_a_file_that_another_process_writes_in_the_meantime_is_kept(store):
 def test_names_cover_everything_an_index_depends_on(store):
     changes = dict(seed=6, phase=0, length=41, pair_task="sop", short_rate=0.2)
     rules = [RULES._replace(**{key: value}) for key, value in changes.items()]
-    names = [pair_indexes(store, "train", changed).name for changed in (RULES, *rules)]
-    names.append(pair_indexes(store, "heldout", RULES).name)
+    names = [pair_rows.indexes(store, "train", changed).name for changed in (RULES, *rules)]
+    names.append(pair_rows.indexes(store, "heldout", RULES).name)
     other = store._replace(manifest={**store.manifest, "fingerprint": "other"})
-    names.append(pair_indexes(other, "train", RULES).name)
+    names.append(pair_rows.indexes(other, "train", RULES).name)
     assert len(set(names)) == len(names)
 
 
 def test_old_epochs_are_deleted(store):
-    indexes = pair_indexes(store, "train", RULES)
+    indexes = pair_rows.indexes(store, "train", RULES)
+    others = pair_rows.indexes(store, "train", RULES._replace(seed=6))
+    others.open(1)
     for epoch in range(4):
         indexes.open(epoch)
-    others = pair_indexes(store, "train", RULES._replace(seed=6))
-    others.open(1)
-    indexes.delete_before(2)
     expected = {indexes.path(0), indexes.path(2), indexes.path(3), others.path(1)}
     assert set((store.path / "index").iterdir()) == expected
 
 
 def test_an_index_that_another_run_reads_is_not_deleted(store):
-    first, second = (pair_indexes(store, "train", RULES) for _ in range(2))
+    first, second = (pair_rows.indexes(store, "train", RULES) for _ in range(2))
     own, other = (indexes.open(1) for indexes in (first, second))
     del own
-    first.delete_before(3)
+    first.open(3)
     assert second.path(1).exists() and len(other)
     del other
-    first.delete_before(3)
+    first.open(3)
     assert not second.path(1).exists()
 
 
 def test_an_index_that_another_run_deletes_before_it_is_mapped_is_built_again(store):
-    indexes, number = pair_indexes(store, "train", RULES), []
+    indexes, number = pair_rows.indexes(store, "train", RULES), []
     write = indexes.write
 
     def write_and_lose(path, parts):
@@ -108,7 +106,7 @@ def test_an_index_that_another_run_deletes_before_it_is_mapped_is_built_again(st
 
 
 def test_old_temporary_files_of_killed_processes_are_deleted(store):
-    indexes = pair_indexes(store, "train", RULES)
+    indexes = pair_rows.indexes(store, "train", RULES)
     fresh, old = (indexes.directory / f".{name}.npy.{'0' * 32}" for name in ("fresh", "old"))
     for path in (fresh, old):
         path.write_bytes(b"part")
@@ -126,6 +124,6 @@ def test_indexes_of_a_read_only_store_are_in_the_cache(store, tmp_path, monkeypa
     else:
         (store.path / "index").write_text("a file, where the directory would be")
     before = files(store.path)
-    indexes = pair_indexes(store, "train", RULES)
+    indexes = pair_rows.indexes(store, "train", RULES)
     assert len(indexes.open(0)) and indexes.path(0).is_relative_to(tmp_path / "cache")
     assert files(store.path) == before and files(tmp_path / "cache")

@@ -8,16 +8,16 @@ the same every time. Each test prints its counts and p (pytest -rP).
 
 import numpy as np
 import pytest
+from kits import pairs
 from kits.stores import SPECIAL, synthetic_store
 from scipy.stats import chi2
 
 from bert_jax import prng
-from bert_jax.data import stream
-from bert_jax.tasks import batch_spec, sentence_pairs
+from bert_jax.tasks import pair_rows
 
 V, LENGTH, BATCH = 30522, 128, 2048
 WORD_STARTS = np.arange(V) % 3 > 0
-SPEC = batch_spec.Spec(3, 0, LENGTH, BATCH, 20, "nsp", "token", 0.15, 0.8, 0.1, 0.1)
+SPEC = pairs.Spec(3, 0, LENGTH, BATCH, 20, "nsp", "token", 0.15, 0.8, 0.1, 0.1)
 LEAST = 1e-4  # of p
 
 sizes = pytest.mark.parametrize("size", [100_000, pytest.param(1_000_000, marks=pytest.mark.full)])
@@ -57,7 +57,7 @@ def test_masks_have_the_published_shares(store, size):
     """Checks the 80/10/10 replacement, the random tokens, and the chosen positions."""
     room, predictions = LENGTH - 3, SPEC.max_predictions - 1  # of full rows: 0.15 * 128 is 19
     kinds, random_ids, places = np.zeros(3), np.zeros(V), np.zeros(room)
-    for batch in stream.train_batches(store, WORD_STARTS, SPEC, 0, size // BATCH):
+    for batch in pairs.train_batches(store, WORD_STARTS, SPEC, 0, size // BATCH):
         tokens, chosen = unmask(batch)
         maskable = (batch["sequence_ids"] > 0) & (tokens != SPECIAL["cls"])
         maskable &= tokens != SPECIAL["sep"]
@@ -77,15 +77,15 @@ def test_masks_have_the_published_shares(store, size):
 def blocks(store, size):
     """Yields the blocks of as many epochs as have about `size` rows."""
     for epoch in range(size // 90_000):
-        yield from sentence_pairs.blocks(store.splits["train"], SPEC.rules, epoch)
+        yield from pair_rows.blocks(store.splits["train"], SPEC.rules, epoch)
 
 
 @sizes
 def test_random_pairs_and_splits_of_chunks_are_uniform(store, size):
     chunks, documents = [], []
     for block in blocks(store, size):
-        chunks.append(sentence_pairs.find_chunks(block))
-        made = sentence_pairs.make_rows(block, chunks[-1])
+        chunks.append(pair_rows.find_chunks(block))
+        made = pair_rows.make_rows(block, chunks[-1])
         ends = store.splits["train"].sentence_ends[store.splits["train"].document_ends - 1]
         starts = made.b_start[made.label == 1]
         documents.append(np.searchsorted(ends, starts, side="right") * 500 // len(ends))
@@ -106,7 +106,7 @@ def test_random_pairs_and_splits_of_chunks_are_uniform(store, size):
 def test_a_tenth_of_the_target_lengths_is_short(store, size):
     """A tenth of the target lengths are drawn from 2 to a full row; some of these are full rows."""
     room = LENGTH - 3
-    targets = [sentence_pairs.target_lengths(block) for block in blocks(store, 7 * size)]
+    targets = [pair_rows.target_lengths(block) for block in blocks(store, 7 * size)]
     counts = np.bincount(np.concatenate(targets), minlength=room + 1)[2:]
     assert counts.sum() > 0.9 * size
     short = 0.1 * (room - 2) / (room - 1)

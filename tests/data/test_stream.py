@@ -1,21 +1,17 @@
 """The stream: batch contract, resuming at any step, any split over hosts, phases, held-out rows, closing."""
 
-import threading
-
 import numpy as np
 import pytest
+from kits import pairs
 from kits.packed import assert_same
 from kits.stores import SPECIAL, make_store, random_documents
 
-from bert_jax.data import batch as batch_contract
-from bert_jax.data import row_index, stream
-from bert_jax.data.epoch_order import Epochs
-from bert_jax.errors import BadInput
-from bert_jax.tasks import batch_spec
+from bert_jax.data import stream
+from bert_jax.objectives import masked_batch
 
 V = 1000
 WORD_STARTS = np.arange(V) % 3 > 0
-SPEC = batch_spec.Spec(
+SPEC = pairs.Spec(
     seed=11, phase=0, length=48, batch=8, max_predictions=7, pair_task="nsp", masking="token",
     mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.1,
 )  # fmt: skip
@@ -30,7 +26,7 @@ def store(tmp_path_factory):
 
 def batches(store, first, last, positions=None, **changes):
     spec = SPEC._replace(**changes)
-    return list(stream.train_batches(store, WORD_STARTS, spec, first, last, positions))
+    return list(pairs.train_batches(store, WORD_STARTS, spec, first, last, positions))
 
 
 def rows_at(batches, positions):
@@ -47,28 +43,28 @@ def unmasked(batch):
 
 def steps_per_epoch(store, **changes):
     spec = SPEC._replace(**changes)
-    return stream.steps_per_epoch(Epochs(store, "train", spec.rules, spec.max_packed), spec)
+    return pairs.steps_per_epoch(store, spec)
 
 
 @pytest.mark.parametrize("masking", ["token", "whole_word"])
-@pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
-def test_batches_fulfil_the_contract(store, pairs, masking):
+@pytest.mark.parametrize("task", ["nsp", "sop", "none"])
+def test_batches_fulfil_the_contract(store, task, masking):
     text = " ".join(map(str, store.splits["train"].tokens))
-    expected = {n: (s.shape, s.dtype) for n, s in batch_contract.shapes(8, 48, 7).items()}
-    for batch in batches(store, 0, 4, pair_task=pairs, masking=masking):
+    expected = {n: (s.shape, s.dtype) for n, s in masked_batch.shapes(8, 48, 7).items()}
+    for batch in batches(store, 0, 4, pair_task=task, masking=masking):
         assert {name: (array.shape, array.dtype) for name, array in batch.items()} == expected
-        assert (batch["pair_weights"] == (pairs != "none")).all()
+        assert (batch["pair_weights"] == (task != "none")).all()
         assert not batch["cls_positions"].any()
         np.testing.assert_array_equal(batch["rows"], np.arange(8))
         for row, tokens in enumerate(unmasked(batch)):
-            check_row(tokens, {name: array[row] for name, array in batch.items()}, pairs, text)
+            check_row(tokens, {name: array[row] for name, array in batch.items()}, task, text)
 
 
-def check_row(tokens, row, pairs, text):
+def check_row(tokens, row, task, text):
     length = row["sequence_ids"].sum()
     seps = np.flatnonzero(tokens == SPECIAL["sep"])
     assert tokens[0] == SPECIAL["cls"] and tokens[length - 1] == SPECIAL["sep"]
-    assert len(seps) == (1 if pairs == "none" else 2) and (tokens[length:] == SPECIAL["pad"]).all()
+    assert len(seps) == (1 if task == "none" else 2) and (tokens[length:] == SPECIAL["pad"]).all()
     np.testing.assert_array_equal(row["sequence_ids"], np.arange(48) < length)
     np.testing.assert_array_equal(row["positions"][:length], np.arange(length))
     in_b = (np.arange(48) > seps[0]) & (np.arange(48) < length)
@@ -125,13 +121,13 @@ def test_masks_are_new_in_every_epoch(tmp_path):
 
 
 def test_an_epoch_has_every_row_once_and_wraps_if_it_is_short(store):
-    """The order of an epoch is a permutation of its index."""
-    source = Epochs(store, "train", SPEC.rules, 1)
-    number = source.rows_per_epoch()
-    counts = {epoch: len(source.open(epoch)[0]) for epoch in range(8)}
+    """The order of an epoch is a permutation of its rows."""
+    source = pairs.pipeline(store, SPEC, WORD_STARTS)
+    number = source.epochs.rows_per_epoch()
+    counts = {epoch: len(source.epochs.open(epoch)) for epoch in range(8)}
     assert min(counts.values()) < number < max(counts.values())
     for epoch, count in counts.items():
-        rows = source.choose(epoch, np.arange(number))
+        rows = source.choose(np.arange(number), epoch)
         first = min(number, count)
         assert len(np.unique(rows[:first, 0], axis=0)) == first
         np.testing.assert_array_equal(rows[first:], rows[: number - first])
@@ -139,9 +135,8 @@ def test_an_epoch_has_every_row_once_and_wraps_if_it_is_short(store):
 
 @pytest.mark.parametrize("size, rows", [(7, 5), (8, 10**9), (100, 21)])
 def test_every_heldout_row_appears_once(store, size, rows):
-    rules = SPEC.rules._replace(seed=0)  # whatever the seed of the run
-    available = Epochs(store, "heldout", rules, 1).rows_per_epoch()
-    heldout = stream.Heldout(store, WORD_STARTS, SPEC._replace(batch=size), rows)
+    available = len(pairs.epoch_rows(store, SPEC, split="heldout"))
+    heldout = pairs.heldout(store, WORD_STARTS, SPEC._replace(batch=size), rows)
     made, number = list(heldout), min(rows, available)
     assert len(made) == -(-number // size)
     weights = np.concatenate([batch["pair_weights"][:, 0] for batch in made])
@@ -150,7 +145,7 @@ def test_every_heldout_row_appears_once(store, size, rows):
     assert (masked[:number].sum(1) >= 1).all() and not masked[number:].any()
     assert_same(list(heldout), made)
     host = np.array([4, 0, 1])
-    part = stream.Heldout(store, WORD_STARTS, SPEC._replace(batch=size), rows, host)
+    part = pairs.heldout(store, WORD_STARTS, SPEC._replace(batch=size), rows, host)
     assert_same(list(part), rows_at(made, host))
     tokens = np.concatenate([unmasked(batch) for batch in made])[:number]
     assert set(tokens.flat) <= {*store.splits["heldout"].tokens.tolist(), *SPECIAL.values()}
@@ -158,37 +153,5 @@ def test_every_heldout_row_appears_once(store, size, rows):
 
 def test_heldout_rows_and_masks_do_not_depend_on_the_seed_or_the_phase(store):
     changes = {}, {"seed": 12, "phase": 3}
-    first, second = (stream.Heldout(store, WORD_STARTS, SPEC._replace(**c), 50) for c in changes)
+    first, second = (pairs.heldout(store, WORD_STARTS, SPEC._replace(**c), 50) for c in changes)
     assert_same(list(first), list(second))
-
-
-def test_ids_beyond_the_vocabulary_are_refused(tmp_path):
-    documents = random_documents(5) + [[[1000] * 50]]
-    store = make_store(tmp_path / "store", documents)
-    with pytest.raises(BadInput, match="id 1000"):
-        batches(store, 0, 50)
-
-
-def test_closing_a_stream_cancels_the_next_index(store, monkeypatch):
-    started, cancelled = threading.Event(), threading.Event()
-    real, cancel = row_index.sentence_pairs.build, Epochs.cancel
-
-    def slow(split, rules, epoch):
-        if epoch:
-            started.set()
-            assert cancelled.wait(60)
-        yield from real(split, rules, epoch)
-
-    def set_and_cancel(self):
-        cancel(self)
-        cancelled.set()
-
-    monkeypatch.setattr(stream, "SHORT", 1)
-    monkeypatch.setattr(row_index.sentence_pairs, "build", slow)
-    monkeypatch.setattr(Epochs, "cancel", set_and_cancel)
-    made = stream.train_batches(store, WORD_STARTS, SPEC._replace(seed=98), 0, 10**6)
-    next(made)
-    before = len(list((store.path / "index").glob("*.npy")))
-    assert started.wait(60)
-    made.close()
-    assert len(list((store.path / "index").iterdir())) == before  # no partial or new file

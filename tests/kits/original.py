@@ -6,14 +6,14 @@ import random
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.tasks import sentence_pairs
+from bert_jax.tasks import pair_rows
 
 
 class HashDraws:
-    """The random draws of sentence_pairs.py, one at a time."""
+    """The random draws of pair_rows.py, one at a time."""
 
     def __init__(self, split, rules, epoch):
-        self.key = lambda purpose: sentence_pairs.purpose_key(split, rules, epoch, purpose)
+        self.key = lambda purpose: pair_rows.purpose_key(split, rules, epoch, purpose)
         # The end that truncation removes a token from is random in the original; tests compare its share.
         self.generator = random.Random(0)
 

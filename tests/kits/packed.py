@@ -1,16 +1,14 @@
 """A store of short sentence pairs, its packed batches, and the same pairs unpacked."""
 
 import numpy as np
+from kits import pairs
 from kits.stores import make_store, random_documents
 
-from bert_jax.data import batch as batches
-from bert_jax.data import stream
-from bert_jax.data.epoch_order import Epochs
-from bert_jax.tasks import batch_spec
+from bert_jax.objectives import masked_batch
 
 V = 200
 WORD_STARTS = np.arange(V) % 3 > 0
-SPEC = batch_spec.Spec(
+SPEC = pairs.Spec(
     seed=5, phase=0, length=32, batch=4, max_predictions=9, pair_task="nsp", masking="token",
     mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.2, max_packed=4,
 )  # fmt: skip
@@ -26,13 +24,13 @@ def packed_store(path):
 
 def make(store, first, last, positions=None, **changes):
     spec = SPEC._replace(**changes)
-    return list(stream.train_batches(store, WORD_STARTS, spec, first, last, positions))
+    return list(pairs.train_batches(store, WORD_STARTS, spec, first, last, positions))
 
 
 def epoch(store, **changes):
     """Returns all rows of the first epoch as one batch."""
     spec = SPEC._replace(**changes)
-    number = Epochs(store, "train", spec.rules, spec.max_packed).rows_per_epoch()
+    number = len(pairs.epoch_rows(store, spec))
     (batch,) = make(store, 0, 1, **{**changes, "batch": number})
     return batch
 
@@ -48,7 +46,7 @@ def one_pair_per_row(batch):
     """Returns the pairs of a batch, each in its own row, in the order of the batch."""
     length, predictions = batch["tokens"].shape[1], batch["masked_weights"].shape[1]
     row, pair = np.nonzero(np.arange(1, 99) <= batch["sequence_ids"].max(1)[:, None])
-    own = batches.shapes(len(row), length, predictions)
+    own = masked_batch.shapes(len(row), length, predictions)
     own = {name: np.zeros(like.shape, like.dtype) for name, like in own.items()}
     for number, (r, p) in enumerate(zip(row, pair, strict=True)):
         span = np.flatnonzero(batch["sequence_ids"][r] == p + 1)
@@ -63,6 +61,7 @@ def one_pair_per_row(batch):
         for name in ("pair_labels", "pair_weights"):
             own[name][number, 0] = batch[name][r, p]
     own["rows"] = np.arange(len(row), dtype=np.int32)
+    own["row_weights"] = np.ones(len(row), np.float32)
     return own
 
 

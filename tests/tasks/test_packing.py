@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from kits import pairs
 from kits.packed import (
     SPEC,
     WORD_STARTS,
@@ -14,10 +15,8 @@ from kits.packed import (
 )
 from kits.packed import packed_store as make_packed_store
 
-from bert_jax.data import stream
-from bert_jax.data.epoch_order import Epochs
 from bert_jax.errors import BadInput
-from bert_jax.tasks import packing, sentence_pairs
+from bert_jax.tasks import packing, pair_rows
 
 
 @pytest.fixture(scope="module")
@@ -55,28 +54,26 @@ def test_packing_needs_as_few_rows_as_best_fit(sequences):
 @pytest.mark.parametrize("window", [packing.WINDOW, 16])
 def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
     monkeypatch.setattr(packing, "WINDOW", window)
-    rules = SPEC.rules._replace(seed=window)
-    source, sizes = Epochs(store, "train", rules, 4), set()
+    sizes = set()
     for number in range(6):
-        opened, packed = source.open(number)
-        chosen = source.choose(number, np.arange(len(packed)))
-        used = chosen[..., 1] > 0
-        pairs = np.stack(sentence_pairs.unpack(np.asarray(opened)), axis=-1)
-        assert sorted(chosen[used].tolist()) == sorted(pairs.tolist())
-        sizes.add(len(packed))
-    assert len(sizes) > 1 and source.rows_per_epoch() in sizes
+        rows = pairs.epoch_rows(store, SPEC._replace(seed=window), number)
+        chosen = rows[np.arange(len(rows))]
+        expected = np.stack(pair_rows.unpack(np.asarray(rows.pairs)), axis=-1)
+        assert sorted(chosen[chosen[..., 1] > 0].tolist()) == sorted(expected.tolist())
+        sizes.add(len(rows))
+    assert len(sizes) > 1
 
 
 # --- Batches --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "pairs, masking",
+    "task, masking",
     [("nsp", "token"), ("nsp", "whole_word"), ("sop", "whole_word"), ("none", "token")],
 )
-def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
+def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, task, masking):
     """Compares tokens before masking, segments, positions from 0, labels and the number of predictions."""
-    changes = {"pair_task": pairs, "masking": masking, "max_predictions": 20}
+    changes = {"pair_task": task, "masking": masking, "max_predictions": 20}
     packed, unpacked = epoch(store, **changes), epoch(store, max_packed=1, **changes)
     assert len(unpacked["rows"]) > 1.3 * len(packed["rows"])
     assert_same([one_pair_per_row(unpacked)], [unpacked])
@@ -87,7 +84,7 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, pairs, masking):
     absent = np.arange(4) >= packed["sequence_ids"].max(1)[:, None]
     assert absent.any() and not packed["cls_positions"][absent].any()
     assert not packed["pair_weights"][absent].any() and not packed["pair_labels"][absent].any()
-    assert (packed["pair_weights"][~absent] == (pairs != "none")).all()
+    assert (packed["pair_weights"][~absent] == (task != "none")).all()
     padding = packed["sequence_ids"] == 0
     assert not packed["tokens"][padding].any() and not packed["positions"][padding].any()
 
@@ -103,8 +100,12 @@ def test_batches_do_not_depend_on_the_first_step_or_the_hosts(store):
 
 def test_heldout_rows_are_never_packed(store):
     specs = SPEC, SPEC._replace(max_packed=1)
-    packed, unpacked = (stream.Heldout(store, WORD_STARTS, spec, 20) for spec in specs)
-    assert_same(list(packed), list(unpacked))
+    packed, unpacked = (list(pairs.heldout(store, WORD_STARTS, spec, 20)) for spec in specs)
+    for batch in packed:
+        for name in ("cls_positions", "pair_labels", "pair_weights"):
+            assert not batch[name][:, 1:].any()
+            batch[name] = batch[name][:, :1]
+    assert_same(packed, unpacked)
 
 
 def test_too_few_predictions_are_divided_among_pairs(store):
@@ -124,10 +125,10 @@ def test_too_few_predictions_are_divided_among_pairs(store):
 def test_damaged_rows_are_detected_when_they_are_used(store, wrong):
     """Opening a file of pairs or packed rows checks only its shape."""
     expected = make(store, 0, 15, seed=77)
-    source = Epochs(store, "train", SPEC.rules._replace(seed=77), 4)
-    pairs, packed = (index.path(0) for index in source.indexes)
+    rows = pairs.epoch_rows(store, SPEC._replace(seed=77))
+    unpacked, packed = (index.path(0) for index in rows.indexes)
     path, damaged = {
-        "row": (pairs, [len(store.splits["train"].tokens), 9, 9]),
+        "row": (unpacked, [len(store.splits["train"].tokens), 9, 9]),
         "too many tokens": (packed, [0, 1, 2, 3]),
     }[wrong]
     np.load(path, mmap_mode="r+")[3] = damaged

@@ -9,9 +9,9 @@ from kits.stores import make_store, random_documents
 
 from bert_jax import prng
 from bert_jax.errors import BadInput
-from bert_jax.tasks import sentence_pairs
+from bert_jax.tasks import pair_rows
 
-RULES = sentence_pairs.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
+RULES = pair_rows.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
 
 
 def numbered(documents):
@@ -26,7 +26,7 @@ def make_split(path, number, **shape):
 
 
 def build(split, rules, epoch=0):
-    return sentence_pairs.unpack(np.concatenate(list(sentence_pairs.build(split, rules, epoch))))
+    return pair_rows.unpack(np.concatenate(list(pair_rows.build(split, rules, epoch))))
 
 
 def owners(split, starts):
@@ -74,7 +74,7 @@ def test_rows_do_not_change_between_versions(tmp_path):
     sha = hashlib.sha256()
     for epoch in (0, 3):
         for pairs in ("nsp", "sop", "none"):
-            for part in sentence_pairs.build(split, RULES._replace(pair_task=pairs), epoch):
+            for part in pair_rows.build(split, RULES._replace(pair_task=pairs), epoch):
                 sha.update(part.tobytes())
     assert sha.hexdigest() == "71d1a073baf8f7df4465c6321aac0d736c696d574bf11ac05ce766dee7275432"
 
@@ -99,9 +99,9 @@ def test_rows_do_not_depend_on_the_blocks(tmp_path, monkeypatch):
     numbers = {"train": [40, 20], "heldout": [1, 1]}
     documents = random_documents(60)
     split = make_store(tmp_path / "store", documents, sources=numbers).splits["train"]
-    expected = np.concatenate(list(sentence_pairs.build(split, RULES, 0)))
-    monkeypatch.setattr(sentence_pairs, "BLOCK", 7)
-    parts = list(sentence_pairs.build(split, RULES, 0))
+    expected = np.concatenate(list(pair_rows.build(split, RULES, 0)))
+    monkeypatch.setattr(pair_rows, "BLOCK", 7)
+    parts = list(pair_rows.build(split, RULES, 0))
     assert len(parts) > 20
     np.testing.assert_array_equal(np.concatenate(parts), expected)
 
@@ -109,7 +109,7 @@ def test_rows_do_not_depend_on_the_blocks(tmp_path, monkeypatch):
 def test_coins_are_fair():
     keys = prng.mix(np.arange(20_000, dtype=np.uint32))
     for tosses in (1, 32, 33, 1024, 1025, 50_000):
-        heads = sentence_pairs.fair_coins(keys, np.full(len(keys), tosses))
+        heads = pair_rows.fair_coins(keys, np.full(len(keys), tosses))
         assert abs(heads.mean() - tosses / 2) < 4 * (tosses / 4 / len(keys)) ** 0.5
         assert abs(heads.var() / (tosses / 4) - 1) < 0.06
         assert heads.min() >= 0 and heads.max() <= tosses
@@ -121,4 +121,4 @@ def test_coins_are_fair():
 def test_rules_that_the_store_cannot_satisfy_are_refused(tmp_path, documents, change):
     split = make_store(tmp_path / "store", random_documents(documents)).splits["train"]
     with pytest.raises(BadInput, match=str(*change.values())):
-        sentence_pairs.check_rules(split, RULES._replace(**change))
+        pair_rows.check_rules(split, RULES._replace(**change))

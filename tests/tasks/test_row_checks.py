@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from kits import pairs
 from kits.small import small_config
 from kits.stores import make_store, random_documents
 
-from bert_jax.data import stream
+from bert_jax import config as configs
 from bert_jax.errors import BadInput
-from bert_jax.tasks import batch_spec, row_checks, sentence_pairs
-from bert_jax.tasks import store_sample as surveys
+from bert_jax.tasks import pair_rows, pair_survey
 
 WORDS = np.ones(1000, bool)  # every token starts a word
 DOCUMENTS = random_documents(600, sentences=30)
@@ -21,7 +21,9 @@ def check(tmp_path):
 
     def lines(train, heldout, *changes):
         store = make_store(tmp_path / "store", train, heldout)
-        return row_checks.check_phases(small_config(*changes), store)
+        config = small_config(*changes)
+        survey = pairs.dataset(store, pairs.spec(config, "main")).survey(configs.phases(config)[0])
+        return [*survey.warnings, survey.text]
 
     return lines
 
@@ -32,11 +34,13 @@ def test_a_good_start_has_no_warning(check):
 
 def test_statistics_match_all_rows(tmp_path):
     store = make_store(tmp_path / "store", TRAIN, HELDOUT)
-    spec = batch_spec.spec(small_config(), "main")
-    numbers = surveys.survey_rows(store, spec)
-    assert numbers.rows == sum(map(len, sentence_pairs.build(store.splits["train"], spec.rules, 0)))
+    spec = pairs.spec(small_config(), "main")
+    numbers = pair_survey.draw_sample(
+        store.splits["train"], spec.rules, spec.phase_keys.keys, spec.mask_rate
+    )
+    assert numbers.rows == sum(map(len, pair_rows.build(store.splits["train"], spec.rules, 0)))
     steps = numbers.rows // spec.batch
-    batches = list(stream.train_batches(store, WORDS, spec, 0, steps))
+    batches = list(pairs.train_batches(store, WORDS, spec, 0, steps))
     real = np.concatenate([batch["sequence_ids"].sum(1) for batch in batches])
     labels = np.concatenate([batch["pair_labels"][:, 0] for batch in batches])
     masked = np.concatenate([batch["masked_weights"].sum(1) for batch in batches])
