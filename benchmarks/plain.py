@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from bert_jax import config as configs
-from bert_jax.data import batch as batches
+from bert_jax.objectives import masked_batch
 from bert_jax.parallel.constraints import ROWS
 
 FORMS = ("unrolled", "scanned")  # each layer in the program, or one layer in a loop
@@ -137,7 +137,7 @@ def lower(config, mesh, phase, vocabulary: int, form: str):
         struct = functools.partial(jax.ShapeDtypeStruct, sharding=NamedSharding(mesh, P(*axes)))
         return jax.tree.map(lambda leaf: struct(leaf.shape, leaf.dtype), shapes)
 
-    rows = batches.shapes(
+    rows = masked_batch.shapes(
         phase.batch, phase.length, phase.keys.max_predictions, phase.keys.max_packed
     )
     state = placed(jax.eval_shape(initialize))
