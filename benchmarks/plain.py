@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from bert_jax import config as configs
+from bert_jax.data import batch
 from bert_jax.objectives import masked_batch
 from bert_jax.parallel.constraints import ROWS
 
@@ -115,7 +116,8 @@ def make(config, vocabulary: int, form: str):
 
     def initialize():
         a, b = jax.random.split(jax.random.key(config.seed))
-        params = bert.init(dict(params=a, dropout=b), batches.synthetic(1, 8, 1, vocabulary))
+        example = batch.synthetic(masked_batch.shapes(1, 8, 1), vocabulary)
+        params = bert.init(dict(params=a, dropout=b), example)
         return TrainState.create(apply_fn=bert.apply, params=params["params"], tx=optimizer)
 
     def step(state, batch):
