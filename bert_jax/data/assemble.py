@@ -73,6 +73,16 @@ def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict[str,
     }
 
 
+def as_ids(values):
+    """Casts to int32, the type of ids, positions and labels in a batch."""
+    return tf.cast(values, tf.int32)
+
+
+def as_weights(values):
+    """Casts to float32, the type of weights in a batch."""
+    return tf.cast(values, tf.float32)
+
+
 def exclusive(sums):
     """Converts inclusive cumulative sums along axis 1 to exclusive ones."""
     return tf.concat([tf.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
