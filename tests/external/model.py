@@ -1,6 +1,5 @@
 """The mean of word embeddings, and a dense layer."""
 
-import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.errors import BadInput

@@ -7,7 +7,7 @@ import numpy as np
 from kits import corpora
 
 from bert_jax import config
-from bert_jax.objectives import base, masked_batch
+from bert_jax.objectives import base, mlm_batch
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -86,7 +86,7 @@ def synthetic(
         rows=np.arange(batch),
         row_weights=np.ones(batch),
     )
-    expected = masked_batch.shapes(batch, length, predictions, sequences)
+    expected = mlm_batch.shapes(batch, length, predictions, sequences)
     return {name: np.asarray(array, expected[name].dtype) for name, array in arrays.items()}
 
 

@@ -14,7 +14,7 @@ from kits.slices import compiling, devices, needs_libtpu
 from kits.small import VOCABULARY, mesh_keys, small_config
 
 from bert_jax import build
-from bert_jax.objectives import masked_batch, metrics
+from bert_jax.objectives import metrics, mlm_batch
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import hlo
 
@@ -106,7 +106,7 @@ def test_a_program_takes_the_shards_of_the_state_and_donates_them(shape, platfor
     sizes = made.train["main"].memory_analysis()
     leaves = zip(jax.tree.leaves(made.shapes), jax.tree.leaves(made.shardings), strict=True)
     state = sum(math.prod(p.shard_shape(s.shape)) * s.dtype.itemsize for s, p in leaves)
-    shapes = masked_batch.shapes(ROWS // (shape[0] * shape[1]), LENGTH, PREDICTIONS)
+    shapes = mlm_batch.shapes(ROWS // (shape[0] * shape[1]), LENGTH, PREDICTIONS)
     rows = sum(math.prod(s.shape) * s.dtype.itemsize for s in shapes.values())
     assert sizes.argument_size_in_bytes == state + rows
     assert sizes.alias_size_in_bytes == state  # donated, so that there is never a second state
