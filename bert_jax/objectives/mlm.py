@@ -3,10 +3,16 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bert_jax.config_checks import check_keys, require
 from bert_jax.models import heads, layers
 from bert_jax.objectives import base
 from bert_jax.objectives.cross_entropy import cross_entropy
 from bert_jax.tokenizers.special_tokens import Vocabulary
+
+DEFAULTS = {
+    # nsp: next sentence or random; sop: sentences in order or swapped; none: one segment per row
+    "pair_task": "nsp",
+}
 
 
 class Pretrainer(nn.Module):
@@ -71,3 +77,12 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
 
     module = Pretrainer(base.make_encoder(config, vocabulary), paired)
     return base.from_module(module, weights, terms)
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the objective's keys that has an invalid value."""
+    check_keys(config, choices={"objective.pair_task": ("nsp", "sop", "none")})
+    pair_task = config.objective.pair_task
+    paired = pair_task == "none" or config.model.get("type_vocabulary", 2) >= 2
+    hint = f"objective.pair_task={pair_task} needs at least 2"
+    require(paired, "model.type_vocabulary", config, hint)

@@ -17,8 +17,22 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import prng
+from bert_jax.config_checks import check_keys, require
 from bert_jax.data.store import SPLITS, Split
 from bert_jax.errors import BadInput
+
+DEFAULTS = {
+    "masking": "token",  # what is masked at once: token or whole_word
+    "mask_rate": 0.15,  # share of tokens that are predicted
+    "mask_share": 0.8,  # share of predicted tokens that are replaced by [MASK]
+    "random_share": 0.1,  # share replaced by a random token; the rest is unchanged
+    # share of documents, drawn anew in each epoch, whose rows get a random, shorter target length
+    "short_rate": 0.1,
+}
+PHASE_DEFAULTS = {
+    "max_predictions": 20,  # masked positions per row, at most
+    "max_packed": 1,  # sentence pairs packed in a row, at most; 1: as in BERT
+}
 
 COLUMNS = 3
 BLOCK = 1 << 19  # sentences processed at a time; a document is never split, however long it is
@@ -303,3 +317,23 @@ def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str) -> np.ndar
     number = SPLITS.index(split.path.name)
     numbers = (rules.seed, prng.PURPOSE[purpose], number, rules.phase, epoch)
     return np.full(1, prng.key(*numbers))
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the task's keys that has an invalid value."""
+    check_keys(
+        config,
+        choices={"task.masking": ("token", "whole_word")},
+        shares=("task.mask_rate", "task.short_rate"),
+        not_negative=("task.mask_share", "task.random_share"),
+    )
+    shares = config.task.mask_share + config.task.random_share
+    require(shares <= 1, "task.random_share", config, "expected at most 1 - mask_share")
+    for name, phase in config.phases.items():
+        path, row = f"phases.{name}", f"in a row of {phase.length} tokens"
+        require(phase.length >= 5, f"{path}.length", config, "expected at least 5")
+        hint = f"expected 1 to {phase.length - 3} {row}"
+        fits = 1 <= phase.max_predictions <= phase.length - 3
+        require(fits, f"{path}.max_predictions", config, hint)
+        hint = f"expected 1 to {phase.length // 5} pairs {row}"
+        require(1 <= phase.max_packed <= phase.length // 5, f"{path}.max_packed", config, hint)
