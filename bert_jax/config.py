@@ -141,7 +141,12 @@ def execute(path: Path) -> ConfigDict:
 
 def base(config: ConfigDict | None = None) -> ConfigDict:
     """Returns the default config, of the model, objective and task that `config` names if it is given."""
-    names = {group: config[group].name for group in GROUPS} if config is not None else {}
+    return base_of({} if config is None else flatten(config))
+
+
+def base_of(values: dict) -> ConfigDict:
+    """Returns the default config, of the model, objective and task that {'a.b': value} names."""
+    names = {name.removesuffix(".name"): values[name] for name in NAMES if name in values}
     return base_config.get_config(**names)
 
 
@@ -183,8 +188,7 @@ def read(path: Path) -> ConfigDict:
         key = (nulls or ["phases"])[0]
         if nulls:  # ConfigDict would accept null for any type
             raise TypeError("no key has the value null")
-        names = {name.removesuffix(".name"): flat[name] for name in NAMES if name in flat}
-        config = base_config.get_config(**names)
+        config = base_of(flat)
         defaults = config.phases.main.to_dict()
         config.phases = ConfigDict(
             {name: defaults | keys for name, keys in values.pop("phases").items()}

@@ -21,12 +21,11 @@ def find_module(group: str, name: str) -> ModuleType:
 
     A name without a dot is a file of bert_jax/models, objectives or tasks; with a dot, any module.
     """
-    path = f"bert_jax.{group}s.{name}"
     try:
-        path = name if "." in name else path
+        path = name if "." in name else f"bert_jax.{group}s.{name}"
         module = importlib.import_module(path)
     except (Exception, SystemExit) as error:  # a user's module may raise anything
-        reason = f"{path} cannot be imported ({one_line(error)})"
+        reason = f"cannot be imported ({one_line(error)})"
         raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
     needed = ["DEFAULTS", "check", "make"] + ["PHASE_DEFAULTS"] * (group == "task")
     missing = [item for item in needed if not hasattr(module, item)]
@@ -79,8 +78,9 @@ def check_types(config: ConfigDict, values: dict, defaults: dict) -> None:
         expected |= {f"phases.{name}.{key}": value for key, value in main.items()}
     for key, value in values.items():
         if key not in expected:
-            group = key.partition(".")[0].replace("phases", "task")
-            owner = f" of {group}.name={config[group].name!r}" if group in GROUPS else ""
+            group, dot, _ = key.replace("phases.", "task.").partition(".")
+            is_own = dot and group in GROUPS
+            owner = f" of {group}.name={defaults[f'{group}.name']}" if is_own else ""
             raise BadInput(f"config.{key}: no such key{owner}")
         required = type(expected[key])
         if type(value) is not required:
