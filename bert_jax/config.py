@@ -1,6 +1,5 @@
 """Configs: load, override, print and compare them; which keys a resumed run may change."""
 
-import ast
 import difflib
 import hashlib
 import importlib
@@ -11,13 +10,15 @@ import os
 import runpy
 import tempfile
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from bert_jax import config_checks
-from bert_jax.config_checks import sources, split_list
+from bert_jax.config_checks import GROUPS, find_module, sources, split_list, value_of
+from bert_jax.configs import base as base_config
 from bert_jax.errors import BadInput
 from bert_jax.storage import atomic, remote
 
@@ -27,6 +28,7 @@ CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoin
 CHANGEABLE += ("store", "verify_store", "batches", "compilation_cache", "distributed")
 CHANGEABLE += ("expected_loss",)
 CHANGEABLE += ("model.attention", "corpus.workers")
+NAMES = tuple(f"{group}.name" for group in GROUPS)
 
 
 class Phase(NamedTuple):
@@ -76,14 +78,13 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     name: a name in configs/ (`demo`), a Python file, or a saved config.json, which may be in a bucket.
     """
     config = find(name)
-    for override in overrides:
-        apply(config, override)
+    apply(config, overrides)
     keys = {override.partition("=")[0] for override in overrides}
     if "expected_loss" not in keys and not all(map(may_change, keys)):
         config.expected_loss = ()  # measured without these overrides
     check(config)
-    config.store = os.path.expanduser(config.store)
-    config.batches = os.path.expanduser(config.batches)
+    for key in ("store", "batches", "init_from"):
+        config[key] = os.path.expanduser(config[key])
     config.tokenizer.path = os.path.expanduser(config.tokenizer.path)
     config.lock()
     return config
@@ -106,14 +107,16 @@ def find(name: str) -> ConfigDict:
             f"--config {name}: no such config; expected one of {names}, or a path to a .py file"
         )
     module = importlib.import_module(module)
-    return with_expected_loss(module.get_config(), vars(module))
+    return complete(module.get_config(), vars(module))
 
 
-def with_expected_loss(config: ConfigDict, module: dict) -> ConfigDict:
-    """Sets `expected_loss` from the EXPECTED_LOSS of a config's own module; returns the config.
+def complete(config: ConfigDict, module: dict) -> ConfigDict:
+    """Adds to each phase the keys that it lacks, and sets `expected_loss` from the EXPECTED_LOSS of a config's own
+    module; returns the config.
 
     If a config starts from another one, as most start from bert_base, the EXPECTED_LOSS of that one is not used.
     """
+    base_config.use(config, task=config.task.name)
     config.expected_loss = tuple(itertools.chain(*module.get("EXPECTED_LOSS", ())))
     return config
 
@@ -126,7 +129,7 @@ def execute(path: Path) -> ConfigDict:
         if not isinstance(config, ConfigDict):
             raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
         flatten(config)  # raises RecursionError for a config that contains itself
-        return with_expected_loss(config, module)
+        return complete(config, module)
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
@@ -136,8 +139,15 @@ def execute(path: Path) -> ConfigDict:
         raise BadInput(f"{position}: {type(error).__name__}: {''.join(reason)[:300]}") from None
 
 
-def base() -> ConfigDict:
-    return importlib.import_module("bert_jax.configs.base").get_config()
+def base(config: ConfigDict | None = None) -> ConfigDict:
+    """Returns the default config, of the model, objective and task that `config` names if it is given."""
+    return base_of({} if config is None else flatten(config))
+
+
+def base_of(values: dict) -> ConfigDict:
+    """Returns the default config, of the model, objective and task that {'a.b': value} names."""
+    names = {name.removesuffix(".name"): values[name] for name in NAMES if name in values}
+    return base_config.get_config(**names)
 
 
 def read_remote(name: str) -> ConfigDict:
@@ -160,7 +170,8 @@ def read_remote(name: str) -> ConfigDict:
 
 
 def read(path: Path) -> ConfigDict:
-    """Reads a config that `save` wrote; raises BadInput. The file is data: nothing in it is executed.
+    """Reads a config that `save` wrote; raises BadInput. The file is data: nothing in it is executed, but the modules
+    that `model.name`, `objective.name` and `task.name` name are imported.
 
     Keys that the file lacks, because they are newer, take their defaults.
     """
@@ -170,12 +181,14 @@ def read(path: Path) -> ConfigDict:
         raise BadInput(f"{path}: not a readable config ({error})") from None
     if not isinstance(values, dict):
         raise BadInput(f"{path}: not a config (expected a JSON object)")
-    config, key = base(), ""
+    key = ""
     try:
-        nulls = [name for name, value in flatten(values).items() if value is None]
+        flat = flatten(values)
+        nulls = [name for name, value in flat.items() if value is None]
         key = (nulls or ["phases"])[0]
         if nulls:  # ConfigDict would accept null for any type
             raise TypeError("no key has the value null")
+        config = base_of(flat)
         defaults = config.phases.main.to_dict()
         config.phases = ConfigDict(
             {name: defaults | keys for name, keys in values.pop("phases").items()}
@@ -215,12 +228,20 @@ def flatten(tree, prefix: str = "") -> dict:
     return result
 
 
-def apply(config: ConfigDict, override: str) -> None:
-    """Sets a key by an override `a.b=value`; the text is parsed as the type of the key's value."""
-    key, equals, text = override.partition("=")
-    if not equals:
-        raise BadInput(f"--config.{override}: expected --config.KEY=VALUE")
-    assign(config, key, parse(key, text, lookup(config, key)))
+def apply(config: ConfigDict, overrides: Iterable[str]) -> None:
+    """Sets keys by overrides `a.b=value`, each text parsed as the type of the key's value.
+
+    The names of model, objective and task come first: they decide which other keys there are, see `base.use`.
+    """
+    for override in sorted(overrides, key=lambda text: text.partition("=")[0] not in NAMES):
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise BadInput(f"--config.{override}: expected --config.KEY=VALUE")
+        value = config_checks.parse(key, text, lookup(config, key))
+        if key in NAMES:
+            base_config.use(config, **{key.removesuffix(".name"): value})
+        else:
+            assign(config, key, value)
 
 
 def lookup(config: ConfigDict, key: str):
@@ -237,27 +258,6 @@ def lookup(config: ConfigDict, key: str):
     raise BadInput(f"--config.{key}: no such key{hint}")
 
 
-def parse(key: str, text: str, default):
-    """Returns `text` parsed as the type of `default`; raises BadInput if it is not of that type."""
-    expected = type(default)
-    if expected is str:
-        return text
-    if expected is bool and text.lower() in ("true", "false", "1", "0"):
-        return text.lower() in ("true", "1")
-    try:
-        value = ast.literal_eval(text)
-        if expected is tuple:
-            return tuple(value) if isinstance(value, tuple | list) else (value,)
-        if expected is float and type(value) in (int, float):
-            return float(value)
-        if expected is int and type(value) in (int, float) and int(value) == value:
-            return int(value)
-    except (ValueError, SyntaxError, OverflowError):
-        if expected is tuple:
-            return tuple(part.strip() for part in text.split(","))
-    raise BadInput(f"--config.{key}={text}: expected {expected.__name__}, such as {default!r}")
-
-
 def assign(config: ConfigDict, key: str, value) -> None:
     *groups, last = key.split(".")
     for group in groups:
@@ -269,7 +269,10 @@ def assign(config: ConfigDict, key: str, value) -> None:
 
 def check(config: ConfigDict) -> None:
     """Raises BadInput for the first key that is unknown, has the wrong type, or has an invalid value."""
-    config_checks.check(config, flatten(config), flatten(base()))
+    config_checks.check_types(config, flatten(config), flatten(base(config)))
+    base_config.check(config)
+    for group in GROUPS:
+        find_module(group, config[group].name).check(config)
 
 
 def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
@@ -281,8 +284,8 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
 def spelled_out(config: ConfigDict) -> ConfigDict:
     """Returns a copy of the config in which a `model.feed_forward` of 0 is replaced by its value."""
     config = config.copy_and_resolve_references()
-    with config.unlocked():
-        config.model.feed_forward = config.model.feed_forward or 4 * config.model.width
+    if config.model.get("feed_forward") == 0:
+        config.model.feed_forward = 4 * config.model.width
     return config
 
 
@@ -295,8 +298,7 @@ def is_of_model(key: str) -> bool:
     """Returns whether a key determines the shapes or the meaning of a model's parameters."""
     group, _, name = key.partition(".")
     free = ("dropout", "attention_dropout", "initializer")
-    fixed = "objective.name", "objective.pair_task"
-    return (group == "model" and name not in free) or key in fixed
+    return group in ("model", "objective") and name not in free
 
 
 def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
@@ -341,9 +343,18 @@ def digest(config: ConfigDict | dict) -> str:
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 
+def changes(config: ConfigDict) -> dict[str, tuple]:
+    """Returns {key: (default, value)} of the keys that differ from their defaults; without a default it is None."""
+    defaults = flatten(base(config)) | {name: value_of(base(), name) for name in NAMES}
+    values = flatten(config)
+    return {
+        key: (defaults.get(key), values[key]) for key in values if values[key] != defaults.get(key)
+    }
+
+
 def describe(config: ConfigDict) -> str:
     """Returns every resolved key, one per line; a key that differs from base is marked with the value in base."""
-    changed = differences(base(), config)
+    changed = changes(config)
     lines = []
     for key, value in flatten(config).items():
         note = f"    # base: {changed[key][0]!r}" if key in changed else ""

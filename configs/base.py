@@ -1,27 +1,60 @@
-"""Every key with its default, its unit and its meaning. All other configs start from this `get_config()`.
+"""The keys that all runs share, with default, unit and meaning; all other configs start from this `get_config()`.
 
-A config is Python that is executed. No config can add a key or change the type of a value.
+A config is Python that is executed. No config can add a key or change the type of a value. Model, objective and task
+bring keys of their own: the DEFAULTS of their modules, and the PHASE_DEFAULTS of the task for each phase.
 """
 
 from ml_collections import ConfigDict
 
+from bert_jax.config_checks import check_keys, find_module, require, sources, split_list
 
-def phase(
-    steps: int, length: int, batch: int, max_predictions: int, max_packed: int = 1
-) -> ConfigDict:
-    """Returns the keys of a phase, a part of a run whose batches have one shape."""
+
+def phase(steps: int, length: int, batch: int, **keys) -> ConfigDict:
+    """Returns the keys of a phase, a part of a run whose batches have one shape.
+
+    keys: those of the task, such as max_predictions. Those left out take the task's defaults once the config is loaded.
+    """
     return ConfigDict(
         dict(
             steps=steps,  # optimizer steps
-            length=length,  # tokens per row, with [CLS], [SEP] and padding
+            length=length,  # tokens per row, special tokens and padding included
             batch=batch,  # rows per step, over all hosts and micro-batches
-            max_predictions=max_predictions,  # masked positions per row, at most
-            max_packed=max_packed,  # sentence pairs packed in a row, at most; 1: as in BERT
+            **keys,
         )
     )
 
 
-def get_config() -> ConfigDict:
+def use(config: ConfigDict, **names: str) -> None:
+    """Changes the model, objective or task of a config, as in `base.use(config, task="token_blocks")`.
+
+    Its keys become those of the named module. A value that differs from its old default is kept if the new module has a
+    key of this name and type; all others take the new defaults. For a task this holds for its keys of each phase, too.
+    """
+    for group, name in names.items():
+        old, new = find_module(group, config[group].name), find_module(group, name)
+        config[group] = ConfigDict(keep_changed(config[group], old.DEFAULTS, new.DEFAULTS))
+        config[group].name = name
+        config[group].lock()
+        if group == "task":
+            for key, values in config.phases.items():
+                values = keep_changed(values, old.PHASE_DEFAULTS, new.PHASE_DEFAULTS)
+                config.phases[key] = ConfigDict(values)
+
+
+def keep_changed(values: ConfigDict, old: dict, new: dict) -> dict:
+    """Returns the defaults `new` with the values that differ from the defaults `old`. Keys in neither are kept."""
+    same = {key for key in old if key in new and type(old[key]) is type(new[key])}
+    kept = {
+        key: value
+        for key, value in values.items()
+        if key not in old or (key in same and value != old[key])
+    }
+    return new | kept
+
+
+def get_config(
+    model: str = "bert", objective: str = "mlm", task: str = "sentence_pairs"
+) -> ConfigDict:
     config = ConfigDict()
     config.seed = 12345  # seed of initial parameters, data order, masks and dropout
     # data type of matrix products: float32 or bfloat16. auto: bfloat16 on TPUs and GPUs, float32 on CPUs
@@ -32,6 +65,8 @@ def get_config() -> ConfigDict:
     config.store = "stores/default"
     # directory or address of saved batches (`inspect --save`) to train on instead of the store. '': use the store
     config.batches = ""
+    # run, exported directory or published checkpoint whose encoder the run starts from. '': random weights
+    config.init_from = ""
     # whether to verify the store's SHA-256 checksums at every start, which takes about a second per GB
     config.verify_store = True
     # directory of the cache of compiled programs. '': no cache. auto: $XDG_CACHE_HOME/bert_jax, or ~/.cache/bert_jax.
@@ -67,41 +102,14 @@ def get_config() -> ConfigDict:
     config.tokenizer.lowercase = True
     config.tokenizer.sample = 50  # megabytes of text to train the vocabulary on, at most
 
-    config.model = ConfigDict()
-    config.model.name = "bert"  # a file in bert_jax/models
-    config.model.layers = 12  # Transformer blocks
-    config.model.width = 768  # size of the hidden states; a multiple of `heads`
-    config.model.heads = 12  # attention heads
-    config.model.feed_forward = 0  # size of the feed-forward layers; 0: four times the width
-    config.model.max_length = 512  # number of position embeddings; no row may be longer
-    config.model.type_vocabulary = 2  # number of segment embeddings
-    # dropout rate on embeddings, attention output and feed-forward output
-    config.model.dropout = 0.1
-    # implementation of attention; the results are equal but for rounding.
-    # xla: any device and config. fused: TPUs from v5 on, lengths that are multiples of 128 up to 512, some head sizes.
-    # splash: TPUs from v4 on, lengths that are multiples of 128, attention_dropout 0.
-    # cudnn: NVIDIA GPUs from Ampere on, bfloat16, max_packed 1, attention_dropout 0.
-    # auto: on TPUs the fastest that supports the config, by the compiler's estimate; on GPUs cudnn if it supports the
-    # config; otherwise xla
-    config.model.attention = "auto"
-    config.model.attention_dropout = 0.1  # dropout rate on attention probabilities
-    config.model.activation = "gelu_tanh"  # gelu_tanh (as in the original code), gelu or relu
-    config.model.epsilon = 1e-12  # epsilon of layer norms
-    config.model.initializer = 0.02  # standard deviation of the truncated normal initializer
-
-    config.objective = ConfigDict()
-    config.objective.name = "mlm"  # a file in bert_jax/objectives
-    # nsp: next sentence or random; sop: sentences in order or swapped; none: one segment per row
-    config.objective.pair_task = "nsp"
-
-    config.task = ConfigDict()
-    config.task.name = "sentence_pairs"  # a file in bert_jax/tasks
-    config.task.masking = "token"  # what is masked at once: token or whole_word
-    config.task.mask_rate = 0.15  # share of tokens that are predicted
-    config.task.mask_share = 0.8  # share of predicted tokens that are replaced by [MASK]
-    config.task.random_share = 0.1  # share replaced by a random token; the rest is unchanged
-    # share of documents, drawn anew in each epoch, whose rows get a random, shorter target length
-    config.task.short_rate = 0.1
+    config.model = ConfigDict(find_module("model", model).DEFAULTS)
+    # a file in bert_jax/models, or the dotted name of any module; it defines the other keys of the group
+    config.model.name = model
+    config.objective = ConfigDict(find_module("objective", objective).DEFAULTS)
+    config.objective.name = objective  # likewise, in bert_jax/objectives
+    config.task = ConfigDict(find_module("task", task).DEFAULTS)
+    # likewise, in bert_jax/tasks; it also defines the other keys of the phases
+    config.task.name = task
 
     config.optimizer = ConfigDict()
     config.optimizer.name = "adam"  # adam (with decoupled weight decay: AdamW) or adafactor
@@ -123,9 +131,8 @@ def get_config() -> ConfigDict:
     config.schedule.warmup = 10000  # steps of linear warm-up; 0: none
 
     config.phase_order = ("main",)  # names of the phases, in the order they run
-    config.phases = ConfigDict(
-        dict(main=phase(steps=1000, length=128, batch=256, max_predictions=20))
-    )
+    main = phase(steps=1000, length=128, batch=256, **find_module("task", task).PHASE_DEFAULTS)
+    config.phases = ConfigDict(dict(main=main))
 
     config.mesh = ConfigDict()
     # number of devices over which rows are split; -1: number of devices / (fsdp * tensor)
@@ -200,3 +207,111 @@ def get_config() -> ConfigDict:
 
     config.lock()
     return config
+
+
+# --- Checks ---------------------------------------------------------------------------------------
+
+CHOICES = {
+    "dtype": ("auto", "float32", "bfloat16"),
+    "gradient_dtype": ("float32", "bfloat16"),
+    "corpus.sentences": ("auto", "lines", "rules"),
+    "tokenizer.kind": ("wordpiece", "unigram", "bpe", "byte_bpe"),
+    "optimizer.name": ("adam", "adafactor"),
+    "optimizer.moment_dtype": ("float32", "bfloat16"),
+    "train.remat": ("none", "attention", "full"),
+    "schedule.name": ("linear", "cosine", "inverse_sqrt", "constant"),
+}
+SHARES = ("corpus.heldout",)
+AT_LEAST_ONE = """
+    mesh.fsdp mesh.tensor distributed.timeout distributed.heartbeat train.micro_batches
+    guard.stop_after guard.window log.every checkpoint.every checkpoint.keep evaluate.rows
+""".split()
+NOT_NEGATIVE = """
+    seed corpus.workers filter.document_characters tokenizer.sample distributed.processes
+    timeouts.compile timeouts.step timeouts.save timeouts.evaluate schedule.warmup optimizer.clip
+    optimizer.learning_rate optimizer.weight_decay train.rows_per_device evaluate.every
+    evaluate.batch checkpoint.keep_every checkpoint.compare
+""".split()
+MAX_STEPS = 2**31  # steps are counted in int32
+LARGEST = 1e300  # absolute value of numbers in a tuple; a comparison with it rejects NaN, too
+FORMATS = ("lines", "files", "wiki", "jsonl")
+
+
+def check(config: ConfigDict) -> None:
+    """Raises BadInput for the first shared key that has an invalid value."""
+    check_keys(config, CHOICES, SHARES, AT_LEAST_ONE, NOT_NEGATIVE)
+    fits = config.distributed.process >= -1
+    require(fits, "distributed.process", config, "expected 0 or more, or -1")
+    require(config.seed < 2**32, "seed", config, "expected less than 2**32")
+    fits = config.guard.spike == 0 or config.guard.spike >= 2
+    require(fits, "guard.spike", config, "expected 0, or at least 2 mean deviations")
+    check_corpus(config)
+    check_expected_loss(config)
+    check_optimizer(config)
+    check_phases(config)
+    both = config.train.rows_per_device and config.train.micro_batches > 1
+    hint = f"computed from train.rows_per_device={config.train.rows_per_device}; set one of them"
+    require(not both, "train.micro_batches", config, hint)
+    fits = config.checkpoint.every % config.log.every == 0
+    hint = f"expected a multiple of log.every={config.log.every}: no report may span a restart"
+    require(fits, "checkpoint.every", config, hint)
+
+
+def check_corpus(config: ConfigDict) -> None:
+    """Checks that there is one text format, or one for each source."""
+    number = len(sources(config))
+    require(number >= 1, "corpus.source", config, "names no source")
+    names = split_list(config.corpus.format)
+    hint = f"expected one of {', '.join(FORMATS)}, or one for each of {number} sources"
+    fits = set(names) <= set(FORMATS) and len(names) in (1, number)
+    require(fits, "corpus.format", config, hint)
+
+
+def check_expected_loss(config: ConfigDict) -> None:
+    hint = "expected increasing steps, each with the lowest and highest normal loss"
+    triples = config.expected_loss
+    numbers = all(type(x) in (int, float) and abs(x) < LARGEST for x in triples)
+    require(numbers and len(triples) % 3 == 0, "expected_loss", config, hint)
+    steps, least, largest = triples[::3], triples[1::3], triples[2::3]
+    rising = list(steps) == sorted(set(steps))
+    rising &= all(a <= b for a, b in zip(least, largest, strict=True))
+    require(rising, "expected_loss", config, hint)
+
+
+def check_optimizer(config: ConfigDict) -> None:
+    keys = config.optimizer
+    require(0 <= keys.beta1 < 1, "optimizer.beta1", config, "expected in [0, 1)")
+    require(0 < keys.beta2 < 1, "optimizer.beta2", config, "expected in (0, 1)")
+    require(keys.epsilon > 0, "optimizer.epsilon", config, "expected more than 0")
+    fits = keys.name != "adafactor" or keys.moment_dtype == "float32"
+    hint = "expected float32: optimizer.name='adafactor' has no first moment"
+    require(fits, "optimizer.moment_dtype", config, hint)
+
+
+def check_phases(config: ConfigDict) -> None:
+    order = config.phase_order
+    named = order and all(isinstance(name, str) for name in order)
+    named = named and len(set(order)) == len(order) and set(order) == set(config.phases)
+    hint = f"expected the keys of phases, each once: {tuple(sorted(config.phases))}"
+    require(named, "phase_order", config, hint)
+    total = 0
+    for name in order:
+        phase, path = config.phases[name], f"phases.{name}"
+        require(phase.steps >= 1, f"{path}.steps", config, "expected at least 1")
+        total += phase.steps
+        hint = f"expected less than {MAX_STEPS} together with the earlier phases"
+        require(total < MAX_STEPS, f"{path}.steps", config, hint)
+        require(phase.batch >= 1, f"{path}.batch", config, "expected at least 1")
+        require(phase.length >= 1, f"{path}.length", config, "expected at least 1")
+        parts = config.train.micro_batches
+        hint = f"expected a multiple of train.micro_batches={parts}"
+        require(phase.batch % parts == 0, f"{path}.batch", config, hint)
+    check_profile(config, total)
+
+
+def check_profile(config: ConfigDict, total: int) -> None:
+    steps = config.profile.steps
+    numbers = len(steps) == 2 and all(type(step) is int for step in steps)
+    hint = f"expected (), or (first, last + 1) among the steps 0 to {total - 1}"
+    fits = steps == () or (numbers and 0 <= steps[0] < steps[1] <= total)
+    require(fits, "profile.steps", config, hint)

@@ -1,4 +1,4 @@
-"""Prints docs/config.md: every key of configs/base.py with its default and its comment.
+"""Prints docs/config.md: every key of configs/base.py and of the models, objectives and tasks, with its comment.
 
 python docs/make_config.py > docs/config.md
 """
@@ -8,11 +8,18 @@ import io
 import tokenize
 from pathlib import Path
 
-BASE = Path(__file__).parents[1] / "configs/base.py"
+ROOT = Path(__file__).parents[1]
 HEAD = """# Config keys
 
-Made from `configs/base.py` by `python docs/make_config.py > docs/config.md`. Set a key in a config file, or on the
-command line by `--config.KEY=VALUE`.
+Made by `python docs/make_config.py > docs/config.md` from the files that define the keys. Set a key in a config file,
+or on the command line by `--config.KEY=VALUE`.
+
+`--config.task.name=X` changes the task, and the keys of `task` and of the phases become those of X. A value that
+differs from its old default is kept if X has a key of this name and type; all others take the defaults of X. The same
+holds for `model.name` and `objective.name`, and in a config file for `base.use(config, task="X")`.
+"""
+TABLE = """
+## {title}
 
 | key | default | meaning |
 | --- | --- | --- |"""
@@ -37,31 +44,58 @@ def meaning(node: ast.stmt, notes: dict[int, str], lines: list[str]) -> str:
     return " ".join(beside or [notes[line] for line in range(first, node.lineno)])
 
 
-def rows(source: str):
-    """Yields (key, default, meaning) of every key, in the order of the file."""
+def shared_keys(source: str):
+    """Yields (key, default, meaning) of every key of base.py, in the order of the file."""
     notes, lines = comments(source), source.splitlines()
-    phase, get_config = (
-        node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)
-    )
-    for node in get_config.body:
-        if not isinstance(node, ast.Assign) or not ast.unparse(node.targets[0]).startswith(
-            "config."
-        ):
+    functions = {node.name: node for node in ast.parse(source).body if hasattr(node, "name")}
+    arguments = functions["get_config"].args
+    names = {
+        arg.arg: ast.unparse(default)
+        for arg, default in zip(arguments.args, arguments.defaults, strict=True)
+    }
+    for node in functions["get_config"].body:
+        if not isinstance(node, ast.Assign) or "config." not in ast.unparse(node.targets[0]):
             continue
         key, value = ast.unparse(node.targets[0]).removeprefix("config."), ast.unparse(node.value)
         if key == "phases":
-            for part in phase.body[-1].value.args[0].keywords:
+            for part in functions["phase"].body[-1].value.args[0].keywords[:-1]:
                 yield f"phases.NAME.{part.arg}", "", notes.get(part.value.lineno, "")
-        elif value != "ConfigDict()":
-            yield key, value, meaning(node, notes, lines)
+        elif not value.startswith("ConfigDict("):
+            yield key, names.get(value, value), meaning(node, notes, lines)
+
+
+def own_keys(source: str, group: str):
+    """Yields (key, default, meaning) of the DEFAULTS and PHASE_DEFAULTS of a model, an objective or a task."""
+    notes, lines = comments(source), source.splitlines()
+    groups = {"DEFAULTS": group, "PHASE_DEFAULTS": "phases.NAME"}
+    for node in ast.parse(source).body:
+        name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+        if name in groups:
+            for key, value in zip(node.value.keys, node.value.values, strict=True):
+                yield (
+                    f"{groups[name]}.{key.value}",
+                    ast.unparse(value),
+                    meaning(value, notes, lines),
+                )
+
+
+def sections():
+    """Yields (title, keys) of base.py and of every file of models/, objectives/ and tasks/ that has keys."""
+    yield "Keys of all runs", shared_keys((ROOT / "configs/base.py").read_text())
+    for group in ("model", "objective", "task"):
+        for path in sorted(ROOT.glob(f"bert_jax/{group}s/*.py")):
+            if keys := list(own_keys(path.read_text(), group)):
+                yield f"Keys of {group}.name={path.stem}", keys
 
 
 def page() -> str:
-    table = [
-        f"| `{key}` | {default and f'`{default}`'} | {text} |"
-        for key, default, text in rows(BASE.read_text())
-    ]
-    return "\n".join([HEAD, *table]) + "\n"
+    lines = [HEAD.rstrip()]
+    for title, keys in sections():
+        lines.append(TABLE.format(title=title))
+        lines += [
+            f"| `{key}` | {default and f'`{default}`'} | {text} |" for key, default, text in keys
+        ]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -193,6 +193,9 @@ partial directory after a failure | storage/atomic.py | storage/test_atomic.py
 resume with another seed | config.py | test_config.py
 - CHANGEABLE = ("mesh",
 + CHANGEABLE = ("seed", "mesh",
+a task's keys are set before its name | config.py | test_config.py
+- text.partition("=")[0] not in NAMES
++ text.partition("=")[0] in NAMES
 exit code 0 after preemption | runs/signals.py | test_ends.py
 - PREEMPTED, INTERRUPTED = 75, 130
 + PREEMPTED, INTERRUPTED = 0, 130

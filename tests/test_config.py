@@ -1,6 +1,7 @@
 """Configs: loading, overrides, validation, saving and comparison; every error names the key."""
 
 import json
+import sys
 
 import pytest
 from kits.small import small_config
@@ -175,3 +176,104 @@ def test_a_past_phase_may_not_change():
     assert config.refusals(old, new, step=900_001)
     new = config.load("bert_base", ["phases.long.steps=200000"])
     assert config.refusals(old, new, step=950_000) == []
+
+
+# --- Models, objectives and tasks outside of the package ------------------------------------------
+
+MODULE = """
+from bert_jax.config_checks import check_keys
+
+DEFAULTS = {defaults}
+PHASE_DEFAULTS = {{"spans": 4, "max_packed": 2}}
+
+def check(config):
+    check_keys(config, at_least_one={positive})
+
+def make(config, *more):
+    raise NotImplementedError
+"""
+OWN = {
+    "model.py": MODULE.format(defaults='{"width": 64, "dropout": 0.3, "depth": 3}', positive=()),
+    "objective.py": MODULE.format(defaults={}, positive=()),
+    "task.py": MODULE.format(
+        defaults='{"stride": 8, "masking": 1, "mask_rate": 0.3}',
+        positive='("task.stride", "phases.main.spans")',
+    ),
+    "broken.py": "raise SystemExit('two\\nlines')",
+    "empty.py": "DEFAULTS = {}",
+}
+NAMES = ["model.name=own.model", "objective.name=own.objective", "task.name=own.task"]
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Makes the modules of OWN importable as `own.model` and so on."""
+    (tmp_path / "own").mkdir()
+    for name, text in OWN.items():
+        (tmp_path / "own" / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "own"]:
+        del sys.modules[name]
+
+
+def test_other_modules_bring_their_own_keys(own, tmp_path):
+    """The values that demo changed are kept where both have the key, and with the same type."""
+    changes = ["task.stride=5", "phases.main.spans=3"]  # before the names that bring these keys
+    loaded, path = config.load("demo", [*changes, *NAMES]), tmp_path / "config.json"
+    assert loaded.model.to_dict() == dict(name="own.model", width=128, dropout=0.0, depth=3)
+    assert loaded.objective.to_dict() == dict(name="own.objective")
+    assert loaded.task.to_dict() == dict(name="own.task", stride=5, masking=1, mask_rate=0.3)
+    phase = dict(steps=2800, length=64, batch=64, spans=3, max_packed=2)
+    assert loaded.phases.main.to_dict() == phase
+    config.save(loaded, path)
+    assert config.differences(config.load(str(path)), loaded) == {}
+    assert config.digest(json.loads(path.read_text())) == config.digest(loaded)
+    assert config.changes(loaded)["task.name"] == ("sentence_pairs", "own.task")
+    assert config.refusals(config.read(path), loaded, 5) == []
+    (line,) = config.refusals(loaded, config.load(str(path), ["task.stride=6"]), 5)
+    assert "task.stride" in line
+    back = config.load(str(path), ["task.name=sentence_pairs", "model.name=bert", "model.heads=4"])
+    assert back.task.mask_rate == 0.15 and back.phases.main.max_packed == 1
+    assert back.model.width == 128 and back.model.layers == 12
+
+
+@pytest.mark.parametrize(
+    "line", ["config = base.get_config(task='own.task')", "base.use(config, task='own.task')"]
+)
+def test_a_config_file_chooses_its_task(own, tmp_path, line):
+    path, lines = tmp_path / "mine.py", ["config = base.get_config()", line]
+    lines += ["config.task.stride = 3", "config.phases.main = base.phase(9, 32, 8, spans=2)"]
+    body = "".join(f"    {line}\n" for line in [*lines, "return config"])
+    path.write_text(f"from bert_jax.configs import base\ndef get_config():\n{body}")
+    loaded = config.load(str(path))
+    assert loaded.task.stride == 3 and loaded.task.mask_rate == 0.3
+    assert loaded.phases.main.spans == 2 and loaded.phases.main.max_packed == 2
+    path.write_text(path.read_text().replace("spans=2", "spams=2"))
+    with pytest.raises(BadInput, match="phases.main.spams.*own.task"):
+        config.load(str(path))
+    path.write_text(path.read_text().replace("spams=2", "spans=0.5"))
+    with pytest.raises(BadInput, match="phases.main.spans=0.5"):
+        config.load(str(path))
+
+
+@pytest.mark.parametrize(
+    "override",
+    """
+    task.stride=0 phases.main.spans=0 task.masking=token task.mask_share=0.5 model.heads=4
+    objective.pair_task=nsp phases.main.max_predictions=3
+    task.name=own.nothing task.name=own.broken task.name=own.empty task.name=own.
+    """.split(),
+)
+def test_wrong_keys_and_modules_are_named(own, override):
+    with pytest.raises(BadInput) as error:
+        config.load("demo", [*NAMES, override])
+    assert override.partition("=")[0] in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_saved_config_has_no_keys_of_another_module(own, tmp_path):
+    values, path = config.load("demo").to_dict(), tmp_path / "config.json"
+    values["task"]["name"] = "own.task"
+    path.write_text(json.dumps(values))
+    with pytest.raises(BadInput, match=f"{path}.*task.mask_share"):
+        config.load(str(path))

@@ -41,8 +41,7 @@ def load(settings, **changes):
     with loaded.unlocked():
         loaded.model = config.find("demo").model
         del loaded.phases.short, loaded.phases.long
-    for override in overrides(values | changes):
-        config.apply(loaded, override)
+    config.apply(loaded, overrides(values | changes))
     config.check(loaded)
     return loaded
 

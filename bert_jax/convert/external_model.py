@@ -58,8 +58,7 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
             phase.length = min(phase.length, config.model.max_length)
             phase.max_predictions = min(phase.max_predictions, max(1, phase.length - 3))
             config.schedule.warmup = phase.steps // 10
-        for override in overrides:
-            configs.apply(config, override)
+        configs.apply(config, overrides)
     configs.check(config)
     config.expected_loss = ()  # measured for runs that train from scratch
     config.lock()

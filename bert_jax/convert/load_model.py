@@ -90,7 +90,8 @@ def read_config(directory: Path, info: dict, overrides: list[str]) -> ConfigDict
     for name in (override.partition("=")[0] for override in overrides):
         if config.is_of_model(name) and not config.may_change(name):
             raise BadInput(f"--config.{name}: cannot change the trained model of {directory}")
-    defaults = [f"{key}={config.lookup(config.base(), key)}" for key in MACHINE_KEYS]
+    values = config.flatten(config.base(config.find(str(path))))
+    defaults = [f"{key}={values[key]}" for key in MACHINE_KEYS if key in values]
     return config.load(str(path), [*defaults, *overrides])
 
 

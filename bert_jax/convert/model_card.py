@@ -163,7 +163,7 @@ def data(run, info: RunInfo) -> Iterator[str]:
 
 
 def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
-    """Yields the commands of the run, and the settings that differ from base."""
+    """Yields the commands of the run, and the settings that differ from their defaults."""
     if not run.step:
         return
     config, name = run.config, shlex.quote(f"runs/{workdir.absolute().name}")
@@ -176,7 +176,7 @@ def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
     tokens = sum(s * phase.batch * phase.length for s, phase in zip(steps, phases, strict=True))
     yield f"- tokens seen: {tokens:,}, padding included"
     yield f"- seed {config.seed}; matrix products in {config.dtype}"
-    for key, (default, value) in configs.differences(configs.base(), config).items():
+    for key, (default, value) in configs.changes(config).items():
         if not configs.may_change(key) and key not in SHOWN:
             yield f"- {key} = {value!r} (default {default!r})"
     yield f"- devices: {info.devices}"

@@ -23,7 +23,7 @@ LONG = 0.1  # share of the steps with rows of 512 tokens; the others have rows o
 TOKENS_PER_ROW = 128 + LONG * (512 - 128)
 SMALL_RATE = 5e-4
 # Prefixes of the config keys that decide the store and its rows. Of these, OF_MACHINE suit this machine alone.
-OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.pair_task", "task.masking")
+OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.", "task.")
 OF_MACHINE = ("corpus.workers", "tokenizer.path")
 
 
@@ -85,11 +85,10 @@ def run_overrides(chosen: dict) -> dict:
 
 
 def text_overrides(config) -> dict:
-    """Returns the keys that decide the store and its rows, if they differ from configs/base.py."""
-    changed = configs.differences(configs.base(), config)
+    """Returns the keys that decide the store and its rows, if they differ from their defaults."""
     return {
         key: now
-        for key, (_, now) in changed.items()
+        for key, (_, now) in configs.changes(config).items()
         if key.startswith(OF_TEXT) and key not in OF_MACHINE
     }
 

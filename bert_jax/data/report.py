@@ -114,7 +114,7 @@ def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
 
 def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     """Yields (name, what is likely to harm a run, what to do about it)."""
-    share, pairs = report["single_sentence_share"], config.objective.pair_task
+    share, pairs = report["single_sentence_share"], config.objective.get("pair_task", "none")
     if share > SHORT_DOCUMENTS and pairs != "none":
         what = f"{share:.0%} of the documents have a single sentence, too short for pairs ({pairs})"
         other = "put blank lines only between documents, or try config.corpus.sentences=rules"

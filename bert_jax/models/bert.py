@@ -10,7 +10,29 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax import prng
+from bert_jax.config_checks import check_keys, require
 from bert_jax.models import attention, layers
+
+DEFAULTS = {
+    "layers": 12,  # Transformer blocks
+    "width": 768,  # size of the hidden states; a multiple of `heads`
+    "heads": 12,  # attention heads
+    "feed_forward": 0,  # size of the feed-forward layers; 0: four times the width
+    "max_length": 512,  # number of position embeddings; no row may be longer
+    "type_vocabulary": 2,  # number of segment embeddings
+    "dropout": 0.1,  # dropout rate on embeddings, attention output and feed-forward output
+    # implementation of attention; the results are equal but for rounding.
+    # xla: any device and config. fused: TPUs from v5 on, lengths that are multiples of 128 up to 512, some head sizes.
+    # splash: TPUs from v4 on, lengths that are multiples of 128, attention_dropout 0.
+    # cudnn: NVIDIA GPUs from Ampere on, bfloat16, max_packed 1, attention_dropout 0.
+    # auto: on TPUs the fastest that supports the config, by the compiler's estimate; on GPUs cudnn if it supports the
+    # config; otherwise xla
+    "attention": "auto",
+    "attention_dropout": 0.1,  # dropout rate on attention probabilities
+    "activation": "gelu_tanh",  # gelu_tanh (as in the original code), gelu or relu
+    "epsilon": 1e-12,  # epsilon of layer norms
+    "initializer": 0.02,  # standard deviation of the truncated normal initializer
+}
 
 
 class Encoder(nn.Module):
@@ -130,3 +152,26 @@ def step_flops(config, vocabulary: int, phase) -> float:
     """Returns the FLOPs of a training step, which `model_flops_utilization` counts."""
     shape = phase.length, phase.keys.max_predictions, phase.keys.max_packed
     return row_flops(config.model, vocabulary, *shape) * phase.batch
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the model's keys that has an invalid value."""
+    check_keys(
+        config,
+        choices={
+            "model.attention": ("auto", "xla", "fused", "splash", "cudnn"),
+            "model.activation": ("gelu_tanh", "gelu", "relu"),
+        },
+        shares=("model.dropout", "model.attention_dropout"),
+        at_least_one=[
+            f"model.{key}" for key in ("layers", "width", "heads", "max_length", "type_vocabulary")
+        ],
+        not_negative=("model.feed_forward", "model.initializer"),
+    )
+    model = config.model
+    require(model.epsilon > 0, "model.epsilon", config, "expected more than 0")
+    hint = f"does not divide model.width={model.width}"
+    require(model.width % model.heads == 0, "model.heads", config, hint)
+    hint = f"expected at most model.max_length={model.max_length}"
+    for name, phase in config.phases.items():
+        require(phase.length <= model.max_length, f"phases.{name}.length", config, hint)

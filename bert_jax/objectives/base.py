@@ -9,7 +9,6 @@ The file of an objective has `make(config, vocabulary) -> Objective`, and may al
 B batch, P predictions per row, S packed sequences per row, D width, V padded vocabulary.
 """
 
-import importlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax import prng
+from bert_jax.config_checks import find_module
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -42,7 +42,7 @@ def make(config, vocabulary: Vocabulary) -> Objective:
 
 def module_of(config):
     """Returns the module that `config.objective.name` names."""
-    return importlib.import_module(f"bert_jax.objectives.{config.objective.name}")
+    return find_module("objective", config.objective.name)
 
 
 def reference_losses(config, vocabulary_size: int, unigram_entropy: float) -> str:
@@ -53,8 +53,7 @@ def reference_losses(config, vocabulary_size: int, unigram_entropy: float) -> st
 
 def make_encoder(config, vocabulary: Vocabulary) -> nn.Module:
     """Returns the encoder that `config.model.name` names. The file name is the registry."""
-    module = importlib.import_module(f"bert_jax.models.{config.model.name}")
-    return module.make(config, vocabulary.size)
+    return find_module("model", config.model.name).make(config, vocabulary.size)
 
 
 def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Objective:

@@ -5,10 +5,16 @@ import math
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bert_jax.config_checks import check_keys, require
 from bert_jax.models import heads, layers
 from bert_jax.objectives import base
 from bert_jax.objectives.cross_entropy import cross_entropy
 from bert_jax.tokenizers.special_tokens import Vocabulary
+
+DEFAULTS = {
+    # nsp: next sentence or random; sop: sentences in order or swapped; none: one segment per row
+    "pair_task": "nsp",
+}
 
 # See base.py.
 HEADS = {"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}}
@@ -85,3 +91,12 @@ def reference_losses(vocabulary_size: int, unigram_entropy: float) -> str:
         f"for comparison: masked-LM loss {math.log(vocabulary_size):.2f} nats untrained, {unigram_entropy:.2f} at "
         f"[MASK] positions from token frequencies; pair loss {math.log(2):.2f} untrained"
     )
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the objective's keys that has an invalid value."""
+    check_keys(config, choices={"objective.pair_task": ("nsp", "sop", "none")})
+    pair_task = config.objective.pair_task
+    paired = pair_task == "none" or config.model.get("type_vocabulary", 2) >= 2
+    hint = f"objective.pair_task={pair_task} needs at least 2"
+    require(paired, "model.type_vocabulary", config, hint)

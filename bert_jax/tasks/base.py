@@ -1,15 +1,8 @@
 """Finds a task by its name."""
 
-import importlib
-
+from bert_jax.config_checks import find_module
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import Store
-
-
-def find(config):
-    """Returns the module that `config.task.name` names: a file of this directory, or a dotted module anywhere."""
-    name = config.task.name
-    return importlib.import_module(name if "." in name else f"bert_jax.tasks.{name}")
 
 
 def make(config, store: Store | None = None) -> Dataset:
@@ -17,7 +10,7 @@ def make(config, store: Store | None = None) -> Dataset:
 
     Raises BadInput if the store has too few documents.
     """
-    return find(config).make(config, store)
+    return find_module("task", config.task.name).make(config, store)
 
 
 def fill(config, store: Store) -> None:
@@ -25,6 +18,7 @@ def fill(config, store: Store) -> None:
 
     The task's module names them by `fill(config, store) -> {key: value}`, if it has any.
     """
-    filled = getattr(find(config), "fill", lambda *_: {})(config, store)
+    module = find_module("task", config.task.name)
+    filled = module.fill(config, store) if hasattr(module, "fill") else {}
     with config.unlocked():
         config.task.update({key: filled[key] for key in filled if config.task[key] == ()})

@@ -6,13 +6,35 @@ B rows, S pairs per row at most.
 import numpy as np
 
 from bert_jax import prng
+from bert_jax.config_checks import check_keys, require
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import SPLITS, Store
 from bert_jax.errors import BadInput
 from bert_jax.objectives import mlm_batch
-from bert_jax.tasks import packing, pair_rows, pair_survey
+from bert_jax.tasks import masked_rows, packing, pair_rows, pair_survey
 from bert_jax.tasks.pair_rows import Rules
 from bert_jax.tokenizers import tokenizer
+
+DEFAULTS = {
+    **masked_rows.DEFAULTS,
+    # share of documents, drawn anew in each epoch, whose rows get a random, shorter target length
+    "short_rate": 0.1,
+}
+PHASE_DEFAULTS = {
+    **masked_rows.PHASE_DEFAULTS,
+    "max_packed": 1,  # sentence pairs packed in a row, at most; 1: as in BERT
+}
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the task's keys that has an invalid value."""
+    for name, phase in config.phases.items():
+        path, most = f"phases.{name}", phase.length // 5
+        require(phase.length >= 5, f"{path}.length", config, "expected at least 5")
+        hint = f"expected 1 to {most} pairs in a row of {phase.length} tokens"
+        require(1 <= phase.max_packed <= most, f"{path}.max_packed", config, hint)
+    masked_rows.check(config, special=3)
+    check_keys(config, shares=("task.short_rate",))
 
 
 def make(config, store: Store | None = None) -> Dataset:
@@ -23,7 +45,7 @@ def make(config, store: Store | None = None) -> Dataset:
 
 def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Dataset:
     """Returns the dataset. word_starts: bool[V], the pieces that start a word."""
-    task, paired = config.task, config.objective.pair_task != "none"
+    paired = pair_task(config) != "none"
 
     def shapes(phase, rows: int) -> dict:
         keys = phase.keys
@@ -39,7 +61,7 @@ def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Data
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
         arrays = assemble.gather(tokens, rows, phase.length, special, paired)
         inputs = [arrays.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
-        settings = masking.Settings.of(task, phase.keys.max_predictions)
+        settings = masking.Settings.of(config.task, phase.keys.max_predictions)
         masked = masking.mask(
             settings, special["mask"], word_starts, keys, arrays["tokens"], *inputs
         )
@@ -54,7 +76,12 @@ def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Data
 def rules(config, phase, split: str = "train") -> Rules:
     """Returns the settings that decide the rows of a phase; those of held-out rows depend on no seed."""
     seed, number = (config.seed, phase.number) if split == "train" else (0, 0)
-    return Rules(seed, number, phase.length, config.objective.pair_task, config.task.short_rate)
+    return Rules(seed, number, phase.length, pair_task(config), config.task.short_rate)
+
+
+def pair_task(config) -> str:
+    """Returns nsp, sop or none; none for an objective that knows no pairs."""
+    return config.objective.get("pair_task", "none")
 
 
 class EpochRows:
