@@ -1,4 +1,4 @@
-"""Sentences labelled by whether they have `threshold` tokens or more; evaluated on two splits, one without long ones."""
+"""Sentences labelled by whether they have `threshold` tokens; evaluated on two splits, one without long ones."""
 
 import numpy as np
 
