@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax import prng
+from bert_jax.models import flops
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -51,10 +52,30 @@ def reference_losses(config, vocabulary_size: int, unigram_entropy: float) -> st
     return describe(vocabulary_size, unigram_entropy) if describe else ""
 
 
-def make_encoder(config, vocabulary: Vocabulary) -> nn.Module:
-    """Returns the encoder that `config.model.name` names. The file name is the registry."""
+def make_encoder(config, vocabulary: Vocabulary, **fields) -> nn.Module:
+    """Returns the encoder that `config.model.name` names. The file name is the registry.
+
+    fields: what the objective decides about it, such as causal=True.
+    """
     module = importlib.import_module(f"bert_jax.models.{config.model.name}")
-    return module.make(config, vocabulary.size)
+    return module.make(config, vocabulary.size, **fields)
+
+
+def step_flops(config, vocabulary: Vocabulary, params, rows: dict) -> float:
+    """Returns the FLOPs of a training step, which `model_flops_utilization` counts; see `flops.train_step`.
+
+    params, rows: arrays or shapes of the parameters, and of a whole global batch. Traces the model: about a second for
+    BERT-large.
+    """
+    plain = config.copy_and_resolve_references()
+    if "attention" in plain.model:
+        plain.model.attention = "xla"
+    objective = make(plain, vocabulary)
+
+    def loss(params, rows):
+        return objective.loss(params, rows, objective.weights(rows), jnp.uint32(0), train=False)[0]
+
+    return flops.train_step(loss, params, rows)
 
 
 def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Objective:
