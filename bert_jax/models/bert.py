@@ -32,6 +32,7 @@ class Encoder(nn.Module):
     dtype: jnp.dtype
     gradient_dtype: jnp.dtype
     remat: str
+    causal: bool = False  # whether a token attends to no later one; the objective decides
 
     def setup(self):
         self.embedder = layers.Embedder(
@@ -66,12 +67,12 @@ class Encoder(nn.Module):
         # `init` runs on a short row, which the attention kernels do not support. Parameters are the same with `xla`.
         name = "xla" if self.is_initializing() else self.attention
         remat = self.remat == "attention"
-        attend = attention.make(name, batch, self.attention_dropout, remat)
+        attend = attention.make(name, batch, self.attention_dropout, remat, self.causal)
         x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
         x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
         for number, block in enumerate(self.blocks):
             layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            x = block(x, attend, None, layer_keys)
+            x = block(x, attend, layer_keys)
         return x
 
     def pool(self, x, cls_positions):
@@ -83,7 +84,7 @@ class Encoder(nn.Module):
         return self.embedder.vocabulary_logits(x, bias)
 
 
-def make(config, vocabulary_size: int) -> Encoder:
+def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
     """Returns the encoder of a config whose data types are resolved (no `auto`)."""
     names = {field.name for field in dataclasses.fields(Encoder)} & set(config.model) - {"name"}
     return Encoder(
@@ -91,6 +92,7 @@ def make(config, vocabulary_size: int) -> Encoder:
         dtype=jnp.dtype(config.dtype),
         gradient_dtype=jnp.dtype(config.gradient_dtype),
         remat=config.train.remat,
+        causal=causal,
         **{name: config.model[name] for name in names},
     )
 
@@ -120,7 +122,7 @@ def count(params, vocabulary: int) -> int:
     total = sum(leaf.size for leaf in jax.tree.leaves(params))
     for path, leaf in jax.tree.leaves_with_path(params):
         if jax.tree_util.keystr(path, simple=True, separator="/").endswith(
-            ("embedder/words", "mlm/bias")
+            ("embedder/words", "lm/bias")
         ):
             total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
     return total

@@ -25,7 +25,7 @@ RULES = (
     (r"(query|key|value|up)/bias$", P("tensor")),
     (r"(out|down)/kernel$", P("tensor", "fsdp")),
     (r"(pooler|dense)/kernel$", P("fsdp", None)),
-    (r"mlm/bias$", P(("tensor", "fsdp"))),
+    (r"lm/bias$", P(("tensor", "fsdp"))),
     (r"(bias|scale|kernel)$", P()),
 )
 
