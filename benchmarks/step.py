@@ -169,7 +169,6 @@ def ours(settings) -> Side:
     import jax
 
     from bert_jax import build
-    from bert_jax.models import bert
     from bert_jax.objectives.base import Vocabulary
     from bert_jax.parallel import mesh as meshes
     from bert_jax.runs import jax_setup
@@ -192,7 +191,7 @@ def ours(settings) -> Side:
         state, values, _ = jax.block_until_ready(train(state, arrays))
         return float(values["loss"][0])
 
-    count = bert.count(design.shapes.params, vocabulary.size)
+    count = counts.count(design.shapes.params, vocabulary.size)
     return Side(step, count, cores(), f"jax {version('jax')}")
 
 

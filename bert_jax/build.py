@@ -13,7 +13,6 @@ from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.data.dataset import Dataset
-from bert_jax.models import attention
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
@@ -34,6 +33,7 @@ class Trainer(NamedTuple):
     train: dict  # {phase: (state, batch) -> (state, metrics, verdict)}
     evaluate: dict  # {phase: evaluate.Programs}
     fingerprint: Any  # the program of fingerprint.lower: {item: tree} -> (sums, counts)
+    flops: dict  # {phase: FLOPs of a training step}
     compile_seconds: float  # wall time until all programs were compiled
 
 
@@ -55,9 +55,8 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
     """Returns the mesh of a config. Raises BadInput if the model or a phase's batch does not divide over it, or if the
     configured attention cannot run on it."""
     mesh = meshes.make_mesh(config.mesh, devices)
-    meshes.check_model(mesh, config.model)
     for phase in phases:
-        attention.resolve(config, phase, mesh)
+        base.attention(config, phase, mesh)
         count = meshes.micro_batches(mesh, phase.batch, config.train)
         meshes.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
     return mesh
@@ -89,6 +88,13 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
     started = time.monotonic()
     parts = design(config, mesh, vocabulary)
     shapes, shardings = parts.shapes, parts.shardings
+    phases = configs.phases(config)
+    flops = {
+        phase.name: base.step_flops(
+            config, vocabulary, shapes.params, parts.dataset.shapes(phase, phase.batch)
+        )
+        for phase in phases
+    }
     with jax.set_mesh(mesh), ThreadPoolExecutor(COMPILERS) as compilers:
         # XLA compiles, or reads its cache, without holding the GIL, so Python lowers the next program at the same time.
         def compiled(lowered, what: str):
@@ -98,7 +104,6 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
             with out_of_memory.explain("initial state"):
                 return initialize.result()()
 
-        phases = configs.phases(config)
         initialize = compiled(lower_initialize(parts), "initial state")
         initial_state = compilers.submit(initialized) if init_state else None
         train = {
@@ -128,6 +133,7 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
             for name, programs in evaluators.items()
         },
         fingerprints.result(),
+        flops,
         time.monotonic() - started,
     )
 

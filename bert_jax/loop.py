@@ -16,7 +16,6 @@ from bert_jax import evaluate, step_guard
 from bert_jax.build import Trainer
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.errors import BadInput, Unfinished
-from bert_jax.models import bert
 from bert_jax.objectives import metrics
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
@@ -258,7 +257,7 @@ class Loop:
         self.reported = step
         seconds, values = times["seconds"], metrics.means(sums)
         steps = float(sums["loss"][1])
-        flops = bert.step_flops(self.config, self.data.vocabulary.size, phase) * steps
+        flops = self.trainer.flops[phase.name] * steps
         devices = self.trainer.mesh.devices.flatten()
         values |= {
             "learning_rate": float(self.trainer.rate(step - 1)),

@@ -8,7 +8,6 @@ import pytest
 from kits import small
 
 from bert_jax import config, optimizer, step
-from bert_jax.models import bert
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special_tokens import Vocabulary
@@ -42,7 +41,7 @@ def bytes_of(shapes, shardings=None) -> int:
 @pytest.mark.parametrize("fsdp, tensor", [(8, 1), (4, 2)])
 def test_a_device_holds_its_share_of_the_state(name, fsdp, tensor):
     shapes, shardings = shapes_and_shardings(name, f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
-    assert bert.count(shapes.params, VOCABULARY.size) == PARAMETERS[name]
+    assert counts.count(shapes.params, VOCABULARY.size) == PARAMETERS[name]
     whole, part = bytes_of(shapes), bytes_of(shapes, shardings)
     # The tolerances cover small arrays and the padding of the vocabulary.
     assert whole == pytest.approx(STATE_BYTES * PARAMETERS[name], rel=0.001)

@@ -15,7 +15,8 @@ from bert_jax import build, cli
 from bert_jax import config as configs
 from bert_jax.data import batch
 from bert_jax.data.vocabulary import expected_vocabulary
-from bert_jax.models import attention, bert
+from bert_jax.models import counts
+from bert_jax.objectives import base
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
@@ -75,7 +76,7 @@ def benchmark(
             phases[part.name] = time_phase(config, design, part, steps, traces)
     return {
         "phases": phases,
-        **bert.parameters(design.shapes.params, vocabulary.size),
+        **counts.parameters(design.shapes.params, vocabulary.size),
         "dtype": config.dtype,
         "devices": [device.device_kind for device in design.mesh.devices.flatten()],
         "mesh": dict(design.mesh.shape),
@@ -109,10 +110,11 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     peak = chips.peak_bytes(mesh.local_devices)
     is_measured = peak != before
     median, planned = statistics.median(seconds), hlo.memory(train).total
-    flops = bert.step_flops(config, design.vocabulary.size, phase)
+    shapes = design.dataset.shapes(phase, phase.batch)
+    flops = base.step_flops(config, design.vocabulary, design.shapes.params, shapes)
     return {
         "compile_seconds": compile_seconds,
-        "attention": attention.resolve(config, phase, mesh),
+        "attention": base.attention(config, phase, mesh),
         "steps": len(seconds),
         "step_seconds": median,
         "slowest_seconds": max(seconds),

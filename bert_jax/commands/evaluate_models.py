@@ -22,7 +22,6 @@ from bert_jax import config as configs
 from bert_jax import prng
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.models import bert
 from bert_jax.objectives import fill_mask
 
 RATE = 0.15  # share of the words that are chosen
@@ -77,7 +76,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
             "pieces_per_word": float(pieces.mean()),
             "bits_per_character": float(nats.sum() / math.log(2) / characters),
             "unknown": int(unknown[number]),
-            "parameters": bert.count(model.params, model.vocabulary.size),
+            "parameters": counts.count(model.params, model.vocabulary.size),
             "held_out": same_store and "imported" not in model.info,
         }
 

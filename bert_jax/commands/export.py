@@ -8,7 +8,6 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert import load_model, model_card, names, to_huggingface
 from bert_jax.errors import BadInput
-from bert_jax.models import bert
 from bert_jax.runs import workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import check_free, new_directory
@@ -52,7 +51,7 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
     check_run(run, source.name)
     # Heads that import initialized and no step has trained are not exported.
     params = names.drop_parts(run.params, load_model.untrained_parts(run))
-    parameters = bert.count(params, run.vocabulary.size)
+    parameters = counts.count(params, run.vocabulary.size)
     model = run.config, run.vocabulary, run.tokenizer, params
     with new_directory(output, "--output") as directory:
         if form == "google":

@@ -10,7 +10,6 @@ from bert_jax.checkpoints import writer
 from bert_jax.convert import external_model, load_model, vocabulary_extension
 from bert_jax.data import download
 from bert_jax.errors import BadInput
-from bert_jax.models import bert
 from bert_jax.runs import run_info, workdir
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.tokenizer import Tokenizer
@@ -56,7 +55,7 @@ def import_model(
         "run": workdir.new_run_id(),
         "tokenizer": model.tokenizer.fingerprint,
         "config": configs.digest(settings),
-        **bert.parameters(model.params, model.vocabulary.size),
+        **counts.parameters(model.params, model.vocabulary.size),
         "versions": run_info.versions(),
     }
     if added:

@@ -6,8 +6,9 @@ B batch, L length, M memory length, H heads, K head size.
 - `fused` is this project's TPU kernel (attention_kernel.py). It computes one row and head at a time, with dropout.
 - `splash`, JAX's TPU kernel, and `cudnn`, a GPU kernel, compute blocks of probabilities, without dropout.
 
-In all of them a real token attends only to real tokens of its own packed sequence. What a padding token attends to
-depends on the implementation, and affects neither loss nor gradients.
+In all of them a real token attends only to real tokens of its own packed sequence, and if attention is causal only to
+itself and earlier ones. What a padding token attends to depends on the implementation, and affects neither loss nor
+gradients.
 
 The choice is made per compiled program, from its devices, the length and packing of its rows, and whether it applies
 attention dropout. So training and evaluation of one model may use different implementations.
@@ -53,18 +54,17 @@ class Case(NamedTuple):
     dtype: str
     sequences: int  # packed in a row, at most
     dropout: float  # rate of attention dropout
-    is_biased: bool = False  # whether a bias is added to the scores
 
 
-def make(name: str, batch: dict, dropout: float, remat: bool):
-    """Returns attend(q, k, v, bias, keys) for the rows of a batch, see `attend`.
+def make(name: str, batch: dict, dropout: float, remat: bool, causal: bool = False):
+    """Returns attend(q, k, v, keys) for the rows of a batch, see `attend`.
 
     name: `model.attention`. remat: whether the backward pass of `xla` recomputes the probabilities; kernels always do.
     The result is a pytree, so that it can be an argument of a function under `jax.checkpoint`.
     """
     sequences = batch["cls_positions"].shape[1]
-    function = partial(attend, name=name, sequences=sequences, dropout=dropout, remat=remat)
-    return jax.tree_util.Partial(function, batch["sequence_ids"])
+    options = dict(name=name, sequences=sequences, dropout=dropout, remat=remat, causal=causal)
+    return jax.tree_util.Partial(partial(attend, **options), batch["sequence_ids"])
 
 
 def attend(
@@ -72,32 +72,33 @@ def attend(
     q_BLHK,
     k_BMHK,
     v_BMHK,
-    bias,
     keys,
     *,
     name,
     sequences,
     dropout: float,
     remat: bool,
+    causal: bool,
 ):
-    """Returns [B, L, H, K]: dropout(softmax(q k^T + bias)) v, in the dtype of q.
+    """Returns [B, L, H, K]: dropout(softmax(q k^T)) v, in the dtype of q.
 
-    sequence_ids int32[B, L], 0 for padding; bias float[B or 1, H, L, M] or None; keys uint32[B] or None (no dropout).
-    The queries are already scaled by 1 / sqrt(K). Raises BadInput if the implementation `name` does not support this.
+    sequence_ids int32[B, L], 0 for padding; keys uint32[B] or None (no dropout). The queries are already scaled by
+    1 / sqrt(K). causal: whether a token attends to no later one. Raises BadInput if the implementation `name` does not
+    support this.
     """
     dropout = 0.0 if keys is None else dropout
     _, length, heads, head_size = q_BLHK.shape
     shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
-    name = choose(name, Case(*device_and_kernels(), *shape, dropout, bias is not None))
+    name = choose(name, Case(*device_and_kernels(), *shape, dropout))
     if name == "xla":
-        core = partial(xla, dropout=dropout)
+        core = partial(xla, dropout=dropout, causal=causal)
         core = jax.checkpoint(core) if remat else core
-        return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys)
+        return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
     if name == "fused":
         keys = jnp.zeros(len(sequence_ids), jnp.uint32) if keys is None else keys
-        kernel = constraints.by_heads(partial(fused, rate=dropout))
+        kernel = constraints.by_heads(partial(fused, rate=dropout, causal=causal))
         return kernel(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
-    kernel = {"splash": splash, "cudnn": cudnn}[name]
+    kernel = partial({"splash": splash, "cudnn": cudnn}[name], causal=causal)
     return constraints.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
@@ -108,8 +109,9 @@ def resolve(config, phase, mesh) -> str:
     """
     model = config.model
     heads = model.heads // mesh.shape["tensor"]
-    shape = phase.length, heads, model.width // model.heads, config.dtype, phase.keys.max_packed
-    case = Case(*device_and_kernels(mesh), *shape, model.attention_dropout)
+    shape = phase.length, heads, model.width // model.heads, config.dtype
+    sequences = phase.keys.get("max_packed", 1)
+    case = Case(*device_and_kernels(mesh), *shape, sequences, model.attention_dropout)
     return choose(model.attention, case, f"phases.{phase.name}.")
 
 
@@ -136,8 +138,6 @@ def refusals(name: str, case: Case, phase: str = "") -> Iterator[str]:
         yield f"{case.device}, only {DEVICES[name]}"
     if case.dropout and name != "fused":
         yield f"model.attention_dropout={case.dropout}, only 0"
-    if case.is_biased:
-        yield "biased scores"
     if name in ("fused", "splash") and case.length % LANES:
         yield f"{phase}length={case.length}, only multiples of {LANES}"
     if name == "fused" and case.length > LONGEST:
@@ -179,18 +179,18 @@ def has_cudnn(device) -> bool:
 # --- Reference ------------------------------------------------------------------------------------
 
 
-def attention_mask(sequence_ids):
-    """Maps int32[B, L] to bool[B, 1, L, M]: True where M is a real token of the same packed sequence as L."""
+def attention_mask(sequence_ids, causal: bool = False):
+    """Maps int32[B, L] to bool[B, 1, L, M]: True where M is a real token of the same packed sequence as L, and not
+    later than L if `causal`."""
     same = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
-    return same & (sequence_ids > 0)[:, None, None, :]
+    same &= (sequence_ids > 0)[:, None, None, :]
+    return jnp.tril(same) if causal else same
 
 
-def xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys, *, dropout: float):
+def xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, *, dropout: float, causal: bool = False):
     """Computes attention by plain operations; scores and softmax in float32."""
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
-    if bias is not None:
-        scores_BHLM = scores_BHLM + bias
-    scores_BHLM = jnp.where(attention_mask(sequence_ids), scores_BHLM, layers.MASKED)
+    scores_BHLM = jnp.where(attention_mask(sequence_ids, causal), scores_BHLM, layers.MASKED)
     probabilities_BHLM = nn.softmax(scores_BHLM).astype(q_BLHK.dtype)
     probabilities_BHLM = layers.maybe_dropout(probabilities_BHLM, keys, 0, dropout)
     return jnp.einsum("bhlm,bmhk->blhk", probabilities_BHLM, v_BMHK)
@@ -199,7 +199,16 @@ def xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, bias, keys, *, dropout: float):
 # --- TPU ------------------------------------------------------------------------------------------
 
 
-def fused(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, rate: float, interpret: bool = False):
+def fused(
+    q_BLHK,
+    k_BMHK,
+    v_BMHK,
+    sequence_ids,
+    keys,
+    rate: float,
+    causal: bool = False,
+    interpret: bool = False,
+):
     """Computes attention by this project's TPU kernel, with dropout at `rate`. keys uint32[B].
 
     Padding tokens attend to each other. interpret: see `splash`.
@@ -208,20 +217,20 @@ def fused(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, rate: float, interpret: bo
     first = constraints.tensor_part() * heads
     drop = attention_kernel.Drop(prng.fold(keys, jnp.uint32(0)), first[None])
     vectors = (x.reshape(*x.shape[:2], -1) for x in (q_BLHK, k_BMHK, v_BMHK))
-    result = attention_kernel.attend(*vectors, sequence_ids, drop, size, rate, interpret)
+    result = attention_kernel.attend(*vectors, sequence_ids, drop, size, rate, causal, interpret)
     return result.reshape(q_BLHK.shape)
 
 
-def splash(q_BLHK, k_BMHK, v_BMHK, sequence_ids, interpret: bool = False):
+def splash(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal: bool = False, interpret: bool = False):
     """Computes attention by JAX's splash attention kernel.
 
     Padding tokens attend to each other, so that no softmax is over an empty set. interpret: whether Pallas emulates the
     kernel by plain operations, which works on any device.
     """
     _, length, heads, _ = q_BLHK.shape
-    mask = masks.MultiHeadMask([masks.FullMask((length, length))] * heads)
+    mask = (masks.CausalMask if causal else masks.FullMask)((length, length))
     kernel = kernels.make_splash_mha_single_device(
-        mask, block_sizes=block_sizes(length), interpret=interpret
+        masks.MultiHeadMask([mask] * heads), block_sizes=block_sizes(length), interpret=interpret
     )
 
     def of_row(q_LHK, k_MHK, v_MHK, ids):
@@ -262,7 +271,9 @@ def block_sizes(length: int) -> kernels.BlockSizes:
 # --- GPU ------------------------------------------------------------------------------------------
 
 
-def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation: str = "cudnn"):
+def cudnn(
+    q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal: bool = False, implementation: str = "cudnn"
+):
     """Computes attention by cuDNN's kernel, for rows of one sequence with the padding at the end.
 
     In a row without real tokens, all attend to the first position, so that no softmax is over an empty set.
@@ -274,6 +285,7 @@ def cudnn(q_BLHK, k_BMHK, v_BMHK, sequence_ids, implementation: str = "cudnn"):
         k_BMHK,
         v_BMHK,
         scale=1.0,
+        is_causal=causal,
         key_value_seq_lengths=jnp.maximum(real, 1),
         implementation=implementation,
     )

@@ -33,32 +33,43 @@ class Drop(NamedTuple):
     head: jax.Array  # int32[1], index of this device's first head among all heads
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5, 6, 7))
-def attend(q_BLD, k_BMD, v_BMD, sequence_ids, drop: Drop, size: int, rate: float, interpret: bool):
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6, 7, 8))
+def attend(
+    q_BLD,
+    k_BMD,
+    v_BMD,
+    sequence_ids,
+    drop: Drop,
+    size: int,
+    rate: float,
+    causal: bool,
+    interpret: bool,
+):
     """Returns [B, L, D]: for each head of `size` lanes, dropout(softmax(q k^T)) v.
 
-    sequence_ids int32[B, L]: a token attends to the tokens with its own id. rate: of dropout. interpret: whether Pallas
-    emulates the kernel, which works on any device.
+    sequence_ids int32[B, L]: a token attends to the tokens with its own id, if `causal` to no later one. rate: of
+    dropout. interpret: whether Pallas emulates the kernel, which works on any device.
     """
     vectors = q_BLD, k_BMD, v_BMD
-    return call(_forward_kernel, 1, vectors, sequence_ids, drop, size, rate, interpret)[0]
+    return call(_forward_kernel, 1, vectors, sequence_ids, drop, size, rate, causal, interpret)[0]
 
 
 def _forward(q, k, v, *others):
     return attend(q, k, v, *others), (q, k, v, *others[:2])
 
 
-def _backward(size, rate, interpret, saved, gradient):
+def _backward(size, rate, causal, interpret, saved, gradient):
     *vectors, sequence_ids, drop = saved
     vectors = *vectors, gradient
-    gradients = call(_backward_kernel, 3, vectors, sequence_ids, drop, size, rate, interpret)
+    options = size, rate, causal, interpret
+    gradients = call(_backward_kernel, 3, vectors, sequence_ids, drop, *options)
     return *gradients, None, None
 
 
 attend.defvjp(_forward, _backward)
 
 
-def call(kernel, results: int, arrays, sequence_ids, drop: Drop, size: int, rate: float, interpret):
+def call(kernel, results: int, arrays, sequence_ids, drop: Drop, size, rate, causal, interpret):
     """Runs a kernel over all rows and all groups of heads that share 128 lanes; returns `results` arrays [B, L, D]."""
     batch, length, width = arrays[0].shape
     rows = rows_at_once(batch, length)
@@ -67,7 +78,7 @@ def call(kernel, results: int, arrays, sequence_ids, drop: Drop, size: int, rate
     k_ids = pl.BlockSpec((rows, 1, length), lambda i, j: (i, 0, 0))
     scalars = pl.BlockSpec(memory_space=pltpu.SMEM)
     like = jax.ShapeDtypeStruct(arrays[0].shape, arrays[0].dtype)
-    function = partial(kernel, rows=rows, size=size, rate=rate)
+    function = partial(kernel, rows=rows, size=size, rate=rate, causal=causal)
     # Each head has 2 matrix products forward and 5 backward, over all lanes; a float32 product is six of bfloat16.
     products = (5 if results == 3 else 2) * (6 if like.dtype == jnp.float32 else 1)
     heads = batch * width // size
@@ -94,11 +105,12 @@ def rows_at_once(batch: int, length: int) -> int:
     return next(rows for rows in range(max(1, TOKENS // length), 0, -1) if batch % rows == 0)
 
 
-def _forward_kernel(keys, first, q_ids, k_ids, q, k, v, out, *, rows: int, size: int, rate: float):
+def _forward_kernel(keys, first, q_ids, k_ids, q, k, v, out, *, rows: int, size: int, rate, causal):
     for row in range(rows):
         total = jnp.zeros(q.shape[1:], jnp.float32)
         for head, own in heads_of(size, first[0]):
-            probabilities, kept = weights(keys, q_ids, k_ids, q[row] * own, k[row], row, head, rate)
+            query, others = q[row] * own, (row, head, rate, causal)
+            probabilities, kept = weights(keys, q_ids, k_ids, query, k[row], *others)
             total += product(dropped(probabilities, kept, rate), v[row] * own)
         out[row] = total.astype(out.dtype)
 
@@ -119,12 +131,14 @@ def _backward_kernel(
     rows: int,
     size: int,
     rate: float,
+    causal: bool,
 ):
     for row in range(rows):
         totals = [jnp.zeros(q.shape[1:], jnp.float32) for _ in range(3)]
         for head, own in heads_of(size, first[0]):
             query, along_head = q[row] * own, gradient[row] * own
-            probabilities, kept = weights(keys, q_ids, k_ids, query, k[row], row, head, rate)
+            others = row, head, rate, causal
+            probabilities, kept = weights(keys, q_ids, k_ids, query, k[row], *others)
             d_probabilities = product(along_head, v[row], transposed=True).astype(q.dtype)
             d_probabilities = dropped(d_probabilities, kept, rate).astype(jnp.float32)
             weighted = probabilities.astype(jnp.float32) * d_probabilities
@@ -157,17 +171,19 @@ def product(a, b, transposed: bool = False):
     )
 
 
-def weights(keys, q_ids, k_ids, query, key, row: int, head, rate: float):
+def weights(keys, q_ids, k_ids, query, key, row: int, head, rate: float, causal: bool):
     """Returns the probabilities [L, M] in the dtype of the query, and bool[L, M], those that dropout keeps, or None."""
     scores = product(query, key, transposed=True)
-    scores = jnp.where(q_ids[row] == k_ids[row], scores, layers.MASKED)
+    position, other = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
+    seen = q_ids[row] == k_ids[row]
+    seen = seen & (other <= position) if causal else seen
+    scores = jnp.where(seen, scores, layers.MASKED)
     scores = jnp.exp(scores - scores.max(-1, keepdims=True))
     probabilities = (scores / scores.sum(-1, keepdims=True)).astype(query.dtype)
     if not rate:
         return probabilities, None
     length = scores.shape[0]
-    indices = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
-    counter = head * length * length + next(indices) * length + next(indices)
+    counter = head * length * length + position * length + other
     bits = prng.fold(keys[pl.program_id(0) * q_ids.shape[0] + row], counter.astype(jnp.uint32))
     return probabilities, bits >= jnp.uint32(round(rate * 2**32))
 

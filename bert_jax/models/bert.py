@@ -5,12 +5,12 @@ B batch, L length, S packed sequences per row, D width, V padded vocabulary.
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax import prng
 from bert_jax.config_checks import check_keys, require
+from bert_jax.errors import BadInput
 from bert_jax.models import attention, layers
 
 DEFAULTS = {
@@ -54,6 +54,7 @@ class Encoder(nn.Module):
     dtype: jnp.dtype
     gradient_dtype: jnp.dtype
     remat: str
+    causal: bool = False  # whether a token attends to no later one; the objective decides
 
     def setup(self):
         self.embedder = layers.Embedder(
@@ -88,12 +89,12 @@ class Encoder(nn.Module):
         # `init` runs on a short row, which the attention kernels do not support. Parameters are the same with `xla`.
         name = "xla" if self.is_initializing() else self.attention
         remat = self.remat == "attention"
-        attend = attention.make(name, batch, self.attention_dropout, remat)
+        attend = attention.make(name, batch, self.attention_dropout, remat, self.causal)
         x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
         x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
         for number, block in enumerate(self.blocks):
             layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            x = block(x, attend, None, layer_keys)
+            x = block(x, attend, layer_keys)
         return x
 
     def pool(self, x, cls_positions):
@@ -105,7 +106,7 @@ class Encoder(nn.Module):
         return self.embedder.vocabulary_logits(x, bias)
 
 
-def make(config, vocabulary_size: int) -> Encoder:
+def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
     """Returns the encoder of a config whose data types are resolved (no `auto`)."""
     names = {field.name for field in dataclasses.fields(Encoder)} & set(config.model) - {"name"}
     return Encoder(
@@ -113,45 +114,18 @@ def make(config, vocabulary_size: int) -> Encoder:
         dtype=jnp.dtype(config.dtype),
         gradient_dtype=jnp.dtype(config.gradient_dtype),
         remat=config.train.remat,
+        causal=causal,
         **{name: config.model[name] for name in names},
     )
 
 
-def row_flops(model, vocabulary: int, length: int, predictions: int, sequences: int = 1) -> float:
-    """Returns the floating-point operations per row of a training step: three times the forward matrix products.
-
-    Vocabulary logits are counted at the `predictions` masked positions only. Recomputation (`train.remat`) and dropout
-    are not counted. Attention between packed sequences is counted: it is computed, and then masked.
-    """
-    width, hidden = model.width, model.feed_forward or 4 * model.width
-    layer = (8 * width**2 + 4 * width * hidden) * length + 4 * length**2 * width
-    head = 2 * predictions * (width**2 + width * vocabulary) + 2 * sequences * width**2
-    return 3.0 * (model.layers * layer + head)
-
-
-def parameters(params, vocabulary: int) -> dict[str, int]:
-    """Returns the numbers of parameters of the model and of its encoder, under their keys in run.json."""
-    return {
-        "parameters": count(params, vocabulary),
-        "encoder_parameters": count({"encoder": params["encoder"]}, vocabulary),
-    }
-
-
-def count(params, vocabulary: int) -> int:
-    """Returns the number of parameters, without the rows that pad the vocabulary."""
-    total = sum(leaf.size for leaf in jax.tree.leaves(params))
-    for path, leaf in jax.tree.leaves_with_path(params):
-        if jax.tree_util.keystr(path, simple=True, separator="/").endswith(
-            ("embedder/words", "mlm/bias")
-        ):
-            total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
-    return total
-
-
-def step_flops(config, vocabulary: int, phase) -> float:
-    """Returns the FLOPs of a training step, which `model_flops_utilization` counts."""
-    shape = phase.length, phase.keys.max_predictions, phase.keys.max_packed
-    return row_flops(config.model, vocabulary, *shape) * phase.batch
+def resolve(config, phase, mesh) -> str:
+    """Returns the attention implementation that trains a phase on a mesh. Raises BadInput if a size does not divide."""
+    for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
+        if config.model[key] % mesh.shape[axis]:
+            parts = f"config.mesh.{axis}={mesh.shape[axis]}"
+            raise BadInput(f"config.model.{key}={config.model[key]}: does not divide over {parts}")
+    return attention.resolve(config, phase, mesh)
 
 
 def check(config) -> None:

@@ -1,6 +1,6 @@
 """Output heads on top of an encoder.
 
-B batch, L length, P predictions per row, D width, V padded vocabulary.
+D width, V padded vocabulary.
 """
 
 import jax.numpy as jnp
@@ -9,8 +9,8 @@ from flax import linen as nn
 from bert_jax.models import layers
 
 
-class MaskedLMHead(nn.Module):
-    """The masked-LM head: hidden states [B, L, D] -> logits float32[B, P, V], at the masked positions only."""
+class LMHead(nn.Module):
+    """BERT's head over the vocabulary: hidden states [..., D] -> logits float32[..., V]."""
 
     vocabulary_size: int
     activation: str
@@ -19,12 +19,22 @@ class MaskedLMHead(nn.Module):
     epsilon: float
 
     @nn.compact
-    def __call__(self, x, masked_positions, vocabulary_logits):
-        """Returns the logits. masked_positions: int32[B, P]. vocabulary_logits: the encoder's method of that name."""
-        x = jnp.take_along_axis(x, masked_positions[..., None], axis=1)
+    def __call__(self, x, vocabulary_logits):
+        """Returns the logits. vocabulary_logits: the encoder's method of that name."""
         x = layers.Dense(x.shape[-1], self.initializer, self.gradient_dtype, name="dense")(x)
         x = layers.ACTIVATIONS[self.activation](x)
         x = layers.LayerNorm(self.epsilon, x.dtype, name="norm")(x)
         size = layers.padded_size(self.vocabulary_size)
         bias = self.param("bias", nn.initializers.zeros, (size,), jnp.float32)
         return vocabulary_logits(x, bias)
+
+
+def lm_head(encoder) -> LMHead:
+    """Returns the head over the vocabulary of an encoder, with its sizes and data types."""
+    return LMHead(
+        encoder.vocabulary_size,
+        encoder.activation,
+        encoder.initializer,
+        encoder.gradient_dtype,
+        encoder.epsilon,
+    )

@@ -226,14 +226,14 @@ class LayerNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention, x[B, L, D] -> [B, L, D]; attend(q, k, v, bias, keys): see `attention.make`."""
+    """Multi-head self-attention, x[B, L, D] -> [B, L, D]; attend(q, k, v, keys): see `attention.make`."""
 
     heads: int
     initializer: float
     gradient_dtype: jnp.dtype
 
     @nn.compact
-    def __call__(self, x, attend, bias, keys):
+    def __call__(self, x, attend, keys):
         width = x.shape[-1]
         dense = partial(Dense, width, self.initializer, self.gradient_dtype)
 
@@ -244,7 +244,7 @@ class Attention(nn.Module):
         # The weights are scaled rather than the queries: they are fewer, and for a head size of 64 this is exact.
         q_BLHK = heads("query", scale=(width // self.heads) ** -0.5)
         k_BMHK, v_BMHK = heads("key"), heads("value")
-        mixed_BLHK = attend(q_BLHK, k_BMHK, v_BMHK, bias, keys)
+        mixed_BLHK = attend(q_BLHK, k_BMHK, v_BMHK, keys)
         return dense(name="out")(mixed_BLHK.reshape(x.shape))
 
 
@@ -275,11 +275,11 @@ class Block(nn.Module):
     gradient_dtype: jnp.dtype
 
     @nn.compact
-    def __call__(self, x, attend, bias, keys):
+    def __call__(self, x, attend, keys):
         common = dict(initializer=self.initializer, gradient_dtype=self.gradient_dtype)
         attention = Attention(self.heads, name="attention", **common)
         feed_forward = FeedForward(self.hidden, self.activation, name="feed_forward", **common)
-        y = maybe_dropout(attention(x, attend, bias, keys), keys, 1, self.dropout)
+        y = maybe_dropout(attention(x, attend, keys), keys, 1, self.dropout)
         x = constraints.stream(LayerNorm(self.epsilon, x.dtype, name="attention_norm")(x + y))
         y = maybe_dropout(feed_forward(x), keys, 2, self.dropout)
         return constraints.stream(LayerNorm(self.epsilon, x.dtype, name="feed_forward_norm")(x + y))

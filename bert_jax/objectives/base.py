@@ -18,6 +18,7 @@ from flax import linen as nn
 
 from bert_jax import prng
 from bert_jax.config_checks import find_module
+from bert_jax.models import counts
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 
@@ -51,9 +52,38 @@ def reference_losses(config, vocabulary_size: int, unigram_entropy: float) -> st
     return describe(vocabulary_size, unigram_entropy) if describe else ""
 
 
-def make_encoder(config, vocabulary: Vocabulary) -> nn.Module:
-    """Returns the encoder that `config.model.name` names. The file name is the registry."""
-    return find_module("model", config.model.name).make(config, vocabulary.size)
+def make_encoder(config, vocabulary: Vocabulary, **fields) -> nn.Module:
+    """Returns the encoder that `config.model.name` names. The file name is the registry.
+
+    fields: what the objective decides about it, such as causal=True.
+    """
+    return find_module("model", config.model.name).make(config, vocabulary.size, **fields)
+
+
+def attention(config, phase, mesh) -> str:
+    """Returns the attention implementation of a phase on a mesh; '' if the model's file has no such function.
+
+    Raises BadInput if the model does not divide over the mesh.
+    """
+    module = find_module("model", config.model.name)
+    return module.resolve(config, phase, mesh) if hasattr(module, "resolve") else ""
+
+
+def step_flops(config, vocabulary: Vocabulary, params, rows: dict) -> float:
+    """Returns the FLOPs of a training step, which `model_flops_utilization` counts; see `counts.step_flops`.
+
+    params, rows: arrays or shapes of the parameters, and of a whole global batch. Traces the model: about a second for
+    BERT-large.
+    """
+    plain = config.copy_and_resolve_references()
+    if "attention" in plain.model:
+        plain.model.attention = "xla"
+    objective = make(plain, vocabulary)
+
+    def loss(params, rows):
+        return objective.loss(params, rows, objective.weights(rows), jnp.uint32(0), train=False)[0]
+
+    return counts.step_flops(loss, params, rows)
 
 
 def from_module(module: nn.Module, weights: Callable, terms: Callable) -> Objective:

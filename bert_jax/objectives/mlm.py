@@ -29,20 +29,14 @@ class Pretrainer(nn.Module):
 
     def setup(self):
         encoder = self.encoder
-        self.mlm = heads.MaskedLMHead(
-            encoder.vocabulary_size,
-            encoder.activation,
-            encoder.initializer,
-            encoder.gradient_dtype,
-            encoder.epsilon,
-        )
+        self.mlm = heads.lm_head(encoder)
         if self.paired:
             self.pair = layers.Dense(2, encoder.initializer, encoder.gradient_dtype)
 
     def __call__(self, batch, keys):
         x = self.encoder(batch, keys)
-        logits = self.mlm(x, batch["masked_positions"], self.encoder.vocabulary_logits)
-        outputs = {"mlm_logits": logits}
+        masked = jnp.take_along_axis(x, batch["masked_positions"][..., None], axis=1)
+        outputs = {"mlm_logits": self.mlm(masked, self.encoder.vocabulary_logits)}
         if self.paired:
             pooled = self.encoder.pool(x, batch["cls_positions"])
             outputs["pair_logits"] = self.pair(pooled).astype(jnp.float32)

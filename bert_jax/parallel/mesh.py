@@ -25,7 +25,7 @@ RULES = (
     (r"(query|key|value|up)/bias$", P("tensor")),
     (r"(out|down)/kernel$", P("tensor", "fsdp")),
     (r"(pooler|dense)/kernel$", P("fsdp", None)),
-    (r"mlm/bias$", P(("tensor", "fsdp"))),
+    (r"lm/bias$", P(("tensor", "fsdp"))),
     (r"(bias|scale|kernel)$", P()),
 )
 
@@ -62,15 +62,6 @@ def count_slices(devices) -> int:
     if devices[0].platform != "tpu":
         return 1
     return len({getattr(device, "slice_index", 0) for device in devices})
-
-
-def check_model(mesh: Mesh, model) -> None:
-    """Raises BadInput if a size in `config.model` does not divide over the mesh. The vocabulary, which is padded, is
-    checked by `parameters`."""
-    for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
-        if model[key] % mesh.shape[axis]:
-            parts = f"config.mesh.{axis}={mesh.shape[axis]}"
-            raise BadInput(f"config.model.{key}={model[key]}: does not divide over {parts}")
 
 
 def path_name(path) -> str:

@@ -48,6 +48,7 @@ class Job(NamedTuple):
     phases: list
     vocabulary: Vocabulary
     real_tokens: dict[str, RealTokens]  # by phase name
+    flops: dict[str, float]  # of a step, by phase name
     log: Callable[[str], None]
 
 

@@ -8,7 +8,6 @@ high end assumes no overlap, and MOST times their roofline (see custom_calls.py)
 
 from collections import Counter
 
-from bert_jax.models.bert import step_flops
 from bert_jax.planning import timeline, topology
 from bert_jax.planning.compilation import Job, Step
 from bert_jax.planning.custom_calls import LEAST, LIKELY, MOST
@@ -55,7 +54,7 @@ def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
         "seconds_of_custom_calls": calls,
         "seconds_sending": sending,
         "seconds_hidden": hidden,
-        "flops_per_step": step_flops(job.config, job.vocabulary.size, phase),
+        "flops_per_step": job.flops[phase.name],
         "real_token_share": job.real_tokens[phase.name].share,
         "real_token_share_from": job.real_tokens[phase.name].source,
     }

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+import jax
 from ml_collections import ConfigDict
 
 from bert_jax import build
@@ -10,7 +11,8 @@ from bert_jax.config import choose_phases
 from bert_jax.data import download, store
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.errors import BadInput
-from bert_jax.models import attention, bert
+from bert_jax.models import counts
+from bert_jax.objectives import base
 from bert_jax.parallel import chips
 from bert_jax.planning import compilation, search, slices, topology
 from bert_jax.planning.compilation import Job, RealTokens
@@ -44,7 +46,7 @@ def plan(
         "hosts": len({device.process_index for device in mesh.devices.flat}),
         "mesh": dict(mesh.shape),
         "dtype": job.config.dtype,
-        **bert.parameters(design.shapes.params, job.vocabulary.size),
+        **counts.parameters(design.shapes.params, job.vocabulary.size),
         "memory_per_chip": tpu.chip.memory,
         "fits": all(values["fits"] for values in phases.values()),
         "phases": phases,
@@ -62,7 +64,7 @@ def plan_phase(job: Job, tpu: topology.Slice, mesh, phase) -> dict:
         return search.does_not_fit(tpu, error) | {"advice": advise(job, tpu, phase)}
     return {
         **estimate(job, tpu, mesh, phase, step),
-        "attention": attention.resolve(job.config, phase, mesh),
+        "attention": base.attention(job.config, phase, mesh),
         "seconds_planning": time.monotonic() - started,
     }
 
@@ -118,7 +120,21 @@ def make_job(config: ConfigDict, phase: str | None, log) -> Job:
         config.dtype = "bfloat16"
     chosen = choose_phases(config, phase)
     vocabulary = expected_vocabulary(config, log)
-    return Job(config, chosen, vocabulary, expected_real_tokens(config, chosen), log)
+    real_tokens, flops = (
+        expected_real_tokens(config, chosen),
+        count_flops(config, chosen, vocabulary),
+    )
+    return Job(config, chosen, vocabulary, real_tokens, flops, log)
+
+
+def count_flops(config, phases: list, vocabulary) -> dict[str, float]:
+    """Returns {phase: FLOPs of a step}."""
+    dataset, objective = tasks.make(config), base.make(config, vocabulary)
+    batches = {phase.name: dataset.shapes(phase, phase.batch) for phase in phases}
+    params = jax.eval_shape(objective.init, jax.random.key(0), next(iter(batches.values())))
+    return {
+        name: base.step_flops(config, vocabulary, params, rows) for name, rows in batches.items()
+    }
 
 
 def expected_real_tokens(config, phases: list) -> dict[str, RealTokens]:

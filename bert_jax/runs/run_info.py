@@ -7,7 +7,7 @@ from pathlib import Path
 from bert_jax import __version__
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
-from bert_jax.models import attention, bert
+from bert_jax.models import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers import tokenizer
@@ -20,12 +20,9 @@ def collect(config, data, trainer) -> dict:
     vocabulary = data.vocabulary
     params = trainer.shapes.params
     devices = trainer.mesh.devices.flatten()
-    phases = {
-        phase.name: phase_info(config, vocabulary.size, phase, trainer.mesh)
-        for phase in configs.phases(config)
-    }
+    phases = {phase.name: phase_info(config, phase, trainer) for phase in configs.phases(config)}
     return {
-        **bert.parameters(params, vocabulary.size),
+        **counts.parameters(params, vocabulary.size),
         "unigram_entropy": data.unigram_entropy,
         "vocabulary": vocabulary._asdict(),
         "store_fingerprint": data.fingerprint,
@@ -43,13 +40,14 @@ def versions() -> dict[str, str]:
     return {"bert_jax": __version__, "python": platform.python_version(), **installed}
 
 
-def phase_info(config, vocabulary: int, phase, mesh) -> dict:
+def phase_info(config, phase, trainer) -> dict:
     """Returns the values of run.json about a phase."""
+    mesh = trainer.mesh
     parts = meshes.micro_batches(mesh, phase.batch, config.train)
     return {
         "tokens_per_step": phase.batch * phase.length,
-        "flops_per_step": bert.step_flops(config, vocabulary, phase),
-        "attention": attention.resolve(config, phase, mesh),
+        "flops_per_step": trainer.flops[phase.name],
+        "attention": base.attention(config, phase, mesh),
         "micro_batches": parts,
         # Rows of one micro-batch.
         "rows_per_device": phase.batch // (meshes.axis_size(mesh, meshes.ROWS) * parts),
@@ -59,9 +57,10 @@ def phase_info(config, vocabulary: int, phase, mesh) -> dict:
 def describe(config, info: dict) -> str:
     """Returns the head of the log."""
     model = config.model
+    size = f" {model.layers} x {model.width}" if "layers" in model else ""
     devices = ", ".join(sorted(set(info["devices"])))
     lines = [
-        f"{model.name} {model.layers} x {model.width}, {info['parameters']:,} parameters, objective "
+        f"{model.name}{size}, {info['parameters']:,} parameters, objective "
         f"{config.objective.name}, {config.dtype} on {len(info['devices'])} x {devices}"
     ]
     lines += [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]

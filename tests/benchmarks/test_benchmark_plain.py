@@ -10,7 +10,6 @@ from kits import small
 from kits.small import VOCABULARY, small_config, small_objective, small_params
 
 from benchmarks import plain
-from bert_jax.models import bert
 from bert_jax.parallel import mesh as meshes
 
 UNDROPPED = "model.dropout=0.0", "model.attention_dropout=0.0"
@@ -74,6 +73,6 @@ def test_the_plain_step_has_our_loss_and_gradients():
     assert value == pytest.approx(float(expected), rel=1e-5)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
     jax.tree.map(close, actual, as_plain(gradient, shapes.params))
-    assert sum(leaf.size for leaf in jax.tree.leaves(plain_params)) == bert.count(
+    assert sum(leaf.size for leaf in jax.tree.leaves(plain_params)) == counts.count(
         params, VOCABULARY.size
     )

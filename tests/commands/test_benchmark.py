@@ -12,7 +12,7 @@ from kits.traces import traced_steps
 from bert_jax.cli import main
 from bert_jax.commands import benchmark
 from bert_jax.data.vocabulary import expected_vocabulary
-from bert_jax.models import bert
+from bert_jax.models import bert, counts
 from bert_jax.objectives import base
 from bert_jax.parallel import chips
 
@@ -36,7 +36,7 @@ def test_the_reported_numbers_are_consistent(tmp_path):
     vocabulary = expected_vocabulary(config, print)
     objective = base.make(config, vocabulary)
     params = jax.eval_shape(objective.init, jax.random.key(0), small_batch())
-    assert parameters == bert.count(params, 200) > measured["encoder_parameters"]
+    assert parameters == counts.count(params, 200) > measured["encoder_parameters"]
     assert 0 < numbers["step_seconds"] <= numbers["slowest_seconds"]
     assert numbers["rows_per_second"] == pytest.approx(16 / numbers["step_seconds"])
     # Synthetic rows are full.

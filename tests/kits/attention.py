@@ -47,12 +47,12 @@ def compute(function, arrays, dtype=jnp.float32):
     return result, *gradients
 
 
-def plain(q, k, v, ids, rate=0.0):
-    return attention.xla(q, k, v, ids, None, keys_of(ids), dropout=rate)
+def plain(q, k, v, ids, rate=0.0, causal=False):
+    return attention.xla(q, k, v, ids, keys_of(ids), dropout=rate, causal=causal)
 
 
-def fused(q, k, v, ids, rate=0.0):
-    return attention.fused(q, k, v, ids, keys_of(ids), rate, interpret=True)
+def fused(q, k, v, ids, rate=0.0, causal=False):
+    return attention.fused(q, k, v, ids, keys_of(ids), rate, causal, interpret=True)
 
 
 def keys_of(ids):
@@ -82,6 +82,6 @@ def on_tpu(monkeypatch):
     monkeypatch.setattr(attention, "fused", partial(attention.fused, interpret=True))
 
 
-def attend(name, ids, dropout=0.1, sequences=1):
+def attend(name, ids, dropout=0.1, sequences=1, causal=False):
     rows = {"sequence_ids": ids, "cls_positions": np.zeros((len(ids), sequences), np.int32)}
-    return attention.make(name, rows, dropout, remat=True)
+    return attention.make(name, rows, dropout, remat=True, causal=causal)

@@ -13,7 +13,6 @@ from kits.texts import PROSE
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.convert import load_model
-from bert_jax.models import bert
 from bert_jax.objectives import base
 from bert_jax.runs import workdir
 from bert_jax.runs.report import Reporter
@@ -96,7 +95,7 @@ def make_run(
     configs.save(config, directory / "config.json")
     tokenizer.save(directory / "tokenizer")
     run_info = {
-        "parameters": bert.count(params, vocabulary.size),
+        "parameters": counts.count(params, vocabulary.size),
         "vocabulary": vocabulary._asdict(),
         "unigram_entropy": 3.5,
         "devices": ["cpu", "cpu"],

@@ -25,12 +25,14 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import custom_calls, hlo
 
 
-def test_tokens_attend_to_real_tokens_of_their_own_sequence():
-    """Compared with a softmax over only these, token by token."""
+@pytest.mark.parametrize("causal", [False, True])
+def test_tokens_attend_to_real_tokens_of_their_own_sequence(causal):
+    """Compared with a softmax over only these, token by token; if attention is causal, over those up to the token."""
     q, k, v, _, ids = make_rows(5, 128)
-    actual = plain(q, k, v, ids)
+    actual = plain(q, k, v, ids, causal=causal)
     for row, position in [(0, 127), (1, 3), (2, 39), (2, 40), (3, 100)]:
         seen = ids[row] == ids[row, position]
+        seen[position + 1 :] &= not causal
         scores = np.einsum("hk,mhk->hm", q[row, position], k[row, seen])
         probabilities = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
         expected = np.einsum("hm,mhk->hk", probabilities, v[row, seen])
@@ -39,6 +41,7 @@ def test_tokens_attend_to_real_tokens_of_their_own_sequence():
 
 dropping = partial(fused, rate=DROPOUT)
 dropping_plain = partial(plain, rate=DROPOUT)
+causal_plain = partial(plain, causal=True)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,8 @@ dropping_plain = partial(plain, rate=DROPOUT)
         (interpreted, plain, 5, 128, 4),
         (interpreted, plain, 5, 640, 4),  # in five blocks
         (fused, plain, 5, 384, 8),
+        (partial(interpreted, causal=True), causal_plain, 5, 640, 4),
+        (partial(fused, causal=True), causal_plain, 5, 128, 8),
         # Several rows per kernel step.
         pytest.param(dropping, dropping_plain, 8, 128, 16, marks=pytest.mark.slow),
     ],
@@ -128,16 +133,16 @@ def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, setting
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    ("name", "length", "shape", "dtype", "size"),
+    ("name", "length", "shape", "dtype", "size", "causal"),
     [
-        ("fused", 128, (2, 1, 2), "bf16", 64),
-        full("fused", 512, (1, 1, 1), "bf16", 128),
-        full("fused", 512, (2, 1, 2), "f32", 64),
-        full("splash", 512, (1, 1, 1), "bf16", 128),
-        full("splash", 512, (2, 1, 2), "f32", 64),
+        ("fused", 128, (2, 1, 2), "bf16", 64, False),
+        full("fused", 512, (1, 1, 1), "bf16", 128, True),
+        full("fused", 512, (2, 1, 2), "f32", 64, False),
+        full("splash", 512, (1, 1, 1), "bf16", 128, True),
+        full("splash", 512, (2, 1, 2), "f32", 64, False),
     ],
 )
-def test_kernels_compile_for_tpus(name, length, shape, dtype, size):
+def test_kernels_compile_for_tpus(name, length, shape, dtype, size, causal):
     """Forward and backward, split over two devices by rows and two by heads; `plan` counts their cycles."""
     chips = np.array(devices("v5e:2x2")[: np.prod(shape)]).reshape(shape)
     auto = (jax.sharding.AxisType.Auto,) * 3
@@ -149,7 +154,7 @@ def test_kernels_compile_for_tpus(name, length, shape, dtype, size):
 
     def total(q, k, v, ids):
         keys = kit.keys_of(ids) if name == "fused" else None
-        return kit.attend(name, ids)(q, k, v, None, keys).astype(jnp.float32).sum()
+        return kit.attend(name, ids, causal=causal)(q, k, v, keys).astype(jnp.float32).sum()
 
     with jax.set_mesh(mesh), compiling(), jax.default_matmul_precision(None):
         assert attention.device_and_kernels() == attention.device_and_kernels(mesh) == kit.TPU
@@ -166,17 +171,22 @@ def test_kernels_compile_for_tpus(name, length, shape, dtype, size):
     assert 0 < forward < backward
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-5), (jnp.bfloat16, 1e-3)])
-def test_the_call_of_cudnn_equals_xla(dtype, tolerance):
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "causal"),
+    [(jnp.float32, 1e-5, False), (jnp.float32, 1e-5, True), (jnp.bfloat16, 1e-3, False)],
+)
+def test_the_call_of_cudnn_equals_xla(dtype, tolerance, causal):
     """The same call with JAX's own implementation checks the scale and the mask by lengths, for unpacked rows."""
     *arrays, ids = make_rows(5, 96)
     arrays = (*arrays, np.minimum(ids, 1))
-    function = partial(attention.cudnn, implementation="xla")
-    kit.assert_close(*(compute(each, arrays, dtype) for each in (function, plain)), tolerance)
+    function = partial(attention.cudnn, causal=causal, implementation="xla")
+    reference = partial(plain, causal=causal)
+    kit.assert_close(*(compute(each, arrays, dtype) for each in (function, reference)), tolerance)
     assert (ids.sum(1) == 0).any()
 
 
-def test_the_program_for_a_gpu_calls_cudnn(monkeypatch):
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_program_for_a_gpu_calls_cudnn(monkeypatch, causal):
     """Forward and backward."""
     library = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
     monkeypatch.setattr(library, "check_cudnn_version", lambda: 91200)
@@ -184,7 +194,7 @@ def test_the_program_for_a_gpu_calls_cudnn(monkeypatch):
     x = jax.ShapeDtypeStruct((4, 100, 2, 64), jnp.bfloat16)
 
     def total(q, k, v, ids):
-        return kit.attend("auto", ids)(q, k, v, None, None).astype(jnp.float32).sum()
+        return kit.attend("auto", ids, causal=causal)(q, k, v, None).astype(jnp.float32).sum()
 
     program = jax.jit(jax.grad(total, argnums=(0, 1, 2)))
     traced = program.trace(x, x, x, jax.ShapeDtypeStruct((4, 100), jnp.int32))
@@ -193,7 +203,8 @@ def test_the_program_for_a_gpu_calls_cudnn(monkeypatch):
         "__cudnn$fmhaSoftmax",
         "__cudnn$fmhaSoftmaxBackward",
     ]
-    assert text.count(r"mask_type\22: \22PADDING\22") == 2
+    kind = "PADDING_CAUSAL" if causal else "PADDING"
+    assert text.count(rf"mask_type\22: \22{kind}\22") == 2
 
 
 # Runs in a process without the variables of conftest.py, which hide GPUs. The rows are not packed, as cuDNN requires.

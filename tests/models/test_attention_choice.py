@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from kits.attention import GPU, HEADS, SETTINGS, TPU, attend, make_rows, on_tpu, plain
+from kits.attention import GPU, SETTINGS, TPU, attend, make_rows, on_tpu, plain
 from kits.runs import make_run, run_batch
 from kits.slices import devices, needs_libtpu
 from kits.small import small_config
@@ -26,7 +26,6 @@ REFUSALS = [
     ("fused", dict(length=640), "phases.main.length=640"),
     ("fused", dict(head_size=96), "model.width/model.heads=96"),
     ("fused", dict(heads=3), "192"),
-    ("fused", dict(is_biased=True), "biased"),
     ("splash", dict(kernels=(), device="cpu"), "cpu"),
     ("splash", dict(length=100), "phases.main.length=100"),
     ("splash", dict(dropout=0.1), "model.attention_dropout=0.1"),
@@ -69,14 +68,12 @@ def test_the_dropout_of_the_program_decides_not_the_config(monkeypatch):
     on_tpu(monkeypatch)
     q, k, v, _, ids = make_rows(2, 128)
     function = attend("splash", ids)
-    np.testing.assert_allclose(function(q, k, v, None, None)[0], plain(q, k, v, ids)[0], atol=1e-5)
+    np.testing.assert_allclose(function(q, k, v, None)[0], plain(q, k, v, ids)[0], atol=1e-5)
     with pytest.raises(BadInput, match="attention_dropout=0.1"):
-        function(q, k, v, None, np.zeros(2, np.uint32))
-    with pytest.raises(BadInput, match="biased"):
-        function(q, k, v, np.zeros((1, HEADS, 128, 128)), None)
+        function(q, k, v, np.zeros(2, np.uint32))
     monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: GPU)
     with pytest.raises(BadInput, match="max_packed=3.*dtype=float32"):  # all reasons at once
-        attend("cudnn", ids, sequences=3)(q, k, v, None, None)
+        attend("cudnn", ids, sequences=3)(q, k, v, None)
 
 
 @needs_libtpu

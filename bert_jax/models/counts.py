@@ -1,0 +1,53 @@
+"""Counts the floating-point operations of a training step, in the program of its forward pass, and the parameters."""
+
+import math
+
+import jax
+from jax.extend import core
+
+
+def step_flops(loss, *shapes) -> float:
+    """Returns the FLOPs of the matrix products of a step: three times those of the forward pass.
+
+    loss: a function of arrays, traced on `shapes`, trees of jax.ShapeDtypeStruct. It must compute attention by `xla`,
+    since products inside of kernels are not seen. The backward pass has two products for each of the forward pass. What
+    it recomputes (`train.remat`) is not counted. Products that are computed and then masked are: attention between
+    packed sequences, and to later tokens.
+    """
+    return 3.0 * products(jax.make_jaxpr(loss)(*shapes).jaxpr)
+
+
+def products(jaxpr) -> int:
+    """Returns the FLOPs of the matrix products of a jaxpr: 2 x size of the result x contracted size of each."""
+    total = 0
+    for equation in jaxpr.eqns:
+        name, parameters = equation.primitive.name, equation.params
+        parts = [products(part) for part in core.jaxprs_in_params(parameters)]
+        if name == "dot_general":
+            (contracted, _), _ = parameters["dimension_numbers"]
+            shape = equation.invars[0].aval.shape
+            total += 2 * equation.outvars[0].aval.size * math.prod(shape[i] for i in contracted)
+        elif name == "cond":
+            total += max(parts)
+        else:  # the body of a loop of unknown length counts once
+            total += sum(parts) * parameters.get("length", 1) if name == "scan" else sum(parts)
+    return total
+
+
+def parameters(params, vocabulary: int) -> dict[str, int]:
+    """Returns the numbers of parameters of the model and of its encoder, under their keys in run.json."""
+    return {
+        "parameters": count(params, vocabulary),
+        "encoder_parameters": count({"encoder": params["encoder"]}, vocabulary),
+    }
+
+
+def count(params, vocabulary: int) -> int:
+    """Returns the number of parameters, without the rows that pad the vocabulary."""
+    total = sum(leaf.size for leaf in jax.tree.leaves(params))
+    for path, leaf in jax.tree.leaves_with_path(params):
+        if jax.tree_util.keystr(path, simple=True, separator="/").endswith(
+            ("embedder/words", "lm/bias")
+        ):
+            total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
+    return total

@@ -1,0 +1,68 @@
+"""Causal LM (arXiv:1801.10198): predicts every token from the ones before it, with BERT's encoder and vocabulary head.
+
+B batch, L length, V padded vocabulary. Reads tokens, segments, positions, sequence_ids, cls_positions, rows and
+row_weights of a batch.
+"""
+
+import math
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax.models import heads
+from bert_jax.objectives import base
+from bert_jax.objectives.cross_entropy import cross_entropy
+from bert_jax.tokenizers.special_tokens import Vocabulary
+
+DEFAULTS = {}
+# See base.py.
+HEADS = {"lm_logits": {"lm"}}
+VOCABULARY_LOGITS = ("lm_logits",)
+
+
+def check(config) -> None:
+    """Does nothing: the objective has no keys."""
+
+
+def reference_losses(vocabulary_size: int, entropy: float) -> str:
+    """Returns the losses of a model that has learnt nothing, or frequencies only. entropy: of the tokens, in nats."""
+    return f"for comparison: loss {math.log(vocabulary_size):.2f} nats untrained, {entropy:.2f} from token frequencies"
+
+
+class LanguageModel(nn.Module):
+    """An encoder with causal attention and a head over the vocabulary, tied to the word embeddings."""
+
+    encoder: nn.Module
+
+    def setup(self):
+        self.lm = heads.lm_head(self.encoder)
+
+    def __call__(self, batch, keys):
+        """Returns lm_logits float32[B, L, V]: at each position those of the next token."""
+        x = self.encoder(batch, keys)
+        return {"lm_logits": self.lm(x, self.encoder.vocabulary_logits)}
+
+
+def target_weights(batch):
+    """Returns float32[B, L]: the row's weight where the next token is real and of the same packed sequence, else 0.
+
+    The last position has weight 0. It is not cut off: TPUs compute arrays in tiles of 128 tokens.
+    """
+    ids = batch["sequence_ids"]
+    has_next = (ids[:, :-1] == ids[:, 1:]) & (ids[:, 1:] > 0)
+    return jnp.pad(has_next, ((0, 0), (0, 1))) * batch["row_weights"][:, None]
+
+
+def make(config, vocabulary: Vocabulary) -> base.Objective:
+    """Returns the causal LM objective: the term `lm`, with the metrics `lm_loss` in nats and `lm_accuracy`."""
+
+    def weights(batch):
+        return {"lm": jnp.maximum(target_weights(batch).sum(), 1.0)}
+
+    def terms(outputs, batch):
+        targets = jnp.roll(batch["tokens"], -1, axis=1)
+        loss, accuracy = cross_entropy(outputs["lm_logits"], targets, target_weights(batch))
+        return {"lm_loss": loss, "lm_accuracy": accuracy}
+
+    module = LanguageModel(base.make_encoder(config, vocabulary, causal=True))
+    return base.from_module(module, weights, terms)

@@ -1,0 +1,100 @@
+"""FLOPs of a training step, counted in its program: compared with the formulas of BERT and of a causal LM."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from kits.small import VOCABULARY, small_config
+
+from bert_jax.models import counts, layers
+from bert_jax.objectives import base
+
+ROWS = 4
+
+
+def shapes(length: int, predictions: int, sequences: int) -> dict:
+    """Returns the shapes of a batch that both objectives can read."""
+    sizes = {
+        **dict.fromkeys(("tokens", "segments", "positions", "sequence_ids"), (ROWS, length)),
+        **dict.fromkeys(("masked_positions", "masked_targets"), (ROWS, predictions)),
+        **dict.fromkeys(("cls_positions", "pair_labels"), (ROWS, sequences)),
+        **{"masked_weights": (ROWS, predictions), "pair_weights": (ROWS, sequences)},
+        **{"rows": (ROWS,), "row_weights": (ROWS,)},
+    }
+    return {
+        name: jax.ShapeDtypeStruct(size, jnp.float32 if name.endswith("_weights") else jnp.int32)
+        for name, size in sizes.items()
+    }
+
+
+def count(config, rows) -> float:
+    objective = base.make(config, VOCABULARY)
+    params = jax.eval_shape(objective.init, jax.random.key(0), rows)
+    return base.step_flops(config, VOCABULARY, params, rows)
+
+
+def encoder_flops(model, length: int) -> int:
+    """Returns the FLOPs of the encoder's forward pass for a row: attention of all pairs of positions is counted."""
+    width, hidden = model.width, model.feed_forward or 4 * model.width
+    layer = (8 * width**2 + 4 * width * hidden) * length + 4 * length**2 * width
+    return model.layers * layer
+
+
+def vocabulary_flops(model, positions: int) -> int:
+    return 2 * positions * (model.width**2 + model.width * layers.padded_size(VOCABULARY.size))
+
+
+@pytest.mark.parametrize(
+    ("length", "predictions", "sequences", "pairs", "changes"),
+    [
+        (32, 5, 1, "nsp", ()),
+        (32, 5, 3, "sop", ("model.layers=3", "model.feed_forward=48")),
+        (24, 7, 1, "none", ("model.width=48", "train.remat=full")),
+        (16, 4, 2, "none", ("train.remat=attention",)),
+    ],
+)
+def test_bert_has_the_flops_of_its_formula(length, predictions, sequences, pairs, changes):
+    config = small_config(f"objective.pair_task={pairs}", *changes)
+    pair_head = 2 * sequences * (config.model.width**2 + 2 * config.model.width)
+    row = encoder_flops(config.model, length) + vocabulary_flops(config.model, predictions)
+    row += pair_head if pairs != "none" else 0
+    assert count(config, shapes(length, predictions, sequences)) == 3 * ROWS * row
+
+
+def test_a_causal_lm_has_vocabulary_logits_at_every_position():
+    config = small_config("objective.name=causal_lm")
+    row = encoder_flops(config.model, 32) + vocabulary_flops(config.model, 32)
+    assert count(config, shapes(32, 5, 2)) == 3 * ROWS * row
+
+
+def test_products_in_loops_branches_and_calls_are_counted():
+    """A product of [2, 3] and [3, 5] has 60 FLOPs."""
+
+    def loss(x, weights, flag):
+        def body(total, _):
+            return total + jax.checkpoint(jnp.dot)(x, weights), None
+
+        total = jax.lax.scan(body, jnp.zeros((2, 5)), None, length=4)[0]  # 4 products
+        return total + jax.lax.cond(
+            flag,
+            lambda: x @ weights,
+            lambda: x @ weights + jax.jit(jnp.dot)(x, weights),  # 2 products
+        )
+
+    arrays = [jax.ShapeDtypeStruct(size, jnp.float32) for size in ((2, 3), (3, 5))]
+    assert counts.train_step(loss, *arrays, jax.ShapeDtypeStruct((), bool)) == 3 * 60 * (4 + 2)
+
+
+def test_the_backward_pass_has_twice_the_flops_of_the_forward_pass():
+    """Compared with XLA's count for the loss and its gradients, which includes more than matrix products."""
+    config = small_config("model.width=256", "model.dropout=0", "model.attention_dropout=0")
+    objective, rows = base.make(config, VOCABULARY), shapes(32, 5, 1)
+    params = jax.eval_shape(objective.init, jax.random.key(0), rows)
+
+    def loss(params, rows):
+        totals = objective.weights(rows)
+        return objective.loss(params, rows, totals, np.uint32(0), train=True)[0]
+
+    program = jax.jit(jax.value_and_grad(loss)).lower(params, rows)
+    counted = program.cost_analysis()["flops"]
+    assert counted == pytest.approx(count(config, rows), rel=0.03)
