@@ -17,14 +17,11 @@ import numpy as np
 
 from bert_jax import build, config
 from bert_jax.data import store, stream
-from bert_jax.data.epoch_order import Epochs
 from bert_jax.objectives.base import Vocabulary
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import jax_setup
-from bert_jax.tasks import batch_spec
-from bert_jax.tasks.packing import lengths
-from bert_jax.tasks.sentence_pairs import unpack
-from bert_jax.tokenizers import tokenizer
+from bert_jax.tasks import base as tasks
+from bert_jax.tasks import packing, pair_rows, sentence_pairs
 
 LAYOUTS = ("padded", "packed")
 
@@ -84,27 +81,25 @@ def settings(options, sequences: int) -> list[str]:
 
 def measure_rows(opened, settings) -> dict:
     """Returns numbers of all rows of the first epoch."""
-    spec = batch_spec.spec(settings, "main")
-    source = Epochs(opened, "train", spec.rules, spec.max_packed)
-    source.close_before(1)
-    source.indexes[0].open(0)
+    (phase,) = config.phases(settings)
+    rules = sentence_pairs.rules(settings, phase)
+    pairs = pair_rows.indexes(opened, "train", rules).open(0)
     start = time.perf_counter()
-    pairs, *_ = source.open(0)
+    rows = len(tasks.make(settings, opened).rows(phase, "train", 0))
     seconds = time.perf_counter() - start
-    rows = source.rows_per_epoch()
-    real = int(lengths(unpack(np.asarray(pairs)), spec.rules).sum())
+    real = int(packing.lengths(pair_rows.unpack(np.asarray(pairs)), rules).sum())
     return {
         "rows": rows,
         "pairs_per_row": len(pairs) / rows,
-        "real_token_share": real / rows / spec.length,
+        "real_token_share": real / rows / phase.length,
         "index_seconds": seconds,  # without the index of the pairs
     }
 
 
 def batches_of(opened, settings, rows: int):
-    spec = batch_spec.spec(settings, "main")._replace(batch=rows)
-    words = tokenizer.load(opened.path / "tokenizer").word_starts
-    return stream.train_batches(opened, words, spec, 0, 10**9)
+    (phase,) = config.phases(settings)
+    pipeline = stream.Pipeline(tasks.make(settings, opened), phase, "train", settings.seed, rows)
+    return stream.train_batches(pipeline, 0, 10**9)
 
 
 def stream_rates(opened, configs, number: int, turns: int = 5) -> dict:

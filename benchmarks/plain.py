@@ -16,7 +16,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from bert_jax import config as configs
-from bert_jax.data import batch as batches
+from bert_jax.data import batch
+from bert_jax.objectives import mlm_batch
 from bert_jax.parallel.constraints import ROWS
 
 FORMS = ("unrolled", "scanned")  # each layer in the program, or one layer in a loop
@@ -115,7 +116,8 @@ def make(config, vocabulary: int, form: str):
 
     def initialize():
         a, b = jax.random.split(jax.random.key(config.seed))
-        params = bert.init(dict(params=a, dropout=b), batches.synthetic(1, 8, 1, vocabulary))
+        example = batch.synthetic(mlm_batch.shapes(1, 8, 1), vocabulary)
+        params = bert.init(dict(params=a, dropout=b), example)
         return TrainState.create(apply_fn=bert.apply, params=params["params"], tx=optimizer)
 
     def step(state, batch):
@@ -137,7 +139,7 @@ def lower(config, mesh, phase, vocabulary: int, form: str):
         struct = functools.partial(jax.ShapeDtypeStruct, sharding=NamedSharding(mesh, P(*axes)))
         return jax.tree.map(lambda leaf: struct(leaf.shape, leaf.dtype), shapes)
 
-    rows = batches.shapes(
+    rows = mlm_batch.shapes(
         phase.batch, phase.length, phase.keys.max_predictions, phase.keys.max_packed
     )
     state = placed(jax.eval_shape(initialize))

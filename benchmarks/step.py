@@ -30,6 +30,7 @@ from bert_jax.cli import Parser, positive
 from bert_jax.commands.env import MEMORY
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
+from bert_jax.objectives import mlm_batch
 
 SIDES = ("ours", "as it comes", "gathered")
 TARGETS = {"bert_mini:32": (2.4, 1.1), "bert_base:8": (1.5, 1.2)}  # as it comes, gathered
@@ -160,9 +161,8 @@ def make(side: str, settings, is_fused: bool = False) -> Side:
 
 def rows_of(settings) -> dict:
     phase = settings.phases.short
-    return batch.synthetic(
-        phase.batch, phase.length, phase.keys.max_predictions, settings.tokenizer.size
-    )
+    shapes = mlm_batch.shapes(phase.batch, phase.length, phase.keys.max_predictions)
+    return batch.synthetic(shapes, settings.tokenizer.size)
 
 
 def ours(settings) -> Side:

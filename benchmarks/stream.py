@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-LONGER = dict(length=512, batch=64, max_predictions=76)
+LONGER = dict(length=512, batch=64)
 
 
 def measure(directory, epoch: int, offset: int, steps: int, seconds: float, changes: dict) -> None:
@@ -33,23 +33,22 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
     """
     import numpy as np
 
+    from bert_jax import config as configs
     from bert_jax.data import batch as batches
     from bert_jax.data import store, stream
-    from bert_jax.data.epoch_order import Epochs
-    from bert_jax.tasks import batch_spec
+    from bert_jax.tasks import sentence_pairs
 
     begin = time.perf_counter()
     opened = store.open_store(directory)
     # Every third piece continues a word, about as in a WordPiece vocabulary.
     word_starts = np.arange(opened.manifest["vocabulary"]) % 3 > 0
-    spec = batch_spec.Spec(1, 0, 128, 256, 20, "nsp", "token", 0.15, 0.8, 0.1, 0.1)._replace(
-        **changes
-    )
+    config = configs.load("bert_base", [f"{key}={value}" for key, value in changes.items()])
+    phase = configs.phases(config)[0]
+    dataset = sentence_pairs.dataset(config, opened, word_starts)
+    pipeline = stream.Pipeline(dataset, phase, "train", config.seed, phase.batch)
     if epoch:
-        offset += epoch * stream.steps_per_epoch(
-            Epochs(opened, "train", spec.rules, spec.max_packed), spec
-        )
-    source = stream.train_batches(opened, word_starts, spec, offset, offset + (steps or 10**9))
+        offset += epoch * pipeline.steps_per_epoch()
+    source = stream.train_batches(pipeline, offset, offset + (steps or 10**9))
     next_batch = next(source)
     first, tokens, now = time.perf_counter() - begin, 0, time.perf_counter()
     started, cpu_started = now, time.process_time()
@@ -135,8 +134,11 @@ def throughput(directory, seconds: float) -> None:
     for length, shape in ((128, {}), (512, LONGER)):
         reference = collated(seconds, shape)
         for task, masking in cases:
-            run(directory, steps=1, pair_task=task, **shape)  # builds the index
-            measured = run(directory, seconds=seconds, pair_task=task, masking=masking, **shape)
+            changes = {f"phases.short.{key}": value for key, value in shape.items()}
+            changes["phases.short.max_predictions"] = round(0.15 * length)
+            changes |= {"objective.pair_task": task, "task.masking": masking}
+            run(directory, steps=1, **changes)  # builds the index
+            measured = run(directory, seconds=seconds, **changes)
             name = f"length {length}, pair_task {task}, masking {masking}, real tokens"
             show(name, "10M per second", rates(measured), measured, reference)
             reference = ""

@@ -27,20 +27,26 @@ def programs(objective, mesh) -> Programs:
 
 
 def measure(programs: Programs, params, batches, stopped=lambda: False) -> dict | None:
-    """Returns {metric: number} of a split: means over all its rows, and the scores of the task if it has any.
+    """Returns {metric: number} of a split: the means over its rows and the task's scores; None if `stopped()`."""
+    means = mean(programs.metrics, params, batches, stopped)
+    return None if means is None else means | score(programs, params, batches)
 
-    `loss` is the loss of all rows as one batch. Returns None if `stopped()` is true after a batch.
+
+def mean(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, float] | None:
+    """Returns {metric: mean over all batches}; `loss` is the loss of all rows as one batch.
+
+    Returns None if `stopped()` is true after a batch.
     """
     total = None
     for batch in batches:
         # At most two batches are in flight, so that a signal is handled soon and batches do not fill the memory.
         jax.block_until_ready(total)
-        part = programs.metrics(params, batch)
+        part = evaluate_step(params, batch)
         if stopped():
             return None
         total = part if total is None else metrics.add(total, part)
     values, terms = map(metrics.means, total)
-    return {"loss": sum(terms.values()), **values, **score(programs, params, batches)}
+    return {"loss": sum(terms.values()), **values}
 
 
 def score(programs: Programs, params, batches: "Batches") -> dict[str, float]:
@@ -53,8 +59,8 @@ def score(programs: Programs, params, batches: "Batches") -> dict[str, float]:
 
 
 def batch_size(config, phase, mesh) -> int:
-    """Returns the rows of a batch that is evaluated: `evaluate.batch`, or the rows of a micro-batch, rounded up to a multiple of
-    the number of row shards."""
+    """Returns the rows of a batch that is evaluated: `evaluate.batch`, or the rows of a micro-batch, rounded up to a
+    multiple of the number of row shards."""
     shards = meshes.axis_size(mesh, meshes.ROWS)
     parts = meshes.micro_batches(mesh, phase.batch, config.train)
     rows = config.evaluate.batch or -(-phase.batch // parts)

@@ -5,9 +5,8 @@ import pytest
 from kits.paths import ROOT
 
 from bert_jax import config
-from bert_jax.data import batch
 from bert_jax.models import bert
-from bert_jax.objectives import base
+from bert_jax.objectives import base, mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FOLDER = ROOT / "configs"
@@ -28,7 +27,7 @@ PUBLISHED = {
 def test_parameter_counts_equal_the_published_ones(size):
     resolved = config.load(f"bert_{size}", ["dtype=float32"])
     objective = base.make(resolved, Vocabulary(30522, pad=0, unk=100, cls=101, sep=102, mask=103))
-    params = jax.eval_shape(objective.init, jax.random.key(0), batch.shapes(1, 8, 1))
+    params = jax.eval_shape(objective.init, jax.random.key(0), mlm_batch.shapes(1, 8, 1))
     assert bert.count({"encoder": params["encoder"]}, 30522) == PUBLISHED[size]
 
 

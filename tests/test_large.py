@@ -5,9 +5,9 @@ from functools import partial
 
 import jax
 import pytest
+from kits import small
 
 from bert_jax import config, optimizer, step
-from bert_jax.data import batch
 from bert_jax.models import bert
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
@@ -23,7 +23,7 @@ def shapes_and_shardings(name: str, *mesh: str):
     resolved = config.load(name, ["dtype=float32", *mesh])
     objective = base.make(resolved, VOCABULARY)
     update = optimizer.make(resolved.optimizer, lambda step: 1e-4)
-    example = batch.synthetic(1, 8, 1, VOCABULARY.size)
+    example = small.synthetic(1, 8, 1, VOCABULARY.size)
     shapes = jax.eval_shape(partial(step.init, objective, update, 1, example))
     return shapes, meshes.state(shapes, meshes.make_mesh(resolved.mesh))
 

@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import re
 import subprocess
 import sys
 from fnmatch import fnmatch
@@ -38,6 +39,13 @@ PURE = {
     "bert_jax/parallel/mesh.py": {"parallel", "errors"},
     "bert_jax/prng.py": set(),
 }
+
+# Batch keys, terms and tasks of one objective, and the files of the package that may name them.
+MLM_NAMES = re.compile(r"\b(mlm|nsp)|mlm_|nsp_|masked_")
+MLM_PLACES = "objectives/* models/* convert/* tasks/* data/masking.py data/assemble.py".split()
+MLM_PLACES += "commands/predict.py commands/inspect_batch.py".split()
+# Until these are changed:
+MLM_PLACES += "parallel/mesh.py config_checks.py".split()
 
 
 def imports(source):
@@ -107,6 +115,24 @@ def test_a_forbidden_import_is_found():
         "bert_jax/config.py": "from bert_jax import train",
     }
     assert all(len(list(violations(*source))) == 1 for source in sources.items())
+
+
+def names_one_objective(path: str, source: str) -> bool:
+    """Whether a file of the package, outside of MLM_PLACES, names what is of the masked-LM objective."""
+    is_allowed = any(fnmatch(path, f"bert_jax/{place}") for place in MLM_PLACES)
+    return path.startswith("bert_jax/") and not is_allowed and bool(MLM_NAMES.search(source))
+
+
+def test_what_all_objectives_share_names_none():
+    paths = {file.relative_to(ROOT).as_posix(): file for file in FILES}
+    assert not [
+        path
+        for path, file in paths.items()
+        if names_one_objective(path, file.read_text(encoding="utf-8"))
+    ]
+    for text in ("x['mlm_loss']", "name == 'nsp'", "batch.masked_weights", "heldout_mlm_loss"):
+        assert names_one_objective("bert_jax/runs/new.py", text)
+    assert not names_one_objective("bert_jax/runs/new.py", "inspect, unmasked")
 
 
 @pytest.mark.slow

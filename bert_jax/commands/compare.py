@@ -9,12 +9,10 @@ import numpy as np
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert import load_model, names
-from bert_jax.objectives import masked_texts
+from bert_jax.objectives import base, fill_mask
 from bert_jax.parallel import mesh as meshes
 
 PAIRS, LENGTH = 4, 64  # pairs of rows of the test batch; the second row of each is half padding
-# {output: the parts of names.py that it needs}
-HEADS = {"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}}
 SHOWN = 10  # tensors listed in the text
 
 OPTIONS = [
@@ -67,14 +65,12 @@ def compare(a: Path, b: Path) -> dict:
 
 def tensors(model) -> dict[str, np.ndarray]:
     """Returns {path: array} of the parameters, without padding and without untrained parts."""
-    table = {item.path: item for item in names.parameters(model.config.model.layers)}
+    padded = {item.path for item in names.parameters(model.config.model.layers) if item.padded}
+    params = names.drop_parts(model.params, load_model.untrained_parts(model))
     arrays = {}
-    for path, leaf in jax.tree.leaves_with_path(model.params):
+    for path, leaf in jax.tree.leaves_with_path(params):
         name = meshes.path_name(path)
-        item = table.get(name)
-        if not item or item.part not in load_model.untrained_parts(model):
-            rows = model.vocabulary.size if item and item.padded else None
-            arrays[name] = np.asarray(leaf)[:rows]
+        arrays[name] = np.asarray(leaf)[: model.vocabulary.size if name in padded else None]
     return arrays
 
 
@@ -93,7 +89,7 @@ def difference(a: np.ndarray, b: np.ndarray) -> dict:
 def outputs(one, two) -> dict:
     """Returns {name: difference of that output} on a random batch, half of whose rows are half padding.
 
-    mlm_logits also have same_best: the share of masked positions with the same most likely piece.
+    Logits over the vocabulary also have same_best: the share of positions with the same most likely piece.
     """
     vocabulary, draw = one.vocabulary, np.random.default_rng(0)
     length = min(LENGTH, one.config.model.max_length, two.config.model.max_length)
@@ -101,18 +97,24 @@ def outputs(one, two) -> dict:
     for ids in texts:
         ids[::8] = vocabulary.mask
     predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
-    batch = masked_texts.make_batch(texts, 2 * PAIRS, length, predictions, vocabulary)
-    left, right = (jax.jit(model.objective.outputs)(model.params, batch) for model in (one, two))
-    results, untrained = {}, {*load_model.untrained_parts(one), *load_model.untrained_parts(two)}
+    batch = fill_mask.make_batch(texts, 2 * PAIRS, length, predictions, vocabulary)
+    left, right = (trained_outputs(model, batch) for model in (one, two))
+    results = {}
     for name in sorted(left.keys() & right.keys()):
-        if untrained & HEADS.get(name, set()):  # other objectives may have other outputs
-            continue
-        a, b = (np.asarray(side[name])[..., : vocabulary.size] for side in (left, right))
-        results[name] = difference(a, b)
-        if name == "mlm_logits":
-            same = a.argmax(axis=-1) == b.argmax(axis=-1)
+        results[name] = difference(left[name], right[name])
+        if name in getattr(base.module_of(one.config), "VOCABULARY_LOGITS", ()):
+            same = left[name].argmax(axis=-1) == right[name].argmax(axis=-1)
             results[name]["same_best"] = float(same.mean())
     return results
+
+
+def trained_outputs(model, batch) -> dict[str, np.ndarray]:
+    """Returns the outputs of a model on a batch, without padding and without those of untrained heads."""
+    heads = getattr(base.module_of(model.config), "HEADS", {})
+    untrained = {*load_model.untrained_parts(model)}
+    arrays = jax.jit(model.objective.outputs)(model.params, batch)
+    trained = {name for name in arrays if not untrained & heads.get(name, set())}
+    return {name: np.asarray(arrays[name])[..., : model.vocabulary.size] for name in trained}
 
 
 def describe(values: dict) -> str:

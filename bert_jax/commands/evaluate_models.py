@@ -3,7 +3,7 @@
 A word is a run of letters, digits and "_". It is tokenized by itself, and so is the text between two words. All pieces
 of a chosen word are masked, so the number of [MASK]s reveals how many pieces a word has.
 
-B rows of windows, L length, P masked pieces in a row, W chosen words in all windows.
+W chosen words in all windows.
 """
 
 import math
@@ -11,13 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as configs
@@ -25,11 +23,10 @@ from bert_jax import prng
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.models import bert
-from bert_jax.objectives import masked_texts
+from bert_jax.objectives import fill_mask
 
 RATE = 0.15  # share of the words that are chosen
 PART = re.compile(r"\w+|[^\w\s]+")
-ROWS = 32  # windows in a batch: small enough for the memory of their logits
 
 
 class Window(NamedTuple):
@@ -154,28 +151,13 @@ def score(model, windows: list[Window], number: int, length: int) -> tuple[np.nd
 
     number: the index of the model's vocabulary in the windows.
     """
-    vocabulary, function = model.vocabulary, jax.jit(partial(predict_masked, model.objective))
-    rows = [mask_words(window, number, vocabulary.mask) for window in windows]
-    predictions = max(ids.count(vocabulary.mask) for ids in rows)
-    nats, correct = [], []
-    for start in range(0, len(windows), ROWS):
-        texts = rows[start : start + ROWS]
-        batch = masked_texts.make_batch(texts, ROWS, length, predictions, vocabulary)
-        used = batch["masked_weights"] > 0
-        words = chain(*(masked(window, number) for window in windows[start : start + ROWS]))
-        batch["masked_targets"][used] = [*chain(*words)]
-        costs, hits = map(np.asarray, function(model.params, batch))
-        nats.append(costs[used].astype(np.float64))
-        correct.append(hits[used])
-    sizes = np.array([len(ids) for window in windows for ids in masked(window, number)])
+    texts = [mask_words(window, number, model.vocabulary.mask) for window in windows]
+    words = [[window.pieces[index][number] for index in window.chosen] for window in windows]
+    targets = [[*chain(*ids)] for ids in words]
+    nats, correct = fill_mask.measure(model, texts, targets, length)
+    sizes = np.array([*map(len, chain(*words))])
     starts = np.cumsum(sizes) - sizes
-    nats, correct = np.concatenate(nats), np.concatenate(correct)
     return np.add.reduceat(nats, starts), np.logical_and.reduceat(correct, starts), sizes
-
-
-def masked(window: Window, number: int) -> list[list[int]]:
-    """Returns the ids of each chosen word."""
-    return [window.pieces[index][number] for index in window.chosen]
 
 
 def mask_words(window: Window, number: int, mask: int) -> list[int]:
@@ -184,13 +166,6 @@ def mask_words(window: Window, number: int, mask: int) -> list[int]:
     for index in window.chosen:
         cuts[index] = [mask] * len(cuts[index])
     return [*chain(*cuts)]
-
-
-def predict_masked(objective, params, batch):
-    """Returns (float32[B, P] nats, bool[B, P] whether the most likely piece is the target) of masked pieces."""
-    logits, targets = objective.outputs(params, batch)["mlm_logits"], batch["masked_targets"]
-    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    return jax.nn.logsumexp(logits, axis=-1) - chosen, logits.argmax(axis=-1) == targets
 
 
 def describe(values: dict) -> str:

@@ -6,21 +6,20 @@ from pathlib import Path
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.convert import load_model, model_card, to_huggingface
+from bert_jax.convert import load_model, model_card, names, to_huggingface
 from bert_jax.errors import BadInput
 from bert_jax.models import bert
 from bert_jax.runs import workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import check_free, new_directory
 
-FORMATS = ("huggingface", "google")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # the names that the hub accepts
 OPTIONS = [
     cli.WORKDIR,
     cli.option(
         "--output", "directory to write; must not exist yet", type=cli.to_path, **cli.REQUIRED
     ),
-    cli.option("--format", "default: %(default)s", choices=FORMATS, default=FORMATS[0]),
+    cli.option("--format", "default: %(default)s", choices=names.FORMATS, default=names.FORMATS[0]),
     cli.option("--name", "of the model, in its card; default: the workdir's", default=""),
     cli.option("--license", "of the weights, such as apache-2.0", default="", metavar="ID"),
     cli.option("--data-license", "of the text, such as cc-by-sa-4.0", default="", metavar="ID"),
@@ -38,15 +37,10 @@ def run(options, overrides) -> int:
     return cli.show(options, values, describe(values))
 
 
-def export(
-    source: Workdir,
-    output: Path,
-    form: str = "huggingface",
-    about: model_card.About | None = None,
-) -> dict:
+def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> dict:
     """Writes the output; returns {output, files, bytes, parameters, step, seconds}. A failure leaves no files.
 
-    form: huggingface or google. about: fields of the model card.
+    form: huggingface or google. about: fields of the model card, a model_card.About.
     """
     started, about = time.monotonic(), about or model_card.About()
     if form == "google" and any(about):
@@ -57,7 +51,7 @@ def export(
     run = load_model.open_run(source, on_device=form == "google")
     check_run(run, source.name)
     # Heads that import initialized and no step has trained are not exported.
-    params = drop_parts(run.params, load_model.untrained_parts(run))
+    params = names.drop_parts(run.params, load_model.untrained_parts(run))
     parameters = bert.count(params, run.vocabulary.size)
     model = run.config, run.vocabulary, run.tokenizer, params
     with new_directory(output, "--output") as directory:
@@ -82,16 +76,9 @@ def export(
     }
 
 
-def drop_parts(params: dict, parts: list[str]) -> dict:
-    """Returns the parameters without these parts: mlm, pair or pooler."""
-    kept = {name: tree for name, tree in params.items() if name not in parts}
-    encoder = {name: tree for name, tree in params["encoder"].items() if name not in parts}
-    return kept | {"encoder": encoder}
-
-
 def check_run(run, name: str) -> None:
     """Raises BadInput for a model or an objective that other programs do not have."""
-    for key, supported in (("model.name", "bert"), ("objective.name", "mlm")):
+    for key, supported in names.EXPORTABLE.items():
         value = configs.lookup(run.config, key)
         if value != supported:
             raise BadInput(f"{name}: {key}={value}: only {supported} can be exported")

@@ -8,7 +8,7 @@ import numpy as np
 from bert_jax import cli
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.objectives import masked_texts
+from bert_jax.objectives import fill_mask
 
 MODEL = "directory of a run, or of a model of another program"
 OPTIONS = [
@@ -61,7 +61,7 @@ def encode(model, text: str) -> dict:
         )
     # Lengths are rounded up to multiples of 32, so that texts share compiled programs.
     length = min(longest, -(-(len(ids) + 2) // 32) * 32)
-    return masked_texts.make_batch([ids], 1, length, masks, model.vocabulary)
+    return fill_mask.make_batch([ids], 1, length, masks, model.vocabulary)
 
 
 def describe(result: dict) -> str:

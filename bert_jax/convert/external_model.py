@@ -12,7 +12,7 @@ from bert_jax import config as configs
 from bert_jax.convert import names
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
-from bert_jax.objectives import base, masked_batch
+from bert_jax.objectives import base, mlm_batch
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
@@ -84,7 +84,7 @@ class Parameters(NamedTuple):
 
 def parameters(source: Source, config: ConfigDict, objective: base.Objective) -> Parameters:
     """Converts the tensors of a checked source to parameters of the objective. Raises BadInput for NaN or infinity."""
-    example = batch.synthetic(masked_batch.shapes(1, 8, 1), source.tokenizer.size)
+    example = batch.synthetic(mlm_batch.shapes(1, 8, 1), source.tokenizer.size)
     shapes = jax.eval_shape(objective.init, jax.random.key(0), example)
     leaves, tree = jax.tree.flatten_with_path(shapes)
     shapes = {meshes.path_name(path): leaf.shape for path, leaf in leaves}

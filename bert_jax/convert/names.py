@@ -7,7 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 
+from bert_jax.parallel import mesh as meshes
+
 FORMATS = ("huggingface", "google")
+# The keys of a run whose parameters are these.
+EXPORTABLE = {"model.name": "bert", "objective.name": "mlm"}
 
 # (kind, axes, name in bert_jax, in Hugging Face, in Google's BERT). A norm has a `scale` and a `bias`, a dense layer a
 # `kernel` and a `bias`.
@@ -70,12 +74,16 @@ def parameters(layers: int) -> list[Parameter]:
 
 def with_arrays(params, layers: int) -> list[tuple[Parameter, Any]]:
     """Returns the parameters that the tree `params` has, with their arrays, in the order of `parameters`."""
-    leaves = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
-        for path, leaf in jax.tree.leaves_with_path(params)
-    }
+    leaves = {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
     table = parameters(layers)
     return [(item, leaves[item.path]) for item in table if item.path in leaves]
+
+
+def drop_parts(params: dict, parts: list[str]) -> dict:
+    """Returns the parameters without these parts: mlm, pair or pooler."""
+    kept = {name: tree for name, tree in params.items() if name not in parts}
+    encoder = {name: tree for name, tree in params["encoder"].items() if name not in parts}
+    return kept | {"encoder": encoder}
 
 
 def expand(part: str, rows, path: str, huggingface: str, google: str) -> list[Parameter]:

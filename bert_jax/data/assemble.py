@@ -73,6 +73,16 @@ def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict[str,
     }
 
 
+def as_ids(values):
+    """Casts to int32, the type of ids, positions and labels in a batch."""
+    return tf.cast(values, tf.int32)
+
+
+def as_weights(values):
+    """Casts to float32, the type of weights in a batch."""
+    return tf.cast(values, tf.float32)
+
+
 def gather_range(tokens, separators, ranges, length: int, special: dict) -> dict[str, tf.Tensor]:
     """Returns rows before masking: [CLS], a range of the stream of tasks/documents.py, [SEP]. Returns what `gather`
     returns, without pairs.

@@ -10,7 +10,7 @@ B rows over all hosts, L length, S sequences packed in a row (1 without packing)
     rows              int32[B]       the row's number in the global batch; dropout is keyed by it
     row_weights       float32[B]     0 for a row that only fills the batch: all its other weights are 0, too
 
-A task adds arrays of its own, such as those of objectives/masked_batch.py. Names that end in `_weights` are weights.
+A task adds arrays of its own. Those whose names end in `_weights` are weights.
 """
 
 import hashlib

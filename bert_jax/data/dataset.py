@@ -23,8 +23,8 @@ class Dataset(NamedTuple):
     """The rows of a task's splits, and how a batch is made of them. phase: a config.Phase.
 
     Rows are whatever identifies them to `make`: int64[R, ...], an array or an object with `len` and indexing by an
-    array of row numbers, such as one over mapped files. `make` is traced as a TensorFlow graph; it composes functions of
-    assemble.py and masking.py. keys are uint32[B], one for the draws of each row.
+    array of row numbers, such as one over mapped files. `make` is traced as a TensorFlow graph; it composes functions
+    of assemble.py and masking.py. keys are uint32[B], one for the draws of each row.
     """
 
     shapes: Callable  # (phase, B) -> {name: jax.ShapeDtypeStruct}; opens no file

@@ -1,8 +1,8 @@
 """Streams the batches of a Dataset from any step on, this host's rows only: tf.data over memory-mapped files.
 
 The row numbers of a step are computed by arithmetic, and a permutation of the epoch maps them to rows. One tf.data
-graph without Python code makes whole batches and prefetches them. There is no iterator state: step n is a pure function of
-(dataset, seed, n). The next epoch's rows are opened in the background.
+graph without Python code makes whole batches and prefetches them. There is no iterator state: step n is a pure function
+of (dataset, seed, n). The next epoch's rows are opened in the background.
 
 B rows of this host, N steps.
 """

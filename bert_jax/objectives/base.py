@@ -1,5 +1,11 @@
 """The one abstraction: a training objective as four pure functions; and the parts that objectives share.
 
+The file of an objective has `make(config, vocabulary) -> Objective`, and may also have:
+
+    reference_losses  (vocabulary size, unigram entropy in nats) -> the line of the log with losses to compare with
+    HEADS             {output: the parts of the parameters that it needs beside the encoder}
+    VOCABULARY_LOGITS the outputs that are logits over the vocabulary
+
 B batch, P predictions per row, S packed sequences per row, D width, V padded vocabulary.
 """
 
@@ -31,8 +37,18 @@ class Objective(NamedTuple):
 
 def make(config, vocabulary: Vocabulary) -> Objective:
     """Returns the objective that `config.objective.name` names. The file name is the registry."""
-    module = importlib.import_module(f"bert_jax.objectives.{config.objective.name}")
-    return module.make(config, vocabulary)
+    return module_of(config).make(config, vocabulary)
+
+
+def module_of(config):
+    """Returns the module that `config.objective.name` names."""
+    return importlib.import_module(f"bert_jax.objectives.{config.objective.name}")
+
+
+def reference_losses(config, vocabulary_size: int, unigram_entropy: float) -> str:
+    """Returns the `reference_losses` of the objective's file; '' if it has none."""
+    describe = getattr(module_of(config), "reference_losses", None)
+    return describe(vocabulary_size, unigram_entropy) if describe else ""
 
 
 def make_encoder(config, vocabulary: Vocabulary) -> nn.Module:

@@ -20,19 +20,8 @@ def means(metrics: dict) -> dict[str, float]:
     }
 
 
-def reference_losses(vocabulary_size: int, entropy: float) -> str:
-    """Returns the line of the log with the losses of a model that has learnt nothing, or frequencies only.
-
-    entropy: of the tokens' frequencies, in nats.
-    """
-    return (
-        f"for comparison: masked-LM loss {math.log(vocabulary_size):.2f} nats untrained, {entropy:.2f} at [MASK] "
-        f"positions from token frequencies; pair loss {math.log(2):.2f} untrained"
-    )
-
-
 def expected_range(expected_loss: tuple, step: int) -> tuple[float, float] | None:
-    """Returns (least, largest) expected held-out masked-LM loss at a step, by linear interpolation; None outside.
+    """Returns (least, largest) expected held-out loss at a step, by linear interpolation; None outside.
 
     expected_loss: (step, least, largest, next step, ...), as in `config.expected_loss`.
     """
@@ -45,7 +34,7 @@ def expected_range(expected_loss: tuple, step: int) -> tuple[float, float] | Non
 def describe_loss(loss: float, least: float, largest: float) -> str:
     """Says whether a loss is in the expected range."""
     where = "above" if loss > largest else "below" if loss < least else "within"
-    return f"mlm_loss is {where} the expected {least:.2f} to {largest:.2f}"
+    return f"loss is {where} the expected {least:.2f} to {largest:.2f}"
 
 
 def is_shown(key: str, value) -> bool:

@@ -1,5 +1,7 @@
 """Masked LM (arXiv:1810.04805), with next-sentence prediction, sentence order (arXiv:1909.11942) or neither."""
 
+import math
+
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -7,6 +9,10 @@ from bert_jax.models import heads, layers
 from bert_jax.objectives import base
 from bert_jax.objectives.cross_entropy import cross_entropy
 from bert_jax.tokenizers.special_tokens import Vocabulary
+
+# See base.py.
+HEADS = {"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}}
+VOCABULARY_LOGITS = ("mlm_logits",)
 
 
 class Pretrainer(nn.Module):
@@ -71,3 +77,11 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
 
     module = Pretrainer(base.make_encoder(config, vocabulary), paired)
     return base.from_module(module, weights, terms)
+
+
+def reference_losses(vocabulary_size: int, unigram_entropy: float) -> str:
+    """Returns the line of the log with the losses of a model that has learnt nothing, or frequencies only."""
+    return (
+        f"for comparison: masked-LM loss {math.log(vocabulary_size):.2f} nats untrained, {unigram_entropy:.2f} at "
+        f"[MASK] positions from token frequencies; pair loss {math.log(2):.2f} untrained"
+    )

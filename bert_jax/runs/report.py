@@ -91,10 +91,8 @@ class Reporter:
             if split == "train":
                 left = timedelta(seconds=round(self.seconds_left()))
                 text += f"  {metrics.describe_speed(values)}  {left} left"
-            elif "mlm_loss" in values and (
-                normal := metrics.expected_range(self.expected_loss, step)
-            ):
-                text += f"  {metrics.describe_loss(values['mlm_loss'], *normal)}"
+            elif normal := metrics.expected_range(self.expected_loss, step):
+                text += f"  {metrics.describe_loss(values['loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
         self.status("running")
         self.run.try_upload()

@@ -8,7 +8,7 @@ from bert_jax import __version__
 from bert_jax import config as configs
 from bert_jax.errors import BadInput
 from bert_jax.models import attention, bert
-from bert_jax.objectives import metrics
+from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers import tokenizer
 
@@ -65,9 +65,9 @@ def describe(config, info: dict) -> str:
         f"{config.objective.name}, {config.dtype} on {len(info['devices'])} x {devices}"
     ]
     lines += [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
-    if config.objective.name == "mlm":
-        lines.append(metrics.reference_losses(info["vocabulary"]["size"], info["unigram_entropy"]))
-    return "\n".join(lines)
+    size, entropy = info["vocabulary"]["size"], info["unigram_entropy"]
+    lines.append(base.reference_losses(config, size, entropy))
+    return "\n".join(filter(None, lines))
 
 
 def describe_phase(phase, info: dict) -> str:

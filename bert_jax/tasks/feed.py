@@ -97,6 +97,7 @@ class StoreFeed:
         """Raises BadInput if the rows of a phase cannot be made from the store."""
         self.stream = import_stream()
         self.config, self.store, self.path = config, store, store.path
+        base.fill(config, store)
         self.dataset = base.make(config, store)
         self.splits, self.score = self.dataset.splits[1:], self.dataset.score
         self.fingerprint = store.fingerprint

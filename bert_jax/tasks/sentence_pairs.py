@@ -9,7 +9,7 @@ from bert_jax import prng
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import SPLITS, Store
 from bert_jax.errors import BadInput
-from bert_jax.objectives import masked_batch
+from bert_jax.objectives import mlm_batch
 from bert_jax.tasks import packing, pair_rows, pair_survey
 from bert_jax.tasks.pair_rows import Rules
 from bert_jax.tokenizers import tokenizer
@@ -27,7 +27,7 @@ def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Data
 
     def shapes(phase, rows: int) -> dict:
         keys = phase.keys
-        return masked_batch.shapes(rows, phase.length, keys.max_predictions, keys.max_packed)
+        return mlm_batch.shapes(rows, phase.length, keys.max_predictions, keys.max_packed)
 
     def rows(phase, split: str, epoch: int) -> EpochRows:
         return EpochRows(store, split, rules(config, phase, split), phase.keys.max_packed, epoch)

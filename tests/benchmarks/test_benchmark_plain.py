@@ -6,10 +6,10 @@ import re
 import jax
 import numpy as np
 import pytest
+from kits import small
 from kits.small import VOCABULARY, small_config, small_objective, small_params
 
 from benchmarks import plain
-from bert_jax.data import batch
 from bert_jax.models import bert
 from bert_jax.parallel import mesh as meshes
 
@@ -51,7 +51,7 @@ def as_plain(ours: dict, shapes: dict) -> dict:
 def test_the_plain_step_has_our_loss_and_gradients():
     """On rows of two sequences, half of them padded."""
     objective = small_objective(*UNDROPPED)
-    rows = batch.synthetic(16, 32, 5, VOCABULARY.size, sequences=2)
+    rows = small.synthetic(16, 32, 5, VOCABULARY.size, sequences=2)
     rows["sequence_ids"][:8, 28:] = 0
     rows["masked_weights"] *= (
         np.take_along_axis(*(rows[n] for n in ("sequence_ids", "masked_positions")), axis=1) > 0

@@ -7,7 +7,6 @@ import pytest
 from kits.runs import make_run, run_batch
 from safetensors.numpy import load_file
 
-from bert_jax.commands.export import drop_parts
 from bert_jax.convert import names, to_huggingface
 from bert_jax.objectives import base
 
@@ -16,7 +15,7 @@ def write(directory, run, fresh=()):
     """Writes a directory without the parts in `fresh`; returns its config.json."""
     config, vocabulary, tokenizer, params = run
     directory.mkdir()
-    to_huggingface.write(directory, config, vocabulary, tokenizer, drop_parts(params, fresh))
+    to_huggingface.write(directory, config, vocabulary, tokenizer, names.drop_parts(params, fresh))
     return json.loads((directory / "config.json").read_text())
 
 

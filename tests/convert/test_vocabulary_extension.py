@@ -3,11 +3,10 @@
 import jax
 import numpy as np
 import pytest
-from kits import external_models
+from kits import external_models, small
 from kits.malformed_inputs import FORMATS, write
 
 from bert_jax.convert import load_model, names, vocabulary_extension
-from bert_jax.data import batch
 from bert_jax.errors import BadInput
 
 
@@ -101,7 +100,7 @@ def test_padding_stays_zero_if_a_vocabulary_grows_past_a_multiple_of_128(source,
     words = np.asarray(after.params["encoder"]["embedder"]["words"])
     assert len(words) == 256 and not words[extended.pieces :].any()
     assert words[: extended.pieces].any(axis=1).all()
-    arrays = batch.synthetic(4, 16, 3, source.pieces)
+    arrays = small.synthetic(4, 16, 3, source.pieces)
     old, new = (jax.device_get(m.objective.outputs(m.params, arrays)) for m in (before, after))
     assert (old["pair_logits"] == new["pair_logits"]).all()
     size = source.pieces

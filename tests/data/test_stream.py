@@ -7,7 +7,7 @@ from kits.packed import assert_same
 from kits.stores import SPECIAL, make_store, random_documents
 
 from bert_jax.data import stream
-from bert_jax.objectives import masked_batch
+from bert_jax.objectives import mlm_batch
 
 V = 1000
 WORD_STARTS = np.arange(V) % 3 > 0
@@ -50,7 +50,7 @@ def steps_per_epoch(store, **changes):
 @pytest.mark.parametrize("task", ["nsp", "sop", "none"])
 def test_batches_fulfil_the_contract(store, task, masking):
     text = " ".join(map(str, store.splits["train"].tokens))
-    expected = {n: (s.shape, s.dtype) for n, s in masked_batch.shapes(8, 48, 7).items()}
+    expected = {n: (s.shape, s.dtype) for n, s in mlm_batch.shapes(8, 48, 7).items()}
     for batch in batches(store, 0, 4, pair_task=task, masking=masking):
         assert {name: (array.shape, array.dtype) for name, array in batch.items()} == expected
         assert (batch["pair_weights"] == (task != "none")).all()

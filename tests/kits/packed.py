@@ -4,7 +4,7 @@ import numpy as np
 from kits import pairs
 from kits.stores import make_store, random_documents
 
-from bert_jax.objectives import masked_batch
+from bert_jax.objectives import mlm_batch
 
 V = 200
 WORD_STARTS = np.arange(V) % 3 > 0
@@ -46,7 +46,7 @@ def one_pair_per_row(batch):
     """Returns the pairs of a batch, each in its own row, in the order of the batch."""
     length, predictions = batch["tokens"].shape[1], batch["masked_weights"].shape[1]
     row, pair = np.nonzero(np.arange(1, 99) <= batch["sequence_ids"].max(1)[:, None])
-    own = masked_batch.shapes(len(row), length, predictions)
+    own = mlm_batch.shapes(len(row), length, predictions)
     own = {name: np.zeros(like.shape, like.dtype) for name, like in own.items()}
     for number, (r, p) in enumerate(zip(row, pair, strict=True)):
         span = np.flatnonzero(batch["sequence_ids"][r] == p + 1)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from kits import small
 from kits.small import SMALL, VOCABULARY, overrides, small_batch, small_config, write_corpus
 from kits.texts import PROSE
 
 from bert_jax import config as configs
 from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.convert import load_model
-from bert_jax.data import batch
 from bert_jax.models import bert
 from bert_jax.objectives import base
 from bert_jax.runs import workdir
@@ -89,7 +89,7 @@ def make_run(
     tokenizer = words or tokenizers.train(kind, PROSE, SIZES[kind], True)
     vocabulary = Vocabulary(tokenizer.size, **tokenizer.special)
     initialize = jax.jit(base.make(config, vocabulary).init)
-    params = initialize(jax.random.key(0), batch.synthetic(1, 8, 1, 9, 0))
+    params = initialize(jax.random.key(0), small.synthetic(1, 8, 1, 9, 0))
     draw = np.random.default_rng(step)
     params = jax.tree.map(lambda x: x + draw.normal(0, 0.1, x.shape).astype(np.float32), params)
     directory.mkdir(parents=True)

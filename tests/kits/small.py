@@ -7,8 +7,7 @@ import numpy as np
 from kits import corpora
 
 from bert_jax import config
-from bert_jax.data import batch
-from bert_jax.objectives import base
+from bert_jax.objectives import base, mlm_batch
 from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -61,9 +60,39 @@ def mesh_of(shape, devices=None):
     return meshes.make_mesh(small_config(*mesh_keys(shape)).mesh, devices)
 
 
+def synthetic(
+    batch: int, length: int, predictions: int, vocabulary: int, seed: int = 0, sequences: int = 1
+) -> dict:
+    """Returns a batch of random tokens without padding and with all predictions used.
+
+    Each row holds `sequences` pairs of about equal length.
+    """
+    draw = np.random.default_rng(seed)
+    starts = -(-np.arange(sequences + 1) * length // sequences)
+    owner = np.broadcast_to(np.arange(length) * sequences // length, (batch, length))
+    positions = np.arange(length) - starts[owner]
+    order = np.argsort(draw.random((batch, length - 2)), axis=1)[:, :predictions] + 1
+    arrays = dict(
+        tokens=draw.integers(5, vocabulary, (batch, length)),
+        segments=positions >= np.diff(starts)[owner] // 2,
+        positions=positions,
+        sequence_ids=owner + 1,
+        masked_positions=np.sort(order, axis=1),
+        masked_targets=draw.integers(5, vocabulary, (batch, predictions)),
+        masked_weights=np.ones((batch, predictions)),
+        cls_positions=np.broadcast_to(starts[:-1], (batch, sequences)),
+        pair_labels=draw.integers(0, 2, (batch, sequences)),
+        pair_weights=np.ones((batch, sequences)),
+        rows=np.arange(batch),
+        row_weights=np.ones(batch),
+    )
+    expected = mlm_batch.shapes(batch, length, predictions, sequences)
+    return {name: np.asarray(array, expected[name].dtype) for name, array in arrays.items()}
+
+
 def small_batch(rows: int = 16, length: int = 32, predictions: int = 5, seed: int = 0) -> dict:
     """Returns rows of different lengths with different numbers of masked positions."""
-    arrays = batch.synthetic(rows, length, predictions, VOCABULARY.size, seed)
+    arrays = synthetic(rows, length, predictions, VOCABULARY.size, seed)
     draw = np.random.default_rng(seed + 1)
     lengths = draw.integers(length // 2, length + 1, rows)
     real = np.arange(length) < lengths[:, None]

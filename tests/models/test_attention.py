@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits import attention as kit
+from kits import small
 from kits.attention import DROPOUT, compute, fused, interpreted, make_rows, plain
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import mesh_of, small_objective, small_params
 
-from bert_jax.data import batch
 from bert_jax.models import attention
 from bert_jax.parallel import constraints
 from bert_jax.parallel import mesh as meshes
@@ -104,7 +104,7 @@ full = partial(pytest.param, marks=pytest.mark.full)
 def test_a_model_has_the_same_gradients_by_a_kernel(monkeypatch, kernel, settings):
     """Packed rows, one of them padding only: what padding attends to changes neither loss nor gradients."""
     kit.on_tpu(monkeypatch)
-    rows = batch.synthetic(4, 128, 10, 200, sequences=3)
+    rows = small.synthetic(4, 128, 10, 200, sequences=3)
     rows["sequence_ids"][1, 100:] = 0
     rows["sequence_ids"][2] = 0
     inside = np.take_along_axis(rows["sequence_ids"], rows["masked_positions"], 1) > 0

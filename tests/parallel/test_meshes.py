@@ -9,13 +9,12 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
-from kits import programs
+from kits import programs, small
 from kits.slices import compiling, devices, needs_libtpu
 from kits.small import VOCABULARY, mesh_keys, small_config
 
 from bert_jax import build
-from bert_jax.data import batch
-from bert_jax.objectives import metrics
+from bert_jax.objectives import metrics, mlm_batch
 from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import hlo
 
@@ -78,7 +77,7 @@ def losses(shape) -> list[float]:
     made, found = trainer(shape), []
     state = made.initialize()
     for number in range(20):
-        arrays = batch.synthetic(ROWS, LENGTH, PREDICTIONS, PIECES, seed=number)
+        arrays = small.synthetic(ROWS, LENGTH, PREDICTIONS, PIECES, seed=number)
         rows = meshes.to_devices(made.mesh, arrays, np.arange(ROWS), ROWS)
         state, values, _ = made.train["main"](state, rows)
         found.append(metrics.means(values)["loss"])
@@ -107,7 +106,7 @@ def test_a_program_takes_the_shards_of_the_state_and_donates_them(shape, platfor
     sizes = made.train["main"].memory_analysis()
     leaves = zip(jax.tree.leaves(made.shapes), jax.tree.leaves(made.shardings), strict=True)
     state = sum(math.prod(p.shard_shape(s.shape)) * s.dtype.itemsize for s, p in leaves)
-    shapes = batch.shapes(ROWS // (shape[0] * shape[1]), LENGTH, PREDICTIONS)
+    shapes = mlm_batch.shapes(ROWS // (shape[0] * shape[1]), LENGTH, PREDICTIONS)
     rows = sum(math.prod(s.shape) * s.dtype.itemsize for s in shapes.values())
     assert sizes.argument_size_in_bytes == state + rows
     assert sizes.alias_size_in_bytes == state  # donated, so that there is never a second state

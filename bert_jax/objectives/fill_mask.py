@@ -1,0 +1,63 @@
+"""Fill in the mask: batches of texts with [MASK] tokens, and how well an objective's model predicts these.
+
+B rows of texts, P [MASK] tokens in a row, N in all texts.
+"""
+
+from functools import partial
+from itertools import chain
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.objectives import mlm_batch
+from bert_jax.tokenizers.special_tokens import Vocabulary
+
+ROWS = 32  # texts measured at once: few enough for the memory of their logits
+
+
+def make_batch(
+    texts: list[list[int]], rows: int, length: int, predictions: int, vocabulary: Vocabulary
+) -> dict:
+    """Returns a batch whose first rows are [CLS] text [SEP]; the [MASK] tokens are its predictions.
+
+    texts: token ids of each text, at most `rows` of them. predictions: per row.
+    """
+    shapes = mlm_batch.shapes(rows, length, predictions)
+    arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+    arrays["tokens"][:] = vocabulary.pad
+    arrays["rows"][:] = np.arange(rows)
+    arrays["row_weights"][: len(texts)] = 1
+    for row, ids in enumerate(texts):
+        size = len(ids) + 2
+        arrays["tokens"][row, :size] = [vocabulary.cls, *ids, vocabulary.sep]
+        arrays["positions"][row, :size] = np.arange(size)
+        arrays["sequence_ids"][row, :size] = 1
+        masked = np.flatnonzero(arrays["tokens"][row] == vocabulary.mask)
+        arrays["masked_positions"][row, : len(masked)] = masked
+        arrays["masked_weights"][row, : len(masked)] = 1
+    return arrays
+
+
+def measure(model, texts: list[list[int]], targets: list[list[int]], length: int) -> tuple:
+    """Returns float64[N] nats and bool[N] whether the target is the most likely piece, of all [MASK] tokens in order.
+
+    model: its objective, params and vocabulary. texts: token ids. targets: for each text, the ids at its [MASK] tokens.
+    """
+    function, results = jax.jit(partial(predict, model.objective)), []
+    predictions = max(map(len, targets))
+    for start in range(0, len(texts), ROWS):
+        part = slice(start, start + ROWS)
+        arrays = make_batch(texts[part], ROWS, length, predictions, model.vocabulary)
+        used = arrays["masked_weights"] > 0
+        arrays["masked_targets"][used] = [*chain(*targets[part])]
+        results.append([np.asarray(values)[used] for values in function(model.params, arrays)])
+    nats, correct = map(np.concatenate, zip(*results, strict=True))
+    return nats.astype(np.float64), correct
+
+
+def predict(objective, params, arrays):
+    """Returns (float32[B, P] nats, bool[B, P] whether the target is the most likely piece) of [MASK] tokens."""
+    logits, targets = objective.outputs(params, arrays)["mlm_logits"], arrays["masked_targets"]
+    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits, axis=-1) - chosen, logits.argmax(axis=-1) == targets

@@ -1,0 +1,17 @@
+"""What the file of an objective may have, beside `make`."""
+
+import sys
+from types import ModuleType
+
+from kits.small import small_config
+
+from bert_jax.objectives import base
+
+
+def test_an_objective_may_have_reference_losses(monkeypatch):
+    config = small_config()
+    assert "6.91" in base.reference_losses(config, 1000, 5.0)
+    monkeypatch.setitem(sys.modules, "bert_jax.objectives.mine", ModuleType("mine"))
+    config = config.copy_and_resolve_references()
+    config.objective.name = "mine"
+    assert base.reference_losses(config, 1000, 5.0) == ""
