@@ -84,10 +84,10 @@ def as_weights(values):
 
 
 def gather_range(tokens, separators, ranges, length: int, special: dict) -> dict[str, tf.Tensor]:
-    """Returns rows before masking: [CLS], a range of the stream of tasks/documents.py, [SEP]. Returns what `gather`
-    returns, without pairs.
+    """Returns rows before masking, what `gather` returns without pairs: [CLS], a range of the stream of
+    tasks/documents.py, [SEP].
 
-    tokens: all of the split.    separators: int64[D].    ranges: int64[B, 2], the start of each in the stream, and its size.
+    tokens: all of the split.    separators: int64[D], where they are.    ranges: int64[B, 2], start and size of each.
     """
     start, size = ranges[:, :1], ranges[:, 1:]
     position = tf.range(length, dtype=tf.int64)[None, :]

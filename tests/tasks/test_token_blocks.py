@@ -1,4 +1,4 @@
-"""Blocks of tokens: consecutive, separators between documents, other offsets in other epochs, hosts, too little text."""
+"""Blocks of tokens: consecutive, with separators, cut elsewhere in other epochs, on any host; too little text."""
 
 import numpy as np
 import pytest
