@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def load_original(options):
-    """Returns the original's module, under the names of TensorFlow 1, its tokenizer, and the tokens of the documents."""
+    """Returns the original's module, by TensorFlow's names of version 1, its tokenizer, and the documents' tokens."""
     sys.modules["tensorflow"] = tf.compat.v1
     sys.path.insert(0, options.original)
     import create_pretraining_data as program
