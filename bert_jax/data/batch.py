@@ -23,18 +23,18 @@ def shapes(batch: int, length: int, sequences: int = 1) -> dict:
     """Returns {name: jax.ShapeDtypeStruct} of the arrays of the contract."""
     return structs(
         {
-            (batch, length): "tokens segments positions sequence_ids",
-            (batch, sequences): "cls_positions",
-            (batch,): "rows row_weights",
+            "tokens segments positions sequence_ids": (batch, length),
+            "cls_positions": (batch, sequences),
+            "rows row_weights": (batch,),
         }
     )
 
 
-def structs(names: dict[tuple, str]) -> dict:
-    """Converts {shape: names} to {name: jax.ShapeDtypeStruct}: float32 for weights, int32 for others."""
+def structs(arrays: dict[str, tuple]) -> dict:
+    """Converts {names: shape} to {name: jax.ShapeDtypeStruct}: float32 for weights, int32 for others."""
     return {
         name: jax.ShapeDtypeStruct(shape, np.float32 if name.endswith("_weights") else np.int32)
-        for shape, listed in names.items()
+        for listed, shape in arrays.items()
         for name in listed.split()
     }
 

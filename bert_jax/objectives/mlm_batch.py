@@ -17,7 +17,7 @@ def shapes(rows: int, length: int, predictions: int, sequences: int = 1) -> dict
     """Returns {name: jax.ShapeDtypeStruct} of a batch. predictions, sequences: per row."""
     return batch.shapes(rows, length, sequences) | batch.structs(
         {
-            (rows, predictions): "masked_positions masked_targets masked_weights",
-            (rows, sequences): "pair_labels pair_weights",
+            "masked_positions masked_targets masked_weights": (rows, predictions),
+            "pair_labels pair_weights": (rows, sequences),
         }
     )

@@ -1,4 +1,4 @@
-"""Sentences labelled by whether they have at least `threshold` tokens; evaluated on two splits, one without long ones."""
+"""Sentences labelled by whether they have `threshold` tokens or more; evaluated on two splits, one without long ones."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def fill(config, store):
 
 def make(config, store=None):
     def shapes(phase, rows):
-        own = {(rows,): "label label_weights", (rows, phase.length): "token_weights"}
+        own = {"label label_weights": (rows,), "token_weights": (rows, phase.length)}
         return batch.shapes(rows, phase.length) | batch.structs(own)
 
     def rows(phase, split, epoch):
