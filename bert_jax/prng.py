@@ -28,6 +28,7 @@ PURPOSE = {
     "words": 13,
     "packed_order": 14,
     "row": 15,
+    "cuts": 16,
 }
 
 GOLDEN = np.uint32(0x9E3779B9)

@@ -1,4 +1,4 @@
-"""Assembles rows of token ids from sentence pairs, as TensorFlow operations.
+"""Assembles rows of token ids from ranges of a split's tokens, as TensorFlow operations.
 
 B rows, L length, N positions, S pairs per row at most, one after the other.
 """
@@ -81,6 +81,66 @@ def as_ids(values):
 def as_weights(values):
     """Casts to float32, the type of weights in a batch."""
     return tf.cast(values, tf.float32)
+
+
+def gather_range(tokens, separators, ranges, length: int, special: dict) -> dict[str, tf.Tensor]:
+    """Returns rows before masking, what `gather` returns without pairs: [CLS], a range of the stream of
+    tasks/documents.py, [SEP].
+
+    tokens: all of the split.    separators: int64[D], where they are.    ranges: int64[B, 2], start and size of each.
+    """
+    start, size = ranges[:, :1], ranges[:, 1:]
+    position = tf.range(length, dtype=tf.int64)[None, :]
+    inside = (position > 0) & (position <= size)
+    places = start + tf.minimum(tf.maximum(position - 1, 0), size - 1)
+    ids, between = gather_stream(tokens, separators, places, special["sep"])
+    maskable = inside & ~between
+    around = tf.where(position == 0, special["cls"], special["pad"])
+    around = tf.where(position == size + 1, special["sep"], around)
+    real = tf.cast(position < size + 2, tf.int32)
+    return {
+        "tokens": tf.where(inside, ids, around),
+        "segments": tf.zeros_like(real),
+        "positions": tf.cast(position, tf.int32) * real,
+        "sequence_ids": real,
+        "cls_positions": tf.zeros_like(real[:, :1]),
+        "ends": tf.cast(size + 2, tf.int32),
+        "sizes": tf.reduce_sum(tf.cast(maskable, tf.int32), axis=1, keepdims=True),
+        "maskable": maskable,
+        "begins": maskable & ~tf.pad(maskable, [[0, 0], [1, 0]])[:, :-1],
+    }
+
+
+def gather_blocks(tokens, separators, starts, length: int, separator: int) -> dict[str, tf.Tensor]:
+    """Returns full rows: blocks of the stream of tasks/documents.py. starts: int64[B], where they start there."""
+    position = tf.range(length, dtype=tf.int64)[None, :]
+    ids, _ = gather_stream(tokens, separators, starts[:, None] + position, separator)
+    return {
+        "tokens": ids,
+        "segments": tf.zeros_like(ids),
+        "positions": tf.zeros_like(ids) + tf.cast(position, tf.int32),
+        "sequence_ids": tf.ones_like(ids),
+        "cls_positions": tf.zeros_like(ids[:, :1]),
+    }
+
+
+def gather_stream(tokens, separators, places, separator: int):
+    """Returns the ids at places of the stream of tasks/documents.py, int32[B, L], and whether they are separators.
+
+    tokens: all of the split.    separators: int64[D], where they are.    places: int64[B, L], ascending in each row.
+    """
+    with tf.init_scope():  # a constant of the graph would be copied
+        separators = tf.constant(separators)
+    # Searches the few separators that may be in a row instead of all.
+    first = tf.searchsorted(separators, places[:, 0])
+    most = tf.reduce_max(tf.searchsorted(separators, places[:, -1]) - first)
+    near = tf.minimum(first[:, None] + tf.range(most + 1)[None, :], separators.shape[0] - 1)
+    near = tf.gather(separators, near)
+    passed = tf.searchsorted(near, places)
+    between = tf.gather(near, passed, batch_dims=1) == places
+    source = places - tf.cast(first[:, None] + passed, tf.int64)
+    ids = tf.cast(tf.gather(tokens, tf.where(~between, source, 0)), tf.int32)
+    return tf.where(between, separator, ids), between
 
 
 def exclusive(sums):

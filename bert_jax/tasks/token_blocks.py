@@ -1,0 +1,75 @@
+"""The task of causal language models: rows are consecutive blocks of the documents' tokens, with [SEP] after each one.
+
+There is no [CLS] and no padding. Each epoch cuts the blocks at another offset, which leaves out less than two blocks.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from bert_jax import prng
+from bert_jax.data import batch
+from bert_jax.data.dataset import Dataset, Survey, draw_key
+from bert_jax.data.store import SPLITS, Store
+from bert_jax.errors import BadInput
+from bert_jax.tasks import documents
+
+DEFAULTS = {}
+PHASE_DEFAULTS = {}
+
+
+def check(config) -> None:
+    """There are no keys to check."""
+
+
+def make(config, store: Store | None = None) -> Dataset:
+    """Returns the dataset of a store; see tasks/base.py. Raises BadInput if a split has less text than a row needs."""
+    lengths = [config.phases[name].length for name in config.phase_order]
+    for split in store.splits.values() if store else ():
+        check_split(split, max(lengths))
+    separators = cache(lambda split: documents.separators(store.splits[split]))
+
+    def shapes(phase, rows: int) -> dict:
+        return batch.shapes(rows, phase.length)
+
+    def rows(phase, split: str, epoch: int) -> Blocks:
+        key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
+        offset = int(prng.below(key, phase.length)[0])
+        return Blocks(documents.stream_length(store.splits[split]), phase.length, offset)
+
+    def make_batch(phase, split: str, rows, keys) -> dict:
+        from bert_jax.data import assemble
+
+        tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
+        separator = store.manifest["special"]["sep"]
+        return assemble.gather_blocks(tokens, separators(split), rows, phase.length, separator)
+
+    def survey(phase) -> Survey:
+        return Survey(1.0, "100% full", [])
+
+    return Dataset(shapes, SPLITS, rows, make_batch, survey)
+
+
+def check_split(split, length: int) -> None:
+    """Raises BadInput if the split has no row of this length."""
+    total, needed = documents.stream_length(split), 2 * length - 1
+    if total < needed:
+        text = f"{split.path}: {total} tokens, but rows of {length} need {needed} or more"
+        raise BadInput(f"{text}: reduce the length, or hold out more")
+
+
+class Blocks:
+    """The blocks of an epoch: `blocks[numbers]`, int64[...] -> int64[...], where they start in the stream.
+
+    Their number does not depend on the offset, which is less than a block.
+    """
+
+    def __init__(self, total: int, length: int, offset: int):
+        """total: positions in the stream."""
+        self.number, self.length, self.offset = (total + 1) // length - 1, length, offset
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
+        return self.offset + numbers * self.length

@@ -1,0 +1,52 @@
+"""Batches of a task without a tokenizer, and the stream of a split's documents, one token at a time."""
+
+import numpy as np
+from kits.stores import SPECIAL
+from ml_collections import ConfigDict
+
+from bert_jax import config as configs
+from bert_jax.data import stream
+
+V = 1000
+WORD_STARTS = np.arange(V) % 3 > 0
+
+
+def settings(length, seed=1, **task):
+    """Returns a config of one phase."""
+    masking = dict(masking="token", mask_rate=0.15, mask_share=0.8, random_share=0.1)
+    keys = dict(objective=dict(pair_task="none"), task=masking | task, phase_order=("main",))
+    return ConfigDict(keys | dict(seed=seed, phases=dict(main=dict(length=length))))
+
+
+def phase(length, batch=8, predictions=5, number=0):
+    keys = ConfigDict(dict(max_predictions=predictions))
+    return configs.Phase("main", number, 0, 10**9, length, batch, keys)
+
+
+def all_rows(dataset, shape, epoch=0, split="train"):
+    rows = dataset.rows(shape, split, epoch)
+    return rows[np.arange(len(rows))]
+
+
+def unmasked(batch):
+    """Returns int32[B, L], the tokens before masking."""
+    tokens = batch["tokens"].copy()
+    row, slot = np.nonzero(batch["masked_weights"])
+    tokens[row, batch["masked_positions"][row, slot]] = batch["masked_targets"][row, slot]
+    return tokens
+
+
+def batches(dataset, shape, first, last, positions=None, seed=1):
+    made = stream.Pipeline(dataset, shape, "train", seed, shape.batch, positions)
+    return list(stream.train_batches(made, first, last))
+
+
+def assemble(dataset, shape, rows, keys=None):
+    """Returns the batch of these rows, int64[B, ...], in order."""
+    keys = np.arange(len(rows), dtype=np.uint32) if keys is None else keys
+    return {n: a.numpy() for n, a in dataset.make(shape, "train", rows, keys).items()}
+
+
+def document_stream(documents):
+    """Returns all ids of documents, with a separator after each."""
+    return [i for d in documents for i in [*(i for s in d for i in s), SPECIAL["sep"]]]

@@ -1,0 +1,168 @@
+"""RoBERTa's rows: every token once and in order, whole sentences, separators, masks, epochs, hosts."""
+
+import numpy as np
+import pytest
+from kits import rows as kit
+from kits.rows import V, all_rows, assemble, batches, phase, settings, unmasked
+from kits.stores import SPECIAL, make_store, random_documents
+
+from bert_jax.data import row_index
+from bert_jax.errors import BadInput
+from bert_jax.tasks import documents, full_sentences
+
+# Some sentences are longer than a row of 16, and some rows of 64 hold several documents.
+DOCUMENTS = [*random_documents(60, sentences=9), [[7] * 100], [[8, 9] * 20, [10]], [[11]]]
+CLS, SEP = SPECIAL["cls"], SPECIAL["sep"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("rows") / "store", DOCUMENTS, vocabulary=V)
+
+
+def make(store, length, cross=True, seed=1, **task):
+    config = settings(length, seed, cross_documents=cross, **task)
+    return full_sentences.dataset(config, store, kit.WORD_STARTS)
+
+
+def texts(store, length, cross, epoch=0):
+    """Returns the tokens of each row between [CLS] and the last [SEP], in the order of the text."""
+    dataset, shape = make(store, length, cross), phase(length, predictions=min(5, length - 2))
+    batch = assemble(dataset, shape, all_rows(dataset, shape, epoch))
+    tokens, real = unmasked(batch), batch["sequence_ids"].sum(1)
+    assert (tokens[:, 0] == CLS).all() and not batch["segments"].any()
+    assert (tokens[np.arange(len(tokens)), real - 1] == SEP).all()
+    for row, size in zip(tokens, real, strict=True):
+        assert (row[size:] == SPECIAL["pad"]).all()
+    position = np.arange(length) * (batch["sequence_ids"] > 0)
+    np.testing.assert_array_equal(batch["positions"], position)
+    return [row[1 : size - 1].tolist() for row, size in zip(tokens, real, strict=True)]
+
+
+@pytest.mark.parametrize("length", [3, 16, 64, 4000])
+@pytest.mark.parametrize("cross", [True, False])
+def test_every_token_is_in_an_epoch_once_and_in_order(store, length, cross):
+    for epoch in (0, 2):
+        rows = texts(store, length, cross, epoch)
+        assert all(row[0] != SEP and row[-1] != SEP for row in rows)
+        rest = iter(kit.document_stream(DOCUMENTS))
+        following = next(rest)
+        for token in (token for row in rows for token in row):
+            if following == SEP and token != SEP:  # the last [SEP] of the row before
+                following = next(rest)
+            assert token == following
+            following = next(rest)
+        assert [following, *rest] == [SEP]
+
+
+@pytest.mark.parametrize("cross", [True, False])
+def test_rows_end_with_a_sentence_unless_it_is_longer(store, cross):
+    split, length = store.splits["train"], 16
+    begins, ends, document_ends = documents.sentences(split, np.arange(len(split.document_ends)))
+    rows = all_rows(make(store, length, cross), phase(length))
+    start, end = rows[:, 0], rows.sum(1)
+    sentence = np.searchsorted(ends, end)  # of the last token
+    cut = ends[sentence] != end
+    assert 0 < cut.sum() < len(rows) / 2 and (rows[cut, 1] == length - 2).all()
+    assert (start >= begins[sentence])[cut].all()  # only this sentence is in the row
+    first = np.searchsorted(ends, start, side="right")
+    if not cross:
+        np.testing.assert_array_equal(document_ends[first], document_ends[sentence])
+    # No row could take the next sentence, but those that restart and those at an end.
+    full = ends[np.minimum(sentence + 1, len(ends) - 1)] - start > length - 2
+    at_end = sentence + 1 == (len(ends) if cross else document_ends[sentence])
+    restarted = cross & (np.arange(len(rows)) % full_sentences.RESTART == 0)
+    assert (cut | full | at_end | restarted).all()
+
+
+def test_separators_are_between_documents(store):
+    rows = texts(store, 64, cross=True)
+    assert sum(row.count(SEP) for row in rows) > 20
+    assert not any(SEP in row for row in texts(store, 64, cross=False))
+
+
+def test_epochs_and_seeds_differ_and_repeat(tmp_path):
+    path = tmp_path / "store"
+    store = make_store(path, random_documents(2000, sentences=30), vocabulary=V)
+
+    def rows(epoch, seed=1, split="train", number=0):
+        return all_rows(make(store, 128, seed=seed), phase(128, number=number), epoch, split)
+
+    first = {tuple(row) for row in rows(0).tolist()}
+    for other in (rows(1), rows(0, seed=2), rows(0, number=1)):
+        common = sum(tuple(row) in first for row in other.tolist())
+        assert common < 0.95 * len(first)
+    np.testing.assert_array_equal(rows(0), sorted(first))
+    heldout = rows(0, split="heldout")
+    np.testing.assert_array_equal(heldout, rows(0, 2, "heldout", 1))
+
+
+def test_an_epoch_in_blocks_has_every_token(store, monkeypatch):
+    monkeypatch.setattr(full_sentences, "BLOCK", 20)
+    split = store.splits["train"]
+    parts = list(full_sentences.build(split, full_sentences.Rules(62, True), np.ones(1, np.uint32)))
+    rows = np.concatenate(parts)
+    assert len(parts) > 10 and (np.diff(rows[:, 0]) > 0).all()
+    between = rows[1:, 0] - rows[:-1].sum(1)
+    assert np.isin(rows[:-1].sum(1)[between == 1], documents.separators(split)).all()
+    assert set(between) == {0, 1}
+
+
+@pytest.mark.parametrize("masking", ["token", "whole_word"])
+def test_batches_do_not_depend_on_hosts_and_masks_are_of_tokens_alone(store, masking):
+    dataset, shape = make(store, 64, masking=masking), phase(64, batch=6)
+    whole = batches(dataset, shape, 0, 20)
+    for positions in ([0, 5], [3, 1, 2, 4]):
+        part = batches(dataset, shape, 7, 20, np.array(positions))
+        for expected, batch in zip(whole[7:], part, strict=True):
+            for name, array in batch.items():
+                np.testing.assert_array_equal(array, expected[name][positions])
+    expected = {name: (leaf.shape, leaf.dtype) for name, leaf in dataset.shapes(shape, 6).items()}
+    for batch in whole:
+        assert {name: (array.shape, array.dtype) for name, array in batch.items()} == expected
+        assert not np.isin(batch["masked_targets"][batch["masked_weights"] > 0], [CLS, SEP]).any()
+        specials = np.isin(unmasked(batch), [CLS, SEP])
+        assert (batch["tokens"][specials] == unmasked(batch)[specials]).all()
+    assert sum(batch["masked_weights"].sum() for batch in whole) > 400
+
+
+def test_a_whole_word_starts_anew_after_a_separator(tmp_path):
+    """All pieces continue a word, so each document is one word: it is masked whole, or not at all."""
+    store = make_store(tmp_path / "store", [[[9] * 5]] * 40, vocabulary=V)
+    dataset, shape = make(store, 64, masking="whole_word", mask_rate=0.5), phase(64, predictions=30)
+    for batch in batches(dataset, shape, 0, 1):
+        chosen = np.zeros(batch["tokens"].shape, bool)
+        row, slot = np.nonzero(batch["masked_weights"])
+        chosen[row, batch["masked_positions"][row, slot]] = True
+        for number in range(10):
+            word = chosen[:, 1 + 6 * number : 6 + 6 * number]
+            real = batch["sequence_ids"][:, 6 + 6 * number] > 0
+            assert (word.all(1) == word.any(1))[real].all()
+        assert chosen.any()
+
+
+def test_survey_and_damage(store):
+    shape = phase(64, predictions=3)
+    dataset = make(store, 64)
+    rows = all_rows(dataset, shape)
+    survey = dataset.survey(shape)
+    assert survey.real_token_share == pytest.approx((rows[:, 1] + 2).mean() / 64)
+    assert "max_predictions=3" in survey.warnings[0]
+    damaged = dataset.rows(shape, "train", 1)
+    path = damaged.index.path(1)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 0x40
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=path.name):
+        all_rows(dataset, shape, 1)
+    assert not path.exists()
+    assert path.parent == row_index.index_directory(store.path)
+
+
+def test_pairs_are_refused():
+    config = settings(64, cross_documents=True)
+    config.phases.main.max_predictions = 5
+    full_sentences.check(config)
+    config.objective.pair_task = "nsp"
+    with pytest.raises(BadInput, match="config.objective.pair_task='nsp'"):
+        full_sentences.check(config)
