@@ -169,6 +169,7 @@ def ours(settings) -> Side:
     import jax
 
     from bert_jax import build
+    from bert_jax.models import counts
     from bert_jax.objectives.base import Vocabulary
     from bert_jax.parallel import mesh as meshes
     from bert_jax.runs import jax_setup

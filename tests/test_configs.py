@@ -5,6 +5,7 @@ import pytest
 from kits.paths import ROOT
 
 from bert_jax import config
+from bert_jax.models import counts
 from bert_jax.objectives import base, mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 

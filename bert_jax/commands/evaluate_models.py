@@ -22,6 +22,7 @@ from bert_jax import config as configs
 from bert_jax import prng
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
+from bert_jax.models import counts
 from bert_jax.objectives import fill_mask
 
 RATE = 0.15  # share of the words that are chosen

@@ -10,6 +10,7 @@ from kits import small
 from kits.small import VOCABULARY, small_config, small_objective, small_params
 
 from benchmarks import plain
+from bert_jax.models import counts
 from bert_jax.parallel import mesh as meshes
 
 UNDROPPED = "model.dropout=0.0", "model.attention_dropout=0.0"
