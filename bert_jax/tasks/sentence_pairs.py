@@ -303,3 +303,7 @@ def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str) -> np.ndar
     number = SPLITS.index(split.path.name)
     numbers = (rules.seed, prng.PURPOSE[purpose], number, rules.phase, epoch)
     return np.full(1, prng.key(*numbers))
+
+
+def make(config, store=None):
+    """DUMMY"""
