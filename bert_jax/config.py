@@ -84,6 +84,7 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     check(config)
     config.store = os.path.expanduser(config.store)
     config.batches = os.path.expanduser(config.batches)
+    config.init_from = os.path.expanduser(config.init_from)
     config.tokenizer.path = os.path.expanduser(config.tokenizer.path)
     config.lock()
     return config

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import jax
 
+from bert_jax.parallel import mesh as meshes
+
 FORMATS = ("huggingface", "google")
 
 # (kind, axes, name in bert_jax, in Hugging Face, in Google's BERT). A norm has a `scale` and a `bias`, a dense layer a
@@ -70,12 +72,13 @@ def parameters(layers: int) -> list[Parameter]:
 
 def with_arrays(params, layers: int) -> list[tuple[Parameter, Any]]:
     """Returns the parameters that the tree `params` has, with their arrays, in the order of `parameters`."""
-    leaves = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
-        for path, leaf in jax.tree.leaves_with_path(params)
-    }
-    table = parameters(layers)
+    leaves, table = by_path(params), parameters(layers)
     return [(item, leaves[item.path]) for item in table if item.path in leaves]
+
+
+def by_path(tree) -> dict[str, Any]:
+    """Returns {path: leaf} of a tree, with paths as 'encoder/blocks_0/attention/query/kernel'."""
+    return {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def expand(part: str, rows, path: str, huggingface: str, google: str) -> list[Parameter]:
