@@ -28,7 +28,7 @@ class Spec(NamedTuple):
 
 def spec(config, phase_name: str) -> Spec:
     """Returns the Spec of a phase. The config keys have the names of its fields."""
-    keys = {**config.phases[phase_name], **config.objective}
+    keys = {**config.phases[phase_name], **config.objective, **config.task}
     return Spec(
         seed=config.seed,
         phase=tuple(config.phase_order).index(phase_name),
