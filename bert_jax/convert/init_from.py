@@ -95,37 +95,33 @@ def check_tokenizer(config: ConfigDict, encoder: Encoder, data=None) -> None:
 def install(encoder: Encoder, trainer):
     """Returns (the trainer with an `initialize` that returns this encoder and fresh heads, the values for run.json).
 
-    Moves the arrays out of the encoder, so that they are freed once they are on the devices.
+    Moves the arrays out of the encoder, so that the host's memory is free once they are on the devices.
     """
     if not encoder.arrays:
         return trainer, {}
-    shapes = {path: leaf.shape for path, leaf in names.by_path(trainer.shapes.params).items()}
-    arrays = {path: encoder.arrays.pop(path) for path in shapes if path in encoder.arrays}
-    number = sum(array.size for array in arrays.values())
-    arrays = {path: pad(array, path, shapes[path]) for path, array in arrays.items()}
-    fresh = {path.removeprefix("encoder/").partition("/")[0] for path in shapes.keys() - arrays}
-    info = {"imported": encoder.source | {"parameters": number}, "fresh": sorted(fresh)}
+    paths = names.by_path(trainer.shapes.params)
+    arrays = {path: encoder.arrays.pop(path) for path in paths if path in encoder.arrays}
+    source = encoder.source | {"parameters": sum(array.size for array in arrays.values())}
+    fresh = sorted({part_of(path) for path in paths if path not in arrays})
 
     def place(path, leaf):
-        array = arrays.pop(meshes.path_name(path), None)
-        if array is None:
+        name = meshes.path_name(path)
+        if name not in arrays:
             return leaf
+        array = arrays.pop(name)
+        if name.endswith(WORDS):
+            array = np.pad(array, [(0, leaf.shape[0] - len(array)), (0, 0)])
         return jax.make_array_from_callback(leaf.shape, leaf.sharding, array.__getitem__)
 
     def initialize():
-        print(
-            f"encoder: {number:,} parameters of {encoder.source['source']}; fresh: {info['fresh']}"
-        )
+        restored = f"{source['parameters']:,} parameters of the encoder of {source['source']}"
+        print(f"init_from: {restored}; fresh: {', '.join(fresh) or 'nothing'}", flush=True)
         state = trainer.initialize()
         return state._replace(params=jax.tree.map_with_path(place, state.params))
 
-    return trainer._replace(initialize=initialize), info
+    return trainer._replace(initialize=initialize), {"imported": source, "fresh": fresh}
 
 
-def pad(array: np.ndarray, path: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Pads the vocabulary axis with zeros. Raises BadInput if the result does not have this shape."""
-    if path.endswith(WORDS):
-        array = np.pad(array, [(0, max(0, shape[0] - len(array))), (0, 0)])
-    if array.shape != shape:
-        raise BadInput(f"config.init_from: {path} has the shape {array.shape}, expected {shape}")
-    return array
+def part_of(path: str) -> str:
+    """Returns the name of the head, or of the part of the encoder, that a parameter belongs to."""
+    return path.removeprefix("encoder/").partition("/")[0]
