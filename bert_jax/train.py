@@ -14,20 +14,13 @@ from ml_collections import ConfigDict
 from bert_jax import config as configs
 from bert_jax.build import Trainer, build, make_mesh
 from bert_jax.checkpoints import reader, writer
+from bert_jax.convert import init_from
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import (
-    jax_setup,
-    metrics_file,
-    preflight,
-    report,
-    run_info,
-    signals,
-    workdir,
-)
+from bert_jax.runs import jax_setup, metrics_file, preflight, report, run_info, signals, workdir
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import atomic, remote
@@ -54,7 +47,8 @@ def pretrain(config: ConfigDict, name: Path | str) -> int:
         # The coordinator's address is not a property of the run.
         config.distributed = configs.base().distributed
         # Absolute paths, so that the saved config works from any directory.
-        config.store, config.batches = map(download.absolute, (config.store, config.batches))
+        for key in ("store", "batches", "init_from"):
+            config[key] = download.absolute(config[key])
         with workdir.opened(name) as run:
             return pretrain_together(config, run, processes, watchdog)
 
@@ -72,23 +66,26 @@ def pretrain_together(
     if step == total and processes.from_main(is_summarized(run, total)):
         print(f"{run.name}: already done, {total} steps")
         return 0
+    encoder = init_from.read(config, step, processes)
     name = config.batches or config.store
     if remote.is_address(name) or not (config.batches or download.exists(name)):
         watchdog.arm("")  # preparing or downloading a store may take any time
     data = open_data(config, run.directory, step)
+    init_from.check_tokenizer(config, encoder, data)
     watchdog.arm("compile")
     processes.compare({"config.store: fingerprint": data.fingerprint})
     with signals.stop_signals(processes) as stop, ThreadPoolExecutor(1) as executor:
         # Hashing a large store takes as long as compiling, so both run at the same time.
         hashes_checked = executor.submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary, step is None)
+        trainer, imported = init_from.install(encoder, trainer)
         hashes_checked.result()
         stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:
             reporter = report.SilentReporter()
             if processes.is_main:
                 held.enter_context(run.locked())
-                prepare_workdir(config, run, data, trainer, newest)
+                prepare_workdir(config, run, data, trainer, newest, imported)
                 run.upload()
                 reporter = report.Reporter(run, step or 0, total, config.expected_loss)
             held.enter_context(reporter)
@@ -163,7 +160,9 @@ def run_id(run: Workdir) -> str:
     return ""
 
 
-def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, newest: reader.Newest):
+def prepare_workdir(
+    config, run: Workdir, data: Data, trainer: Trainer, newest: reader.Newest, imported: dict
+):
     """Checks and writes the workdir after it was locked, before the first step. Raises BadInput or Unavailable."""
     directory, checkpoints = run.directory, run.checkpoints
     seen = [*newest.skipped, *([] if newest.step is None else [newest.step])]
@@ -178,7 +177,7 @@ def prepare_workdir(config, run: Workdir, data: Data, trainer: Trainer, newest: 
         preflight.check_disk(config, directory, trainer.shapes)
     if not newest.step:
         print(*preflight.check_data(config, data), sep="\n", flush=True)
-    write_run(config, directory, data, trainer)
+    write_run(config, directory, data, trainer, imported)
 
 
 def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Mesh:
@@ -217,8 +216,11 @@ def check_hashes(config: ConfigDict, data: Data) -> None:
         data.check_hashes()
 
 
-def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer) -> None:
-    """Writes config.json, tokenizer/ and run.json, and prints the head of the log."""
+def write_run(
+    config: ConfigDict, directory: Path, data: Data, trainer: Trainer, imported: dict
+) -> None:
+    """Writes config.json, tokenizer/ and run.json, and prints the head of the log. imported: values for run.json about
+    a restored encoder."""
     configs.save(config, directory / "config.json")
     if not (directory / "run.json").is_file():  # otherwise it is there, and the same
         shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
@@ -231,5 +233,6 @@ def write_run(config: ConfigDict, directory: Path, data: Data, trainer: Trainer)
         values |= {
             key: before[key] for key in ("run", "imported", "fresh", "starts") if key in before
         }
+    values |= imported
     workdir.write_info(directory, values)
     print(run_info.describe(config, values), flush=True)

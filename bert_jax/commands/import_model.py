@@ -50,6 +50,8 @@ def import_model(
     if words:
         model_source, added = vocabulary_extension.extend(model_source, words)
     settings = external_model.to_config(model_source, config, overrides)
+    if settings.init_from:
+        raise BadInput(f"config.init_from={settings.init_from}: the run starts from --source")
     model = load_model.open_source(model_source, settings)
     settings = run_config(settings, model.tokenizer, directory, own_store=config is None)
     values = model.info | {

@@ -13,7 +13,6 @@ from bert_jax.convert import names
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base, mlm_batch
-from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 # Keys of config.model that determine the tensors and what they compute. The other keys affect training alone.
@@ -84,9 +83,8 @@ class Parameters(NamedTuple):
 def parameters(source: Source, config: ConfigDict, objective: base.Objective) -> Parameters:
     """Converts the tensors of a checked source to parameters of the objective. Raises BadInput for NaN or infinity."""
     example = batch.synthetic(mlm_batch.shapes(1, 8, 1), source.tokenizer.size)
-    shapes = jax.eval_shape(objective.init, jax.random.key(0), example)
-    leaves, tree = jax.tree.flatten_with_path(shapes)
-    shapes = {meshes.path_name(path): leaf.shape for path, leaf in leaves}
+    tree = jax.eval_shape(objective.init, jax.random.key(0), example)
+    shapes = {path: leaf.shape for path, leaf in names.by_path(tree).items()}
     table = names.parameters(config.model.layers)
     parts = source.parts()
     loaded = {
@@ -97,7 +95,7 @@ def parameters(source: Source, config: ConfigDict, objective: base.Objective) ->
     missing = [path for path in shapes if path not in loaded]
     loaded |= initialize(objective, example, config.seed, missing)
     needed = {item.part for item in table if item.path in shapes}
-    params = jax.tree.unflatten(tree, [loaded[path] for path in shapes])
+    params = jax.tree.unflatten(jax.tree.structure(tree), [loaded[path] for path in shapes])
     return Parameters(params, sorted(needed - parts), sorted(parts - needed))
 
 
@@ -107,8 +105,7 @@ def initialize(objective, example, seed: int, paths: list[str]) -> dict[str, np.
         return {}
 
     def init(rng):
-        leaves = jax.tree.leaves_with_path(objective.init(rng, example))
-        arrays = {meshes.path_name(path): leaf for path, leaf in leaves}
+        arrays = names.by_path(objective.init(rng, example))
         return {path: arrays[path] for path in paths}
 
     return jax.device_get(jax.jit(init)(jax.random.key(seed)))

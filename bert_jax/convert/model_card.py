@@ -15,8 +15,9 @@ from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.runs import metrics_file, timing
 
 TRAINING = "training.json"  # the run's config; config.json is that of the model
-PATHS = ("corpus.source", "tokenizer.path", "compilation_cache")  # keys whose values are paths
-SHOWN = ("corpus.source", "dtype", "seed", "store", "tokenizer.path")  # have lines of their own
+# Keys whose values are paths, and keys that have lines of their own.
+PATHS = ("corpus.source", "init_from", "tokenizer.path", "compilation_cache")
+SHOWN = ("corpus.source", "dtype", "init_from", "seed", "store", "tokenizer.path")
 
 BODY = """\
 ---
@@ -72,7 +73,7 @@ class About(NamedTuple):
 class RunInfo(NamedTuple):
     """The values of run.json that a card shows."""
 
-    source: str  # name of the model that was imported; empty if none was
+    source: str  # name of the model that was imported, or that init_from names; empty if none
     devices: str
     versions: str
     entropy: float | None  # of the unigram distribution of the training split, in nats
@@ -167,7 +168,7 @@ def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
     if not run.step:
         return
     config, name = run.config, shlex.quote(f"runs/{workdir.absolute().name}")
-    if info.source:
+    if info.source and not config.init_from:
         yield f"    bert-jax import --source {shlex.quote(info.source)} --workdir {name}"
     yield f"    bert-jax pretrain --config {TRAINING} --workdir {name}"
     yield ""

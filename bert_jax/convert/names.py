@@ -74,8 +74,7 @@ def parameters(layers: int) -> list[Parameter]:
 
 def with_arrays(params, layers: int) -> list[tuple[Parameter, Any]]:
     """Returns the parameters that the tree `params` has, with their arrays, in the order of `parameters`."""
-    leaves = {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
-    table = parameters(layers)
+    leaves, table = by_path(params), parameters(layers)
     return [(item, leaves[item.path]) for item in table if item.path in leaves]
 
 
@@ -84,6 +83,11 @@ def drop_parts(params: dict, parts: list[str]) -> dict:
     kept = {name: tree for name, tree in params.items() if name not in parts}
     encoder = {name: tree for name, tree in params["encoder"].items() if name not in parts}
     return kept | {"encoder": encoder}
+
+
+def by_path(tree) -> dict[str, Any]:
+    """Returns {path: leaf} of a tree, with paths as 'encoder/blocks_0/attention/query/kernel'."""
+    return {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def expand(part: str, rows, path: str, huggingface: str, google: str) -> list[Parameter]:

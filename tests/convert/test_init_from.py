@@ -1,0 +1,154 @@
+"""`init_from`: a new run starts with another model's encoder, bit for bit, and with fresh heads."""
+
+import json
+import shutil
+import signal
+
+import pytest
+from kits import external_models, processes
+from kits.corpora import make_text, write
+from kits.runs import assert_same_bits, lines, load, params, pretraining, signal_at
+from kits.small import mesh_keys
+
+from bert_jax import train
+from bert_jax.commands import export
+from bert_jax.convert import load_model
+from bert_jax.data import prepare
+from bert_jax.errors import BadInput
+from bert_jax.runs.workdir import Workdir
+
+# A learning rate of 0 keeps the parameters that the run starts with.
+KEYS = {"seed": 1, "phases.main.steps": 5, "evaluate.every": 5, "checkpoint.every": 5}
+START = KEYS | {"optimizer.learning_rate": 0.0}
+SHARDED = dict(item.split("=") for item in mesh_keys((2, 2, 2)))
+
+
+def begin(settings, workdir, **changes):
+    """Trains a run of five steps; returns its parameters."""
+    assert train.pretrain(load(settings, **changes), workdir) == 0
+    return params(workdir)
+
+
+@pytest.fixture(scope="module")
+def random(finished, tmp_path_factory):
+    """A run that starts from random weights."""
+    workdir = tmp_path_factory.mktemp("random") / "run"
+    begin(finished[0], workdir, **START)
+    return workdir
+
+
+def assert_started_from(workdir, source, random) -> None:
+    """Compares with the parameters of the source, and with a run without init_from."""
+    started, fresh = params(workdir), params(random)
+    assert_same_bits(started["encoder"], source["encoder"])
+    assert_same_bits(
+        {name: started[name] for name in ("mlm", "pair")},
+        {name: fresh[name] for name in ("mlm", "pair")},
+    )
+    assert lines(workdir)[-1]["split"] == "heldout"
+    assert lines(workdir)[-1]["loss"] != lines(random)[-1]["loss"]
+    info = json.loads((workdir / "run.json").read_text())
+    assert info["fresh"] == ["mlm", "pair"]
+    assert info["imported"]["parameters"] == info["encoder_parameters"]
+
+
+def test_a_run_starts_from_the_encoder_of_another_run(finished, random, tmp_path, capsys):
+    settings, source = finished
+    begin(settings, tmp_path / "run", init_from=source, **START)
+    assert_started_from(tmp_path / "run", params(source), random)
+    log = capsys.readouterr().out
+    info = json.loads((tmp_path / "run/run.json").read_text())
+    number = f"{info['encoder_parameters']:,}"
+    (line,) = (line for line in log.splitlines() if line.startswith("init_from"))
+    assert number in line and "mlm, pair" in line
+    assert info["imported"]["source"] == source.name and info["imported"]["step"] == 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["huggingface", "google"])
+def test_a_run_starts_from_an_export(finished, random, tmp_path, form):
+    """The export has no padding, and the parameters of the new run are sharded."""
+    settings, source = finished
+    export.export(Workdir(source), tmp_path / "out", form)
+    begin(settings, tmp_path / "run", init_from=tmp_path / "out", **START, **SHARDED)
+    assert_started_from(tmp_path / "run", params(source), random)
+
+
+@pytest.mark.slow
+def test_several_processes_start_from_a_run(finished, random, tmp_path):
+    settings, source = finished
+    keys = START | {"init_from": source, "mesh.fsdp": 2, "mesh.tensor": 2}
+    command = pretraining(settings, tmp_path / "run", **keys)
+    ended = processes.run(command, tmp_path / "output", 2, 4)
+    assert [process.code for process in ended] == [0, 0], ended
+    assert_started_from(tmp_path / "run", params(source), random)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [external_models.PARTS, ("encoder",)])
+def test_a_run_starts_from_a_published_model(tmp_path, parts):
+    """A part of the encoder that the source lacks is fresh."""
+    source, corpus = tmp_path / "model", write(tmp_path / "corpus.txt", make_text(60))
+    tensors = external_models.make_tensors(parts=parts)
+    external_models.write_huggingface(source, tensors)
+    settings = external_models.SETTINGS | {"corpus.source": corpus, "store": tmp_path / "store"}
+    settings |= START | {"phases.main.steps": 4, "checkpoint.every": 4, "evaluate.every": 4}
+    settings |= {f"model.{key}": value for key, value in external_models.SIZES.items()}
+    settings |= {"model.heads": external_models.HEADS, "model.activation": "gelu"}
+    settings |= {"tokenizer.path": source / "vocab.txt"}
+    begin(settings, tmp_path / "random")
+    started = begin(settings, tmp_path / "run", init_from=source)
+    original, fresh = load_model.open_model(source).params, params(tmp_path / "random")
+    if "pooler" not in parts:
+        original["encoder"]["pooler"] = fresh["encoder"]["pooler"]
+    assert_same_bits(started["encoder"], original["encoder"])
+    assert_same_bits(started["mlm"], fresh["mlm"])
+    info = json.loads((tmp_path / "run/run.json").read_text())
+    missing = [] if "pooler" in parts else ["pooler"]
+    assert info["fresh"] == ["mlm", "pair", *missing]
+
+
+@pytest.mark.slow
+def test_a_resumed_run_does_not_need_the_source(finished, tmp_path):
+    settings, source = finished[0], tmp_path / "source"
+    shutil.copytree(finished[1], source)
+    keys = KEYS | {"init_from": source, "phases.main.steps": 10}
+    undisturbed = begin(settings, tmp_path / "undisturbed", **keys)
+    with pytest.MonkeyPatch.context() as patch:
+        signal_at(patch, 5, signal.SIGTERM)
+        assert train.pretrain(load(settings, **keys), tmp_path / "run") == 75
+    before = json.loads((tmp_path / "run/run.json").read_text())
+    source.rename(tmp_path / "gone")
+    assert_same_bits(begin(settings, tmp_path / "run", **keys), undisturbed)
+    info = json.loads((tmp_path / "run/run.json").read_text())
+    assert {key: info[key] for key in ("imported", "fresh")} == {
+        key: before[key] for key in ("imported", "fresh")
+    }
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"init_from": "missing"}, "missing"),
+        ({"model.feed_forward": 64}, "config.model.feed_forward=64: config.init_from=.* has 128"),
+        ({"model.max_length": 64}, "config.model.max_length=64: config.init_from=.* has 32"),
+        ({"model.activation": "relu"}, "config.model.activation='relu': config.init_from"),
+        ({"store": "new"}, "config.tokenizer.path='': .* config.init_from"),
+        ({"store": "new", "tokenizer.path": "vocab.txt"}, "config.tokenizer.path='vocab.txt'"),
+        (
+            {"store": "other", "tokenizer.lowercase": False},
+            "config.store=.*other.*: .* config.init_from",
+        ),
+    ],
+)
+def test_another_model_or_tokenizer_is_refused(finished, tmp_path, monkeypatch, changes, named):
+    """Nothing is written, and no store is prepared."""
+    settings, source = finished
+    monkeypatch.chdir(tmp_path)
+    external_models.write_vocabulary(tmp_path, external_models.PIECES)
+    if changes.get("store") == "other":
+        prepare.prepare(load(settings, **changes))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(BadInput, match=named):
+        train.pretrain(load(settings, **{"init_from": source, **KEYS} | changes), tmp_path / "run")
+    assert sorted(tmp_path.rglob("*")) == before
