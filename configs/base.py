@@ -69,8 +69,6 @@ def get_config(
     config.init_from = ""
     # whether to verify the store's SHA-256 checksums at every start, which takes about a second per GB
     config.verify_store = True
-    # a run, an exported directory, or a published checkpoint whose encoder the run starts from; '': random weights
-    config.init_from = ""
     # directory of the cache of compiled programs. '': no cache. auto: $XDG_CACHE_HOME/bert_jax, or ~/.cache/bert_jax.
     # The environment variable JAX_COMPILATION_CACHE_DIR takes precedence
     config.compilation_cache = "auto"
