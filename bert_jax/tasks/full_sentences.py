@@ -69,9 +69,8 @@ def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Data
 
     def shapes(phase, rows: int) -> dict:
         masked = "masked_positions masked_targets masked_weights"
-        return batch.shapes(rows, phase.length) | batch.structs(
-            {(rows, phase.keys.max_predictions): masked}
-        )
+        own = {masked: (rows, phase.keys.max_predictions)}
+        return batch.shapes(rows, phase.length) | batch.structs(own)
 
     def rows(phase, split: str, epoch: int) -> "EpochRows":
         return EpochRows(config, store, phase, split, epoch)
