@@ -69,8 +69,8 @@ def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Data
 
     def shapes(phase, rows: int) -> dict:
         masked = "masked_positions masked_targets masked_weights"
-        own = batch.structs({masked: (rows, phase.keys.max_predictions)})
-        return batch.shapes(rows, phase.length) | own
+        own = {masked: (rows, phase.keys.max_predictions)}
+        return batch.shapes(rows, phase.length) | batch.structs(own)
 
     def rows(phase, split: str, epoch: int) -> "EpochRows":
         return EpochRows(config, store, phase, split, epoch)

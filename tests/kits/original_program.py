@@ -1,6 +1,6 @@
 """Pairs and masks of BERT's own create_pretraining_data.py and ours, on the same tokens: shares over several seeds.
 
-python benchmarks/original_pairs.py --original DIR --text FILE --vocabulary FILE [--seeds 5] [--copies 5]
+python tests/kits/original_program.py --original DIR --text FILE --vocabulary FILE [--seeds 5] [--copies 5]
 
 DIR has the files create_pretraining_data.py and tokenization.py of google-research/bert. The text has one sentence a
 line, and blank lines between documents; the original's tokenizer reads it for both. Prints a Markdown table: the least
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 LENGTH, PREDICTIONS = 128, 20
