@@ -20,15 +20,7 @@ from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
-from bert_jax.runs import (
-    jax_setup,
-    metrics_file,
-    preflight,
-    report,
-    run_info,
-    signals,
-    workdir,
-)
+from bert_jax.runs import jax_setup, metrics_file, preflight, report, run_info, signals, workdir
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import atomic, remote
@@ -90,7 +82,7 @@ def pretrain_together(
                 held.enter_context(run.locked())
                 prepare_workdir(config, run, data, trainer, newest)
                 run.upload()
-                reporter = report.Reporter(run, step or 0, total, config.expected_loss)
+                reporter = report.Reporter(run, step or 0, config)
             held.enter_context(reporter)
 
             def on_failure(reason: str, code: int) -> None:
@@ -113,6 +105,9 @@ def pretrain_together(
                 with contextlib.suppress(OSError):
                     traceback.print_exception(error)
                 return LOST
+            if code:
+                saved = writer.name_last(run.checkpoints)
+                reporter.log(f"{STATES[code]}: {saved}; the same command resumes")
             reporter.end(STATES[code])
     return code
 

@@ -7,6 +7,7 @@ from bert_jax.errors import BadInput
 LEAST_REAL = 0.5  # of real_token_share without a warning
 FEW = 100  # pairs; fewer are not judged
 MOST_RANDOM = 0.7  # in the original BERT, a little more than half of the pairs are random
+LABEL_1 = {"nsp": "a random second sentence", "sop": "swapped sentences"}  # by pair task
 CUT = 0.05  # share of the chosen positions that `max_predictions` may drop without a warning
 
 
@@ -18,9 +19,9 @@ def check_phases(config, store) -> list[str]:
         rows = store_sample.survey_rows(store, batch_spec.spec(config, phase.name))
         warnings += check_rows(config, phase, rows)
         packed = f", {rows.pairs / rows.rows:.1f} pairs a row" if phase.max_packed > 1 else ""
-        numbers.append(
-            f"{phase.name} {rows.real_token_share:.0%} full{packed}, {rows.pair_ratio:.0%} of pairs have label 1"
-        )
+        numbers.append(f"{phase.name} {rows.real_token_share:.0%} full{packed}")
+        if meaning := LABEL_1.get(config.objective.pair_task):
+            numbers[-1] += f", {rows.pair_ratio:.0%} of pairs have {meaning} (label 1)"
     return [*warnings, f"rows {'; '.join(numbers)}"]
 
 
@@ -41,9 +42,9 @@ def check_rows(config, phase, rows) -> list[str]:
     # The share of label 1 shows whether pairs can be learnt from; in a few pairs it is not significant.
     if pairs != "none" and rows.pairs >= FEW and not 0.0 < rows.pair_ratio <= MOST_RANDOM:
         text = (
-            f"{rows.pair_ratio:.0%} of {rows.pairs} pairs have label 1, expected a little over half: documents have too"
-            f" few sentences for {key}.length={phase.length}; check corpus.format and corpus.sentences, or set"
-            " objective.pair_task=none"
+            f"{rows.pair_ratio:.0%} of {rows.pairs} pairs have {LABEL_1[pairs]} (label 1), expected a little over"
+            f" half: documents have too few sentences for {key}.length={phase.length}; check corpus.format and"
+            " corpus.sentences, or set objective.pair_task=none"
         )
         if rows.pair_ratio in (0.0, 1.0):
             raise BadInput(f"config.objective.pair_task={pairs!r}: {text}")
