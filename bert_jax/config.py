@@ -66,6 +66,12 @@ def total_steps(config: ConfigDict) -> int:
     return sum(config.phases[name].steps for name in config.phase_order)
 
 
+def positions(config: ConfigDict, step: int) -> int:
+    """Returns the number of positions, padding included, in the rows of the first `step` steps."""
+    done = ((phase, min(step, phase.last) - phase.first) for phase in phases(config))
+    return sum(max(0, steps) * phase.batch * phase.length for phase, steps in done)
+
+
 def formats(config: ConfigDict) -> list[str]:
     """Returns the text format of each source of `corpus.source`."""
     names = split_list(config.corpus.format)

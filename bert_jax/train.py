@@ -87,7 +87,7 @@ def pretrain_together(
                 held.enter_context(run.locked())
                 prepare_workdir(config, run, data, trainer, newest, imported)
                 run.upload()
-                reporter = report.Reporter(run, step or 0, total, config.expected_loss)
+                reporter = report.Reporter(run, step or 0, config)
             held.enter_context(reporter)
 
             def on_failure(reason: str, code: int) -> None:
@@ -110,6 +110,9 @@ def pretrain_together(
                 with contextlib.suppress(OSError):
                     traceback.print_exception(error)
                 return LOST
+            if code:
+                saved = writer.name_last(run.checkpoints)
+                reporter.log(f"{STATES[code]}: {saved}; the same command resumes")
             reporter.end(STATES[code])
     return code
 

@@ -17,7 +17,7 @@ from bert_jax.configs import base
 
 def get_config():
     config = base.get_config()
-    config.store = "stores/my_corpus"  # one per combination of corpus and tokenizer
+    config.store = "stores/my_corpus"  # one per combination of corpus, filter and tokenizer keys
 
     # A directory, a file or a glob, or several separated by commas; plain, .gz, .bz2 or .xz. The format is one of
     #   lines   one sentence or paragraph per line, a blank line between documents

@@ -172,10 +172,9 @@ def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
         yield f"    bert-jax import --source {shlex.quote(info.source)} --workdir {name}"
     yield f"    bert-jax pretrain --config {TRAINING} --workdir {name}"
     yield ""
-    phases = configs.phases(config)
-    steps = (max(0, min(run.step, phase.last) - phase.first) for phase in phases)
-    tokens = sum(s * phase.batch * phase.length for s, phase in zip(steps, phases, strict=True))
-    yield f"- tokens seen: {tokens:,}, padding included"
+    yield f"`{TRAINING}` is the saved config of the run. To repeat the run, name a new workdir."
+    yield ""
+    yield f"- tokens seen: {configs.positions(config, run.step):,}, padding included"
     yield f"- seed {config.seed}; matrix products in {config.dtype}"
     for key, (default, value) in configs.changes(config).items():
         if not configs.may_change(key) and key not in SHOWN:

@@ -1,5 +1,6 @@
 """Writes a directory for Hugging Face transformers: the weights, config.json and the tokenizer's files."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ def write(directory: Path, config, vocabulary, tokenizer, params) -> list[str]:
     parts, tensors = collect(config, vocabulary, params)
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     tokenizer_files.write_json(directory / "config.json", config_json(config, vocabulary, parts))
+    # safetensors creates its file with mode 0600.
+    shutil.copymode(directory / "config.json", directory / "model.safetensors")
     tokenizer_files.write(directory, tokenizer, config.model.max_length)
     return parts
 

@@ -25,12 +25,6 @@ class Settings(NamedTuple):
     random_share: float
     max_predictions: int  # masked positions per row, at most
 
-    @classmethod
-    def of(cls, task, max_predictions: int) -> "Settings":
-        """Returns the settings of `config.task` in a phase."""
-        shares = task.mask_rate, task.mask_share, task.random_share
-        return cls(task.masking, *shares, max_predictions)
-
 
 class Pairs(NamedTuple):
     """The pairs of each row, and the keys of their draws."""
@@ -44,6 +38,19 @@ class Pairs(NamedTuple):
         shift, number = tf.bitwise.right_shift, np.uint32(prng.PURPOSE[purpose])
         keys = prng.fold(self.keys, number, shift)[:, None]
         return prng.fold(keys, tf.cast(positions, tf.uint32), shift)
+
+
+def apply(task, predictions: int, special: dict, word_starts: np.ndarray, keys, arrays) -> dict:
+    """Masks assembled rows: returns the arrays of a batch.
+
+    task: `config.task`. predictions: masked positions per row, at most. special: {name: id}. arrays: those of the batch
+    contract and the inputs of `mask`, as functions of assemble.py return them.
+    """
+    shares = task.mask_rate, task.mask_share, task.random_share
+    settings = Settings(task.masking, *shares, predictions)
+    inputs = [arrays.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
+    rows = arrays["tokens"], *inputs
+    return arrays | mask(settings, special["mask"], word_starts, keys, *rows)
 
 
 def mask(

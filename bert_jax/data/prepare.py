@@ -38,9 +38,7 @@ DECIDING = ("numpy", "tokenizers", "sentencepiece")
 
 
 def prepare(
-    config,
-    log: Callable[[str], None] = print,
-    runner: Callable[[Path], Callable] | None = None,
+    config, log: Callable[[str], None] = print, runner: Callable[[Path], Callable] | None = None
 ) -> dict:
     """Builds the store of `config` in a local directory, or keeps an existing one; returns the report.
 
@@ -81,7 +79,8 @@ def open_matching(config, *, hashes: bool = False) -> stores.Store:
     store = stores.open_store(path, hashes=hashes)
     recorded = store.manifest["made_from"]
     if changed := origin.differences(store.path, recorded, origin.made_from(config)):
-        raise BadInput(f"{config.store}: the store is of another config: {changed}")
+        remedy = "name another config.store, or delete this one"
+        raise BadInput(f"{config.store}: the store is of another config: {changed}; {remedy}")
     return store
 
 

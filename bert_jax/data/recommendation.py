@@ -96,14 +96,18 @@ def text_overrides(config) -> dict:
 def describe(recommendation: dict, store: str, vocabulary: str) -> Iterator[str]:
     """Yields the recommendation as text: the run, the reason, and a command with the given store and vocabulary."""
     size, steps, rows = (recommendation[name] for name in ("size", "steps", "rows"))
+    tokens, weights = recommendation["tokens"], parameters(size)
     yield (
-        f"recommended start (try one size smaller and one larger, too): bert_{size}, {steps:,} steps of {rows}"
-        f" rows, {recommendation['passes']:.3g} passes over {recommendation['tokens']:,} training tokens"
+        f"recommended start: bert_{size}, {steps:,} steps of {rows} rows,"
+        f" {recommendation['passes']:.3g} passes over {tokens:,} training tokens"
     )
+    fits = TOKENS_PER_PARAMETER * weights <= tokens
+    which = "largest published size with at least" if fits else "smallest one, with fewer than"
     yield (
-        f"  why: its encoder of {parameters(size) / 1e6:,.1f} M parameters is the largest published one with at least"
-        f" {TOKENS_PER_PARAMETER} tokens per parameter, or the smallest one; more than {PASSES} passes are not advised"
+        f"  why: the {which} {TOKENS_PER_PARAMETER} training tokens for each of its {weights / 1e6:,.1f} M"
+        f" parameters without embeddings; more than {PASSES} passes are not advised"
     )
+    yield "  how long: `bert-jax benchmark` with the same --config options times a step"
     keys = [f"store={store}", *recommendation["overrides"]]
     keys += [f"tokenizer.path={vocabulary}"] if vocabulary else []
     parts = [f"bert-jax pretrain --config bert_{size} --workdir runs/bert_{size}"]

@@ -24,6 +24,7 @@ DROPPED = 0.01  # share of lines or documents dropped for other reasons than a f
 LONG_SENTENCES = 100  # mean tokens
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
+MOST_HELDOUT = 0.5  # share of the documents that a warning suggests, at most
 UNUSED = 0.5  # share of the vocabulary
 # Advice about dropped lines, records or documents, by a word in the reason. Reasons of filters have none.
 REMEDIES = {
@@ -139,7 +140,10 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
         yield "few_tokens", what, "add text to config.corpus.source"
     if (documents := report["heldout"]["documents"]) < FEW_HELDOUT:
         what = f"only {documents} documents are held out, so held-out metrics will be noisy"
-        yield "few_heldout", what, f"raise config.corpus.heldout={config.corpus.heldout:g}"
+        share, total = config.corpus.heldout, documents + report["train"]["documents"]
+        better = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / total):.1g}")
+        remedy = f"--config.corpus.heldout={better:g} (now {share:g}) with a new --config.store"
+        yield "few_heldout", what, f"{remedy} would hold out about {better * total:,.0f}"
 
 
 def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
@@ -185,7 +189,7 @@ def describe_counts(report: dict) -> Iterator[str]:
             share = each["tokens"]["train"] / report["train"]["tokens"]
             yield f"  {each['source']}: {share:.1%} of the training tokens"
     yield (
-        f"left out of {report['documents_read']:,} documents, {report['bytes'] / 1e6:,.1f} MB:"
+        f"read {report['documents_read']:,} documents, {report['bytes'] / 1e6:,.1f} MB; left out"
         f" {report['copies']:,} copies, {report['empty']:,} empty"
     )
     for reason, number in report["problems"].items():

@@ -41,9 +41,7 @@ def is_shown(key: str, value) -> bool:
     """Returns whether a value is in the line of the log; metrics.jsonl has all of them."""
     if key in ("skipped", "spikes"):
         return value > 0
-    is_main = key in ("loss", "tokens_per_second") or key.endswith(
-        ("_loss", "_loss_masked", "_accuracy")
-    )
+    is_main = key == "loss" or key.endswith(("_loss", "_loss_masked", "_accuracy"))
     return is_main and value is not None
 
 
@@ -55,11 +53,11 @@ def plain(value):
 def describe_speed(values: dict) -> str:
     """Formats the speed and memory of a line of metrics, without those that are null."""
     share = values["real_token_share"]  # null if no step was applied
-    parts = [] if share is None else [f"real_token_share {share:.3f}"]
-    parts += [
-        f"step {values['step_seconds']:.4g} s",
-        f"input {values['input_seconds']:.3g} s",
-    ]
+    parts = [f"{values['tokens_per_second']:.4g} real tokens/s"]
+    parts += [] if share is None else [f"real_token_share {share:.3f}"]
+    steps = values["seconds"] / values["step_seconds"]
+    waited = values["input_seconds"] / steps
+    parts.append(f"step {values['step_seconds']:.3g} s, {waited:.2g} s of it waiting for input")
     if values["model_flops_utilization"] is not None:
         parts.append(f"utilization {values['model_flops_utilization']:.3f}")
     if values["peak_bytes"] is not None:

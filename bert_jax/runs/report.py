@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sys
 import threading
 import time
@@ -9,31 +10,32 @@ from datetime import timedelta
 
 from tqdm import tqdm
 
+from bert_jax import config as configs
 from bert_jax.objectives import metrics
 from bert_jax.runs import metrics_file, signals
 from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import EventFile
 from bert_jax.runs.workdir import Workdir
 
+IN_BAR = ("loss", "mlm_loss_masked")
 HEARTBEAT = 10  # seconds between two writes of status.json without other reports
 
 
 class Reporter:
     """The reports of one run. A context manager, so that the files and the bar are closed."""
 
-    def __init__(self, run: Workdir, step: int, total: int, expected_loss: tuple = ()):
-        """step: the last completed step; total: steps of the run; expected_loss: `config.expected_loss`."""
-        self.run, self.workdir = run, run.directory
-        self.first, self.step, self.total = step, step, total
-        self.expected_loss = expected_loss
-        self.started = time.monotonic()
+    def __init__(self, run: Workdir, step: int, config):
+        """step: the last completed step."""
+        self.run, self.workdir, self.config = run, run.directory, config
+        self.first, self.step, self.total = step, step, configs.total_steps(config)
         self.newest = {}  # {split: values of its newest line}
         self.lines = self.events = None
         self.state, self.lock = "running", threading.RLock()
-        self.progressed = time.time()
+        self.started, self.progressed = time.monotonic(), time.time()
         self.ended = threading.Event()
-        # None: there is no bar if standard error is not a terminal.
-        self.bar = tqdm(total=total, initial=step, unit="step", disable=None)
+        # Some pseudo-terminals have width 0, in which tqdm would show nothing.
+        no_bar = not (sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns)
+        self.bar = tqdm(total=self.total, initial=step, unit="step", disable=no_bar)
 
     def __enter__(self):
         self.status("running")
@@ -85,13 +87,13 @@ class Reporter:
         self.events.report(step, points)
         shown = {key: value for key, value in values.items() if metrics.is_shown(key, value)}
         if split == "train" and not self.bar.disable:
-            self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in list(shown)[:3]})
+            self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in IN_BAR if key in shown})
         else:
             text = "  ".join(f"{key} {shown[key]:.4g}" for key in shown)
             if split == "train":
                 left = timedelta(seconds=round(self.seconds_left()))
                 text += f"  {metrics.describe_speed(values)}  {left} left"
-            elif normal := metrics.expected_range(self.expected_loss, step):
+            elif normal := metrics.expected_range(self.config.expected_loss, step):
                 text += f"  {metrics.describe_loss(values['loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
         self.status("running")
@@ -154,10 +156,11 @@ class Reporter:
         files.write_json(self.workdir / "summary.json", summary)
 
     def seconds_left(self) -> float:
-        """Estimates the remaining seconds from the mean speed of this start."""
-        done = self.step - self.first
+        """Estimates the remaining seconds from the positions (with padding) that this start computed per second."""
+        at = (configs.positions(self.config, step) for step in (self.first, self.step, self.total))
+        first, now, total = at
         passed = time.monotonic() - self.started
-        return (self.total - self.step) * passed / done if done else 0.0
+        return (total - now) * passed / (now - first) if now > first else 0.0
 
 
 class SilentReporter(contextlib.nullcontext):

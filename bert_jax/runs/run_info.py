@@ -70,12 +70,12 @@ def describe(config, info: dict) -> str:
 
 
 def describe_phase(phase, info: dict) -> str:
-    """Describes a phase in one line of the log's head."""
-    parts = info["micro_batches"]
+    """Describes a phase in one line of the log's head, with its micro-batches x the rows of each on a device."""
+    parts, rows = info["micro_batches"], info["rows_per_device"]
+    shares = f" ({parts} x {rows} on each device)" if rows < phase.batch else ""
     return (
-        f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows of {phase.length} tokens in "
-        f"{parts} micro-batch{'es' if parts > 1 else ''}, {info['rows_per_device']} rows a device at once, attention"
-        f" by {info['attention']}"
+        f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows{shares} of"
+        f" {phase.length} tokens, attention by {info['attention']}"
     )
 
 

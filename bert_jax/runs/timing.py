@@ -33,7 +33,10 @@ class Clock:
         self.began += time.monotonic() - before
 
     def split(self, steps: int) -> dict:
-        """Ends an interval, in which `steps` steps ran, and starts the next; returns its times in seconds."""
+        """Ends an interval, in which `steps` steps ran, and starts the next; returns its times in seconds.
+
+        `seconds` and `input_seconds` (the waits for batches) are those of all steps, `step_seconds` is the mean.
+        """
         seconds, waited = time.monotonic() - self.began, self.waited
         self.start()
         return {"seconds": seconds, "step_seconds": seconds / steps, "input_seconds": waited}

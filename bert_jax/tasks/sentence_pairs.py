@@ -60,12 +60,8 @@ def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Data
         special = store.manifest["special"]
         tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
         arrays = assemble.gather(tokens, rows, phase.length, special, paired)
-        inputs = [arrays.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
-        settings = masking.Settings.of(config.task, phase.keys.max_predictions)
-        masked = masking.mask(
-            settings, special["mask"], word_starts, keys, arrays["tokens"], *inputs
-        )
-        return arrays | masked
+        most = phase.keys.max_predictions
+        return masking.apply(config.task, most, special, word_starts, keys, arrays)
 
     def survey(phase):
         return pair_survey.survey(config, store.splits["train"], phase, rules(config, phase))

@@ -28,11 +28,7 @@ class Task(NamedTuple):
 
 
 def encode(
-    sources: list[corpus.Source],
-    directory: Path,
-    problems: Counter,
-    run: Callable,
-    log: Callable,
+    sources: list[corpus.Source], directory: Path, problems: Counter, run: Callable, log: Callable
 ) -> tuple[list[Shard], int]:
     """Encodes all documents into shard files in the workspace, in corpus order. Returns the shards, and the number of
     bytes of text that were encoded now.
