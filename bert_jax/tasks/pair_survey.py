@@ -57,8 +57,8 @@ def warn_of_labels(phase, pair_task: str, pairs: int, ratio: float) -> list[str]
     if pair_task == "none" or pairs < FEW or 0.0 < ratio <= MOST_RANDOM:
         return []
     text = (
-        f"{ratio:.0%} of {pairs} pairs have {LABEL_1[pair_task]} (label 1), expected a little over half: documents have"
-        f" too few sentences for phases.{phase.name}.length={phase.length}; check corpus.format and corpus.sentences, or"
+        f"{ratio:.0%} of {pairs} pairs have {LABEL_1[pair_task]} (label 1), expected a little over half: documents"
+        f" have too few sentences for phases.{phase.name}.length={phase.length}; check corpus.format and corpus.sentences, or"
         " set objective.pair_task=none"
     )
     if ratio in (0.0, 1.0):
