@@ -17,7 +17,6 @@ from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import EventFile
 from bert_jax.runs.workdir import Workdir
 
-IN_BAR = ("loss", "mlm_loss_masked")
 HEARTBEAT = 10  # seconds between two writes of status.json without other reports
 
 
@@ -87,7 +86,8 @@ class Reporter:
         self.events.report(step, points)
         shown = {key: value for key, value in values.items() if metrics.is_shown(key, value)}
         if split == "train" and not self.bar.disable:
-            self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in IN_BAR if key in shown})
+            main = (key for key in shown if key == "loss" or key.endswith("_masked"))
+            self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in main})
         else:
             text = "  ".join(f"{key} {shown[key]:.4g}" for key in shown)
             if split == "train":

@@ -82,7 +82,7 @@ def test_products_in_loops_branches_and_calls_are_counted():
         )
 
     arrays = [jax.ShapeDtypeStruct(size, jnp.float32) for size in ((2, 3), (3, 5))]
-    assert counts.train_step(loss, *arrays, jax.ShapeDtypeStruct((), bool)) == 3 * 60 * (4 + 2)
+    assert counts.step_flops(loss, *arrays, jax.ShapeDtypeStruct((), bool)) == 3 * 60 * (4 + 2)
 
 
 def test_the_backward_pass_has_twice_the_flops_of_the_forward_pass():

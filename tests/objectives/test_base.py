@@ -11,7 +11,9 @@ from bert_jax.objectives import base
 def test_an_objective_may_have_reference_losses(monkeypatch):
     config = small_config()
     assert "6.91" in base.reference_losses(config, 1000, 5.0)
-    monkeypatch.setitem(sys.modules, "bert_jax.objectives.mine", ModuleType("mine"))
+    mine = ModuleType("mine")
+    mine.DEFAULTS, mine.check, mine.make = {}, None, None
+    monkeypatch.setitem(sys.modules, "bert_jax.objectives.mine", mine)
     config = config.copy_and_resolve_references()
     config.objective.name = "mine"
     assert base.reference_losses(config, 1000, 5.0) == ""
