@@ -1,6 +1,7 @@
 """The report of a run compares the held-out loss with the expected range."""
 
 import pytest
+from kits.small import small_config
 
 from bert_jax.runs import report, workdir
 
@@ -9,7 +10,8 @@ from bert_jax.runs import report, workdir
 def test_the_heldout_loss_is_compared_with_the_expected_range(tmp_path, capsys, loss, where):
     workdir.write_info(tmp_path, {})
     run = workdir.Workdir(tmp_path)
-    with report.Reporter(run, 0, 20, expected_loss=(10, 2.0, 3.0, 20, 2.0, 3.0)) as reporter:
+    config = small_config("expected_loss=(10, 2.0, 3.0, 20, 2.0, 3.0)")
+    with report.Reporter(run, 0, config) as reporter:
         reporter.start(0, compile_seconds=0.0)
         for step in (5, 10):
             reporter.report(step, "heldout", {"loss": loss})
