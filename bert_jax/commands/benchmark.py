@@ -160,13 +160,14 @@ def describe(values: dict) -> str:
     ]
     for name, phase in values["phases"].items():
         share = phase["utilization"]
+        attention = f" attention by {phase['attention']}," * bool(phase["attention"])
         use = f"utilization {share:.3f}" if share is not None else f"peak FLOPs of {kinds} unknown"
         lines.append(
             f"{name}: {phase['step_seconds']:.4g} s a step"
             f" (slowest of {phase['steps']}: {phase['slowest_seconds']:.4g}),"
             f" {phase['tokens_per_second']:,.0f} tokens/s, {phase['rows_per_second']:,.1f} rows/s,"
-            f" {phase['flops_per_step']:.3g} FLOPs a step, {use},"
-            f" attention by {phase['attention']}, {phase['peak_bytes'] / chips.GIB:,.3f} GiB"
+            f" {phase['flops_per_step']:.3g} FLOPs a step, {use},{attention}"
+            f" {phase['peak_bytes'] / chips.GIB:,.3f} GiB"
             f" a device ({phase['peak_bytes_from']}), compiled in {phase['compile_seconds']:.1f} s"
         )
     return "\n".join(lines)

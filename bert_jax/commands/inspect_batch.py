@@ -11,7 +11,8 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.data import batch, batch_files
 from bert_jax.errors import BadInput
-from bert_jax.tasks.feed import StoreFeed, import_stream, open_feed
+from bert_jax.objectives import mlm_batch
+from bert_jax.tasks.feed import StoreFeed, check_unscored, import_stream, open_feed
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 OPTIONS = [
@@ -43,7 +44,7 @@ def run(options, overrides) -> int:
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     """Returns the batch of a step: its phase, sha256, real_token_share, pair_ratio, pairs_per_row, masked_per_row,
-    and the texts of the first rows, pair by pair."""
+    and the texts of the first rows, sequence by sequence. A task without pairs or masks has none."""
     total = configs.total_steps(config)
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: expected a step from 0 to {total - 1}")
@@ -51,11 +52,12 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     tokenizer = tokenizers.load(feed.path / "tokenizer")
     phase = next(phase for phase in configs.phases(config) if step < phase.last)
     arrays = next(feed.train(phase, step, step + 1))
+    sha256, arrays = batch.digest(arrays), absent(arrays) | arrays
     weights = arrays["pair_weights"].sum()
     return {
         "step": step,
         "phase": phase.name,
-        "sha256": batch.digest(arrays),
+        "sha256": sha256,
         "real_token_share": float((arrays["sequence_ids"] > 0).mean()),
         "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
         "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
@@ -69,6 +71,7 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callab
     batch_files.check(config, first, last, directory)
     if config.batches:
         raise BadInput(f"config.batches={config.batches}: must be empty, --save reads the store")
+    check_unscored(config)
     feed = prepare_store(config, log)
     feed.check(first)
     if config.verify_store:
@@ -85,8 +88,18 @@ def prepare_store(config: ConfigDict, log: Callable) -> StoreFeed:
     return StoreFeed(config, prepare.open_matching(config))
 
 
+def absent(arrays: dict) -> dict:
+    """Returns the arrays of masks and pairs for a batch whose task may have none: no masked position, no pair."""
+    rows, length = arrays["tokens"].shape
+    shapes = mlm_batch.shapes(rows, length, 0, arrays["cls_positions"].shape[1])
+    return {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+
+
 def show(arrays: dict, row: int, tokenizer) -> list[str]:
-    """Returns the pieces of each pair in a row. A masked position is {input<target}, or {target} if it is unchanged."""
+    """Returns the pieces of each sequence in a row.
+
+    A masked position is {input<target}, or {target} if it is unchanged.
+    """
     used = arrays["masked_weights"][row] > 0
     positions = arrays["masked_positions"][row][used]
     targets = dict(zip(positions, arrays["masked_targets"][row][used], strict=True))

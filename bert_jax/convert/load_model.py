@@ -11,7 +11,7 @@ from bert_jax.checkpoints import reader
 from bert_jax.convert import external_model, from_huggingface, tensorflow_checkpoint
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
-from bert_jax.objectives import base, mlm_batch
+from bert_jax.objectives import base
 from bert_jax.runs import jax_setup, workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -130,9 +130,7 @@ def open_source(source: Source, settings: ConfigDict | None, overrides: list[str
 
 def check_masks(directory: Path, model: Model) -> None:
     """Raises BadInput for a model that cannot fill in masks: it has another objective, or an untrained MLM head."""
-    length = min(8, model.config.model.max_length)
-    outputs = jax.eval_shape(model.objective.outputs, model.params, mlm_batch.shapes(1, length, 1))
-    if "mlm_logits" not in outputs:
+    if "mlm_logits" not in getattr(base.module_of(model.config), "VOCABULARY_LOGITS", ()):
         name = model.config.objective.name
         raise BadInput(f"{directory}: objective {name!r} has no mlm_logits to fill in masks")
     if "mlm" in untrained_parts(model):

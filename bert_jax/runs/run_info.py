@@ -75,7 +75,7 @@ def describe_phase(phase, info: dict) -> str:
     shares = f" ({parts} x {rows} on each device)" if rows < phase.batch else ""
     return (
         f"phase {phase.name}: {phase.last - phase.first:,} steps of {phase.batch} rows{shares} of"
-        f" {phase.length} tokens, attention by {info['attention']}"
+        f" {phase.length} tokens" + f", attention by {info['attention']}" * bool(info["attention"])
     )
 
 

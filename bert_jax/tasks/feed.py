@@ -43,12 +43,8 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     """
     if config.batches:
         hashes, read = config.verify_store, batch_files.read_manifest
-        dataset = base.make(config)
-        splits = dataset.splits[1:]
-        if dataset.score:
-            raise BadInput(
-                f"config.batches: task {config.task.name} is scored on rows of its store"
-            )
+        check_unscored(config)
+        splits = base.make(config).splits[1:]
         feed = SavedFeed(config, download.local(config.batches, hashes=hashes, read=read), splits)
     elif step is None:
         path = download.local(config.store, hashes=config.verify_store)
@@ -60,6 +56,15 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     elif config.verify_store:
         feed.check_hashes()
     return feed
+
+
+def check_unscored(config: ConfigDict) -> None:
+    """Raises BadInput for a task that cannot use saved batches: its scores need the rows of the store."""
+    if base.make(config).score:
+        name = config.task.name
+        raise BadInput(
+            f"config.task.name={name}: scored on rows of its store, not on saved batches"
+        )
 
 
 def open_or_prepare(config: ConfigDict) -> stores.Store:

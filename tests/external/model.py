@@ -1,5 +1,6 @@
-"""The mean of word embeddings, and a dense layer."""
+"""The sum of the word embeddings of each sequence, and a dense layer: arrays [B, S, D]."""
 
+import jax.numpy as jnp
 from flax import linen as nn
 
 from bert_jax.errors import BadInput
@@ -30,8 +31,10 @@ class Encoder(nn.Module):
         self.dense = nn.Dense(self.width)
 
     def __call__(self, batch, keys=None):
-        x = self.embedder(batch["tokens"]) * batch["token_weights"][..., None]
-        return nn.relu(self.dense(x.sum(1)))
+        x_BLD = self.embedder(batch["tokens"]) * batch["token_weights"][..., None]
+        numbers = 1 + jnp.arange(batch["cls_positions"].shape[1])
+        member_BLS = (batch["sequence_ids"][..., None] == numbers).astype(jnp.float32)
+        return nn.relu(self.dense(jnp.einsum("bld,bls->bsd", x_BLD, member_BLS)))
 
 
 def make(config, vocabulary_size):

@@ -1,4 +1,4 @@
-"""Classification of rows: a dense layer on the encoder's vector."""
+"""Classification of sequences: a dense layer on the encoder's vectors."""
 
 from flax import linen as nn
 
@@ -14,10 +14,11 @@ def check(config):
 
 class Classifier(nn.Module):
     encoder: nn.Module
+    labels: int
 
     @nn.compact
     def __call__(self, batch, keys):
-        return {"label_logits": nn.Dense(2, name="label")(self.encoder(batch, keys))}
+        return {"label_logits": nn.Dense(self.labels, name="label")(self.encoder(batch, keys))}
 
 
 def make(config, vocabulary):
@@ -25,7 +26,9 @@ def make(config, vocabulary):
         return {"label": batch["label_weights"].sum()}
 
     def terms(outputs, batch):
-        found = cross_entropy(outputs["label_logits"], batch["label"], batch["label_weights"])
+        found = cross_entropy(outputs["label_logits"], batch["labels"], batch["label_weights"])
         return dict(zip(("label_loss", "label_accuracy"), found, strict=True))
 
-    return base.from_module(Classifier(base.make_encoder(config, vocabulary)), weights, terms)
+    labels = len(config.task.labels) or 2  # of a run that has not started: a guess
+    module = Classifier(base.make_encoder(config, vocabulary), labels)
+    return base.from_module(module, weights, terms)

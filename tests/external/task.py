@@ -1,14 +1,17 @@
-"""Sentences labelled by whether they have `threshold` tokens; evaluated on two splits, one without long ones."""
+"""Sentences labelled by whether they have `threshold` tokens; evaluated on two splits, one without long ones.
+
+`packed` sentences share a row: S of the arrays.
+"""
 
 import numpy as np
 
+from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset, Survey, draw_key
-from bert_jax.errors import BadInput
 
-# The smallest number of tokens of a long sentence.
 DEFAULTS = {
-    "threshold": 8,
+    "threshold": 8,  # the smallest number of tokens of a long sentence
+    "packed": 1,  # sentences in a row
     "labels": (),  # names of the labels; (): filled from the data
 }
 PHASE_DEFAULTS = {}
@@ -16,58 +19,69 @@ SPLITS = "train", "heldout", "short"
 
 
 def check(config):
-    if config.task.threshold < 1:
-        raise BadInput(f"config.task.threshold={config.task.threshold}: expected at least 1")
+    check_keys(config, at_least_one=("task.threshold", "task.packed"))
+    for name, phase in config.phases.items():
+        fits = phase.length >= 3 * config.task.packed
+        require(fits, f"phases.{name}.length", config, "expected at least 3 for each sentence")
 
 
 def fill(config, store):
-    """The keys that the data decides."""
+    """Returns the keys that the data decides."""
     sizes = np.diff(store.splits["train"].sentence_ends, prepend=0)
     names = np.array(["short", "long"])
     return {"labels": tuple(names[np.unique(sizes >= config.task.threshold).astype(int)].tolist())}
 
 
 def make(config, store=None):
+    packed = config.task.packed
+
+    def source(split):
+        return store.splits["train" if split == "train" else "heldout"]
+
     def shapes(phase, rows):
-        own = {"label label_weights": (rows,), "token_weights": (rows, phase.length)}
-        return batch.shapes(rows, phase.length) | batch.structs(own)
+        own = {"labels label_weights": (rows, packed), "token_weights": (rows, phase.length)}
+        return batch.shapes(rows, phase.length, packed) | batch.structs(own)
 
     def rows(phase, split, epoch):
-        """Returns int64[R, 5], see assemble.gather: the sentence, no B, and the label. An epoch has 9 of 10 of them."""
-        ends = store.splits["train" if split == "train" else "heldout"].sentence_ends
+        """Returns int64[R, S, 5], see assemble.gather: a sentence, no B, its label. An epoch has 9 of 10 of them."""
+        ends = source(split).sentence_ends
         sizes = np.diff(ends, prepend=0)
         label = sizes >= config.task.threshold
         none = np.zeros_like(sizes)
-        made = np.stack([ends - sizes, np.minimum(sizes, phase.length - 2), none, none, label], 1)
+        kept = np.minimum(sizes, phase.length // packed - 2)
+        made = np.stack([ends - sizes, kept, none, none, label], 1)
         if split == "short":
-            return made[~label]
-        key = draw_key(config.seed, "order", SPLITS.index(split), phase.number, epoch)
-        return made[np.random.default_rng(key).permutation(len(made))[: len(made) * 9 // 10]]
+            made = made[~label]
+        else:
+            key = draw_key(config.seed, "order", SPLITS.index(split), phase.number, epoch)
+            order = np.random.default_rng(key).permutation(len(made))
+            made = made[order[: len(made) * 9 // 10]]
+        absent = np.zeros((-len(made) % packed, 5), np.int64)
+        return np.concatenate([made, absent]).reshape(-1, packed, 5)
 
     def make_batch(phase, split, rows, keys):
         from bert_jax.data import assemble
 
-        tokens = assemble.map_file(
-            store.splits["train" if split == "train" else "heldout"].path / "tokens.npy"
-        )
+        tokens = assemble.map_file(source(split).path / "tokens.npy")
         special = store.manifest["special"]
-        made = assemble.gather(tokens, rows[:, None], phase.length, special, paired=False)
+        made = assemble.gather(tokens, rows, phase.length, special, paired=False)
         shared = "tokens", "segments", "positions", "sequence_ids", "cls_positions"
         return {name: made[name] for name in shared} | {
-            "label": assemble.as_ids(rows[:, 4]),
-            "label_weights": assemble.as_weights(rows[:, 1] > 0),
+            "labels": made["pair_labels"],
+            "label_weights": assemble.as_weights(rows[:, :, 1] > 0),
             "token_weights": assemble.as_weights(made["sequence_ids"] > 0),
         }
 
     def score(split, outputs, rows):
-        """Returns F1 of the long sentences: no mean over rows."""
-        said, true = outputs["label_logits"].argmax(-1), rows[:, 4]
-        hits = (said & true).sum()
-        return {"f1": float(2 * hits / max(1, said.sum() + true.sum())), "scored": len(rows)}
+        """Returns F1 of the long sentences, which is no mean over rows."""
+        said, true = outputs["label_logits"].argmax(-1), rows[..., 4]
+        used = rows[..., 1] > 0
+        hits, total = (said & true & used).sum(), (used * (said + true)).sum()
+        return {"f1": float(2 * hits / max(1, total)), "scored": int(used.sum())}
 
     def survey(phase):
         sizes = np.diff(store.splits["train"].sentence_ends[:1000], prepend=0)
-        share = float(np.minimum(sizes, phase.length).mean() / phase.length)
+        share = float(np.minimum(packed * (sizes + 2), phase.length).mean() / phase.length)
         return Survey(share, f"{share:.0%} full", [])
 
     return Dataset(shapes, SPLITS, rows, make_batch, survey, score)

@@ -2,10 +2,12 @@
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 from kits import small
 from kits.small import SMALL, VOCABULARY, overrides, small_batch, small_config, write_corpus
 from kits.texts import PROSE
@@ -15,6 +17,7 @@ from bert_jax.checkpoints import fingerprint, reader, writer
 from bert_jax.convert import load_model
 from bert_jax.models import counts
 from bert_jax.objectives import base
+from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import workdir
 from bert_jax.runs.report import Reporter
 from bert_jax.step import State
@@ -63,6 +66,24 @@ def params(workdir):
 
 def assert_same_bits(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def assert_same_run(workdir, undisturbed, split="heldout"):
+    """Asserts the same losses and parameters, to float precision."""
+    ours, theirs = (
+        {line["step"]: line["loss"] for line in lines(run) if line["split"] == split}
+        for run in (workdir, undisturbed)
+    )
+    assert ours == pytest.approx(theirs, rel=1e-5)
+    # Adam without bias correction divides tiny gradients by their own size, so only their sign matters.
+    close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
+    jax.tree.map(close, params(workdir), params(undisturbed))
+
+
+def use_devices(patch, number: int):
+    """Makes runs of this process use its first `number` devices."""
+    make_mesh = meshes.make_mesh
+    patch.setattr(meshes, "make_mesh", lambda keys, _=None: make_mesh(keys, jax.devices()[:number]))
 
 
 def signal_at(patch, step: int, number: int) -> None:

@@ -1,40 +1,20 @@
 """Several real processes, or other meshes, train the same run: batches, losses, checkpoints, signals, refusals."""
 
 import signal
-from functools import partial
 
 import jax
-import numpy as np
 import pytest
 from kits import processes, saved_batches
-from kits.runs import lines, load, params, pretraining, signal_at
+from kits.runs import assert_same_run, load, pretraining, signal_at, use_devices
 
 from bert_jax import config as configs
 from bert_jax import train
 from bert_jax.errors import BadInput
-from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel import processes as cluster
 from bert_jax.runs import status
 
 STEPS = 20
 half_a_run = saved_batches.half_a_run
-
-
-def assert_same_run(workdir, undisturbed, split="heldout"):
-    """Asserts the same losses and parameters, to float precision."""
-    ours, theirs = (
-        {line["step"]: line["loss"] for line in lines(run) if line["split"] == split}
-        for run in (workdir, undisturbed)
-    )
-    assert ours == pytest.approx(theirs, rel=1e-5)
-    # Adam without bias correction divides tiny gradients by their own size, so only their sign matters.
-    close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
-    jax.tree.map(close, params(workdir), params(undisturbed))
-
-
-def use_devices(patch, number: int):
-    make_mesh = meshes.make_mesh
-    patch.setattr(meshes, "make_mesh", lambda keys, _=None: make_mesh(keys, jax.devices()[:number]))
 
 
 # --- Other meshes, in this process ----------------------------------------------------------------
