@@ -66,19 +66,13 @@ def pretrain_together(
     if step == total and processes.from_main(is_summarized(run, total)):
         print(f"{run.name}: already done, {total} steps")
         return 0
-    encoder = init_from.read(config, step, processes)
-    name = config.batches or config.store
-    if remote.is_address(name) or not (config.batches or download.exists(name)):
-        watchdog.arm("")  # preparing or downloading a store may take any time
-    data = open_data(config, run.directory, step)
-    init_from.check_tokenizer(config, encoder, data)
-    watchdog.arm("compile")
+    data, encoder = open_data(config, run.directory, step, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
     with signals.stop_signals(processes) as stop, ThreadPoolExecutor(1) as executor:
         # Hashing a large store takes as long as compiling, so both run at the same time.
         hashes_checked = executor.submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary, step is None)
-        trainer, imported = init_from.install(encoder, trainer)
+        trainer, imported = init_from.install(encoder, trainer) if encoder else (trainer, {})
         hashes_checked.result()
         stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:
@@ -204,13 +198,26 @@ def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Me
     return mesh
 
 
-def open_data(config: ConfigDict, directory: Path, step: int | None) -> Data:
-    """Opens the data from `step` on; prepares a missing store first. Raises BadInput if it is not the data that the run
-    was started with."""
+def open_data(
+    config: ConfigDict, directory: Path, step: int | None, processes: Cluster, watchdog: Watchdog
+) -> tuple[Data, init_from.Encoder | None]:
+    """Opens the data from `step` on, and for a new run the encoder of config.init_from; prepares a missing store.
+
+    Raises BadInput if it is not the data that the run was started with, or has another tokenizer than the encoder.
+    """
+    starts_from = config.init_from and step is None
+    encoder = init_from.read(config, processes) if starts_from else None
+    name = config.batches or config.store
+    if remote.is_address(name) or not (config.batches or download.exists(name)):
+        watchdog.arm("")  # preparing or downloading a store may take any time
     data = open_feed(config, step or 0)
     if step is not None:
         run_info.check_store(directory, workdir.read_info(directory), step, data)
-    return data
+    if encoder:
+        path = data.path / "tokenizer"
+        init_from.check_tokenizer(config, encoder, data.key, tokenizer.load(path))
+    watchdog.arm("compile")
+    return data, encoder
 
 
 def check_hashes(config: ConfigDict, data: Data) -> None:

@@ -13,54 +13,46 @@ from bert_jax.convert import load_model, names
 from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
+from bert_jax.models import counts
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster
 from bert_jax.storage import checksums
 from bert_jax.tokenizers import huggingface
 from bert_jax.tokenizers import tokenizer as tokenizers
 
-WORDS = "embedder/words"  # the parameter with a vocabulary axis, which is padded with zeros
-
 
 class Encoder(NamedTuple):
-    """The encoder of another model; without arrays for a run that is resumed, or starts from random weights."""
+    """The encoder of another model."""
 
-    arrays: dict[str, np.ndarray]  # {path in params: float32 array without padding}
+    arrays: dict[str, np.ndarray]  # {path in params: float32 array}
     source: dict  # what run.json says about it
+    vocabulary: int  # its size
     tokenizers: set[str]  # fingerprints: a file may be readable as two kinds of tokenizer
 
 
-def read(config: ConfigDict, step: int | None, processes: Cluster) -> Encoder:
-    """Reads the encoder that config.init_from names, in each process, unless the run resumes from the checkpoint of
-    `step`.
+def read(config: ConfigDict, processes: Cluster) -> Encoder:
+    """Reads the encoder that config.init_from names, in each process.
 
     Raises BadInput if the source is another model than the config's, differs between processes, or has another
     tokenizer than a store that is still to be prepared.
     """
     name = config.init_from
-    if step is not None or not name:
-        return Encoder({}, {}, set())
     # With these keys, JAX remains set up as for this run.
-    model = load_model.open_model(
-        name, [f"{k}={config[k]}" for k in ("dtype", "compilation_cache")]
-    )
+    same = [f"{key}={config[key]}" for key in ("dtype", "compilation_cache")]
+    model = load_model.open_model(name, same)
     check_settings(config, model.config)
-    untrained = [f"encoder/{part}/" for part in load_model.untrained_parts(model)]
-    arrays = names.by_path(jax.device_get({"encoder": model.params["encoder"]}))
-    arrays = {
-        path: array[: model.vocabulary.size if path.endswith(WORDS) else None]
-        for path, array in arrays.items()
-        if not path.startswith(tuple(untrained))
-    }
-    source = {"source": Path(name).name, "step": model.step}
-    source["fingerprint"] = checksums.manifest_digest(fingerprint.of_tree(arrays))
-    processes.compare({f"config.init_from={name}: fingerprint": source["fingerprint"]})
-    encoder = Encoder(arrays, source, {model.tokenizer.fingerprint})
+    params = names.drop_parts(model.params, load_model.untrained_parts(model))
+    arrays = names.by_path(jax.device_get({"encoder": params["encoder"]}))
+    digest = checksums.manifest_digest(fingerprint.of_tree(arrays))
+    processes.compare({f"config.init_from={name}: fingerprint": digest})
+    source = {"source": Path(name).name, "step": model.step, "fingerprint": digest}
+    encoder = Encoder(arrays, source, model.vocabulary.size, {model.tokenizer.fingerprint})
     if (file := Path(name, huggingface.FILE)).is_file():
         # A store prepared with this file has a tokenizer of its kind, even if that equals a WordPiece tokenizer.
         encoder.tokenizers.add(tokenizers.from_file(file, lowercase=False).fingerprint)
     if not (config.batches or download.exists(config.store)):
-        check_tokenizer(config, encoder)
+        tokenizer = tokenizer_from_file(config) if config.tokenizer.path else None
+        check_tokenizer(config, encoder, "tokenizer.path", tokenizer)
     return encoder
 
 
@@ -75,16 +67,8 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
             )
 
 
-def check_tokenizer(config: ConfigDict, encoder: Encoder, data=None) -> None:
-    """Raises BadInput if the encoder was trained with another tokenizer than that of the data, or without `data`, that
-    of the store which the config would prepare. data: a feed of tasks/feed.py."""
-    if not encoder.arrays:
-        return
-    key, tokenizer = "tokenizer.path", None
-    if data:
-        key, tokenizer = data.key, tokenizers.load(data.path / "tokenizer")
-    elif config.tokenizer.path:
-        tokenizer = tokenizer_from_file(config)
+def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -> None:
+    """Raises BadInput unless the encoder was trained with the tokenizer of the data, which the config names by `key`."""
     if not (tokenizer and tokenizer.fingerprint in encoder.tokenizers):
         raise BadInput(
             f"config.{key}={configs.lookup(config, key)!r}: not the tokenizer of config.init_from={config.init_from};"
@@ -97,20 +81,18 @@ def install(encoder: Encoder, trainer):
 
     Moves the arrays out of the encoder, so that the host's memory is free once they are on the devices.
     """
-    if not encoder.arrays:
-        return trainer, {}
     paths = names.by_path(trainer.shapes.params)
     arrays = {path: encoder.arrays.pop(path) for path in paths if path in encoder.arrays}
-    source = encoder.source | {"parameters": sum(array.size for array in arrays.values())}
-    fresh = sorted({part_of(path) for path in paths if path not in arrays})
+    source = encoder.source | {"parameters": counts.count(arrays, encoder.vocabulary)}
+    heads = (
+        path.removeprefix("encoder/").partition("/")[0] for path in paths if path not in arrays
+    )
+    fresh = sorted(set(heads))
 
     def place(path, leaf):
-        name = meshes.path_name(path)
-        if name not in arrays:
+        array = arrays.pop(meshes.path_name(path), None)
+        if array is None:
             return leaf
-        array = arrays.pop(name)
-        if name.endswith(WORDS):
-            array = np.pad(array, [(0, leaf.shape[0] - len(array)), (0, 0)])
         return jax.make_array_from_callback(leaf.shape, leaf.sharding, array.__getitem__)
 
     def initialize():
@@ -120,8 +102,3 @@ def install(encoder: Encoder, trainer):
         return state._replace(params=jax.tree.map_with_path(place, state.params))
 
     return trainer._replace(initialize=initialize), {"imported": source, "fresh": fresh}
-
-
-def part_of(path: str) -> str:
-    """Returns the name of the head, or of the part of the encoder, that a parameter belongs to."""
-    return path.removeprefix("encoder/").partition("/")[0]

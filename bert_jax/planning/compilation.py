@@ -34,21 +34,13 @@ FOLDER = "plans"
 MODULES = hlo, timeline, custom_calls, chips, out_of_memory  # that parse the compiler's output
 
 
-class RealTokens(NamedTuple):
-    """The share of positions in the rows of a phase that hold real tokens, not padding, and where it comes from."""
-
-    share: float
-    source: str  # the store, or "no store"
-
-
 class Job(NamedTuple):
     """The training job to plan."""
 
     config: ConfigDict  # resolved as on a TPU
     phases: list
     vocabulary: Vocabulary
-    real_tokens: dict[str, RealTokens]  # by phase name
-    flops: dict[str, float]  # of a step, by phase name
+    work: dict[str, dict]  # {phase: the values of plan.expected_work}
     log: Callable[[str], None]
 
 

@@ -54,9 +54,7 @@ def estimate(job: Job, tpu: topology.Slice, mesh, phase, step: Step) -> dict:
         "seconds_of_custom_calls": calls,
         "seconds_sending": sending,
         "seconds_hidden": hidden,
-        "flops_per_step": job.flops[phase.name],
-        "real_token_share": job.real_tokens[phase.name].share,
-        "real_token_share_from": job.real_tokens[phase.name].source,
+        **job.work[phase.name],
     }
     least, most = (computing + calls * (factor / LIKELY - 1) for factor in (LEAST, MOST))
     ends = {"": computing + sending - hidden, ALL_HIDDEN: max(least, sending)}

@@ -15,7 +15,7 @@ from bert_jax.models import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import chips
 from bert_jax.planning import compilation, search, slices, topology
-from bert_jax.planning.compilation import Job, RealTokens
+from bert_jax.planning.compilation import Job
 from bert_jax.planning.estimate import estimate, total
 from bert_jax.runs.out_of_memory import TooLarge
 from bert_jax.runs.run_info import versions
@@ -118,34 +118,26 @@ def make_job(config: ConfigDict, phase: str | None, log) -> Job:
     config = config.copy_and_resolve_references()
     if config.dtype == "auto":
         config.dtype = "bfloat16"
-    chosen = choose_phases(config, phase)
-    vocabulary = expected_vocabulary(config, log)
-    real_tokens, flops = (
-        expected_real_tokens(config, chosen),
-        count_flops(config, chosen, vocabulary),
-    )
-    return Job(config, chosen, vocabulary, real_tokens, flops, log)
+    chosen, vocabulary = choose_phases(config, phase), expected_vocabulary(config, log)
+    return Job(config, chosen, vocabulary, expected_work(config, chosen, vocabulary), log)
 
 
-def count_flops(config, phases: list, vocabulary) -> dict[str, float]:
-    """Returns {phase: FLOPs of a step}."""
-    dataset, objective = tasks.make(config), base.make(config, vocabulary)
-    batches = {phase.name: dataset.shapes(phase, phase.batch) for phase in phases}
-    params = jax.eval_shape(objective.init, jax.random.key(0), next(iter(batches.values())))
-    return {
-        name: base.step_flops(config, vocabulary, params, rows) for name, rows in batches.items()
-    }
+def expected_work(config, phases: list, vocabulary) -> dict[str, dict]:
+    """Returns {phase: the JSON values of the FLOPs of a step and of the share of real tokens in its rows}.
 
-
-def expected_real_tokens(config, phases: list) -> dict[str, RealTokens]:
-    """Returns {phase: share of real tokens}, from a sample of the store if it is on this disk, else 1.
-
-    Raises BadInput if the store is damaged.
+    The share is that of a sample of the store if it is on this disk, else 1. Raises BadInput if the store is damaged.
     """
-    shares = {phase.name: RealTokens(1.0, "no store") for phase in phases}
-    if remote.is_address(config.store) or not download.exists(config.store):
-        return shares
-    survey = tasks.make(config, store.open_store(config.store)).survey
-    for phase in phases if survey else ():
-        shares[phase.name] = RealTokens(survey(phase).real_token_share, config.store)
-    return shares
+    is_local = download.exists(config.store) and not remote.is_address(config.store)
+    dataset = tasks.make(config, store.open_store(config.store) if is_local else None)
+    survey = is_local and dataset.survey
+    objective, example = base.make(config, vocabulary), dataset.shapes(phases[0], 1)
+    params = jax.eval_shape(objective.init, jax.random.key(0), example)
+    work = {}
+    for phase in phases:
+        rows = dataset.shapes(phase, phase.batch)
+        work[phase.name] = {
+            "flops_per_step": base.step_flops(config, vocabulary, params, rows),
+            "real_token_share": survey(phase).real_token_share if survey else 1.0,
+            "real_token_share_from": config.store if survey else "no store",
+        }
+    return work

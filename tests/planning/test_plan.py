@@ -15,7 +15,7 @@ from kits.small import VOCABULARY, small_config
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.parallel import chips
-from bert_jax.planning import compilation, describe, estimate, topology
+from bert_jax.planning import compilation, describe, estimate, plan, topology
 
 pytestmark = needs_libtpu
 CHIP = chips.CHIPS["v5e"]
@@ -49,9 +49,8 @@ def test_the_numbers_of_a_plan_are_consistent(tmp_path):
 def estimated(name, events, *keys):
     one, config = topology.find(name), small_config(*keys)
     phase = configs.phases(config)[0]
-    job = compilation.Job(
-        config, [phase], VOCABULARY, {"main": compilation.RealTokens(1.0, "no store")}, print
-    )
+    work = plan.expected_work(config, [phase], VOCABULARY)
+    job = compilation.Job(config, [phase], VOCABULARY, work, print)
     mesh = compilation.make_mesh(job, one)
     return estimate.estimate(job, one, mesh, phase, compilation.Step(MEMORY, events))
 
