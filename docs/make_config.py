@@ -64,27 +64,50 @@ def shared_keys(source: str):
             yield key, names.get(value, value), meaning(node, notes, lines)
 
 
-def own_keys(source: str, group: str):
+def own_keys(path: Path, group: str):
     """Yields (key, default, meaning) of the DEFAULTS and PHASE_DEFAULTS of a model, an objective or a task."""
-    notes, lines = comments(source), source.splitlines()
-    groups = {"DEFAULTS": group, "PHASE_DEFAULTS": "phases.NAME"}
-    for node in ast.parse(source).body:
-        name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
-        if name in groups:
-            for key, value in zip(node.value.keys, node.value.values, strict=True):
-                yield (
-                    f"{groups[name]}.{key.value}",
-                    ast.unparse(value),
-                    meaning(value, notes, lines),
-                )
+    for name, prefix in (("DEFAULTS", group), ("PHASE_DEFAULTS", "phases.NAME")):
+        for key, default, text in items(path, name):
+            yield f"{prefix}.{key}", default, text
+
+
+def items(path: Path, name: str):
+    """Yields (key, default, meaning) of the dict `name` of a file, and of the dicts of others in it."""
+    source = path.read_text()
+    notes, lines, body = comments(source), source.splitlines(), ast.parse(source).body
+    values = [
+        node.value
+        for node in body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    ]
+    for value in values:
+        if isinstance(value, ast.Attribute):  # NAME = module.NAME
+            yield from items(imported(body, value), value.attr)
+            continue
+        for key, default in zip(value.keys, value.values, strict=True):
+            if key:
+                yield key.value, ast.unparse(default), meaning(default, notes, lines)
+            else:  # **module.NAME
+                yield from items(imported(body, default), default.attr)
+
+
+def imported(body: list[ast.stmt], name: ast.Attribute) -> Path:
+    """Returns the file of the module in `module.NAME`, by the import of the module."""
+    package = next(
+        node.module
+        for node in body
+        if isinstance(node, ast.ImportFrom) and name.value.id in [each.name for each in node.names]
+    )
+    return ROOT.joinpath(*package.split("."), f"{name.value.id}.py")
 
 
 def sections():
-    """Yields (title, keys) of base.py and of every file of models/, objectives/ and tasks/ that has keys."""
+    """Yields (title, keys) of base.py and of every model, objective and task that has keys."""
     yield "Keys of all runs", shared_keys((ROOT / "configs/base.py").read_text())
     for group in ("model", "objective", "task"):
         for path in sorted(ROOT.glob(f"bert_jax/{group}s/*.py")):
-            if keys := list(own_keys(path.read_text(), group)):
+            is_module = "\ndef make(" in path.read_text()  # others only share what modules use
+            if is_module and (keys := list(own_keys(path, group))):
                 yield f"Keys of {group}.name={path.stem}", keys
 
 
