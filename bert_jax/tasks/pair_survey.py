@@ -58,8 +58,8 @@ def warn_of_labels(phase, pair_task: str, pairs: int, ratio: float) -> list[str]
         return []
     text = (
         f"{ratio:.0%} of {pairs} pairs have {LABEL_1[pair_task]} (label 1), expected a little over half: documents"
-        f" have too few sentences for phases.{phase.name}.length={phase.length}; check corpus.format and corpus.sentences, or"
-        " set objective.pair_task=none"
+        f" have too few sentences for phases.{phase.name}.length={phase.length}; check corpus.format and"
+        " corpus.sentences, or set objective.pair_task=none"
     )
     if ratio in (0.0, 1.0):
         raise BadInput(f"config.objective.pair_task={pair_task!r}: {text}")
