@@ -68,7 +68,7 @@ def check_settings(config: ConfigDict, source: ConfigDict) -> None:
 
 
 def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -> None:
-    """Raises BadInput unless the encoder was trained with the tokenizer of the data, which the config names by `key`."""
+    """Raises BadInput unless the encoder was trained with this tokenizer, that of the data, which `key` names."""
     if not (tokenizer and tokenizer.fingerprint in encoder.tokenizers):
         raise BadInput(
             f"config.{key}={configs.lookup(config, key)!r}: not the tokenizer of config.init_from={config.init_from};"
