@@ -12,6 +12,7 @@ from bert_jax import train
 from bert_jax.errors import BadInput
 from bert_jax.parallel import processes as cluster
 from bert_jax.runs import status
+from bert_jax.runs.watchdog import Watchdog
 
 STEPS = 20
 half_a_run = saved_batches.half_a_run
@@ -94,7 +95,9 @@ def test_a_missing_store_is_not_prepared_by_several(finished, tmp_path, monkeypa
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     absent = load(finished[0], store=tmp_path / "store")
     with pytest.raises(BadInput, match=str(tmp_path / "store")):
-        train.open_data(absent, tmp_path / "run", None)
+        train.open_data(
+            absent, tmp_path / "run", None, cluster.Cluster(), Watchdog(absent.timeouts)
+        )
 
 
 def test_a_single_process_does_not_connect(monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 from kits import runs
 
 from bert_jax import train
+from bert_jax.models.layers import padded_size
 from bert_jax.parallel import chips
 from bert_jax.tasks import feed
 
@@ -63,7 +64,8 @@ def test_real_token_share_is_that_of_the_batches(delayed):
 def test_utilization_is_model_flops_over_the_peak(delayed):
     layers, width, length, predictions, batch = 2, 32, 32, 5, 16
     forward = layers * (24 * length * width**2 + 4 * length**2 * width)
-    forward += 2 * predictions * (width**2 + width * delayed.vocabulary) + 2 * width**2
+    forward += 2 * predictions * (width**2 + width * padded_size(delayed.vocabulary))
+    forward += 2 * width**2 + 2 * 2 * width  # the pooler, and the head of two classes
     work = 3 * forward * batch * 5
     for line in delayed.lines.values():
         share = line["model_flops_utilization"]
