@@ -138,6 +138,25 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
     )
 
 
+def start_from(trainer: Trainer, arrays: dict) -> Trainer:
+    """Returns the trainer with an `initialize` that puts arrays into the initial parameters.
+
+    arrays: {path: array on the host}; moved out of the dict, so that their memory is free once they are on the devices.
+    """
+
+    def place(path, leaf):
+        array = arrays.pop(meshes.path_name(path), None)
+        if array is None:
+            return leaf
+        return jax.make_array_from_callback(leaf.shape, leaf.sharding, array.__getitem__)
+
+    def initialize():
+        state = trainer.initialize()
+        return state._replace(params=jax.tree.map_with_path(place, state.params))
+
+    return trainer._replace(initialize=initialize)
+
+
 def compile_program(lowered, what: str):
     """Compiles a lowered program. Raises BadInput, which names the program `what`, if it exceeds a device's memory."""
     with out_of_memory.explain(what):

@@ -273,10 +273,10 @@ class Loop:
         """Writes a line of metrics for each split that is evaluated and has no line of this step; returns False if a
         signal came before all were written. The next start then evaluates the others."""
         for split in self.data.splits:
-            if self.is_evaluated(step, split):
-                continue
             started, key = time.monotonic(), (phase.name, split)
             with self.clock.paused(), self.watchdog.watch("evaluate"):
+                if self.is_evaluated(step, split):
+                    continue
                 if key not in self.evaluated:
                     shape = phase, split, self.trainer.mesh
                     self.evaluated[key] = evaluate.Batches(self.data, self.config, *shape)

@@ -12,12 +12,13 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
-from bert_jax.build import Trainer, build, make_mesh
+from bert_jax.build import Trainer, build, make_mesh, start_from
 from bert_jax.checkpoints import reader, writer
-from bert_jax.convert import init_from
+from bert_jax.convert import init_from, names
 from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
+from bert_jax.models import counts
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import jax_setup, metrics_file, preflight, report, run_info, signals, workdir
@@ -72,7 +73,7 @@ def pretrain_together(
         # Hashing a large store takes as long as compiling, so both run at the same time.
         hashes_checked = executor.submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary, step is None)
-        trainer, imported = init_from.install(encoder, trainer) if encoder else (trainer, {})
+        trainer, imported = with_encoder(trainer, encoder) if encoder else (trainer, {})
         hashes_checked.result()
         stop.started = True  # from here on the workdir is written
         with contextlib.ExitStack() as held:
@@ -218,6 +219,18 @@ def open_data(
         init_from.check_tokenizer(config, encoder, data.key, tokenizer.load(path))
     watchdog.arm("compile")
     return data, encoder
+
+
+def with_encoder(trainer: Trainer, encoder: init_from.Encoder) -> tuple[Trainer, dict]:
+    """Returns the trainer that starts with the encoder and fresh heads, and the values for run.json about it."""
+    paths = names.by_path(trainer.shapes.params)
+    restored = {path: encoder.arrays[path] for path in paths if path in encoder.arrays}
+    parts = {path.removeprefix("encoder/").partition("/")[0] for path in set(paths) - set(restored)}
+    fresh, number = sorted(parts), counts.count(restored, encoder.vocabulary)
+    text = f"{number:,} parameters of the encoder of {encoder.source['source']}"
+    print(f"init_from: {text}; fresh: {', '.join(fresh) or 'nothing'}", flush=True)
+    imported = encoder.source | {"parameters": number}
+    return start_from(trainer, encoder.arrays), {"imported": imported, "fresh": fresh}
 
 
 def check_hashes(config: ConfigDict, data: Data) -> None:

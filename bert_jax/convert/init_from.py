@@ -13,8 +13,6 @@ from bert_jax.convert import load_model, names
 from bert_jax.data import download
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
-from bert_jax.models import counts
-from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster
 from bert_jax.storage import checksums
 from bert_jax.tokenizers import huggingface
@@ -74,31 +72,3 @@ def check_tokenizer(config: ConfigDict, encoder: Encoder, key: str, tokenizer) -
             f"config.{key}={configs.lookup(config, key)!r}: not the tokenizer of config.init_from={config.init_from};"
             " prepare a store with config.tokenizer.path set to its file"
         )
-
-
-def install(encoder: Encoder, trainer):
-    """Returns (the trainer with an `initialize` that returns this encoder and fresh heads, the values for run.json).
-
-    Moves the arrays out of the encoder, so that the host's memory is free once they are on the devices.
-    """
-    paths = names.by_path(trainer.shapes.params)
-    arrays = {path: encoder.arrays.pop(path) for path in paths if path in encoder.arrays}
-    source = encoder.source | {"parameters": counts.count(arrays, encoder.vocabulary)}
-    heads = (
-        path.removeprefix("encoder/").partition("/")[0] for path in paths if path not in arrays
-    )
-    fresh = sorted(set(heads))
-
-    def place(path, leaf):
-        array = arrays.pop(meshes.path_name(path), None)
-        if array is None:
-            return leaf
-        return jax.make_array_from_callback(leaf.shape, leaf.sharding, array.__getitem__)
-
-    def initialize():
-        restored = f"{source['parameters']:,} parameters of the encoder of {source['source']}"
-        print(f"init_from: {restored}; fresh: {', '.join(fresh) or 'nothing'}", flush=True)
-        state = trainer.initialize()
-        return state._replace(params=jax.tree.map_with_path(place, state.params))
-
-    return trainer._replace(initialize=initialize), {"imported": source, "fresh": fresh}

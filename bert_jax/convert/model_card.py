@@ -1,4 +1,4 @@
-"""Writes the model card, README.md, from the files of a run."""
+"""Writes the model card, README.md, from the template model_card.md and the files of a run."""
 
 import json
 import shlex
@@ -18,45 +18,6 @@ TRAINING = "training.json"  # the run's config; config.json is that of the model
 # Keys whose values are paths, and keys that have lines of their own.
 PATHS = ("corpus.source", "init_from", "tokenizer.path", "compilation_cache")
 SHOWN = ("corpus.source", "dtype", "init_from", "seed", "store", "tokenizer.path")
-
-BODY = """\
----
-{head}
----
-
-# {about.name}
-
-A BERT of {model.layers} layers and width {model.width} with {about.parameters:,} parameters and {size:,} pieces
-({kind}), rows of up to {model.max_length} tokens; parts: {parts}.
-{origin}
-
-## Use
-
-```python
-from transformers import pipeline
-
-print(pipeline("{task}", model={about.path!r})("The answer is in the {mask} of this line."))
-```
-
-It repeats what its training text says, errors and prejudices too. The only evaluation is below.
-
-## Data
-
-{data}
-- license of the text: {license}
-
-## Training
-
-{training}
-
-## Held-out numbers
-
-{heldout}
-
-## Upload
-
-    hf upload {repository} {path} .
-"""
 
 
 class About(NamedTuple):
@@ -126,7 +87,8 @@ def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> s
     origin = [f"It started from the weights of `{info.source}`."] if info.source else []
     if run.step:
         origin.append(f"Pretrained with bert_jax; these are the weights of step {run.step:,}.")
-    return BODY.format(
+    template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
+    return template.format(
         about=about,
         head=head.to_yaml(),
         model=run.config.model,
