@@ -189,7 +189,7 @@ def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Me
     if step is not None:
         old = configs.read(run.directory / "config.json")
         for key in (key for key, value in config.task.items() if value == ()):
-            config.task[key] = old.task[key]  # filled from the data at the first start
+            config.task[key] = old.task.get(key, ())  # filled from the data at the first start
         refused = configs.refusals(old, config, step)
         if refused:
             raise BadInput(f"{run.name}: started with another config: {'; '.join(refused)}")
