@@ -242,7 +242,7 @@ labels are not filled from the data | tasks/base.py | test_external_task.py
 - filled = module.fill(config, store) if hasattr(module, "fill") else {}
 + filled = {}
 a resumed run has no labels | train.py | test_external_task.py
-- config.task[key] = old.task[key]
+- config.task[key] = old.task.get(key, ())
 + pass
 metrics not divided by their weight | objectives/metrics.py | test_train.py
 - float(total) / float(weight) if weight
