@@ -77,6 +77,16 @@ def test_the_page_of_config_keys_is_up_to_date():
     )
 
 
+CONFIG = re.compile(r"```python\n((?:(?!```).)*def get_config.*?)```", re.DOTALL)
+SHOWN = [(path, text) for path in PAGES for text in CONFIG.findall(path.read_text())]
+
+
+@pytest.mark.parametrize("path, text", SHOWN, ids=[path.stem for path, _ in SHOWN])
+def test_configs_in_pages_load(path, text, tmp_path):
+    (tmp_path / "mine.py").write_text(text)
+    assert config.load(str(tmp_path / "mine.py"))
+
+
 def test_every_page_is_in_the_site():
     site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
     named = set(re.findall(r"[\w/-]+\.md", str(site)))

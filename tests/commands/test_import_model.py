@@ -34,7 +34,7 @@ def loss_of(source, workdir) -> float:
     params = jax.device_put(model.params, meshes.parameters(model.params, mesh))
     function = jax.jit(partial(step.evaluate, objective=model.objective))
     with jax.set_mesh(mesh):
-        rows = evaluate.Heldout(feed.open_feed(run.config), run.config, phase, mesh)
+        rows = evaluate.Batches(feed.open_feed(run.config), run.config, phase, "heldout", mesh)
         return evaluate.mean(function, params, rows)["loss"]
 
 
