@@ -1,4 +1,4 @@
-"""What configs are checked by: the modules of their groups, types, choices and ranges."""
+"""Finds the modules that a config names, and checks types, choices and ranges of its keys."""
 
 import ast
 import functools
@@ -34,7 +34,7 @@ def find_module(group: str, name: str) -> ModuleType:
     return module
 
 
-# --- What a module's check(config) is made of -----------------------------------------------------
+# --- Parts of a module's check(config) ------------------------------------------------------------
 
 
 def require(condition: bool, key: str, config: ConfigDict, hint: str) -> None:

@@ -201,8 +201,8 @@ def get_config(
     # steps between comparisons of the copies of parameters that several devices hold; 0: only at each save
     config.checkpoint.compare = 100
 
-    # normal held-out masked-LM loss of exactly this config, in nats: step, lowest, highest, next step, ... A config
-    # file sets it by EXPECTED_LOSS; the log prints it beside the measured loss. (): unknown
+    # normal held-out loss of exactly this config (the sum of the objective's terms), in nats: step, lowest, highest,
+    # next step, ... A config file sets it by EXPECTED_LOSS; the log prints it beside the measured loss. (): unknown
     config.expected_loss = ()
 
     config.lock()

@@ -146,8 +146,8 @@ a padded row that is counted | data/stream.py | data/test_stream.py
 - step * pipeline.batch + pipeline.positions < self.rows
 + step * pipeline.batch + pipeline.positions <= self.rows
 segments off by one | data/assemble.py | data/test_stream.py
-- "segments": tf.cast((position > first_sep) & real
-+ "segments": tf.cast((position >= first_sep) & real
+- "segments": as_ids((position > first_sep) & real
++ "segments": as_ids((position >= first_sep) & real
 [CLS] may be masked | data/assemble.py | data/test_stream.py
 - "maskable": in_a | in_b,
 + "maskable": in_a | in_b | (position == start),

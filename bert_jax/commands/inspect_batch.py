@@ -73,7 +73,6 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callab
         raise BadInput(f"config.batches={config.batches}: must be empty, --save reads the store")
     check_unscored(config)
     feed = prepare_store(config, log)
-    feed.check(first)
     if config.verify_store:
         feed.check_hashes()
     return batch_files.save(feed, first, last, directory, log)

@@ -12,7 +12,7 @@ from bert_jax import prng
 
 
 class Survey(NamedTuple):
-    """What a sample of a phase's rows shows."""
+    """The statistics of a sample of a phase's rows, and warnings."""
 
     real_token_share: float  # mean share of a row that is not padding; [CLS] and [SEP] are real
     text: str  # statistics for the log

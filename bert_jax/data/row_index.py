@@ -22,6 +22,7 @@ import numpy as np
 from bert_jax.data import download
 from bert_jax.data.npy_file import NpyWriter
 from bert_jax.data.store import Store
+from bert_jax.errors import BadInput
 from bert_jax.storage import atomic
 
 STALE = 24 * 3600  # seconds after which a temporary file is taken to be left by a killed process
@@ -107,3 +108,10 @@ class Indexes:
                 with contextlib.suppress(OSError), open(path, "r+b") as file:  # NFS locks need r+
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     path.unlink()
+
+
+def damaged(indexes: list[Indexes], epoch: int) -> BadInput:
+    """Deletes the files of an epoch, whose rows are invalid, and returns the error that names the last one."""
+    for index in indexes:
+        index.path(epoch).unlink(missing_ok=True)
+    return BadInput(f"{index.path(epoch)}: damaged, deleted; start again")

@@ -58,14 +58,12 @@ class Pipeline:
         return max(1, self.epochs.rows_per_epoch() // self.batch)
 
     def __call__(self, steps: np.ndarray, epoch: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches of these steps, int64[N]. epoch: steps per epoch."""
+        """Yields what the task makes for these steps, int64[N]. epoch: steps per epoch."""
         numbers = np.unique(steps // epoch)
         parts = [self.rows(steps[steps // epoch == number] % epoch, number) for number in numbers]
         rows, keys = map(np.concatenate, zip(*parts, strict=True))
         batches = self.make_dataset(rows, keys).with_options(options())
-        used = np.ones(len(self.positions), bool)
-        for arrays in batches.as_numpy_iterator():
-            yield contract.weighted(arrays, self.positions, used)
+        yield from batches.as_numpy_iterator()
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows, int64[N, B, ...], and their keys, uint32[N, B], of N steps of an epoch."""
@@ -85,12 +83,14 @@ class Pipeline:
 def train_batches(pipeline: Pipeline, first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
     """Yields the batches of steps first..last-1 of a phase."""
     size, row_bytes = pipeline.steps_per_epoch(), 8 * int(np.prod(pipeline.shape))
+    used = np.ones(len(pipeline.positions), bool)
     for steps in windows(first, last, size, len(pipeline.positions) * row_bytes):
         begin, end = int(steps[0]) // size, int(steps[-1]) // size + 1
         # The previous epoch is kept: a host that is some steps behind still maps its files.
         pipeline.epochs.close_before(begin - 1)
         pipeline.epochs.open_in_background(range(end, min(2 * end - begin, -(-last // size))))
-        yield from pipeline(steps, size)
+        for arrays in pipeline(steps, size):
+            yield contract.weighted(arrays, pipeline.positions, used)
 
 
 class Evaluation:

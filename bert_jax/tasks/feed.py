@@ -46,14 +46,14 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
         check_unscored(config)
         splits = base.make(config).splits[1:]
         feed = SavedFeed(config, download.local(config.batches, hashes=hashes, read=read), splits)
+        if step is not None:
+            feed.check(step)
     elif step is None:
         path = download.local(config.store, hashes=config.verify_store)
         feed = StoreFeed(config, stores.open_store(path))
     else:
         feed = StoreFeed(config, open_or_prepare(config))
-    if step is not None:
-        feed.check(step)
-    elif config.verify_store:
+    if step is None and config.verify_store:
         feed.check_hashes()
     return feed
 
@@ -109,9 +109,6 @@ class StoreFeed:
         self.unigram_entropy = store.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
         self.check_unchanged = manifests.watch(store.path, store.manifest)
-
-    def check(self, step: int) -> None:
-        """Does nothing: the store has the rows of all steps."""
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
         settings = self.dataset, phase, self.dataset.splits[0], self.config.seed, phase.batch

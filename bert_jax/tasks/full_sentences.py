@@ -2,7 +2,7 @@
 
 Sentences are taken in order while they fit. Rows cross documents, with a separator between two (FULL-SENTENCES), or
 end with their document (DOC-SENTENCES). A sentence that is longer than a row continues in the next ones, so every token
-of a split is in exactly one row of an epoch.
+of a split is in exactly one row of an epoch. A row ends with its block of documents (pair_rows.BLOCK sentences).
 
 An index is int64[R, 2]: where each row starts in the stream of documents.py, and its size there, without [CLS] and the
 last [SEP]. A row never starts or ends with a separator.
@@ -20,9 +20,9 @@ from bert_jax.config_checks import require
 from bert_jax.data import batch, row_index
 from bert_jax.data.dataset import Dataset, Survey, draw_key
 from bert_jax.data.store import SPLITS, Split, Store
-from bert_jax.errors import BadInput
+from bert_jax.objectives import mlm_batch
 from bert_jax.tasks import documents, masked_rows
-from bert_jax.tasks.pair_rows import documents_end
+from bert_jax.tasks.pair_rows import document_ranges
 from bert_jax.tokenizers import tokenizer
 
 DEFAULTS = {
@@ -34,7 +34,6 @@ PHASE_DEFAULTS = masked_rows.PHASE_DEFAULTS
 
 SPECIAL = 2  # tokens of a row besides its range of the stream: [CLS] and the last [SEP]
 VERSION = 1  # of the algorithm that makes rows; part of an index's name
-BLOCK = 1 << 19  # sentences read at a time, about; a row ends with its block
 # Of rows that cross documents, one in this many takes a random number of the sentences that fit. Otherwise all epochs
 # would have the same rows: two epochs that start apart meet after about a hundred rows, and then stay together.
 RESTART = 128
@@ -68,8 +67,7 @@ def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Data
     separators = cache(lambda split: documents.separators(store.splits[split]))
 
     def shapes(phase, rows: int) -> dict:
-        masked = "masked_positions masked_targets masked_weights"
-        own = {masked: (rows, phase.keys.max_predictions)}
+        own = {mlm_batch.MASKED: (rows, phase.keys.max_predictions)}
         return batch.shapes(rows, phase.length) | batch.structs(own)
 
     def rows(phase, split: str, epoch: int) -> "EpochRows":
@@ -125,19 +123,14 @@ class EpochRows:
         bad = (start < 0) | (size < 1) | (size > self.rules.room)
         bad |= start + size >= documents.stream_length(self.split)
         if bad.any():
-            path = self.index.path(self.epoch)
-            path.unlink(missing_ok=True)
-            raise BadInput(f"{path}: damaged, deleted; start again")
+            raise row_index.damaged([self.index], self.epoch)
         return rows
 
 
 def build(split: Split, rules: Rules, key: np.ndarray) -> Iterator[np.ndarray]:
     """Yields the index of an epoch in order, in parts int64[r, 2]. key: uint32[1], of the draws."""
-    first = 0
-    while first < len(split.document_ends):
-        after = documents_end(split, first, BLOCK)
-        yield cut(split, rules, prng.fold(key, np.uint32(first)), np.arange(first, after))
-        first = after
+    for numbers in document_ranges(split):
+        yield cut(split, rules, prng.fold(key, numbers[:1].astype(np.uint32)), numbers)
 
 
 def cut(split: Split, rules: Rules, key: np.ndarray, numbers: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What tasks whose rows are masked share: config keys, their checks, and a warning."""
+"""The config keys that tasks with masked rows share, their checks, and a warning."""
 
 import numpy as np
 

@@ -129,10 +129,16 @@ def build(split: Split, rules: Rules, epoch: int) -> Iterator[np.ndarray]:
 
 def blocks(split: Split, rules: Rules, epoch: int) -> Iterator[Block]:
     """Yields blocks of about BLOCK sentences that cover all documents."""
+    for documents in document_ranges(split):
+        yield open_block(split, rules, epoch, documents)
+
+
+def document_ranges(split: Split) -> Iterator[np.ndarray]:
+    """Yields the numbers of consecutive documents, int64[D], with about BLOCK sentences at a time."""
     first = 0
     while first < len(split.document_ends):
         after = documents_end(split, first, BLOCK)
-        yield open_block(split, rules, epoch, np.arange(first, after))
+        yield np.arange(first, after)
         first = after
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from bert_jax import prng
 from bert_jax.config_checks import check_keys, require
+from bert_jax.data import row_index
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import SPLITS, Store
-from bert_jax.errors import BadInput
 from bert_jax.objectives import mlm_batch
 from bert_jax.tasks import masked_rows, packing, pair_rows, pair_survey
 from bert_jax.tasks.pair_rows import Rules
@@ -119,7 +119,5 @@ class EpochRows:
         rows = pair_rows.unpack(chosen)
         is_valid = pair_rows.are_valid(rows, used, len(self.split.tokens))
         if not is_valid or (packing.lengths(rows, self.rules).sum(-1) > self.rules.length).any():
-            for index in self.indexes:
-                index.path(self.epoch).unlink(missing_ok=True)
-            raise BadInput(f"{index.path(self.epoch)}: damaged, deleted; start again")
+            raise row_index.damaged(self.indexes, self.epoch)
         return np.stack(rows, axis=-1)

@@ -12,7 +12,6 @@ SPEC = pairs.Spec(
     seed=5, phase=0, length=32, batch=4, max_predictions=9, pair_task="nsp", masking="token",
     mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.2, max_packed=4,
 )  # fmt: skip
-UNPACKED = SPEC._replace(max_packed=1)
 
 
 def packed_store(path):

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config as configs
@@ -79,9 +78,3 @@ def epoch_rows(store, spec, epoch=0, split="train"):
 
 def steps_per_epoch(store, spec):
     return max(1, len(epoch_rows(store, spec)) // spec.batch)
-
-
-def all_rows(store, spec, split="train"):
-    """Returns every row of epoch 0, int64[R, S, 5]."""
-    rows = epoch_rows(store, spec, split=split)
-    return rows[np.arange(len(rows))]

@@ -1,4 +1,4 @@
-"""What the file of an objective may have, beside `make`."""
+"""Optional functions in the file of an objective."""
 
 import sys
 from types import ModuleType

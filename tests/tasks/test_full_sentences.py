@@ -8,7 +8,7 @@ from kits.stores import SPECIAL, make_store, random_documents
 
 from bert_jax.data import row_index
 from bert_jax.errors import BadInput
-from bert_jax.tasks import documents, full_sentences
+from bert_jax.tasks import documents, full_sentences, pair_rows
 
 # Some sentences are longer than a row of 16, and some rows of 64 hold several documents.
 DOCUMENTS = [*random_documents(60, sentences=9), [[7] * 100], [[8, 9] * 20, [10]], [[11]]]
@@ -98,7 +98,7 @@ def test_epochs_and_seeds_differ_and_repeat(tmp_path):
 
 
 def test_an_epoch_in_blocks_has_every_token(store, monkeypatch):
-    monkeypatch.setattr(full_sentences, "BLOCK", 20)
+    monkeypatch.setattr(pair_rows, "BLOCK", 20)
     split = store.splits["train"]
     parts = list(full_sentences.build(split, full_sentences.Rules(62, True), np.ones(1, np.uint32)))
     rows = np.concatenate(parts)
