@@ -31,7 +31,7 @@ class Trainer(NamedTuple):
     shardings: step.State
     initialize: Any  # () -> state
     train: dict  # {phase: (state, batch) -> (state, metrics, verdict)}
-    evaluate: dict  # {phase: evaluate.Programs}
+    evaluate: dict  # {phase: (params, batch) -> (metrics, terms, outputs)}
     fingerprint: Any  # the program of fingerprint.lower: {item: tree} -> (sums, counts)
     flops: dict  # {phase: FLOPs of a training step}
     compile_seconds: float  # wall time until all programs were compiled
@@ -52,8 +52,9 @@ class Design(NamedTuple):
 
 
 def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
-    """Returns the mesh of a config. Raises BadInput if the model or a phase's batch does not divide over it, or if the
-    configured attention cannot run on it."""
+    """Returns the mesh of a config. Raises BadInput if the task does not make what the objective reads, if the model or
+    a phase's batch does not divide over the mesh, or if the configured attention cannot run on it."""
+    tasks.check_arrays(config)
     mesh = meshes.make_mesh(config.mesh, devices)
     for phase in phases:
         base.attention(config, phase, mesh)
@@ -113,10 +114,9 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         fingerprints = fingerprint.lower(mesh, reader.items(shapes), reader.items(shardings))
         fingerprints = compiled(fingerprints, "fingerprints of the state")
         evaluators = {
-            phase.name: [
-                compiled(lowered, f"phase {phase.name}, evaluation")
-                for lowered in lower_evaluate(config, parts, phase)
-            ]
+            phase.name: compiled(
+                lower_evaluate(config, parts, phase), f"phase {phase.name}, evaluation"
+            )
             for phase in phases
         }
     if init_state:
@@ -128,10 +128,7 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         shardings,
         initial_state.result if init_state else initialize.result(),
         {name: program.result() for name, program in train.items()},
-        {
-            name: evaluate.Programs(*(program.result() for program in programs))
-            for name, programs in evaluators.items()
-        },
+        {name: program.result() for name, program in evaluators.items()},
         fingerprints.result(),
         flops,
         time.monotonic() - started,
@@ -191,14 +188,12 @@ def lower_train(config, design: Design, phase):
     return function.lower(meshes.with_shardings(design.shapes, design.shardings), rows)
 
 
-def lower_evaluate(config, design: Design, phase) -> list:
-    """Lowers the programs of evaluate.Programs for a phase; that of the outputs only if the task is scored."""
+def lower_evaluate(config, design: Design, phase):
+    """Lowers (params, batch) -> (metrics, terms, outputs) of a phase. To be called within `jax.set_mesh`."""
     rows = evaluate.batch_size(config, phase, design.mesh)
     params = meshes.with_shardings(design.shapes.params, design.shardings.params)
-    programs = evaluate.programs(design.objective, design.mesh)
-    batches = batch_shapes(design, phase, rows)
-    needed = programs if design.dataset.score else programs[:1]
-    return [program.lower(params, batches) for program in needed]
+    program = evaluate.program(design.objective, design.mesh, bool(design.dataset.score))
+    return program.lower(params, batch_shapes(design, phase, rows))
 
 
 def batch_shapes(design: Design, phase, rows: int) -> dict:

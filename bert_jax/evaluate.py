@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -12,50 +11,50 @@ from bert_jax.objectives import metrics
 from bert_jax.parallel import mesh as meshes
 
 
-class Programs(NamedTuple):
-    """The programs that evaluate batches of one shape."""
+def program(objective, mesh, is_scored: bool) -> Callable:
+    """Returns the jitted `step.evaluate` of an objective, not yet compiled; every process has its results of all rows.
 
-    metrics: Callable  # (params, batch) -> (metrics, terms), see `step.evaluate`
-    # (params, batch) -> the objective's outputs, of all rows in every process; None if the task is not scored
-    outputs: Callable | None = None
-
-
-def programs(objective, mesh) -> Programs:
-    """Returns the jitted programs of an objective, not yet compiled."""
-    jit = partial(jax.jit, out_shardings=meshes.replicated(mesh))
-    return Programs(jit(partial(step.evaluate, objective=objective)), jit(objective.outputs))
+    is_scored: whether the task has a score, which needs the outputs.
+    """
+    function = partial(step.evaluate, objective=objective, with_outputs=is_scored)
+    return jax.jit(function, out_shardings=meshes.replicated(mesh))
 
 
-def measure(programs: Programs, params, batches, stopped=lambda: False) -> dict | None:
-    """Returns {metric: number} of a split: the means over its rows and the task's scores; None if `stopped()`."""
-    means = mean(programs.metrics, params, batches, stopped)
-    return None if means is None else means | score(programs, params, batches)
+def measure(program: Callable, params, batches: "Batches", stopped=lambda: False) -> dict | None:
+    """Returns {metric: number} of a split: the means over its rows, and the task's scores; None if `stopped()`."""
+    measured = mean(program, params, batches, stopped)
+    if measured is None:
+        return None
+    means, outputs = measured
+    return means | score(batches, outputs)
 
 
-def mean(evaluate_step, params, batches, stopped=lambda: False) -> dict[str, float] | None:
-    """Returns {metric: mean over all batches}; `loss` is the loss of all rows as one batch.
+def mean(program: Callable, params, batches, stopped=lambda: False) -> tuple[dict, list] | None:
+    """Returns {metric: mean over all batches} and the outputs of each batch; `loss` is the loss of all rows as one
+    batch.
 
     Returns None if `stopped()` is true after a batch.
     """
-    total = None
+    total, outputs = None, []
     for batch in batches:
         # At most two batches are in flight, so that a signal is handled soon and batches do not fill the memory.
         jax.block_until_ready(total)
-        part = evaluate_step(params, batch)
+        *part, found = program(params, batch)
         if stopped():
             return None
         total = part if total is None else metrics.add(total, part)
+        outputs.append(jax.device_get(found))
     values, terms = map(metrics.means, total)
-    return {"loss": sum(terms.values()), **values}
+    return {"loss": sum(terms.values()), **values}, outputs
 
 
-def score(programs: Programs, params, batches: "Batches") -> dict[str, float]:
-    """Returns the task's scores of a split, computed on the host from the outputs of all its rows."""
+def score(batches: "Batches", outputs: list[dict]) -> dict[str, float]:
+    """Returns the task's scores of a split, computed on the host. outputs: those of each batch."""
     if not batches.score:
         return {}
-    parts = [jax.device_get(programs.outputs(params, batch)) for batch in batches]
-    outputs = jax.tree.map(lambda *arrays: np.concatenate(arrays)[: batches.local.rows], *parts)
-    return batches.score(outputs, batches.local.chosen())
+    joined = jax.tree.map(lambda *arrays: np.concatenate(arrays)[: batches.local.rows], *outputs)
+    scores = batches.score(joined, batches.local.chosen())
+    return {name: float(value) for name, value in scores.items()}
 
 
 def batch_size(config, phase, mesh) -> int:

@@ -101,9 +101,9 @@ def real_token_share(batch):
     return real.sum(dtype=jnp.float32), jnp.float32(real.size)
 
 
-def evaluate(params, batch, *, objective):
-    """Returns ({metric: (sum, weight)}, {term: (sum, total)}) of one batch, without dropout; rows of weight 0 do not
-    count.
+def evaluate(params, batch, *, objective, with_outputs: bool = False):
+    """Returns ({metric: (sum, weight)}, {term: (sum, total)}, outputs) of one batch, without dropout; rows of weight 0
+    do not count. The outputs are those of the objective, or {} without `with_outputs`.
 
     For several batches, first add up the sums and the totals of each term; the loss is then the sum of sum / total over
     the terms.
@@ -111,4 +111,6 @@ def evaluate(params, batch, *, objective):
     totals = objective.weights(batch)
     _, metrics = objective.loss(params, batch, totals, jnp.uint32(0), train=False)
     terms = {term: (metrics[f"{term}_loss"][0], total) for term, total in totals.items()}
-    return jax.tree.map(jnp.float32, (metrics, terms))
+    # The compiler computes the forward pass once for both.
+    outputs = objective.outputs(params, batch) if with_outputs else {}
+    return *jax.tree.map(jnp.float32, (metrics, terms)), outputs

@@ -25,6 +25,7 @@ from bert_jax.runs import jax_setup, metrics_file, preflight, report, run_info, 
 from bert_jax.runs.watchdog import Watchdog
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage import atomic, remote
+from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed
 from bert_jax.tokenizers import tokenizer
 
@@ -82,7 +83,7 @@ def pretrain_together(
                 held.enter_context(run.locked())
                 prepare_workdir(config, run, data, trainer, newest, imported)
                 run.upload()
-                reporter = report.Reporter(run, step or 0, config)
+                reporter = report.Reporter(run, step or 0, config, data.splits)
             held.enter_context(reporter)
 
             def on_failure(reason: str, code: int) -> None:
@@ -175,7 +176,7 @@ def prepare_workdir(
         preflight.check_disk(config, directory, trainer.shapes)
     if not newest.step:
         print(*preflight.check_data(config, data), sep="\n", flush=True)
-    write_run(config, directory, data, trainer, imported)
+    write_run(config, directory, data, trainer, imported, newest.step is not None)
 
 
 def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Mesh:
@@ -188,8 +189,7 @@ def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Me
     run.check(config.store, config.batches, config.compilation_cache)
     if step is not None:
         old = configs.read(run.directory / "config.json")
-        for key in (key for key, value in config.task.items() if value == ()):
-            config.task[key] = old.task.get(key, ())  # filled from the data at the first start
+        tasks.take_filled(config, old.task)
         refused = configs.refusals(old, config, step)
         if refused:
             raise BadInput(f"{run.name}: started with another config: {'; '.join(refused)}")
@@ -206,6 +206,9 @@ def open_data(
 
     Raises BadInput if it is not the data that the run was started with, or has another tokenizer than the encoder.
     """
+    if config.init_from and step == 0:
+        reason = f"{directory} is an import, which has an encoder; name another --workdir"
+        raise BadInput(f"config.init_from={config.init_from}: {reason}")
     starts_from = config.init_from and step is None
     encoder = init_from.read(config, processes) if starts_from else None
     name = config.batches or config.store
@@ -240,10 +243,18 @@ def check_hashes(config: ConfigDict, data: Data) -> None:
 
 
 def write_run(
-    config: ConfigDict, directory: Path, data: Data, trainer: Trainer, imported: dict
+    config: ConfigDict,
+    directory: Path,
+    data: Data,
+    trainer: Trainer,
+    imported: dict,
+    is_resumed: bool,
 ) -> None:
-    """Writes config.json, tokenizer/ and run.json, and prints the head of the log. imported: values for run.json about
-    a restored encoder."""
+    """Writes config.json, tokenizer/ and run.json, and prints the head of the log.
+
+    imported: values for run.json about a restored encoder. is_resumed: whether there is a checkpoint, of whose
+    parameters run.json says where they are from.
+    """
     configs.save(config, directory / "config.json")
     if not (directory / "run.json").is_file():  # otherwise it is there, and the same
         shutil.copytree(data.path / "tokenizer", directory / "tokenizer", dirs_exist_ok=True)
@@ -253,9 +264,8 @@ def write_run(
     values |= run_info.collect(config, data, trainer)
     if (directory / "run.json").is_file():
         before = workdir.read_info(directory)
-        values |= {
-            key: before[key] for key in ("run", "imported", "fresh", "starts") if key in before
-        }
+        kept = ("run", "starts", "imported", "fresh") if is_resumed else ("run", "starts")
+        values |= {key: before[key] for key in kept if key in before}
     values |= imported
     workdir.write_info(directory, values)
     print(run_info.describe(config, values), flush=True)

@@ -10,6 +10,7 @@ import signal
 
 import numpy as np
 import pytest
+from external import task
 from kits import faulty_program, processes
 from kits.malformed_inputs import refused
 from kits.runs import (
@@ -26,10 +27,14 @@ from kits.small import SMALL, write_corpus
 
 from bert_jax import config as configs
 from bert_jax.cli import main
+from bert_jax.commands import benchmark
 from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.commands.inspect_batch import inspect
+from bert_jax.data import batch_files
 from bert_jax.data import store as stores
+from bert_jax.errors import BadInput
 from bert_jax.tasks import base as tasks
+from bert_jax.tasks.feed import open_feed
 from bert_jax.train import pretrain
 
 THRESHOLD = 8
@@ -195,6 +200,34 @@ def test_commands_know_its_keys(finished, capsys):
     assert "main: " in capsys.readouterr().out
     named = refused("config", "--config", config, "--config.task.threshold=0")
     assert named.startswith("config.task.threshold=0")
+
+
+def test_labels_are_filled_from_a_local_store_or_saved_batches(finished, tmp_path, monkeypatch):
+    """For commands that prepare nothing, and for a machine that has no store."""
+    settings = finished[0]
+    benchmark.benchmark(load(settings), steps=1, log=lambda line: None)
+    elsewhere = load(settings, store=tmp_path / "missing")
+    with pytest.raises(BadInput, match=r"config.task.labels=\(\)"):
+        benchmark.benchmark(elsewhere, steps=1, log=lambda line: None)
+    make = task.make
+    unscored = lambda *inputs: make(*inputs)._replace(score=None)  # noqa: E731
+    monkeypatch.setattr(task, "make", unscored)
+    batch_files.save(open_feed(load(settings)), 0, 20, tmp_path / "saved", lambda line: None)
+    (tmp_path / "run").mkdir()
+    keys = {"batches": tmp_path / "saved", "store": tmp_path / "missing"}
+    assert pretrain(load(settings, **keys), tmp_path / "run") == 0
+    assert_same_bits(params(tmp_path / "run"), params(finished[1]))
+
+
+def test_scores_are_in_the_log(finished, capsys):
+    assert (
+        pretrain(
+            load(finished[0], **{"phases.main.steps": 1, "log.every": 1, "checkpoint.every": 1}),
+            finished[1].parent / "short",
+        )
+        == 0
+    )
+    assert "  f1 " in capsys.readouterr().out
 
 
 def test_a_batch_of_it_is_shown(finished):

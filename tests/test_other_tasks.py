@@ -6,7 +6,7 @@ import signal
 import pytest
 from kits import corpora
 from kits.malformed_inputs import refused
-from kits.runs import assert_same_bits, lines, load, params, signal_at
+from kits.runs import assert_same_bits, lines, load, params, pretraining, signal_at
 from kits.small import SMALL
 
 from bert_jax.tasks.feed import open_feed
@@ -60,6 +60,21 @@ def test_a_causal_lm_learns(settings, tmp_path, monkeypatch):
     assert_same_bits(params(stopped), params(whole))
     assert "causal_lm" in refused("export", "--workdir", whole, "--output", tmp_path / "output")
     assert "causal_lm" in refused("predict", "--model", whole, "the [MASK]")
+
+
+@pytest.mark.parametrize(
+    "keys, missing",
+    [
+        (CAUSAL | {"task.name": "sentence_pairs"}, "next_weights"),
+        (CAUSAL | {"objective.name": "mlm"}, "masked_targets"),
+    ],
+)
+def test_a_task_without_the_arrays_of_the_objective_is_refused(settings, tmp_path, keys, missing):
+    """Nothing is prepared. A causal LM would otherwise learn to predict masks."""
+    keys = settings | keys | {"store": tmp_path / "store"}
+    message = refused(*pretraining(keys, tmp_path / "run"))
+    assert message.startswith(f"config.task.name={keys['task.name']!r}") and missing in message
+    assert not list(tmp_path.iterdir())
 
 
 def test_masked_lm_trains_on_whole_sentences(settings, tmp_path):

@@ -23,6 +23,7 @@ from bert_jax.parallel.processes import Cluster, joined
 from bert_jax.planning import hlo
 from bert_jax.runs import jax_setup, out_of_memory, run_info
 from bert_jax.runs.profiler import Traces
+from bert_jax.tasks import base as tasks
 
 WARM_UP = 2  # first steps of a phase, which are not timed
 OPTIONS = [
@@ -63,6 +64,7 @@ def benchmark(
     """
     processes = processes or Cluster()
     config = jax_setup.start(config)
+    tasks.local_store(config)  # fills keys such as the names of labels
     processes.agree(config)
     vocabulary = expected_vocabulary(config, log)  # that of the store on each host, if there is one
     processes.compare({"--phase": phase, "--steps": steps, "vocabulary": vocabulary._asdict()})

@@ -45,12 +45,12 @@ def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
     mesh = mesh_for(run.config, overrides)
     phase = configs.phases(run.config)[-1]
     params = jax.device_put(run.params, meshes.parameters(run.params, mesh))
-    programs, values = evaluate.programs(run.objective, mesh), {}
+    program, values = evaluate.program(run.objective, mesh, bool(data.score)), {}
     with jax.set_mesh(mesh):
         for split in data.splits:
             batches = evaluate.Batches(data, run.config, phase, split, mesh)
             prefix = f"{split}/" if len(data.splits) > 1 else ""
-            measured = evaluate.measure(programs, params, batches)
+            measured = evaluate.measure(program, params, batches)
             values |= {prefix + name: value for name, value in measured.items()}
     return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}
 

@@ -121,6 +121,7 @@ def gather_blocks(tokens, separators, starts, length: int, separator: int) -> di
         "positions": tf.zeros_like(ids) + tf.cast(position, tf.int32),
         "sequence_ids": tf.ones_like(ids),
         "cls_positions": tf.zeros_like(ids[:, :1]),
+        "next_weights": tf.ones_like(ids, tf.float32) * as_weights(position < length - 1),
     }
 
 

@@ -3,6 +3,7 @@
 The file of an objective has `make(config, vocabulary) -> Objective`, and may also have:
 
     reference_losses  (vocabulary size, unigram entropy in nats) -> the line of the log with losses to compare with
+    READS             names of the arrays that it reads besides those of the batch contract, separated by spaces
     HEADS             {output: the parts of the parameters that it needs beside the encoder}
     VOCABULARY_LOGITS the outputs that are logits over the vocabulary
 
@@ -50,6 +51,11 @@ def reference_losses(config, vocabulary_size: int, unigram_entropy: float) -> st
     """Returns the `reference_losses` of the objective's file; '' if it has none."""
     describe = getattr(module_of(config), "reference_losses", None)
     return describe(vocabulary_size, unigram_entropy) if describe else ""
+
+
+def reads(config) -> list[str]:
+    """Returns the READS of the objective's file; [] if it has none."""
+    return getattr(module_of(config), "READS", "").split()
 
 
 def make_encoder(config, vocabulary: Vocabulary, **fields) -> nn.Module:

@@ -1,7 +1,10 @@
 """Causal LM (arXiv:1801.10198): predicts every token from the ones before it, with BERT's encoder and vocabulary head.
 
-B batch, L length, V padded vocabulary. Reads tokens, segments, positions, sequence_ids, cls_positions, rows and
-row_weights of a batch.
+B batch, L length, V padded vocabulary. It reads, besides the arrays of the batch contract,
+
+    next_weights    float32[B, L]    whether the token after this one counts; 0 at the last position
+
+and tokens that are not masked.
 """
 
 import math
@@ -16,6 +19,7 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {}
 # See base.py.
+READS = "next_weights"
 HEADS = {"lm_logits": {"lm"}}
 VOCABULARY_LOGITS = ("lm_logits",)
 
@@ -43,25 +47,16 @@ class LanguageModel(nn.Module):
         return {"lm_logits": self.lm(x, self.encoder.vocabulary_logits)}
 
 
-def target_weights(batch):
-    """Returns float32[B, L]: the row's weight where the next token is real and of the same packed sequence, else 0.
-
-    The last position has weight 0. It is not cut off: TPUs compute arrays in tiles of 128 tokens.
-    """
-    ids = batch["sequence_ids"]
-    has_next = (ids[:, :-1] == ids[:, 1:]) & (ids[:, 1:] > 0)
-    return jnp.pad(has_next, ((0, 0), (0, 1))) * batch["row_weights"][:, None]
-
-
 def make(config, vocabulary: Vocabulary) -> base.Objective:
     """Returns the causal LM objective: the term `lm`, with the metrics `lm_loss` in nats and `lm_accuracy`."""
 
     def weights(batch):
-        return {"lm": jnp.maximum(target_weights(batch).sum(), 1.0)}
+        return {"lm": jnp.maximum(batch["next_weights"].sum(), 1.0)}
 
     def terms(outputs, batch):
+        # The last position is not cut off: TPUs compute arrays in tiles of 128 tokens.
         targets = jnp.roll(batch["tokens"], -1, axis=1)
-        loss, accuracy = cross_entropy(outputs["lm_logits"], targets, target_weights(batch))
+        loss, accuracy = cross_entropy(outputs["lm_logits"], targets, batch["next_weights"])
         return {"lm_loss": loss, "lm_accuracy": accuracy}
 
     module = LanguageModel(base.make_encoder(config, vocabulary, causal=True))

@@ -37,12 +37,12 @@ def describe_loss(loss: float, least: float, largest: float) -> str:
     return f"loss is {where} the expected {least:.2f} to {largest:.2f}"
 
 
-def is_shown(key: str, value) -> bool:
+def is_shown(split: str, key: str, value) -> bool:
     """Returns whether a value is in the line of the log; metrics.jsonl has all of them."""
     if key in ("skipped", "spikes"):
         return value > 0
     is_main = key == "loss" or key.endswith(("_loss", "_loss_masked", "_accuracy"))
-    return is_main and value is not None
+    return value is not None and (is_main or (split != "train" and key != "seconds"))
 
 
 def plain(value):

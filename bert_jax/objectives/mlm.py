@@ -7,7 +7,7 @@ from flax import linen as nn
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.models import heads, layers
-from bert_jax.objectives import base
+from bert_jax.objectives import base, mlm_batch
 from bert_jax.objectives.cross_entropy import cross_entropy
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -17,6 +17,7 @@ DEFAULTS = {
 }
 
 # See base.py.
+READS = mlm_batch.MASKED
 HEADS = {"mlm_logits": {"mlm"}, "pair_logits": {"pooler", "pair"}}
 VOCABULARY_LOGITS = ("mlm_logits",)
 

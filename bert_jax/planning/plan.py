@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import build
 from bert_jax.config import choose_phases
-from bert_jax.data import download, store
+from bert_jax.data.store import Store
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.errors import BadInput
 from bert_jax.models import counts
@@ -19,7 +19,6 @@ from bert_jax.planning.compilation import Job
 from bert_jax.planning.estimate import estimate, total
 from bert_jax.runs.out_of_memory import TooLarge
 from bert_jax.runs.run_info import versions
-from bert_jax.storage import remote
 from bert_jax.tasks import base as tasks
 
 ALL = "all"  # the --topology of a table over all kinds of chips
@@ -118,18 +117,18 @@ def make_job(config: ConfigDict, phase: str | None, log) -> Job:
     config = config.copy_and_resolve_references()
     if config.dtype == "auto":
         config.dtype = "bfloat16"
+    store = tasks.local_store(config)
     chosen, vocabulary = choose_phases(config, phase), expected_vocabulary(config, log)
-    return Job(config, chosen, vocabulary, expected_work(config, chosen, vocabulary), log)
+    return Job(config, chosen, vocabulary, expected_work(config, chosen, vocabulary, store), log)
 
 
-def expected_work(config, phases: list, vocabulary) -> dict[str, dict]:
+def expected_work(config, phases: list, vocabulary, store: Store | None) -> dict[str, dict]:
     """Returns {phase: the JSON values of the FLOPs of a step and of the share of real tokens in its rows}.
 
-    The share is that of a sample of the store if it is on this disk, else 1. Raises BadInput if the store is damaged.
+    The share is that of a sample of the store if it is on this disk, else 1.
     """
-    is_local = download.exists(config.store) and not remote.is_address(config.store)
-    dataset = tasks.make(config, store.open_store(config.store) if is_local else None)
-    survey = is_local and dataset.survey
+    dataset = tasks.make(config, store)
+    survey = store and dataset.survey
     objective, example = base.make(config, vocabulary), dataset.shapes(phases[0], 1)
     params = jax.eval_shape(objective.init, jax.random.key(0), example)
     work = {}

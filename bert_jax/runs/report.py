@@ -23,9 +23,10 @@ HEARTBEAT = 10  # seconds between two writes of status.json without other report
 class Reporter:
     """The reports of one run. A context manager, so that the files and the bar are closed."""
 
-    def __init__(self, run: Workdir, step: int, config):
-        """step: the last completed step."""
+    def __init__(self, run: Workdir, step: int, config, splits: tuple[str, ...]):
+        """step: the last completed step. splits: those that are evaluated; expected_loss is that of the first."""
         self.run, self.workdir, self.config = run, run.directory, config
+        self.expected = {split: config.expected_loss for split in splits[:1]}
         self.first, self.step, self.total = step, step, configs.total_steps(config)
         self.newest = {}  # {split: values of its newest line}
         self.lines = self.events = None
@@ -84,7 +85,7 @@ class Reporter:
         self.lines.flush()
         points = {f"{split}/{key}": value for key, value in values.items() if value is not None}
         self.events.report(step, points)
-        shown = {key: value for key, value in values.items() if metrics.is_shown(key, value)}
+        shown = {key: x for key, x in values.items() if metrics.is_shown(split, key, x)}
         if split == "train" and not self.bar.disable:
             main = (key for key in shown if key == "loss" or key.endswith("_masked"))
             self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in main})
@@ -93,7 +94,7 @@ class Reporter:
             if split == "train":
                 left = timedelta(seconds=round(self.seconds_left()))
                 text += f"  {metrics.describe_speed(values)}  {left} left"
-            elif normal := metrics.expected_range(self.config.expected_loss, step):
+            elif normal := metrics.expected_range(self.expected.get(split, ()), step):
                 text += f"  {metrics.describe_loss(values['loss'], *normal)}"
             self.log(f"step {step}/{self.total}  {split:7}  {text}")
         self.status("running")

@@ -1,12 +1,18 @@
-"""Finds a task by its name."""
+"""Finds the task of a config, and sets the keys that its data decides."""
 
+from bert_jax.config import phases
 from bert_jax.config_checks import find_module
+from bert_jax.data import download
 from bert_jax.data.dataset import Dataset
-from bert_jax.data.store import Store
+from bert_jax.data.store import Store, open_store
+from bert_jax.errors import BadInput
+from bert_jax.objectives import base as objectives
+from bert_jax.storage import remote
 
 
 def make(config, store: Store | None = None) -> Dataset:
-    """Returns the dataset of the task. Without a store, only its shapes and splits can be used.
+    """Returns the dataset of the task. Without a store, only its shapes, its splits, and whether it has a score can be
+    used.
 
     Raises BadInput if the store has too few documents.
     """
@@ -19,6 +25,33 @@ def fill(config, store: Store) -> None:
     The task's module names them by `fill(config, store) -> {key: value}`, if it has any.
     """
     module = find_module("task", config.task.name)
-    filled = module.fill(config, store) if hasattr(module, "fill") else {}
+    if hasattr(module, "fill"):
+        take_filled(config, module.fill(config, store))
+
+
+def take_filled(config, values: dict) -> None:
+    """Sets the empty keys of the task to those of `values`, {key: value}, such as the task's keys in a saved config."""
+    empty = [key for key, value in config.task.items() if value == () and key in values]
     with config.unlocked():
-        config.task.update({key: filled[key] for key in filled if config.task[key] == ()})
+        config.task.update({key: tuple(values[key]) for key in empty})
+
+
+def check_arrays(config) -> None:
+    """Raises BadInput unless the task makes all the arrays that the objective says it reads, by READS in its file."""
+    made = make(config).shapes(phases(config)[0], 1)
+    missing = [name for name in objectives.reads(config) if name not in made]
+    if missing:
+        needs = f"config.objective.name={config.objective.name!r} needs {', '.join(missing)}"
+        raise BadInput(f"config.task.name={config.task.name!r}: {needs}")
+
+
+def local_store(config) -> Store | None:
+    """Opens the store of a config if it is on this disk, and fills the task's keys from it; None if it is not.
+
+    Raises BadInput if the store is damaged.
+    """
+    if remote.is_address(config.store) or not download.exists(config.store):
+        return None
+    store = open_store(config.store)
+    fill(config, store)
+    return store

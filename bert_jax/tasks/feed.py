@@ -44,8 +44,13 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
     if config.batches:
         hashes, read = config.verify_store, batch_files.read_manifest
         check_unscored(config)
-        splits = base.make(config).splits[1:]
-        feed = SavedFeed(config, download.local(config.batches, hashes=hashes, read=read), splits)
+        path = download.local(config.batches, hashes=hashes, read=read)
+        prefix, saved = "task.", read(path)["config"]
+        base.take_filled(
+            config,
+            {key.removeprefix(prefix): saved[key] for key in saved if key.startswith(prefix)},
+        )
+        feed = SavedFeed(config, path, base.make(config).splits[1:])
         if step is not None:
             feed.check(step)
     elif step is None:

@@ -1,6 +1,7 @@
 """The task of causal language models: rows are consecutive blocks of the documents' tokens, with [SEP] after each one.
 
 There is no [CLS] and no padding. Each epoch cuts the blocks at another offset, which leaves out less than two blocks.
+The array next_weights is that of objectives/causal_lm.py.
 """
 
 from functools import cache
@@ -30,7 +31,8 @@ def make(config, store: Store | None = None) -> Dataset:
     separators = cache(lambda split: documents.separators(store.splits[split]))
 
     def shapes(phase, rows: int) -> dict:
-        return batch.shapes(rows, phase.length)
+        own = batch.structs({"next_weights": (rows, phase.length)})
+        return batch.shapes(rows, phase.length) | own
 
     def rows(phase, split: str, epoch: int) -> Blocks:
         key = draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)

@@ -35,7 +35,7 @@ def loss_of(source, workdir) -> float:
     function = jax.jit(partial(step.evaluate, objective=model.objective))
     with jax.set_mesh(mesh):
         rows = evaluate.Batches(feed.open_feed(run.config), run.config, phase, "heldout", mesh)
-        return evaluate.mean(function, params, rows)["loss"]
+        return evaluate.measure(function, params, rows)["loss"]
 
 
 def test_an_import_is_a_run_at_step_0(source, tmp_path):

@@ -7,10 +7,12 @@ import signal
 import pytest
 from kits import external_models, processes
 from kits.corpora import make_text, write
+from kits.malformed_inputs import refused
 from kits.runs import assert_same_bits, lines, load, params, pretraining, signal_at
 from kits.small import mesh_keys
 
-from bert_jax import train
+from bert_jax import loop, train
+from bert_jax.cli import main
 from bert_jax.commands import export
 from bert_jax.convert import load_model
 from bert_jax.data import prepare
@@ -152,3 +154,32 @@ def test_another_model_or_tokenizer_is_refused(finished, tmp_path, monkeypatch, 
     with pytest.raises(BadInput, match=named):
         train.pretrain(load(settings, **{"init_from": source, **KEYS} | changes), tmp_path / "run")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_import_has_an_encoder_already(finished, tmp_path):
+    _, source = finished
+    exported, run = tmp_path / "export", tmp_path / "run"
+    assert main(["export", "--workdir", str(source), "--output", str(exported)]) == 0
+    assert main(["import", "--source", str(exported), "--workdir", str(run)]) == 0
+    config = run / "config.json"
+    message = refused(
+        "pretrain", "--config", config, "--workdir", run, f"--config.init_from={source}"
+    )
+    assert message.startswith(f"config.init_from={source}: ") and "import" in message
+
+
+def test_run_json_names_the_encoder_of_the_parameters_alone(finished, tmp_path):
+    """A start that was killed before its first checkpoint is not resumed, so its encoder is forgotten."""
+    settings, source = finished
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Loop, "run", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train.pretrain(load(settings, **KEYS | {"init_from": source}), tmp_path / "run")
+    info = tmp_path / "run/run.json"
+    assert json.loads(info.read_text())["imported"]
+    begin(settings, tmp_path / "run", **START)
+    assert "imported" not in json.loads(info.read_text())
+
+
+def killed(*_):
+    raise KeyboardInterrupt

@@ -2,10 +2,12 @@
 
 from flax import linen as nn
 
+from bert_jax.config_checks import require
 from bert_jax.objectives import base
 from bert_jax.objectives.cross_entropy import cross_entropy
 
 DEFAULTS = {}
+READS = "labels label_weights"
 
 
 def check(config):
@@ -29,6 +31,7 @@ def make(config, vocabulary):
         found = cross_entropy(outputs["label_logits"], batch["labels"], batch["label_weights"])
         return dict(zip(("label_loss", "label_accuracy"), found, strict=True))
 
-    labels = len(config.task.labels) or 2  # of a run that has not started: a guess
-    module = Classifier(base.make_encoder(config, vocabulary), labels)
+    labels = config.task.labels
+    require(labels, "task.labels", config, "known once there is a store")
+    module = Classifier(base.make_encoder(config, vocabulary), len(labels))
     return base.from_module(module, weights, terms)

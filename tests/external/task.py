@@ -77,7 +77,7 @@ def make(config, store=None):
         said, true = outputs["label_logits"].argmax(-1), rows[..., 4]
         used = rows[..., 1] > 0
         hits, total = (said & true & used).sum(), (used * (said + true)).sum()
-        return {"f1": float(2 * hits / max(1, total)), "scored": int(used.sum())}
+        return {"f1": float(2 * hits / max(1, total)), "scored": used.sum()}
 
     def survey(phase):
         sizes = np.diff(store.splits["train"].sentence_ends[:1000], prepend=0)

@@ -11,9 +11,10 @@ def test_the_heldout_loss_is_compared_with_the_expected_range(tmp_path, capsys, 
     workdir.write_info(tmp_path, {})
     run = workdir.Workdir(tmp_path)
     config = small_config("expected_loss=(10, 2.0, 3.0, 20, 2.0, 3.0)")
-    with report.Reporter(run, 0, config) as reporter:
+    with report.Reporter(run, 0, config, ("heldout", "other")) as reporter:
         reporter.start(0, compile_seconds=0.0)
-        for step in (5, 10):
-            reporter.report(step, "heldout", {"loss": loss})
-    before, after = capsys.readouterr().out.splitlines()
-    assert where not in before and where in after
+        for step, split in ((5, "heldout"), (10, "heldout"), (10, "other")):
+            reporter.report(step, split, {"loss": loss, "f1": 0.25})
+    before, after, other = capsys.readouterr().out.splitlines()
+    assert where in after and where not in before + other
+    assert "f1 0.25" in after

@@ -29,6 +29,7 @@ def test_blocks_are_the_stream_of_documents(store):
         assert 0 <= offset < LENGTH and len(expected) - 2 * LENGTH < len(rows) * LENGTH
         offsets.add(offset)
         assert (batch["sequence_ids"] == 1).all() and (batch["positions"] == range(LENGTH)).all()
+        assert (batch["next_weights"] == (np.arange(LENGTH) < LENGTH - 1)).all()
     assert len(offsets) > 4
     other = token_blocks.make(settings(LENGTH, seed=2), store)
     for split, equal in (("train", False), ("heldout", True)):
