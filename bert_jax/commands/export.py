@@ -48,7 +48,7 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
     if about.name and not NAME.fullmatch(about.name):
         raise BadInput(f"--name {about.name}: expected letters, digits, '.', '_' and '-'")
     check_free(output, "--output")
-    run = load_model.open_run(source, on_device=form == "google")
+    run = load_model.open_run(source)
     check_run(run, source.name)
     # Heads that import initialized and no step has trained are not exported.
     params = names.drop_parts(run.params, load_model.untrained_parts(run))

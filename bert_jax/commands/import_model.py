@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax
 from ml_collections import ConfigDict
 
 from bert_jax import cli
@@ -67,7 +68,8 @@ def import_model(
         # The file vocab.txt does not record it.
         values["imported"]["lowercase"] = model.tokenizer.lowercase
     with workdir.created(directory) as run:
-        writer.save_params(run.checkpoints, model.params, values["run"])
+        params = jax.device_put(model.params, jax.local_devices()[0])
+        writer.save_params(run.checkpoints, params, values["run"])
         configs.save(settings, run.directory / "config.json")
         model.tokenizer.save(run.directory / "tokenizer")
         workdir.write_info(run.directory, values)

@@ -29,6 +29,7 @@ def predict(directory: Path, texts: list[str], top: int = 5) -> list[dict]:
     """Returns [{text, masks: [[{piece, probability}]]}]: the `top` most likely pieces for each mask of each text."""
     model = load_model.open_model(directory)
     load_model.check_masks(directory, model)
+    model = model._replace(params=jax.device_put(model.params))
     return [predict_text(model, text, top) for text in texts]
 
 

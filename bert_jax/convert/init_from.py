@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -40,7 +39,7 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     model = load_model.open_model(name, same)
     check_settings(config, model.config)
     params = names.drop_parts(model.params, load_model.untrained_parts(model))
-    arrays = names.by_path(jax.device_get({"encoder": params["encoder"]}))
+    arrays = names.by_path({"encoder": params["encoder"]})
     digest = checksums.manifest_digest(fingerprint.of_tree(arrays))
     processes.compare({f"config.init_from={name}: fingerprint": digest})
     source = {"source": Path(name).name, "step": model.step, "fingerprint": digest}

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config
@@ -30,7 +29,7 @@ class Model(NamedTuple):
     tokenizer: tokenizers.Tokenizer
     objective: base.Objective
     step: int
-    params: Any  # on the first local device, or NumPy arrays
+    params: Any  # NumPy arrays
 
 
 def open_model(name: Path | str, overrides: list[str] = ()) -> Model:
@@ -50,11 +49,10 @@ def is_run(directory: Path) -> bool:
     return (directory / "run.json").is_file()
 
 
-def open_run(run: Workdir, overrides: list[str] = (), on_device: bool = True) -> Model:
+def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     """Opens the newest checkpoint of a run whose parameters match their fingerprints.
 
-    on_device: whether the parameters are put on the first local device, or stay NumPy arrays. Raises BadInput if there
-    is no such checkpoint, or if the config or the tokenizer were altered.
+    Raises BadInput if there is no such checkpoint, or if the config or the tokenizer were altered.
     """
     directory, checkpoints = run.directory, run.checkpoints
     for name in ("config.json", "run.json"):
@@ -72,8 +70,6 @@ def open_run(run: Workdir, overrides: list[str] = (), on_device: bool = True) ->
             raise BadInput(f"{directory / 'run.json'}: {key} does not match {directory}/tokenizer")
     objective = base.make(settings, vocabulary)
     step, params = reader.restore_params(checkpoints, info.get("run", ""))
-    if on_device:
-        params = jax.device_put(params, jax.local_devices()[0])
     return Model(settings, info, vocabulary, tokenizer, objective, step, params)
 
 
@@ -124,8 +120,7 @@ def open_source(source: Source, settings: ConfigDict | None, overrides: list[str
     name = source.directory.absolute().name
     imported = {"source": name, "format": source.format, "unused": converted.unused}
     info = {"imported": imported, "fresh": converted.fresh, "vocabulary": vocabulary._asdict()}
-    params = jax.device_put(converted.params, jax.local_devices()[0])
-    return Model(settings, info, vocabulary, source.tokenizer, objective, 0, params)
+    return Model(settings, info, vocabulary, source.tokenizer, objective, 0, converted.params)
 
 
 def check_masks(directory: Path, model: Model) -> None:

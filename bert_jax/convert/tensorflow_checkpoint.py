@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -156,7 +155,7 @@ def write(
     tensorflow = import_tensorflow(directory / CHECKPOINT)
     tensors = named_tensors(params, config.model.layers, vocabulary.size)
     for name, array in tensors.items():
-        if not jax.numpy.isfinite(array).all():
+        if not np.isfinite(array).all():
             raise BadInput(f"{name}: the checkpoint has NaN or infinite values")
     workdir.write_json(directory / CONFIG, bert_config.to_google(config.model, vocabulary.size))
     tokenizer.write(directory)
@@ -165,24 +164,14 @@ def write(
         prefix=str(directory / CHECKPOINT),
         tensor_names=list(tensors),
         shape_and_slices=[""] * len(tensors),
-        tensors=[share_memory(tensorflow, array) for array in tensors.values()],
+        tensors=list(map(tensorflow.convert_to_tensor, tensors.values())),
     )
 
 
-def named_tensors(params, layers: int, pieces: int) -> dict[str, jax.Array]:
+def named_tensors(params, layers: int, pieces: int) -> dict[str, np.ndarray]:
     """Returns {name in Google's BERT: float32 array without padding} of the parameters."""
     tensors = {}
     for item, array in names.with_arrays(params, layers):
         array = array[:pieces] if item.padded else array
         tensors[item.google] = array.T if "google" in item.transposed else array
     return tensors
-
-
-def share_memory(tensorflow, array: jax.Array):
-    """Returns a tensor that shares the array's memory, if that is on the host.
-
-    SaveV2 takes all tensors at once, and tf.constant would copy each of them twice.
-    """
-    if array.device.platform != "cpu":
-        array = np.array(array)
-    return tensorflow.experimental.dlpack.from_dlpack(array.__dlpack__())

@@ -45,13 +45,13 @@ def measure(model, texts: list[list[int]], targets: list[list[int]], length: int
     model: its objective, params and vocabulary. texts: token ids. targets: for each text, the ids at its [MASK] tokens.
     """
     function, results = jax.jit(partial(predict, model.objective)), []
-    predictions = max(map(len, targets))
+    predictions, params = max(map(len, targets)), jax.device_put(model.params)
     for start in range(0, len(texts), ROWS):
         part = slice(start, start + ROWS)
         arrays = make_batch(texts[part], ROWS, length, predictions, model.vocabulary)
         used = arrays["masked_weights"] > 0
         arrays["masked_targets"][used] = [*chain(*targets[part])]
-        results.append([np.asarray(values)[used] for values in function(model.params, arrays)])
+        results.append([np.asarray(values)[used] for values in function(params, arrays)])
     nats, correct = map(np.concatenate, zip(*results, strict=True))
     return nats.astype(np.float64), correct
 

@@ -101,7 +101,8 @@ def test_padding_stays_zero_if_a_vocabulary_grows_past_a_multiple_of_128(source,
     assert len(words) == 256 and not words[extended.pieces :].any()
     assert words[: extended.pieces].any(axis=1).all()
     arrays = small.synthetic(4, 16, 3, source.pieces)
-    old, new = (jax.device_get(m.objective.outputs(m.params, arrays)) for m in (before, after))
+    models = ((model.objective, jax.device_put(model.params)) for model in (before, after))
+    old, new = (jax.device_get(made.outputs(params, arrays)) for made, params in models)
     assert (old["pair_logits"] == new["pair_logits"]).all()
     size = source.pieces
     np.testing.assert_allclose(
