@@ -56,7 +56,7 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
     configured attention cannot run on it."""
     mesh = meshes.make_mesh(config.mesh, devices)
     for phase in phases:
-        base.attention(config, phase, mesh)
+        base.attention(config, phase, tasks.make(config).shapes(phase, 1), mesh)
         count = meshes.micro_batches(mesh, phase.batch, config.train)
         meshes.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
     return mesh

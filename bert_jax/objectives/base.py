@@ -60,13 +60,13 @@ def make_encoder(config, vocabulary: Vocabulary, **fields) -> nn.Module:
     return find_module("model", config.model.name).make(config, vocabulary.size, **fields)
 
 
-def attention(config, phase, mesh) -> str:
+def attention(config, phase, shapes: dict, mesh) -> str:
     """Returns the attention implementation of a phase on a mesh; '' if the model's file has no such function.
 
-    Raises BadInput if the model does not divide over the mesh.
+    shapes: of a batch. Raises BadInput if the model does not divide over the mesh.
     """
     module = find_module("model", config.model.name)
-    return module.resolve(config, phase, mesh) if hasattr(module, "resolve") else ""
+    return module.resolve(config, phase, shapes, mesh) if hasattr(module, "resolve") else ""
 
 
 def step_flops(config, vocabulary: Vocabulary, params, rows: dict) -> float:

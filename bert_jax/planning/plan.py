@@ -62,9 +62,10 @@ def plan_phase(job: Job, tpu: topology.Slice, mesh, phase) -> dict:
         step = compilation.compile_step(job, tpu, mesh, phase)
     except TooLarge as error:
         return search.does_not_fit(tpu, error) | {"advice": advise(job, tpu, phase)}
+    shapes = tasks.make(job.config).shapes(phase, 1)
     return {
         **estimate(job, tpu, mesh, phase, step),
-        "attention": base.attention(job.config, phase, mesh),
+        "attention": base.attention(job.config, phase, shapes, mesh),
         "seconds_planning": time.monotonic() - started,
     }
 

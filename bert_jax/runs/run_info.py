@@ -10,6 +10,7 @@ from bert_jax.errors import BadInput
 from bert_jax.models import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
+from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer
 
 PACKAGES = "jax jaxlib libtpu flax optax orbax-checkpoint numpy tensorflow tensorflow_cpu".split()
@@ -47,7 +48,7 @@ def phase_info(config, phase, trainer) -> dict:
     return {
         "tokens_per_step": phase.batch * phase.length,
         "flops_per_step": trainer.flops[phase.name],
-        "attention": base.attention(config, phase, mesh),
+        "attention": base.attention(config, phase, tasks.make(config).shapes(phase, 1), mesh),
         "micro_batches": parts,
         # Rows of one micro-batch.
         "rows_per_device": phase.batch // (meshes.axis_size(mesh, meshes.ROWS) * parts),
