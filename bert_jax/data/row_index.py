@@ -58,7 +58,8 @@ class Indexes:
         """Memory-maps an epoch's rows; builds the file first if it is missing or damaged.
 
         Deletes the files of earlier epochs that no process reads, but not of the last two: the next epoch is opened
-        early, while a slower host may be about to open the one before the current. Raises OSError if the system fails, for example with too many open files.
+        early, while a slower host may be about to open the previous one. Raises OSError if the system fails, for
+        example with too many open files.
         """
         path = self.path(epoch)
         self.delete_before(epoch - 2)
