@@ -57,7 +57,7 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
     tasks.check_arrays(config)
     mesh = meshes.make_mesh(config.mesh, devices)
     for phase in phases:
-        base.attention(config, phase, mesh)
+        tasks.attention(config, phase, mesh)
         count = meshes.micro_batches(mesh, phase.batch, config.train)
         meshes.check_rows(mesh, phase.batch, count, f"phases.{phase.name}.batch")
     return mesh

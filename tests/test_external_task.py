@@ -7,11 +7,13 @@ F1, which is no mean over rows.
 
 import json
 import signal
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from external import task
 from kits import faulty_program, processes
+from kits.attention import GPU
 from kits.malformed_inputs import refused
 from kits.runs import (
     assert_same_bits,
@@ -25,6 +27,7 @@ from kits.runs import (
 from kits.slices import needs_libtpu
 from kits.small import SMALL, write_corpus
 
+from bert_jax import build
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.commands import benchmark
@@ -33,6 +36,7 @@ from bert_jax.commands.inspect_batch import inspect
 from bert_jax.data import batch_files
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
+from bert_jax.models import attention
 from bert_jax.tasks import base as tasks
 from bert_jax.tasks.feed import open_feed
 from bert_jax.train import pretrain
@@ -162,6 +166,17 @@ def test_packed_sentences_have_the_metrics_of_rows_of_one(finished, tmp_path):
     for split in ("heldout", "short"):
         values = {name: alone[f"{split}/{name}"] for name in METRICS}
         assert values == pytest.approx({name: logged[split][name] for name in METRICS}, rel=1e-5)
+
+
+def test_packed_rows_are_known_by_their_shapes(monkeypatch):
+    """Its key for them has another name than that of sentence pairs; cuDNN's kernel has no packing."""
+    model = {"name": "bert", "attention": "cudnn", "attention_dropout": 0.0}
+    changes = {f"model.{key}": value for key, value in model.items()} | {"dtype": "bfloat16"}
+    monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: GPU)
+    for packed in 1, 2:
+        config = load(KEYS, **changes, **{"task.packed": packed})
+        with pytest.raises(BadInput, match="2 packed") if packed == 2 else nullcontext():
+            build.make_mesh(config, configs.phases(config))
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     flops = base.step_flops(config, design.vocabulary, design.shapes.params, shapes)
     return {
         "compile_seconds": compile_seconds,
-        "attention": base.attention(config, phase, mesh),
+        "attention": tasks.attention(config, phase, mesh),
         "steps": len(seconds),
         "step_seconds": median,
         "slowest_seconds": max(seconds),

@@ -78,9 +78,10 @@ class Loader:
     """A reader of a checkpoint's shapes and tensors. TensorFlow checks the CRC of index blocks and tensors."""
 
     def __init__(self, path: Path):
-        self.path = path
-        self.errors, load_checkpoint = errors(path), import_tensorflow(path).train.load_checkpoint
-        index = f"{path}.index"
+        self.path, tensorflow = path, import_tensorflow(path)
+        # Its reader also raises built-in errors, for example for a truncated file.
+        self.errors = tensorflow.errors.OpError, IndexError, ValueError, RuntimeError
+        load_checkpoint, index = tensorflow.train.load_checkpoint, f"{path}.index"
         self.reader = self.call(f"{index}: not readable", load_checkpoint, str(path))
         types = self.reader.get_variable_to_dtype_map()
         shapes = {
@@ -110,11 +111,6 @@ def import_tensorflow(path: Path):
     except ImportError:
         raise BadInput(f"{path}: needs TensorFlow, which is not installed") from None
     return tensorflow
-
-
-def errors(path: Path) -> tuple[type[Exception], ...]:
-    """Returns the exceptions that TensorFlow's reader raises, built-in ones among them, as for a truncated file."""
-    return import_tensorflow(path).errors.OpError, IndexError, ValueError, RuntimeError
 
 
 def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:

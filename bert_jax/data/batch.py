@@ -40,7 +40,10 @@ def structs(arrays: dict[str, tuple]) -> dict:
 
 
 def synthetic(shapes: dict, vocabulary: int, seed: int = 0) -> dict:
-    """Returns a batch of random tokens and targets for benchmarks, without padding; the other arrays are ones."""
+    """Returns a batch of random tokens and targets for benchmarks, without padding.
+
+    Segments are 0, since a model may have only one; the other arrays are ones.
+    """
     draw = np.random.default_rng(seed)
     arrays = {}
     for name, leaf in shapes.items():
@@ -51,7 +54,7 @@ def synthetic(shapes: dict, vocabulary: int, seed: int = 0) -> dict:
         elif name.endswith("_positions"):
             array = draw.integers(0, shapes["tokens"].shape[1], leaf.shape)
         else:
-            array = np.ones(leaf.shape)
+            array = np.full(leaf.shape, name != "segments")
         arrays[name] = np.asarray(array, leaf.dtype)
     return arrays
 

@@ -141,7 +141,8 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
     state = splits.assign(hashes, config.corpus.heldout, config.filter.duplicates, problems)
     table = splits.write(shards, state, sources, store, tokenizer.size)
     np.save(store / stores.HELDOUT_HASHES, hashes[state == splits.HELDOUT])
-    counts["copies"] = int((state == splits.COPY).sum())
+    kept = sum(sum(each["documents"].values()) for each in table)
+    counts["copies"] = counts["documents"] - counts["empty"] - kept
     tokenizer.save(store / "tokenizer")
     result = report.build(config, store, tokenizer, counts, problems, table)
     finish(config, sources, store, tokenizer, result)

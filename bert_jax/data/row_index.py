@@ -57,11 +57,12 @@ class Indexes:
     def open(self, epoch: int) -> np.ndarray:
         """Memory-maps an epoch's rows; builds the file first if it is missing or damaged.
 
-        Deletes the files of earlier epochs that no process reads, but not of the last one, which a slower host may be
-        about to open. Raises OSError if the system fails, for example with too many open files.
+        Deletes the files of earlier epochs that no process reads, but not of the last two: the next epoch is opened
+        early, while a slower host may be about to open the previous one. Raises OSError if the system fails, for
+        example with too many open files.
         """
         path = self.path(epoch)
-        self.delete_before(epoch - 1)
+        self.delete_before(epoch - 2)
         while True:
             try:
                 return self.read(path)

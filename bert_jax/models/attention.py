@@ -102,15 +102,15 @@ def attend(
     return constraints.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
-def resolve(config, phase, mesh) -> str:
+def resolve(config, phase, shapes: dict, mesh) -> str:
     """Returns the implementation that trains a phase of a config on a mesh; raises BadInput like `choose`.
 
-    `config.dtype` must be resolved, not `auto`.
+    shapes: of a batch. `config.dtype` must be resolved, not `auto`.
     """
     model = config.model
     heads = model.heads // mesh.shape["tensor"]
     shape = phase.length, heads, model.width // model.heads, config.dtype
-    sequences = phase.keys.get("max_packed", 1)
+    sequences = shapes["cls_positions"].shape[1]
     case = Case(*device_and_kernels(mesh), *shape, sequences, model.attention_dropout)
     return choose(model.attention, case, f"phases.{phase.name}.")
 
@@ -147,7 +147,7 @@ def refusals(name: str, case: Case, phase: str = "") -> Iterator[str]:
     if name == "fused" and case.head_size * case.heads % LANES:
         yield f"a width of {case.head_size * case.heads} per device, only multiples of {LANES}"
     if name == "cudnn" and case.sequences > 1:
-        yield f"{phase}max_packed={case.sequences}, only 1"
+        yield f"rows of {case.sequences} packed sequences, only of 1"
     if name == "cudnn" and case.dtype not in ("bfloat16", "float16"):
         yield f"dtype={case.dtype}, only bfloat16"
     if name == "cudnn" and (case.head_size % 8 or case.head_size > 128):

@@ -24,7 +24,7 @@ DEFAULTS = {
     # implementation of attention; the results are equal but for rounding.
     # xla: any device and config. fused: TPUs from v5 on, lengths that are multiples of 128 up to 512, some head sizes.
     # splash: TPUs from v4 on, lengths that are multiples of 128, attention_dropout 0.
-    # cudnn: NVIDIA GPUs from Ampere on, bfloat16, max_packed 1, attention_dropout 0.
+    # cudnn: NVIDIA GPUs from Ampere on, bfloat16, no packed rows, attention_dropout 0.
     # auto: on TPUs the fastest that supports the config, by the compiler's estimate; on GPUs cudnn if it supports the
     # config; otherwise xla
     "attention": "auto",
@@ -119,13 +119,13 @@ def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
     )
 
 
-def resolve(config, phase, mesh) -> str:
+def resolve(config, phase, shapes: dict, mesh) -> str:
     """Returns the attention implementation that trains a phase on a mesh. Raises BadInput if a size does not divide."""
     for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
         if config.model[key] % mesh.shape[axis]:
             parts = f"config.mesh.{axis}={mesh.shape[axis]}"
             raise BadInput(f"config.model.{key}={config.model[key]}: does not divide over {parts}")
-    return attention.resolve(config, phase, mesh)
+    return attention.resolve(config, phase, shapes, mesh)
 
 
 def check(config) -> None:

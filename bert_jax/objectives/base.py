@@ -47,10 +47,10 @@ def module_of(config):
     return find_module("objective", config.objective.name)
 
 
-def reference_losses(config, vocabulary_size: int, unigram_entropy: float) -> str:
-    """Returns the `reference_losses` of the objective's file; '' if it has none."""
+def reference_losses(config, info: dict) -> str:
+    """Returns the `reference_losses` of the objective's file; '' if it has none. info: the content of run.json."""
     describe = getattr(module_of(config), "reference_losses", None)
-    return describe(vocabulary_size, unigram_entropy) if describe else ""
+    return describe(info["vocabulary"]["size"], info["unigram_entropy"]) if describe else ""
 
 
 def reads(config) -> list[str]:
@@ -64,15 +64,6 @@ def make_encoder(config, vocabulary: Vocabulary, **fields) -> nn.Module:
     fields: what the objective decides about it, such as causal=True.
     """
     return find_module("model", config.model.name).make(config, vocabulary.size, **fields)
-
-
-def attention(config, phase, mesh) -> str:
-    """Returns the attention implementation of a phase on a mesh; '' if the model's file has no such function.
-
-    Raises BadInput if the model does not divide over the mesh.
-    """
-    module = find_module("model", config.model.name)
-    return module.resolve(config, phase, mesh) if hasattr(module, "resolve") else ""
 
 
 def step_flops(config, vocabulary: Vocabulary, params, rows: dict) -> float:

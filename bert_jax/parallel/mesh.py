@@ -16,7 +16,7 @@ ROWS = ("data", "fsdp")  # the axes over which the rows of a batch are sharded
 # The word embeddings are sharded along the vocabulary only: XLA replicates a table that is sharded along both axes.
 TABLE = P(("tensor", "fsdp"), None)
 
-# (path pattern, PartitionSpec): the first match wins, and every parameter must match a pattern.
+# (path pattern, PartitionSpec): the first match wins.
 # `tensor` shards heads, hidden layers and the vocabulary; `fsdp` shards another axis of the large arrays.
 RULES = (
     (r"embedder/words$", TABLE),
@@ -27,6 +27,7 @@ RULES = (
     (r"(pooler|dense)/kernel$", P("fsdp", None)),
     (r"lm/bias$", P(("tensor", "fsdp"))),
     (r"(bias|scale|kernel)$", P()),
+    (r".*", P()),  # parameters of other models
 )
 
 
@@ -70,11 +71,8 @@ def path_name(path) -> str:
 
 
 def match(name: str, rules=RULES) -> tuple[str, P]:
-    """Returns the first rule that matches a path. Raises BadInput if none does."""
-    for pattern, spec in rules:
-        if re.search(pattern, name):
-            return pattern, spec
-    raise BadInput(f"parameter {name}: no sharding rule matches it")
+    """Returns the first rule that matches a path."""
+    return next(rule for rule in rules if re.search(rule[0], name))
 
 
 def parameters(shapes, mesh: Mesh, rules=RULES):

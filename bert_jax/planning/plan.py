@@ -63,7 +63,7 @@ def plan_phase(job: Job, tpu: topology.Slice, mesh, phase) -> dict:
         return search.does_not_fit(tpu, error) | {"advice": advise(job, tpu, phase)}
     return {
         **estimate(job, tpu, mesh, phase, step),
-        "attention": base.attention(job.config, phase, mesh),
+        "attention": tasks.attention(job.config, phase, mesh),
         "seconds_planning": time.monotonic() - started,
     }
 

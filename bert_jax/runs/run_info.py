@@ -10,6 +10,7 @@ from bert_jax.errors import BadInput
 from bert_jax.models import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
+from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer
 
 PACKAGES = "jax jaxlib libtpu flax optax orbax-checkpoint numpy tensorflow tensorflow_cpu".split()
@@ -47,7 +48,7 @@ def phase_info(config, phase, trainer) -> dict:
     return {
         "tokens_per_step": phase.batch * phase.length,
         "flops_per_step": trainer.flops[phase.name],
-        "attention": base.attention(config, phase, mesh),
+        "attention": tasks.attention(config, phase, mesh),
         "micro_batches": parts,
         # Rows of one micro-batch.
         "rows_per_device": phase.batch // (meshes.axis_size(mesh, meshes.ROWS) * parts),
@@ -64,8 +65,7 @@ def describe(config, info: dict) -> str:
         f"{config.objective.name}, {config.dtype} on {len(info['devices'])} x {devices}"
     ]
     lines += [describe_phase(phase, info["phases"][phase.name]) for phase in configs.phases(config)]
-    size, entropy = info["vocabulary"]["size"], info["unigram_entropy"]
-    lines.append(base.reference_losses(config, size, entropy))
+    lines.append(base.reference_losses(config, info))
     return "\n".join(filter(None, lines))
 
 

@@ -45,6 +45,15 @@ def check_arrays(config) -> None:
         raise BadInput(f"config.task.name={config.task.name!r}: {needs}")
 
 
+def attention(config, phase, mesh) -> str:
+    """Returns the attention implementation of a phase on a mesh; '' if the model's file has no function `resolve`.
+
+    Raises BadInput if the model does not divide over the mesh.
+    """
+    module, shapes = find_module("model", config.model.name), make(config).shapes(phase, 1)
+    return module.resolve(config, phase, shapes, mesh) if hasattr(module, "resolve") else ""
+
+
 def local_store(config) -> Store | None:
     """Opens the store of a config if it is on this disk, and fills the task's keys from it; None if it is not.
 

@@ -52,7 +52,7 @@ def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Data
         return mlm_batch.shapes(rows, phase.length, keys.max_predictions, keys.max_packed)
 
     def rows(phase, split: str, epoch: int) -> EpochRows:
-        return EpochRows(store, split, rules(config, phase, split), phase.keys.max_packed, epoch)
+        return EpochRows(store, split, rules(config, phase), phase.keys.max_packed, epoch)
 
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble, masking
@@ -69,10 +69,10 @@ def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Data
     return Dataset(shapes, SPLITS, rows, make_batch, survey)
 
 
-def rules(config, phase, split: str = "train") -> Rules:
-    """Returns the settings that decide the rows of a phase; those of held-out rows depend on no seed."""
-    seed, number = (config.seed, phase.number) if split == "train" else (0, 0)
-    return Rules(seed, number, phase.length, pair_task(config), config.task.short_rate)
+def rules(config, phase) -> Rules:
+    """Returns the settings that decide the rows of a phase."""
+    seed, short_rate = config.seed, config.task.short_rate
+    return Rules(seed, phase.number, phase.length, pair_task(config), short_rate)
 
 
 def pair_task(config) -> str:

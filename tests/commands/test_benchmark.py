@@ -11,6 +11,7 @@ from kits.traces import traced_steps
 
 from bert_jax.cli import main
 from bert_jax.commands import benchmark
+from bert_jax.data import batch
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.models import counts
 from bert_jax.objectives import base, mlm_batch
@@ -26,6 +27,11 @@ def time(config, steps=1) -> dict:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     return World(tmp_path_factory.mktemp("world"))
+
+
+def test_synthetic_rows_suit_a_model_with_one_segment():
+    rows = batch.synthetic(mlm_batch.shapes(2, 8, 1), 9)
+    assert not rows["segments"].any() and (rows["sequence_ids"] == 1).all()
 
 
 @pytest.mark.slow

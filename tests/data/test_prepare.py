@@ -148,6 +148,16 @@ def test_documents_without_tokens_are_not_enough(make, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "words"]
 
 
+def test_every_document_that_is_read_is_kept_empty_or_a_copy(make, tmp_path):
+    """A copy without tokens is empty."""
+    tokenizers.train("wordpiece", ["a b c"], 30, True).save(tmp_path / "words")
+    texts = ["a b", "b c", "c a", "a b c", "\x01", "\x02"]
+    store = prepare(make(2 * texts, f"tokenizer.path={tmp_path}/words/vocab.txt"))
+    counts = {key: report_of(store)[key] for key in ("documents_read", "empty", "copies")}
+    assert counts == {"documents_read": 12, "empty": 4, "copies": 4}
+    assert sum(map(len, splits(store))) == 4
+
+
 def test_bad_input_leaves_no_files(make, tmp_path):
     """Most errors are found before any work, a damaged archive during it."""
     archive = lzma.compress("\n\n".join(make_text(3000, seed=2)).encode())

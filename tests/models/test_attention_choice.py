@@ -14,6 +14,7 @@ from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.models import attention
 from bert_jax.models.attention import Case
+from bert_jax.tasks import base as tasks
 
 ABLE = {
     "fused": Case(*TPU, 512, 4, 64, "bfloat16", 1, 0.1),
@@ -31,7 +32,7 @@ REFUSALS = [
     ("splash", dict(dropout=0.1), "model.attention_dropout=0.1"),
     ("cudnn", dict(kernels=("splash",), device="TPU v4"), "TPU v4"),
     ("cudnn", dict(dtype="float32"), "dtype=float32"),
-    ("cudnn", dict(sequences=3), "phases.main.max_packed=3"),
+    ("cudnn", dict(sequences=3), "rows of 3 packed sequences"),
     ("cudnn", dict(head_size=136), "model.width/model.heads=136"),
     ("cudnn", dict(dropout=0.1), "model.attention_dropout=0.1"),
 ]
@@ -72,7 +73,7 @@ def test_the_dropout_of_the_program_decides_not_the_config(monkeypatch):
     with pytest.raises(BadInput, match="attention_dropout=0.1"):
         function(q, k, v, np.zeros(2, np.uint32))
     monkeypatch.setattr(attention, "device_and_kernels", lambda mesh=None: GPU)
-    with pytest.raises(BadInput, match="max_packed=3.*dtype=float32"):  # all reasons at once
+    with pytest.raises(BadInput, match="3 packed.*dtype=float32"):  # all reasons at once
         attend("cudnn", ids, sequences=3)(q, k, v, None)
 
 
@@ -82,9 +83,10 @@ def test_a_plan_chooses_for_the_slice_and_not_for_this_machine(name, expected):
     keys = ("phases.main.length=512", "phases.main.max_packed=4", "phases.main.max_predictions=80")
     settings = small_config("model.max_length=512", "model.attention_dropout=0.0", *keys)
     (phase,) = configs.phases(settings)
+    shapes = tasks.make(settings).shapes(phase, 1)
     elsewhere, here = (build.make_mesh(settings, [phase], d) for d in (devices(name), None))
-    assert attention.resolve(settings, phase, elsewhere) == expected
-    assert attention.resolve(settings, phase, here) == "xla"
+    assert attention.resolve(settings, phase, shapes, elsewhere) == expected
+    assert attention.resolve(settings, phase, shapes, here) == "xla"
 
 
 def test_every_phase_is_checked_before_anything_is_compiled(monkeypatch, tmp_path, capsys):

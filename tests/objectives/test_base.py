@@ -10,10 +10,11 @@ from bert_jax.objectives import base
 
 def test_an_objective_may_have_reference_losses(monkeypatch):
     config = small_config()
-    assert "6.91" in base.reference_losses(config, 1000, 5.0)
+    info = {"vocabulary": {"size": 1000}, "unigram_entropy": 5.0}
+    assert "6.91" in base.reference_losses(config, info)
     mine = ModuleType("mine")
     mine.DEFAULTS, mine.check, mine.make = {}, None, None
     monkeypatch.setitem(sys.modules, "bert_jax.objectives.mine", mine)
     config = config.copy_and_resolve_references()
     config.objective.name = "mine"
-    assert base.reference_losses(config, 1000, 5.0) == ""
+    assert base.reference_losses(config, info) == ""

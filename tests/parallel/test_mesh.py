@@ -30,8 +30,14 @@ def test_large_parameters_and_their_moments_are_sharded():
         name = meshes.path_name(path)
         if leaf.ndim == 2 and not any(word in name for word in small):
             assert meshes.match(name)[1] != P(), name
-    with pytest.raises(BadInput, match="encoder/unheard_of/table"):
-        meshes.match("encoder/unheard_of/table")
+        assert meshes.match(name) != meshes.RULES[-1], name
+
+
+def test_parameters_of_other_names_are_replicated():
+    """For example those of Flax's Embed, in the model of a user."""
+    shapes = {"encoder": {"words": {"embedding": jax.ShapeDtypeStruct((50, 50), np.float32)}}}
+    mesh = mesh_of((2, 2, 2))
+    assert jax.tree.leaves(meshes.parameters(shapes, mesh)) == [meshes.replicated(mesh)]
 
 
 def test_the_data_axis_takes_the_remaining_devices():
