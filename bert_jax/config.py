@@ -28,6 +28,8 @@ CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoin
 CHANGEABLE += ("store", "verify_store", "batches", "compilation_cache", "distributed")
 CHANGEABLE += ("expected_loss",)
 CHANGEABLE += ("model.attention", "corpus.workers")
+# Keys that name content, which is compared where the data is opened; another name of the same content is no change.
+BY_CONTENT = ("corpus.source", "tokenizer.path")
 NAMES = tuple(f"{group}.name" for group in GROUPS)
 
 
@@ -307,10 +309,10 @@ def is_of_model(key: str) -> bool:
     return group in ("model", "objective") and name not in free
 
 
-def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
+def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True) -> list[str]:
     """Returns one line per key in which `new` may not differ from `old`, the saved config of a run at `step`.
 
-    A run may change the keys of CHANGEABLE, and phases that have not started.
+    A run may change the keys of CHANGEABLE, phases that have not started and, if its data exists, those of BY_CONTENT.
     """
     before, after = phases(old), phases(new)
     started = {phase.name for phase in before if phase.first < step}
@@ -322,6 +324,8 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int) -> list[str]:
     for key, (was, now) in changes.items():
         group, _, rest = key.partition(".")
         if may_change(key) or (step == 0 and not is_of_model(key)):
+            continue
+        if has_data and key in BY_CONTENT:
             continue
         if group == "phases":
             name, _, field = rest.partition(".")
@@ -337,14 +341,14 @@ def digest(config: ConfigDict | dict) -> str:
     """Returns the SHA-256, in hex, of the keys that a run's parameters depend on and that never change.
 
     config: of a finished run, as its config.json was saved, so that keys which were added since change nothing. Leaves
-    out what a resumed run may change, the phases (future ones may change), and `tokenizer.path`.
+    out what a resumed run may change, the phases (future ones may change), and the keys of BY_CONTENT.
     """
     fixed = {
         key: value
         for key, value in flatten(config).items()
         if not may_change(key)
         and key.partition(".")[0] not in ("phases", "phase_order")
-        and key != "tokenizer.path"
+        and key not in BY_CONTENT
     }
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 

@@ -190,7 +190,8 @@ def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Me
     if step is not None:
         old = configs.read(run.directory / "config.json")
         tasks.take_filled(config, old.task)
-        refused = configs.refusals(old, config, step)
+        has_data = bool(config.batches) or download.exists(config.store)
+        refused = configs.refusals(old, config, step, has_data)
         if refused:
             raise BadInput(f"{run.name}: started with another config: {'; '.join(refused)}")
         before, now = configs.total_steps(old), configs.total_steps(config)

@@ -153,6 +153,7 @@ def test_a_saved_config_without_a_newer_key_has_its_default(tmp_path):
 ALLOWED = """
     mesh.tensor=2 train.micro_batches=2 log.every=2 checkpoint.every=20 train.remat=full
     evaluate.rows=7 phases.main.steps=50 store=elsewhere corpus.workers=1 profile.steps=(3,4)
+    corpus.source=elsewhere tokenizer.path=elsewhere
 """
 REFUSED = """
     seed=1 model.layers=3 task.masking=whole_word optimizer.clip=2

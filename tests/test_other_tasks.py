@@ -1,12 +1,11 @@
 """Runs of the package's other tasks: a causal LM on blocks of text, and masked LM on whole sentences."""
 
 import random
-import signal
 
 import pytest
 from kits import corpora
 from kits.malformed_inputs import refused
-from kits.runs import assert_same_bits, lines, load, params, pretraining, signal_at
+from kits.runs import lines, load, pretraining
 from kits.small import SMALL
 
 from bert_jax.tasks.feed import open_feed
@@ -39,25 +38,20 @@ def settings(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_causal_lm_learns(settings, tmp_path, monkeypatch):
-    """Its held-out loss falls below half the entropy of single tokens. Stopped and resumed, it has the same bits.
+def test_a_causal_lm_learns(settings, tmp_path):
+    """Its held-out loss falls below half the entropy of single tokens.
 
     Commands that need masks or BERT's objective refuse the run in one line.
     """
     keys = CAUSAL | SMALLER | {"phases.main.steps": 80, "evaluate.every": 40}
     keys |= {"checkpoint.every": 40, "optimizer.bias_correction": True}
     keys |= {"optimizer.learning_rate": 1e-2}
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    whole = tmp_path / "whole"
     assert pretrain(load(settings, **keys), whole) == 0
     entropy = open_feed(load(settings, **keys)).unigram_entropy
     first, *_, last = lines(whole)
     assert first["lm_loss"] > entropy and last["split"] == "heldout"
     assert last["lm_loss"] < entropy / 2
-    with monkeypatch.context() as patch:
-        signal_at(patch, 50, signal.SIGTERM)
-        assert pretrain(load(settings, **keys), stopped) == 75
-    assert pretrain(load(settings, **keys), stopped) == 0
-    assert_same_bits(params(stopped), params(whole))
     assert "causal_lm" in refused("export", "--workdir", whole, "--output", tmp_path / "output")
     assert "causal_lm" in refused("predict", "--model", whole, "the [MASK]")
 

@@ -5,6 +5,7 @@ import os
 import shutil
 
 import pytest
+from kits import saved_batches
 from kits.runs import assert_same_bits, lines, load, params
 from kits.small import write_corpus
 
@@ -13,6 +14,8 @@ from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.errors import BadInput, Unavailable
 from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir
+
+half_a_run = saved_batches.half_a_run
 
 
 def test_a_run_leaves_its_files(finished):
@@ -117,6 +120,12 @@ def test_another_config_or_text_is_refused(finished, tmp_path):
             train.pretrain(load(settings, **other, store=store), run)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
     assert (workdir / "config.json").read_bytes() == before
+
+
+def test_a_run_is_resumed_with_another_copy_of_its_text(half_a_run, finished, tmp_path):
+    source = shutil.copy(finished[0]["corpus.source"], tmp_path / "copy.txt")
+    assert train.pretrain(load(finished[0], **{"corpus.source": source}), half_a_run) == 0
+    assert_same_bits(params(half_a_run), params(finished[1]))
 
 
 def test_evaluate_repeats_the_last_evaluation_of_a_run_on_any_devices(finished, tmp_path):

@@ -55,8 +55,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
         load_model.check_masks(directory, model)
     positions = [model.config.model.max_length for model in models]
     length = min(configs.phases(config)[-1].length, *positions)
-    prepare.prepare(config, log)
-    store = prepare.open_matching(config)
+    store = prepare.open_or_prepare(config, log)
     windows, unknown = read(config, store, [model.tokenizer for model in models], length)
     words = [window.parts[index] for window in windows for index in window.chosen]
     if not words:

@@ -83,8 +83,7 @@ def prepare_store(config: ConfigDict, log: Callable) -> StoreFeed:
     from bert_jax.data import prepare
 
     import_stream()
-    prepare.prepare(config, log)
-    return StoreFeed(config, prepare.open_matching(config))
+    return StoreFeed(config, prepare.open_or_prepare(config, log))
 
 
 def absent(arrays: dict) -> dict:

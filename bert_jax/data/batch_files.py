@@ -8,7 +8,7 @@
 The arrays are those of the batch contract. Reading them needs no TensorFlow. The manifest holds
 
     config       {key: value} that decide these batches: those of the store, and `dependencies`
-    fingerprint, vocabulary, special, unigram_entropy    those of the store
+    text, fingerprint, vocabulary, special, unigram_entropy    those of the store
     steps        [A, B]: the steps A to B - 1 of the run, in any phases
     phases       {name: {first: step, batches: N per file, splits: {name: {rows: R, all: whether it has no more}}}}
     files        {name: {bytes, sha256}}
@@ -30,7 +30,7 @@ from bert_jax.errors import BadInput
 from bert_jax.storage.atomic import check_free, new_directory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-FORMAT = 7
+FORMAT = 8
 BLOCK = 1 << 26  # bytes of the batches in a file, before compression
 
 
@@ -70,6 +70,7 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
                 phases[phase.name] = save_phase(feed, phase, begin, end, target / phase.name, log)
         manifest = {
             "config": feed.store.manifest["made_from"] | dependencies(feed.config),
+            "text": feed.store.manifest["text"],
             "fingerprint": feed.fingerprint,
             "vocabulary": feed.store.manifest["vocabulary"],
             "special": feed.store.manifest["special"],
@@ -142,6 +143,7 @@ class SavedFeed:
         requested = origin.made_from(config) | dependencies(config)
         if changed := origin.differences(directory, self.manifest["config"], requested):
             raise BadInput(f"config.batches={self.path}: saved by another config: {changed}")
+        origin.text_has_changed(config, directory, self.manifest["text"])  # refuses another text
 
     def check(self, step: int) -> None:
         """Raises BadInput unless all batches that a run needs from `step` on are saved."""

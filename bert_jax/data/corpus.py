@@ -14,7 +14,6 @@ from bert_jax import config as configs
 from bert_jax.data.sources import files, pydocs, text, tfds
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.errors import BadInput
-from bert_jax.storage.checksums import digest
 
 BLOCK = 1 << 20  # bytes of text per task, about
 PROBE = 1 << 16  # bytes of a file whose format is checked before any work
@@ -38,10 +37,13 @@ class Source(NamedTuple):
 
     name: str  # as in the config
     reading: Reading
-    # {"files", "bytes", "sha256"}, or {"name", "version", "split", "examples"} of a TFDS data set; {} if it is not
-    # known before `materialize`
-    files_read: dict
+    # the name, version, split and number of examples of a TFDS data set; {} if unknown before `materialize`
+    data_set: dict = {}
     paths: tuple[Path, ...] = ()
+
+    def identify(self, run: Callable) -> dict:
+        """Identifies the text by its content, or the data set; see `files.identify`."""
+        return self.data_set or files.identify(self.paths, run)
 
     def texts(self, problems: Counter) -> Iterator[bytes]:
         """Yields texts of whole documents; counts dropped lines in `problems`."""
@@ -85,13 +87,13 @@ def open_source(config, name: str, form: str) -> Source:
     filters = config.filter.document_characters, config.filter.line_stops
     reading = Reading(form, sentences, keys.field, *filters)
     if name == "pydocs":
-        return Source(name, reading, {})
+        return Source(name, reading)
     if is_tfds:
         return Source(name, reading, tfds.identify(name, keys.field))
     paths = files.find_files(name)
     for path in paths:
         check_format(path, reading)
-    return Source(name, reading, files.identify(paths), tuple(paths))
+    return Source(name, reading, paths=tuple(paths))
 
 
 def check_format(path: Path, reading: Reading) -> None:
@@ -118,14 +120,13 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
     """
     if source.name.startswith(tfds.PREFIX):
         identity = tfds.identify(source.name, source.reading.field, prepare=True)
-        return source._replace(files_read=identity)
+        return source._replace(data_set=identity)
     if source.name != "pydocs":
         return source
     path = Path(directory) / "pydocs.txt"
     with open(path, "wb") as file:
         file.writelines(run(pydocs.pydocs_text, pydocs.pydocs_files()))
-    identity = {"files": 1, "bytes": path.stat().st_size, "sha256": digest(path)}
-    return source._replace(paths=(path,), files_read=identity)
+    return source._replace(paths=(path,))
 
 
 # --- From a block to sentences --------------------------------------------------------------------

@@ -1,18 +1,22 @@
-"""The config keys that a store or saved batches were built from, and their comparison with another config."""
+"""What a store or saved batches were built from, config keys and text, and the comparison with another config."""
 
 import json
 from pathlib import Path
 
+from bert_jax.config_checks import sources
+from bert_jax.data import manifest as manifests
+from bert_jax.data.sources import files, tfds
 from bert_jax.data.vocabulary import tokenizer_from_file
+from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 
 def made_from(config) -> dict:
-    """Returns the config keys and values that decide a store's content.
+    """Returns the config keys and values that decide a store's content, besides the text.
 
     `tokenizer.path` is represented by the fingerprint of its file, so that the path itself does not matter.
     """
-    keys = "source", "format", "field", "sentences", "heldout"
+    keys = "format", "field", "sentences", "heldout"
     made = {f"corpus.{key}": config.corpus[key] for key in keys}
     made |= {f"filter.{key}": value for key, value in config.filter.items()}
     if config.tokenizer.path:
@@ -37,3 +41,44 @@ def differences(directory: Path, recorded: dict, requested: dict) -> str:
         for key in sorted(requested | recorded)
         if recorded.get(key) != requested.get(key)
     )
+
+
+def text_has_changed(config, directory: Path, text: dict) -> bool:
+    """Compares the text that a config names with that of a store or of saved batches in `directory`.
+
+    text: as in the manifest. Returns whether it is the same source with other content; False if it cannot be read: a
+    store remains usable without its text. Raises BadInput if another source has other content, or cannot be read.
+    """
+    names, recorded = sources(config), text["names"]
+    made = (directory / manifests.NAME).stat().st_mtime
+    try:
+        found = {name: files.find_files(name) for name in names if not is_data_set(name)}
+    except BadInput as error:
+        if names == recorded:
+            return False
+        raise BadInput(f"{other_source(config, directory, text)}; {error}") from None
+
+    def is_same(name: str, before: str, identity: dict) -> bool:
+        if is_data_set(name):
+            return name == before
+        paths = found[name]
+        if not files.count(paths).items() <= identity.items():
+            return False
+        is_old = max(path.stat().st_mtime for path in paths) < made
+        return (name == before and is_old) or files.identify(paths) == identity
+
+    parts = zip(names, recorded, text["identities"], strict=False)
+    if len(names) == len(recorded) and all(is_same(*part) for part in parts):
+        return False
+    if names != recorded:
+        raise BadInput(f"{other_source(config, directory, text)}, other text")
+    return True
+
+
+def is_data_set(name: str) -> bool:
+    """Returns whether a source is identified by its name: no file that the user names."""
+    return name == "pydocs" or name.startswith(tfds.PREFIX)
+
+
+def other_source(config, directory: Path, text: dict) -> str:
+    return f"config.corpus.source={config.corpus.source!r}: {directory} was built from {','.join(text['names'])!r}"

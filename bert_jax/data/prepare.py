@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_jax.config_checks import sources as sources_of
 from bert_jax.data import corpus, download, origin, report
 from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
@@ -64,63 +65,71 @@ def prepare(
             workers(config.corpus.workers) as run_locally,
         ):
             sources = [corpus.materialize(source, Path(scratch), run_locally) for source in sources]
-            with workspace(path, workspace_key(config, sources), log) as directory:
+            text = {
+                "names": sources_of(config),
+                "identities": [source.identify(run_locally) for source in sources],
+            }
+            with workspace(path, workspace_key(config, text), log) as directory:
                 run = runner(directory / "tasks") if runner else run_locally
-                return build(config, path, sources, directory, run, log)
+                return build(config, path, sources, text, directory, run, log)
     except (OSError, BrokenProcessPool, Unfinished) as error:
         raise Unfinished(
             f"config.store={config.store!r}: not finished ({error}); run again to resume from {workspace_root(path)}"
         ) from error
 
 
-def open_matching(config, *, hashes: bool = False) -> stores.Store:
-    """Opens the store at `config.store`. Raises BadInput with the differing keys if another config built it."""
+def open_or_prepare(config, log: Callable[[str], None]) -> stores.Store:
+    """Opens the store of a config; prepares it first if it is missing. Raises BadInput if another config built it.
+
+    If its text has changed since, logs a line, and opens it as it is.
+    """
+    if not download.exists(config.store):
+        prepare(config, log)
+    store, changed = open_matching(config)
+    if changed:
+        log(f"{changed}; the store is used as it is")
+    return store
+
+
+def open_matching(config, hashes: bool = False) -> tuple[stores.Store, str]:
+    """Returns the store at `config.store`, and a line if its text has changed since; else ''.
+
+    Raises BadInput if it was built from another source, or with other values of the keys, which it names.
+    """
     path = download.local(config.store, hashes=config.verify_store)
     store = stores.open_store(path, hashes=hashes)
     recorded = store.manifest["made_from"]
     if changed := origin.differences(store.path, recorded, origin.made_from(config)):
         remedy = "name another config.store, or delete this one"
         raise BadInput(f"{config.store}: the store is of another config: {changed}; {remedy}")
-    return store
+    if origin.text_has_changed(config, store.path, store.manifest["text"]):
+        source = config.corpus.source
+        changed = f"config.corpus.source={source}: changed since {config.store} was prepared"
+    return store, changed
 
 
 def keep(config, log: Callable[[str], None]) -> dict:
-    """Returns the report of a finished store. Raises BadInput if it is of another config or of other text.
-
-    Text files are compared by name and size; a change that keeps the size is not detected.
-    """
-    store = open_matching(config, hashes=config.verify_store)
-    try:
-        sources = corpus.open_sources(config)
-    except BadInput:  # a store remains usable without its text files
-        sources = []
-    for source, recorded in zip(sources, store.manifest["files_read"], strict=False):
-        if source.files_read not in ({}, recorded):  # {} for pydocs, until its text is written
-            raise BadInput(
-                f"{config.store}: built from {recorded}, but config.corpus.source {source.name!r} is now"
-                f" {source.files_read}; prepare into a new directory"
-            )
+    """Returns the report of a finished store. Raises BadInput if it is of another config or of other text."""
+    store, changed = open_matching(config, config.verify_store)
+    if changed:
+        raise BadInput(f"{changed}; to use it, name another config.store")
     log(f"prepare: {config.store} is already prepared")
     return json.loads((store.path / "report.json").read_text())
 
 
-def workspace_key(config, sources: list[corpus.Source]) -> str:
-    """Returns a digest of everything that decides the bits of shards and vocabulary: config, files, code, libraries.
-
-    Text files count by name, size and time of modification; their contents are not read.
-    """
+def workspace_key(config, text: dict) -> str:
+    """Returns a digest of everything that decides the bits of shards and vocabulary: config, text, code, libraries."""
     code = (path.read_bytes() for path in sorted(Path(__file__).parents[1].rglob("*.py")))
-    files_read = [source.files_read for source in sources]
-    paths = (path for source in sources if source.name != "pydocs" for path in source.paths)
-    times, versions = [path.stat().st_mtime_ns for path in paths], [*map(version, DECIDING)]
-    text = json.dumps([origin.made_from(config), files_read, times, versions])
-    return hashlib.sha256(b"".join([text.encode(), *code])).hexdigest()[:16]
+    decide = [origin.made_from(config), text["identities"], [*map(version, DECIDING)]]
+    return hashlib.sha256(b"".join([json.dumps(decide).encode(), *code])).hexdigest()[:16]
 
 
-def build(config, path: Path, sources: list, directory: Path, run: Callable, log: Callable) -> dict:
+def build(
+    config, path: Path, sources: list, text: dict, directory: Path, run: Callable, log: Callable
+) -> dict:
     """Builds a store in the workspace `directory` and renames it to `path`; returns its report with the time it took.
 
-    run: maps a function over tasks.
+    text: as in the manifest. run: maps a function over tasks.
     """
     start = time.monotonic()
     tokenizer = load_or_train(config, sources, directory / "vocabulary", run, log)
@@ -145,26 +154,27 @@ def build(config, path: Path, sources: list, directory: Path, run: Callable, log
     counts["copies"] = counts["documents"] - counts["empty"] - kept
     tokenizer.save(store / "tokenizer")
     result = report.build(config, store, tokenizer, counts, problems, table)
-    finish(config, sources, store, tokenizer, result)
+    finish(config, text, store, tokenizer, result)
     rename(store, path)
     seconds = time.monotonic() - start
     speed = size / 1e6 / seconds  # of this start
     return result | {"seconds": seconds, "megabytes_per_second": speed}
 
 
-def finish(config, sources: list, directory: Path, tokenizer: Tokenizer, result: dict) -> None:
+def finish(config, text: dict, directory: Path, tokenizer: Tokenizer, result: dict) -> None:
     """Writes the report and then the manifest, which marks the store as complete."""
     (directory / "report.json").write_text(json.dumps(result, indent=1) + "\n")
-    text = "".join(f"{line}\n" for line in report.describe(result))
-    (directory / "report.txt").write_text(text, encoding="utf-8")
+    lines = "".join(f"{line}\n" for line in report.describe(result))
+    (directory / "report.txt").write_text(lines, encoding="utf-8")
     paths = [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
     content = {path: checksums.digest(directory / path) for path in paths}
     made_from, table = origin.made_from(config), result["sources"]
-    identity = json.dumps([made_from, tokenizer.fingerprint, content, table], sort_keys=True)
+    # The content alone: another spelling of the source gives the same fingerprint.
+    identity = json.dumps([made_from, tokenizer.fingerprint, content], sort_keys=True)
     manifest = {
         "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
         "made_from": made_from,
-        "files_read": [source.files_read for source in sources],
+        "text": text,
         "vocabulary": tokenizer.size,
         "special": tokenizer.special,
         "sources": table,

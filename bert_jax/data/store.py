@@ -1,6 +1,7 @@
 """The token store: a directory of memory-mapped arrays that `prepare` writes once and every run reads.
 
-    manifest.json             format, config keys and fingerprint, counts, SHA-256 of every file and of itself
+    manifest.json             format, config keys, identity of the text, fingerprint, counts, SHA-256 of every file and
+                              of itself
     tokenizer/                the tokenizer, as bert_jax.tokenizers.tokenizer reads it
     report.json               the report of `prepare`, as JSON
     report.txt                the same as text
@@ -27,7 +28,7 @@ import numpy as np
 from bert_jax.data import manifest
 from bert_jax.errors import BadInput, one_line
 
-FORMAT = 5
+FORMAT = 6
 SPLITS = ("train", "heldout")
 ARRAYS = ("tokens", "sentence_ends", "document_ends")
 HELDOUT_HASHES = "heldout/text_hashes.npy"

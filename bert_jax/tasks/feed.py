@@ -77,11 +77,10 @@ def open_or_prepare(config: ConfigDict) -> stores.Store:
     from bert_jax.data import prepare
 
     import_stream()  # a missing TensorFlow is reported before hours of work
-    if not download.exists(config.store):
-        if jax.process_count() > 1:
-            raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
-        prepare.prepare(config)
-    return prepare.open_matching(config)
+    if jax.process_count() > 1 and not download.exists(config.store):
+        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
+    log = print if jax.process_index() == 0 else lambda line: None
+    return prepare.open_or_prepare(config, log)
 
 
 def import_stream():

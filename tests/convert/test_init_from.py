@@ -67,7 +67,7 @@ def test_a_run_starts_from_the_encoder_of_another_run(finished, random, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["huggingface", "google"])
+@pytest.mark.parametrize("form", ["huggingface", pytest.param("google", marks=pytest.mark.full)])
 def test_a_run_starts_from_an_export(finished, random, tmp_path, form):
     """The export has no padding, and the parameters of the new run are sharded."""
     settings, source = finished
@@ -76,7 +76,7 @@ def test_a_run_starts_from_an_export(finished, random, tmp_path, form):
     assert_started_from(tmp_path / "run", params(source), random)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_several_processes_start_from_a_run(finished, random, tmp_path):
     settings, source = finished
     keys = START | {"init_from": source, "mesh.fsdp": 2, "mesh.tensor": 2}
@@ -87,7 +87,9 @@ def test_several_processes_start_from_a_run(finished, random, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", [external_models.PARTS, ("encoder",)])
+@pytest.mark.parametrize(
+    "parts", [pytest.param(external_models.PARTS, marks=pytest.mark.full), ("encoder",)]
+)
 def test_a_run_starts_from_a_published_model(tmp_path, parts):
     """A part of the encoder that the source lacks is fresh."""
     source, corpus = tmp_path / "model", write(tmp_path / "corpus.txt", make_text(60))
@@ -115,13 +117,12 @@ def test_a_resumed_run_does_not_need_the_source(finished, tmp_path):
     settings, source = finished[0], tmp_path / "source"
     shutil.copytree(finished[1], source)
     keys = KEYS | {"init_from": source, "phases.main.steps": 10}
-    undisturbed = begin(settings, tmp_path / "undisturbed", **keys)
     with pytest.MonkeyPatch.context() as patch:
         signal_at(patch, 5, signal.SIGTERM)
         assert train.pretrain(load(settings, **keys), tmp_path / "run") == 75
     before = json.loads((tmp_path / "run/run.json").read_text())
     source.rename(tmp_path / "gone")
-    assert_same_bits(begin(settings, tmp_path / "run", **keys), undisturbed)
+    begin(settings, tmp_path / "run", **keys)
     info = json.loads((tmp_path / "run/run.json").read_text())
     assert {key: info[key] for key in ("imported", "fresh")} == {
         key: before[key] for key in ("imported", "fresh")

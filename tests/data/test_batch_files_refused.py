@@ -28,7 +28,7 @@ def copy(world, tmp_path):
         ("seed", 7, "seed: built with 12345, the config has 7"),
         ("phases.short.batch", 8, "phases.short.batch: built with 16, the config has 8"),
         ("phases.short.steps", 5, "phases.short.steps: built with 6, the config has 5"),
-        ("corpus.source", "elsewhere", "corpus.source: "),
+        ("corpus.source", "elsewhere", "corpus.source='elsewhere': "),
         ("task.masking", "whole_word", "task.masking: "),
         ("phase_order", ("long", "short"), "phase_order: "),
         ("tokenizer.size", 300, "tokenizer.size: built with 200, the config has 300"),
@@ -64,8 +64,10 @@ def test_a_phase_that_is_not_saved_is_refused(world, tmp_path):
             read()
 
 
-def test_keys_that_do_not_affect_batches_may_differ(world):
-    changes = {"mesh.fsdp": 2, "optimizer.learning_rate": 0.1, "model.layers": 1, "log.every": 1}
+def test_keys_that_do_not_affect_batches_may_differ(world, tmp_path):
+    source = shutil.copy(world.settings["corpus.source"], tmp_path / "text.txt")
+    changes = {"corpus.source": source}
+    changes |= {"mesh.fsdp": 2, "optimizer.learning_rate": 0.1, "model.layers": 1, "log.every": 1}
     changes |= {"phases.long.steps": 3}
     opened = feed.open_feed(world.load(batches=world.saved, **changes), 0)
     assert opened.path == world.saved

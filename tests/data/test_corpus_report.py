@@ -97,4 +97,4 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
     assert rest[:4] == ["bert-jax", "pretrain", "--config", "bert_tiny"]
     config = configs.load(rest[3], overrides)
     assert config.task.masking == "whole_word"
-    assert prepare.open_matching(config).path == tmp_path / "store"
+    assert prepare.open_matching(config)[0].path == tmp_path / "store"

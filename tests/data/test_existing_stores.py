@@ -1,6 +1,7 @@
 """An existing directory at config.store: a finished store is kept, anything else is refused unchanged."""
 
 import functools
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,18 +22,63 @@ def make(tmp_path):
 
 
 def test_a_finished_store_is_reused(make):
-    """It is kept if its text files are deleted, and refused if they have changed."""
+    """It is kept if its text files are deleted."""
     made = preparing.prepare(make(TEXTS), lambda line: None)
     store = stores.open_store(make(TEXTS).store)
     times = {path: path.stat().st_mtime_ns for path in store.path.rglob("*")}
     report = preparing.prepare(make(TEXTS, "corpus.workers=2"), lambda line: None)
     assert report == {key: made[key] for key in report} and report["recommendation"]
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == times
-    with pytest.raises(BadInput, match="corpus.source"):
-        prepare(make([*TEXTS, "more text"]))
     config = make(TEXTS)
     Path(config.corpus.source).unlink()
     assert prepare(config).fingerprint == store.fingerprint
+
+
+@pytest.fixture
+def places(make, tmp_path, monkeypatch):
+    """{spelling: whether it is the text of a store, the directory `text`}, with the working directory above it."""
+    monkeypatch.chdir(tmp_path)
+    for name, texts in (("a.txt", TEXTS[:25]), ("b.txt", TEXTS[25:])):
+        corpora.write(tmp_path / "text" / name, texts)
+    prepare(make([], "corpus.source=text"))
+    shutil.copytree("text", "elsewhere/copy")
+    Path("link").symlink_to("text")
+    shutil.copytree("text", "edited")
+    Path("edited/b.txt").write_text(Path("edited/b.txt").read_text().swapcase())
+    Path("swapped").mkdir()
+    shutil.copy("text/a.txt", "swapped/b.txt")
+    shutil.copy("text/b.txt", "swapped/a.txt")
+    same = {name: True for name in ("text", "text/*.txt", f"{tmp_path}/text", "elsewhere", "link")}
+    return same | dict.fromkeys(["edited", "swapped", "text/a.txt", "missing", "pydocs"], False)
+
+
+def test_another_spelling_of_the_same_text_is_the_same_store(make, places, tmp_path):
+    """Other text of the same size, files in another order, or none to compare are refused."""
+    one = stores.open_store(tmp_path / "store")
+    for spelling, is_same in places.items():
+        config = make([], f"corpus.source={spelling}")
+        if is_same:
+            store, changed = preparing.open_matching(config)
+            assert store.fingerprint == one.fingerprint and not changed
+            other = prepare(make([], f"corpus.source={spelling}", "store=other"))
+            assert other.fingerprint == one.fingerprint
+            shutil.rmtree(other.path)
+        else:
+            with pytest.raises(BadInput, match=f"corpus.source='{spelling}': .* built from 'text'"):
+                preparing.open_matching(config)
+
+
+def test_edited_text_is_told_in_one_line(make, places):
+    """`prepare` refuses it; a run goes on with the store. A text that was only touched is the same."""
+    config, path, lines = make([], "corpus.source=text"), Path("text/a.txt"), []
+    path.touch()
+    preparing.open_or_prepare(config, lines.append)
+    assert not lines
+    path.write_text(path.read_text().swapcase())
+    preparing.open_or_prepare(config, lines.append)
+    assert len(lines) == 1 and lines[0].startswith("config.corpus.source=text: changed since")
+    with pytest.raises(BadInput, match="config.corpus.source=text: changed since"):
+        prepare(config)
 
 
 @pytest.mark.parametrize(

@@ -175,8 +175,9 @@ def test_bad_input_leaves_no_files(make, tmp_path):
 
 def test_shards_of_another_config_or_text_are_not_used(make):
     texts, change = make_text(50), "filter.document_characters=30"
-    keys = set()
-    for arguments in ([texts], [texts, change], [texts[1:]], [texts]):
+    keys = []
+    for arguments in ([texts], [texts, change], [texts[1:]], [texts[::-1]], [texts]):
         config = make(*arguments)
-        keys.add(preparing.workspace_key(config, corpus.open_sources(config)))
-    assert len(keys) == 4
+        (source,) = corpus.open_sources(config)
+        keys.append(preparing.workspace_key(config, {"identities": [source.identify(map)]}))
+    assert len({*keys}) == 4 and keys[-1] == keys[0]

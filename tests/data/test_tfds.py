@@ -79,8 +79,8 @@ def test_versions_splits_and_nested_fields_are_selected(data_dir):
     found, _ = read_sources([source])
     assert sorted(found) == [[f"body {number}"] for number in range(5)]
     known = {"name": "tiny_texts/1.0.0", "version": "1.0.0", "split": "test", "examples": 5}
-    assert source.files_read == known
-    assert open_source("tiny_texts[train[:10%]]").files_read["examples"] == 10
+    assert source.data_set == known
+    assert open_source("tiny_texts[train[:10%]]").data_set["examples"] == 10
 
 
 @pytest.mark.parametrize("name", ["no_such_set", "tiny_texts:9.9.9", "", "tiny_texts[dev]"])
@@ -101,12 +101,12 @@ def test_a_data_set_that_is_not_prepared_is_built_by_materialize(tmp_path, monke
 
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     source = open_source("tiny_texts[train[5:]]")
-    assert source.files_read == {} and not any(tmp_path.iterdir())
+    assert source.data_set == {} and not any(tmp_path.iterdir())
     with monkeypatch.context() as patch, pytest.raises(OSError, match="tiny_texts.*no network"):
         patch.setattr(TinyTexts, "_split_generators", fail)
         corpus.materialize(source, tmp_path, map)
     ready = corpus.materialize(source, tmp_path, map)
-    assert ready.files_read["examples"] == 95 and len(read_sources([ready])[0]) == 95
+    assert ready.data_set["examples"] == 95 and len(read_sources([ready])[0]) == 95
     assert open_source("tiny_texts[train[5:]]") == ready
 
 

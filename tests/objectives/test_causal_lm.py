@@ -34,6 +34,8 @@ def make_batch(seed: int = 0) -> dict:
         cuts = sorted(draw.choice(np.arange(2, LENGTH + 1), 1 + row % SEQUENCES, replace=False))
         for number, (start, stop) in enumerate(zip([0, *cuts[:-1]], cuts, strict=True), 1):
             ids[row, start:stop], positions[row, start:stop] = number, np.arange(stop - start)
+    has_next = (ids[:, :-1] == ids[:, 1:]) & (ids[:, 1:] > 0)
+    used = np.float32(np.arange(ROWS) % 4 < 3)
     tokens = np.where(ids, draw.integers(5, VOCABULARY.size, ids.shape), VOCABULARY.pad)
     return dict(
         tokens=tokens.astype(np.int32),
@@ -42,7 +44,8 @@ def make_batch(seed: int = 0) -> dict:
         sequence_ids=ids,
         cls_positions=np.zeros((ROWS, SEQUENCES), np.int32),
         rows=np.arange(ROWS, dtype=np.int32),
-        row_weights=np.float32(np.arange(ROWS) % 4 < 3),
+        row_weights=used,
+        next_weights=np.pad(has_next, ((0, 0), (0, 1))) * used[:, None],
     )
 
 

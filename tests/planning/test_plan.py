@@ -49,7 +49,7 @@ def test_the_numbers_of_a_plan_are_consistent(tmp_path):
 def estimated(name, events, *keys):
     one, config = topology.find(name), small_config(*keys)
     phase = configs.phases(config)[0]
-    work = plan.expected_work(config, [phase], VOCABULARY)
+    work = plan.expected_work(config, [phase], VOCABULARY, None)
     job = compilation.Job(config, [phase], VOCABULARY, work, print)
     mesh = compilation.make_mesh(job, one)
     return estimate.estimate(job, one, mesh, phase, compilation.Step(MEMORY, events))
