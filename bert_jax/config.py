@@ -1,12 +1,12 @@
 """Configs: load, override, print and compare them; which keys a resumed run may change."""
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
 import itertools
 import json
 import os
+import re
 import runpy
 import tempfile
 import traceback
@@ -144,7 +144,11 @@ def execute(path: Path) -> ConfigDict:
         position = f"{path}:{lines[-1]}" if lines else str(path)
         # ConfigDict's message continues with the whole config.
         reason = str(error).partition(" and cannot be added")[0].strip("'\"").splitlines()[:1]
-        raise BadInput(f"{position}: {type(error).__name__}: {''.join(reason)[:300]}") from None
+        key = re.match(r'Key "(\w+)" does not exist', "".join(reason))
+        hint = config_checks.suggestion(key[1], flatten(base())) if key else ""
+        raise BadInput(
+            f"{position}: {type(error).__name__}: {''.join(reason)[:300]}{hint}"
+        ) from None
 
 
 def base(config: ConfigDict | None = None) -> ConfigDict:
@@ -259,11 +263,7 @@ def lookup(config: ConfigDict, key: str):
         return values[key]
     if any(name.startswith(key + ".") for name in values):
         raise BadInput(f"--config.{key}: a group of keys, not a key; see bert-jax config")
-    close = difflib.get_close_matches(key, values, n=1)
-    # The most common slip is a key without its group: `--config.width=64`.
-    close = close or [name for name in values if name.rsplit(".", 1)[-1] == key]
-    hint = f"; did you mean {close[0]}?" if close else "; see bert-jax config for all keys"
-    raise BadInput(f"--config.{key}: no such key{hint}")
+    raise BadInput(f"--config.{key}: no such key{config_checks.suggestion(key, values)}")
 
 
 def assign(config: ConfigDict, key: str, value) -> None:

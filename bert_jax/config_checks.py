@@ -1,6 +1,7 @@
 """Finds the modules that a config names, and checks types, choices and ranges of its keys."""
 
 import ast
+import difflib
 import functools
 import importlib
 import math
@@ -14,6 +15,9 @@ from bert_jax.errors import BadInput, one_line
 
 GROUPS = ("model", "objective", "task")  # whose keys are in the modules that they name
 MAIN = "phases.main."
+# What users of other programs call some keys.
+SHORT_NAMES = {"lr": "learning_rate", "batch_size": "batch", "warmup_steps": "warmup"}
+SHORT_NAMES |= {"hidden_size": "width", "num_layers": "layers", "num_heads": "heads"}
 
 
 def find_module(group: str, name: str) -> ModuleType:
@@ -111,6 +115,19 @@ def parse(key: str, text: str, default):
         if expected is tuple:
             return tuple(part.strip() for part in text.split(","))
     raise BadInput(f"--config.{key}={text}: expected {expected.__name__}, such as {default!r}")
+
+
+def suggestion(key: str, names: Iterable[str]) -> str:
+    """Returns what an error says about the closest of the names, `a.b`, to a key that does not exist."""
+    group, dot, last = key.rpartition(".")
+    last = SHORT_NAMES.get(last, last)
+    # The most common slip is a key without its group: `--config.width=64`.
+    same = [name for name in names if name.rsplit(".", 1)[-1] == last]
+    close = difflib.get_close_matches(f"{group}{dot}{last}", same or names, 2, 0 if same else 0.6)
+    close = close if same else close[:1]
+    return (
+        f"; did you mean {' or '.join(close)}?" if close else "; see bert-jax config for all keys"
+    )
 
 
 def split_list(text: str) -> list[str]:

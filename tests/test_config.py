@@ -52,6 +52,8 @@ WRONG = """
     + [
         ("model.widht=64", "model.width"),  # the key that was meant
         ("width=64", "model.width"),
+        ("optimizer.lr=1", "did you mean optimizer.learning_rate?"),
+        ("batch_size=8", "did you mean evaluate.batch or phases.main.batch?"),
         ("train.micro_batches=3", "phases.main.batch=64"),
         ("train.micro_batches=2 train.rows_per_device=4", "train.rows_per_device=4"),
         ("optimizer.name=adafactor optimizer.moment_dtype=bfloat16", "optimizer.moment_dtype"),
@@ -76,9 +78,12 @@ def test_configs_are_found(tmp_path):
         "    return config\n"
     )
     assert config.load(str(mine)).seed == 3
-    mine.write_text(mine.read_text().replace("config.seed", "config.sead"))
-    with pytest.raises(BadInput, match="mine.py:4.*sead"):
-        config.load(str(mine))
+    for wrong, meant in (("sead", "seed"), ("optimizer.lr", "optimizer.learning_rate")):
+        (tmp_path / "wrong.py").write_text(
+            mine.read_text().replace("config.seed", f"config.{wrong}")
+        )
+        with pytest.raises(BadInput, match=f"wrong.py:4.*; did you mean {meant}?"):
+            config.load(str(tmp_path / "wrong.py"))
 
 
 CYCLE = "import ml_collections\ndef get_config():\n    c = ml_collections.ConfigDict()\n"

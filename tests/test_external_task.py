@@ -179,7 +179,7 @@ def test_packed_rows_are_known_by_their_shapes(monkeypatch):
             build.make_mesh(config, configs.phases(config))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_have_the_numbers_of_one(finished, tmp_path):
     settings, undisturbed = finished
     ended = processes.run(pretraining(settings, tmp_path / "run"), tmp_path, 2, 4)

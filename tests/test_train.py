@@ -34,6 +34,8 @@ def test_a_run_leaves_its_files(finished):
     )
     assert info["parameters"] == summary["parameters"] > info["encoder_parameters"] > 0
     assert summary["steps"] == 20 and summary["heldout"]["step"] == 20
+    masked = f"mlm_loss_masked {summary['heldout']['mlm_loss_masked']:.2f}, "
+    assert summary["heldout"]["headline"].startswith(masked)
     assert {path.name for path in workdir.glob("checkpoints/*")} == {"10", "20"}
     assert list((workdir / "tensorboard").glob("events*"))
     assert status.status(workdir)["state"] == "done"

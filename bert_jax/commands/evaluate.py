@@ -10,6 +10,7 @@ from bert_jax import config as configs
 from bert_jax.commands import evaluate_models
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
+from bert_jax.objectives import base, metrics
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import run_info, workdir
 from bert_jax.tasks.feed import open_feed
@@ -31,7 +32,8 @@ def run(options, overrides) -> int:
         values = evaluate_models.evaluate(options.model, config, cli.log_progress)
         return cli.show(options, values, evaluate_models.describe(values))
     values = evaluate_run(options.workdir, overrides)
-    text = "\n".join(f"{name} {value:.6g}" for name, value in values.items())
+    lines = (f"{x:.6g}" if isinstance(x, float) else x for x in values.values())
+    text = "\n".join(f"{name} {line}" for name, line in zip(values, lines, strict=True))
     return cli.show(options, values, text)
 
 
@@ -51,6 +53,9 @@ def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
             batches = evaluate.Batches(data, run.config, phase, split, mesh)
             prefix = f"{split}/" if len(data.splits) > 1 else ""
             measured = evaluate.measure(program, params, batches)
+            metric = base.headline(run.config)
+            told = metrics.describe_headline(measured, metric, data.unigram_entropy)
+            measured |= {"headline": told} if told else {}
             values |= {prefix + name: value for name, value in measured.items()}
     return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}
 

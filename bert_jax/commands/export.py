@@ -53,6 +53,7 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
     # Heads that import initialized and no step has trained are not exported.
     params = names.drop_parts(run.params, load_model.untrained_parts(run))
     parameters = counts.count(params, run.vocabulary.size)
+    positions = load_model.trained_positions(run)
     model = run.config, run.vocabulary, run.tokenizer, params
     with new_directory(output, "--output") as directory:
         if form == "google":
@@ -60,10 +61,10 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
 
             tensorflow_checkpoint.write(directory, *model)
         else:
-            parts = to_huggingface.write(directory, *model)
+            parts = to_huggingface.write(directory, *model, positions)
             # The path as typed, so that the card's code runs in the same directory; absolute paths are of one machine.
             path = output.name if output.is_absolute() else str(output)
-            about = about._replace(path=path, parameters=parameters)
+            about = about._replace(path=path, parameters=parameters, positions=positions)
             model_card.write(directory, run, source.directory, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(directory.iterdir())}
     return {
@@ -72,6 +73,7 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
         "bytes": sum(sizes.values()),
         "parameters": parameters,
         "step": run.step,
+        "positions": [positions, run.config.model.max_length],
         "seconds": time.monotonic() - started,
     }
 
@@ -85,7 +87,9 @@ def check_run(run, name: str) -> None:
 
 
 def describe(values: dict) -> str:
+    trained, positions = values["positions"]
+    partly = f"; trained on rows of up to {trained} of its {positions} positions"
     return (
         f"{values['output']}: {', '.join(values['files'])}; {values['parameters']:,} parameters of step "
         f"{values['step']:,}, {values['bytes'] / 1e6:,.1f} MB in {values['seconds']:.1f} s"
-    )
+    ) + partly * (trained < positions)

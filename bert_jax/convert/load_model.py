@@ -45,6 +45,12 @@ def untrained_parts(model: Model) -> list[str]:
     return [] if model.step else model.info.get("fresh", [])
 
 
+def trained_positions(model: Model) -> int:
+    """Returns the number of positions that training has reached; all of them if the encoder is of another model."""
+    reached = [phase.length for phase in config.phases(model.config) if phase.first < model.step]
+    return model.config.model.max_length if "imported" in model.info else max(reached)
+
+
 def is_run(directory: Path) -> bool:
     return (directory / "run.json").is_file()
 

@@ -29,6 +29,7 @@ class About(NamedTuple):
     language: str = ""  # in the hub's spelling: en
     path: str = ""  # of the exported directory, in the code of the card
     parameters: int = 0  # number of exported parameters
+    positions: int = 0  # the longest row that the model was trained on
 
 
 class RunInfo(NamedTuple):
@@ -85,6 +86,9 @@ def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> s
         tags=["bert", "bert_jax"],
     )
     origin = [f"It started from the weights of `{info.source}`."] if info.source else []
+    most = run.config.model.max_length
+    if about.positions < most:
+        origin.append(f"Position embeddings of longer rows, up to {most}, were never trained.")
     if run.step:
         origin.append(f"Pretrained with bert_jax; these are the weights of step {run.step:,}.")
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
@@ -158,5 +162,5 @@ def heldout(run, info: RunInfo, workdir: Path) -> Iterator[str]:
             yield f"| {key} | {value:.4f} |"
     if info.entropy is not None:
         yield f"| unigram_entropy | {info.entropy:.4f} |"
-        yield ""
-        yield "`unigram_entropy` is the `mlm_loss_masked` of a model of piece frequencies alone."
+    if "headline" in measured[-1]:
+        yield from ("", f"{measured[-1]['headline']}.")

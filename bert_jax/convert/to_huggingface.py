@@ -19,14 +19,17 @@ ARCHITECTURES = (
 )
 
 
-def write(directory: Path, config, vocabulary, tokenizer, params) -> list[str]:
-    """Writes all files but README.md, with the parts of BERT that `params` has. Returns the names of these parts."""
+def write(directory: Path, config, vocabulary, tokenizer, params, positions: int) -> list[str]:
+    """Writes all files but README.md, with the parts of BERT that `params` has. Returns the names of these parts.
+
+    positions: the longest row that the model was trained on, to which transformers cuts a text.
+    """
     parts, tensors = collect(config, vocabulary, params)
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     tokenizer_files.write_json(directory / "config.json", config_json(config, vocabulary, parts))
     # safetensors creates its file with mode 0600.
     shutil.copymode(directory / "config.json", directory / "model.safetensors")
-    tokenizer_files.write(directory, tokenizer, config.model.max_length)
+    tokenizer_files.write(directory, tokenizer, positions)
     return parts
 
 

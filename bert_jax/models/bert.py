@@ -128,6 +128,14 @@ def resolve(config, phase, shapes: dict, mesh) -> str:
     return attention.resolve(config, phase, shapes, mesh)
 
 
+def warnings(config) -> list[str]:
+    """Returns a warning if some position embeddings are in no row."""
+    longest = max(phase.length for phase in config.phases.values())
+    key = f"model.max_length={config.model.max_length}"
+    text = f"{key}: rows have at most {longest} tokens; later positions are not trained"
+    return [text] if longest < config.model.max_length else []
+
+
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
     check_keys(

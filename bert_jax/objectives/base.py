@@ -3,6 +3,7 @@
 The file of an objective has `make(config, vocabulary) -> Objective`, and may also have:
 
     reference_losses  (vocabulary size, unigram entropy in nats) -> the line of the log with losses to compare with
+    HEADLINE          the metric to watch, a loss in nats that has to fall below the unigram entropy
     READS             names of the arrays that it reads besides those of the batch contract, separated by spaces
     HEADS             {output: the parts of the parameters that it needs beside the encoder}
     VOCABULARY_LOGITS the outputs that are logits over the vocabulary
@@ -51,6 +52,17 @@ def reference_losses(config, info: dict) -> str:
     """Returns the `reference_losses` of the objective's file; '' if it has none. info: the content of run.json."""
     describe = getattr(module_of(config), "reference_losses", None)
     return describe(info["vocabulary"]["size"], info["unigram_entropy"]) if describe else ""
+
+
+def model_warnings(config) -> list[str]:
+    """Returns the `warnings` of the model's file about a config; [] if it has no such function."""
+    module = find_module("model", config.model.name)
+    return module.warnings(config) if hasattr(module, "warnings") else []
+
+
+def headline(config) -> str:
+    """Returns the HEADLINE of the objective's file; '' if it has none."""
+    return getattr(module_of(config), "HEADLINE", "")
 
 
 def reads(config) -> list[str]:

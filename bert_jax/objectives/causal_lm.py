@@ -19,6 +19,7 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {}
 # See base.py.
+HEADLINE = "lm_loss"
 READS = "next_weights"
 HEADS = {"lm_logits": {"lm"}}
 VOCABULARY_LOGITS = ("lm_logits",)

@@ -31,18 +31,47 @@ def expected_range(expected_loss: tuple, step: int) -> tuple[float, float] | Non
     return float(np.interp(step, steps, least)), float(np.interp(step, steps, largest))
 
 
+def describe(split: str, values: dict, expected_loss: tuple, step: int) -> str:
+    """Formats a line of metrics for the log; metrics.jsonl has all values."""
+    shown = (f"{key} {x:.4g}" for key, x in values.items() if is_shown(split, key, x))
+    parts = [values.get("headline"), *shown]
+    if split == "train":
+        parts.append(describe_speed(values))
+    elif normal := expected_range(expected_loss, step):
+        parts.append(describe_loss(values["loss"], *normal))
+    return "  ".join(filter(None, parts))
+
+
 def describe_loss(loss: float, least: float, largest: float) -> str:
     """Says whether a loss is in the expected range."""
     where = "above" if loss > largest else "below" if loss < least else "within"
     return f"loss is {where} the expected {least:.2f} to {largest:.2f}"
 
 
+LEARNT = 0.1  # nats under the unigram entropy from which a model has learnt more than frequencies
+
+
+def describe_headline(values: dict, metric: str, entropy: float) -> str:
+    """Compares a headline metric with the unigram entropy, in nats; '' if it has no value.
+
+    metric: see objectives/base.py; '' for an objective without one.
+    """
+    value = values.get(metric)
+    if value is None or not math.isfinite(value):
+        return ""
+    gain = entropy - value
+    where = "under" if gain >= 0 else "over"
+    text = f"{metric} {value:.2f}, {abs(gain):.2f} nats {where} frequencies alone"
+    return text + "; nothing but frequencies learnt yet" * (gain < LEARNT)
+
+
 def is_shown(split: str, key: str, value) -> bool:
-    """Returns whether a value is in the line of the log; metrics.jsonl has all of them."""
+    """Returns whether a number is in the line of the log."""
     if key in ("skipped", "spikes"):
         return value > 0
     is_main = key == "loss" or key.endswith(("_loss", "_loss_masked", "_accuracy"))
-    return value is not None and (is_main or (split != "train" and key != "seconds"))
+    is_score = split != "train" and key not in ("seconds", "headline")
+    return value is not None and (is_main or is_score)
 
 
 def plain(value):

@@ -9,6 +9,7 @@ import jax
 from bert_jax import config as configs
 from bert_jax.checkpoints import reader
 from bert_jax.errors import BadInput
+from bert_jax.objectives import base
 from bert_jax.runs.out_of_memory import gib
 from bert_jax.runs.workdir import CHECKPOINTS
 
@@ -20,7 +21,8 @@ def check_data(config, data) -> list[str]:
     if not data.dataset.survey:
         return []
     surveys = {phase.name: data.dataset.survey(phase) for phase in configs.phases(config)}
-    lines = [line for survey in surveys.values() for line in survey.warnings]
+    lines = base.model_warnings(config)
+    lines += [line for survey in surveys.values() for line in survey.warnings]
     lines.append("rows " + "; ".join(f"{name} {each.text}" for name, each in surveys.items()))
     return [f"preflight: {line}" for line in lines]
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from tqdm import tqdm
 
 from bert_jax import config as configs
-from bert_jax.objectives import metrics
+from bert_jax.objectives import base, metrics
 from bert_jax.runs import metrics_file, signals
 from bert_jax.runs import workdir as files
 from bert_jax.runs.tensorboard import EventFile
@@ -29,6 +29,7 @@ class Reporter:
         self.expected = {split: config.expected_loss for split in splits[:1]}
         self.first, self.step, self.total = step, step, configs.total_steps(config)
         self.newest = {}  # {split: values of its newest line}
+        self.headlines = {}  # {split: what its newest line says about the headline metric}
         self.lines = self.events = None
         self.state, self.lock = "running", threading.RLock()
         self.started, self.progressed = time.monotonic(), time.time()
@@ -59,6 +60,7 @@ class Reporter:
         start = {"step": step, "time": time.time(), "compile_seconds": compile_seconds}
         info["starts"] = [*info.get("starts", ()), start]
         files.write_json(path, info)
+        self.headline = base.headline(self.config), info["unigram_entropy"]
         self.lines = open(self.workdir / "metrics.jsonl", "a")
         self.events = EventFile(self.workdir / "tensorboard", step + 1)
         self.status("running")
@@ -80,23 +82,18 @@ class Reporter:
         """Writes one line to metrics.jsonl, one point to TensorBoard, and one line to the log."""
         self.newest[split], self.progressed = values, time.time()
         values = {key: metrics.plain(value) for key, value in values.items()}
+        self.events.report(step, split, values)
+        if split != "train" and (headline := metrics.describe_headline(values, *self.headline)):
+            values["headline"] = self.headlines[split] = headline
         line = {"step": step, "split": split, "time": time.time(), **values}
         self.lines.write(json.dumps(line) + "\n")
         self.lines.flush()
-        points = {f"{split}/{key}": value for key, value in values.items() if value is not None}
-        self.events.report(step, points)
-        shown = {key: x for key, x in values.items() if metrics.is_shown(split, key, x)}
         if split == "train" and not self.bar.disable:
-            main = (key for key in shown if key == "loss" or key.endswith("_masked"))
-            self.bar.set_postfix({key: f"{shown[key]:.4g}" for key in main})
+            self.bar.set_postfix(loss=values["loss"], **self.headlines)
         else:
-            text = "  ".join(f"{key} {shown[key]:.4g}" for key in shown)
-            if split == "train":
-                left = timedelta(seconds=round(self.seconds_left()))
-                text += f"  {metrics.describe_speed(values)}  {left} left"
-            elif normal := metrics.expected_range(self.expected.get(split, ()), step):
-                text += f"  {metrics.describe_loss(values['loss'], *normal)}"
-            self.log(f"step {step}/{self.total}  {split:7}  {text}")
+            text = metrics.describe(split, values, self.expected.get(split, ()), step)
+            left = f"  {timedelta(seconds=round(self.seconds_left()))} left" * (split == "train")
+            self.log(f"step {step}/{self.total}  {split:7}  {text}{left}")
         self.status("running")
         self.run.try_upload()
 

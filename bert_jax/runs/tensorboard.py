@@ -23,8 +23,10 @@ class EventFile:
         self.events = EventsWriter(str(directory / "events"))
         self.add(first, session_log=SessionLog(status=SessionLog.START))
 
-    def report(self, step: int, values: dict[str, float]) -> None:
-        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+    def report(self, step: int, split: str, values: dict[str, float | None]) -> None:
+        """Writes the values that are not None, as `{split}/{name}`."""
+        used = ((f"{split}/{name}", x) for name, x in values.items() if x is not None)
+        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in used]
         self.add(step, summary=Summary(value=points))
 
     def add(self, step: int, **what) -> None:

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from kits.malformed_inputs import leaf, refused
 from kits.runs import make_run, save
+from kits.small import small_config
 from safetensors.numpy import load_file
 
 from bert_jax import config as configs
 from bert_jax.cli import main
 from bert_jax.convert import names
+from bert_jax.objectives import base
 
 FILES = {"README.md", "config.json", "model.safetensors", "tokenizer.json", "vocab.txt"}
 FILES |= {"tokenizer_config.json", "training.json"}
@@ -46,6 +48,19 @@ def test_the_newest_checkpoint_is_exported_bit_for_bit(tmp_path, capsys):
     assert not tensors and {path.name for path in tmp_path.iterdir()} == {"run", "out"}
 
 
+def test_positions_that_no_row_has_reached_are_told(tmp_path, capsys):
+    """At the start of a run, by the export, in the card, and to transformers' tokenizers."""
+    longer = "model.max_length=64"
+    (warning,) = base.model_warnings(small_config(longer))
+    assert "at most 32 tokens" in warning and not base.model_warnings(small_config())
+    make_run(tmp_path / "run", longer)
+    card = export(tmp_path)
+    assert "rows of up to 32 of its 64 positions" in capsys.readouterr().out
+    assert "rows of up to 32 tokens" in card and "up to 64, were never trained" in card
+    settings = json.loads((tmp_path / "out/tokenizer_config.json").read_text())
+    assert settings["model_max_length"] == 32
+
+
 def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):
     """It has no path of this machine."""
     import yaml
@@ -64,6 +79,7 @@ def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):
         f"{20 * 16 * 32:,}",
         f"| mlm_loss_masked | {summary['heldout']['mlm_loss_masked']:.4f} |",
         f"| unigram_entropy | {summary['unigram_entropy']:.4f} |",
+        f"{summary['heldout']['headline']}.",
         "seed 12345",
         "model.width = 32",
         "hf upload USER/mine out .",

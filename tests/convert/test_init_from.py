@@ -86,10 +86,8 @@ def test_several_processes_start_from_a_run(finished, random, tmp_path):
     assert_started_from(tmp_path / "run", params(source), random)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "parts", [pytest.param(external_models.PARTS, marks=pytest.mark.full), ("encoder",)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("parts", [external_models.PARTS, ("encoder",)])
 def test_a_run_starts_from_a_published_model(tmp_path, parts):
     """A part of the encoder that the source lacks is fresh."""
     source, corpus = tmp_path / "model", write(tmp_path / "corpus.txt", make_text(60))
@@ -112,7 +110,7 @@ def test_a_run_starts_from_a_published_model(tmp_path, parts):
     assert info["fresh"] == ["mlm", "pair", *missing]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_resumed_run_does_not_need_the_source(finished, tmp_path):
     settings, source = finished[0], tmp_path / "source"
     shutil.copytree(finished[1], source)

@@ -14,3 +14,17 @@ EXPECTED_LOSS = (10, 5.0, 6.0, 20, 3.0, 5.0)
 def test_the_expected_range_is_interpolated_between_steps(step, expected):
     assert metrics.expected_range(EXPECTED_LOSS, step) == expected
     assert metrics.expected_range((), step) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (6.5, "loss 6.50, 0.50 nats under frequencies alone"),
+        (6.95, "loss 6.95, 0.05 nats under frequencies alone; nothing but frequencies learnt yet"),
+        (7.25, "loss 7.25, 0.25 nats over frequencies alone; nothing but frequencies learnt yet"),
+        (None, ""),
+    ],
+)
+def test_the_headline_is_compared_with_frequencies_alone(value, expected):
+    assert metrics.describe_headline({"loss": value}, "loss", 7.0) == expected
+    assert metrics.describe_headline({"loss": value}, "", 7.0) == ""

@@ -74,7 +74,7 @@ def test_a_damaged_status_is_refused_with_the_key(tmp_path, key):
 
 def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "HEARTBEAT", 0.05)
-    (tmp_path / "run.json").write_text("{}")
+    workdir.write_info(tmp_path, {"unigram_entropy": 3.0})
     with report.Reporter(workdir.Workdir(tmp_path), 0, small_config(), ()) as reporter:
         assert read(tmp_path)["state"] == "running", "also before the first step"
         reporter.start(0, 1.0)
