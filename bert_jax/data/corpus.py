@@ -17,6 +17,8 @@ from bert_jax.errors import BadInput
 
 BLOCK = 1 << 20  # bytes of text per task, about
 PROBE = 1 << 16  # bytes of a file whose format is checked before any work
+# Lines at the beginning of a file that are not UTF-8, from which on it is refused: their number and share.
+MOST_BAD_LINES, MOST_BAD_SHARE = 5, 0.05
 SIGNS = {"wiki": b"<doc ", "jsonl": b'{"'}  # how a file of a format begins
 
 Block = list[bytes]
@@ -50,6 +52,8 @@ class Source(NamedTuple):
         if self.name.startswith(tfds.PREFIX):
             yield from tfds.texts(self.name, self.reading.field)
         for path in self.paths:
+            if not path.stat().st_size:
+                problems["empty files"] += 1
             yield from files.texts(path, self.reading.form, problems, BLOCK)
 
     def blocks(self, problems: Counter) -> Iterator[Block]:
@@ -102,8 +106,14 @@ def check_format(path: Path, reading: Reading) -> None:
     pieces = files.read_lines(path, problems, files.longest_line(reading.form), PROBE)
     # A second piece holds the text after the last line break.
     first = b"".join(itertools.islice(pieces, 2))
-    parsed = text.parse(first, reading.form, reading.field, problems)
-    if sum(map(len, parsed)) < problems.total():
+    kept = sum(map(len, text.parse(first, reading.form, reading.field, problems)))
+    not_utf8 = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
+    if not_utf8 >= MOST_BAD_LINES and not_utf8 > MOST_BAD_SHARE * (kept + not_utf8):
+        share = not_utf8 / (kept + not_utf8)
+        raise BadInput(
+            f"config.corpus.source: {path}: {share:.0%} of its first lines are {text.likely_encoding(first)}"
+        )
+    if kept < problems.total():
         reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
         raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}")
     begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark

@@ -28,8 +28,9 @@ MOST_HELDOUT = 0.5  # share of the documents that a warning suggests, at most
 UNUSED = 0.5  # share of the vocabulary
 # Advice about dropped lines, records or documents, by a word in the reason. Reasons of filters have none.
 REMEDIES = {
-    "UTF-8": "convert the files to UTF-8, or name others in config.corpus.source",
-    "NUL": "check that all files of config.corpus.source are text",
+    "UTF-8": "grep -naxv '.*' finds them in the files of config.corpus.source, and iconv converts a file",
+    "NUL": "check that all files of config.corpus.source are text in UTF-8",
+    "empty": "check whether all files of config.corpus.source should have text",
     "MB": "check that all files of config.corpus.source are text with line breaks",
     "JSON": "check config.corpus.format",
     "without": "set config.corpus.field to the key of the text",
@@ -45,7 +46,8 @@ def build(
 ) -> dict:
     """Returns the report of a store as plain data, the content of report.json.
 
-    directory: with unigrams.npy (int64[sources, V]) and both splits. counts: bytes, documents, empty, copies.
+    directory: with unigrams.npy (int64[sources, V]) and both splits. counts: bytes, lines, documents, empty, copies,
+    literal_unknown.
     problems: number of dropped lines, records and documents, by reason. sources: as in the manifest.
     """
     train, heldout = (stores.open_split(directory / name, sources) for name in stores.SPLITS)
@@ -55,6 +57,8 @@ def build(
     document_ends = train.sentence_ends[train.document_ends - 1]  # in tokens
     report = {
         "bytes": counts["bytes"],
+        "lines": counts["lines"],
+        "literal_unknown": counts["literal_unknown"],
         "documents_read": counts["documents"],
         "empty": counts["empty"],
         "copies": counts["copies"],
@@ -132,6 +136,9 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     if (share := report["unknown_share"]) > UNKNOWN:
         what = f"{share:.1%} of the training tokens are unknown to the vocabulary"
         yield "unknown_pieces", what, "try config.tokenizer.kind=byte_bpe, which has no unknowns"
+    if number := report["literal_unknown"]:
+        what = f"the text has {number:,} literal <unk>, put there by another program"
+        yield "literal_unknown", what, "name the original text in config.corpus.source"
     if (share := report["unused_share"]) > UNUSED:
         remedy = "train a smaller one: set config.tokenizer.path='' and config.tokenizer.size"
         yield "unused_pieces", f"{share:.0%} of the vocabulary is never used", remedy
@@ -147,17 +154,18 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
 
 
 def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
-    """Yields warnings, as find_warnings does, about text that was dropped for other reasons than a filter.
-
-    The share of dropped lines is relative to sentences, since the number of lines is not recorded.
-    """
-    kept = {name: report["train"][name] + report["heldout"][name] for name in report["train"]}
+    """Yields warnings, as find_warnings does, about text that was dropped for other reasons than a filter."""
+    documents = report["train"]["documents"] + report["heldout"]["documents"]
     for reason, number in report["problems"].items():
         what, *words = reason.split()
-        remedy = next((REMEDIES[word] for word in REMEDIES if word in words), None)
-        share = number / (number + kept["sentences" if what == "lines" else "documents"])
-        if remedy and share > DROPPED:
-            yield f"dropped_{what}", f"{number:,} {reason}, {share:.1%}", remedy
+        remedy = next((REMEDIES[word] for word in REMEDIES if word in (what, *words)), None)
+        share = number / (report["lines"] if what == "lines" else number + documents)
+        if remedy and (share > DROPPED or what == "empty"):
+            yield (
+                f"dropped_{what}",
+                f"{number:,} {reason}" + f", {share:.1%}" * (what != "empty"),
+                remedy,
+            )
 
 
 # --- Text -----------------------------------------------------------------------------------------

@@ -75,7 +75,6 @@ def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
         (b'{"body": "a"}\n' * 3, "jsonl"),
         (b"plain text\n\n{}", "jsonl"),
         ("Text, in UTF-16\n".encode("utf-16"), "lines"),
-        (bytes(range(256)) * 9, "files"),
         (b'\n<doc id="1" title="T">\nT\nFour. Five.\n</doc>\n', "lines"),
         (b'\xef\xbb\xbf{"text": "a"}\n', "lines"),
         (b'{"text": "a"}\n', "wiki"),
@@ -92,6 +91,29 @@ def test_a_file_of_another_format_is_refused(tmp_path, content, form):
     write(tmp_path / "z", content)
     with pytest.raises(BadInput, match=f"config.corpus.format={form}: {tmp_path}/z"):
         open_sources(*keys)
+
+
+FRENCH = "Près de la forêt était une fille très gentille. Ça va être bien dès demain.\n"
+RUSSIAN = "Это обычный русский текст о городе и реке, который люди читают.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [(FRENCH, "CP1252"), (FRENCH, "UTF-16"), (RUSSIAN, "CP1251")],
+)
+def test_text_that_is_not_utf8_is_refused_with_its_likely_encoding(tmp_path, text, encoding):
+    """A fifth of the lines is enough; the others are English."""
+    lines = ("A plain line of English words comes here.\n" * 4 + text) * 30
+    write(tmp_path / "text", lines.encode(encoding))
+    command = f"iconv -f {encoding} -t UTF-8"
+    with pytest.raises(BadInput, match=f"{tmp_path}/text: .*probably {encoding}; .*{command}"):
+        open_sources(f"corpus.source={tmp_path}")
+
+
+def test_empty_files_are_counted(tmp_path):
+    write(tmp_path / "one", b"A text.")
+    write(tmp_path / "two", b"")
+    assert read(f"corpus.source={tmp_path}")[1]["empty files"] == 1
 
 
 def test_a_sample_is_spread_evenly_over_all_sources():

@@ -67,7 +67,9 @@ def test_numbers_equal_a_simple_count(tmp_path, monkeypatch):
         ("unused_pieces", {"unused_share": 0.6}, "tokenizer.path=vocab.txt"),
         ("", {"copies": 3000, "problems": {"lines not UTF-8": 500}}, "seed=0"),
         ("copies", {"copies": 5000}, "seed=0"),
-        ("dropped_lines", {"problems": {"lines not UTF-8": 5000}}, "seed=0"),
+        ("dropped_lines", {"lines": 25_000, "problems": {"lines not UTF-8": 500}}, "seed=0"),
+        ("dropped_empty", {"problems": {"empty files": 1}}, "seed=0"),
+        ("literal_unknown", {"literal_unknown": 3}, "seed=0"),
     ],
 )
 def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
@@ -75,7 +77,7 @@ def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
     _, made = make(tmp_path)
     assert [each["name"] for each in made["warnings"]] == ["few_tokens"]
     many = {"documents": 20_000, "sentences": 100_000, "tokens": 10**7}
-    made |= {"train": many, "heldout": many} | changes
+    made |= {"train": many, "heldout": many, "lines": 100_000} | changes
     warnings = report.find_warnings(small_config(override), made)
     warnings = [*warnings, *report.dropped_text_warnings(made)]
     assert [name for name, *_ in warnings] == ([name] if name else [])

@@ -83,6 +83,8 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
     sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
     counts = {
         "bytes": sum(map(len, task.block)),
+        "lines": sum(bool(line.strip()) for text in task.block for line in text.split(b"\n")),
+        "literal_unknown": sum(text.count(b"<unk>") for text in task.block),
         "documents": len(parsed),
         "empty": int((sentences == 0).sum()),
     }

@@ -8,8 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+import charset_normalizer
+
 from bert_jax.data.sources.files import LONGEST_LINE, LONGEST_RECORD, too_long
 
+NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
 Lines = list[str]  # stripped lines; a document has no empty ones
 
 
@@ -33,13 +36,28 @@ def decode(text: bytes, longest: int, problems: Counter) -> Lines:
         if len(line) > longest:
             problems[too_long(longest)] += 1
         elif b"\0" in line:
-            problems["lines with NUL bytes"] += 1
+            problems[WITH_NUL] += 1
         else:
             try:
                 lines.append(line.decode().strip())
             except UnicodeDecodeError:
-                problems["lines not UTF-8"] += 1
+                problems[NOT_UTF8] += 1
     return lines
+
+
+def likely_encoding(text: bytes) -> str:
+    """Returns what an error says about a text that is not UTF-8: the likely encoding, and how to convert it."""
+    # Lines of ASCII alone would mislead it. A line of UTF-16 is not found by its line break.
+    lines = dict.fromkeys(line for line in text.split(b"\n") if not line.isascii())
+    found = charset_normalizer.from_bytes(text if b"\0" in text else b"\n".join(lines))
+    best = found.best()
+    if not best or best.encoding == "utf_8":
+        return "not UTF-8; is it text?"
+    # Similar code pages are often as likely; the most common one comes first then.
+    alike = [each for each in found if (each.chaos, each.coherence) == (best.chaos, best.coherence)]
+    name = "cp1252" if "cp1252" in [each.encoding for each in alike] else best.encoding
+    name = name.replace("_", "-").upper()
+    return f"not UTF-8 but probably {name}; convert it: iconv -f {name} -t UTF-8 FILE > NEW"
 
 
 def split_documents(lines: Lines) -> Iterator[Lines]:
