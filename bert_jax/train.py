@@ -70,9 +70,10 @@ def pretrain_together(
         return 0
     data, encoder = open_data(config, run.directory, step, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
-    with signals.stop_signals(processes) as stop, ThreadPoolExecutor(1) as executor:
-        # Hashing a large store takes as long as compiling, so both run at the same time.
-        hashes_checked = executor.submit(check_hashes, config, data)
+    with signals.stop_signals(processes) as stop:
+        # Hashing a large store takes as long as compiling, so both run at the same time. If a program does not compile,
+        # nobody waits for the hashes.
+        hashes_checked = ThreadPoolExecutor(1).submit(check_hashes, config, data)
         trainer = build(config, mesh, data.vocabulary, step is None)
         trainer, imported = with_encoder(trainer, encoder) if encoder else (trainer, {})
         hashes_checked.result()

@@ -2,7 +2,8 @@
 
 The file of an objective has `make(config, vocabulary) -> Objective`, and may also have:
 
-    reference_losses  (vocabulary size, unigram entropy in nats) -> the line of the log with losses to compare with
+    reference_losses  (config, vocabulary size, unigram entropy in nats) -> the line of the log with losses to compare
+                      with
     HEADLINE          the metric to watch, a loss in nats that has to fall below the unigram entropy
     READS             names of the arrays that it reads besides those of the batch contract, separated by spaces
     HEADS             {output: the parts of the parameters that it needs beside the encoder}
@@ -51,7 +52,8 @@ def module_of(config):
 def reference_losses(config, info: dict) -> str:
     """Returns the `reference_losses` of the objective's file; '' if it has none. info: the content of run.json."""
     describe = getattr(module_of(config), "reference_losses", None)
-    return describe(info["vocabulary"]["size"], info["unigram_entropy"]) if describe else ""
+    values = config, info["vocabulary"]["size"], info["unigram_entropy"]
+    return describe(*values) if describe else ""
 
 
 def model_warnings(config) -> list[str]:

@@ -29,7 +29,7 @@ def check(config) -> None:
     """Does nothing: the objective has no keys."""
 
 
-def reference_losses(vocabulary_size: int, entropy: float) -> str:
+def reference_losses(config, vocabulary_size: int, entropy: float) -> str:
     """Returns the losses of a model that has learnt nothing, or frequencies only. entropy: of the tokens, in nats."""
     return f"for comparison: loss {math.log(vocabulary_size):.2f} nats untrained, {entropy:.2f} from token frequencies"
 

@@ -82,12 +82,13 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
     return base.from_module(module, weights, terms)
 
 
-def reference_losses(vocabulary_size: int, unigram_entropy: float) -> str:
+def reference_losses(config, vocabulary_size: int, unigram_entropy: float) -> str:
     """Returns the line of the log with the losses of a model that has learnt nothing, or frequencies only."""
+    pair_loss = f"; pair loss {math.log(2):.2f} untrained"
     return (
         f"for comparison: masked-LM loss {math.log(vocabulary_size):.2f} nats untrained, {unigram_entropy:.2f} at "
-        f"[MASK] positions from token frequencies; pair loss {math.log(2):.2f} untrained"
-    )
+        f"[MASK] positions from token frequencies"
+    ) + pair_loss * (config.objective.pair_task != "none")
 
 
 def check(config) -> None:

@@ -26,9 +26,15 @@ def test_local_sh_restarts_pretraining_and_then_evaluates(cloud):
     assert code == 0, output
     mine, run = str(cloud.root / "mine.py"), str(cloud.root / "run")
     calls = [call[1:] for call in cloud.calls()]
-    assert [call[0] for call in calls] == "prepare pretrain pretrain evaluate predict".split()
+    assert [call[0] for call in calls] == "prepare pretrain pretrain evaluate".split()
     assert calls[1] == ["pretrain", "--config", mine, "--workdir", run]
-    assert cloud.lines("settings") == ["", "yes", "yes", "yes", "yes"]
+    assert cloud.lines("settings") == ["", "yes", "yes", "yes"]
+
+
+def test_local_sh_fills_in_masks_of_the_demo(cloud):
+    code, output = cloud.run("bash", "launch/local.sh")
+    assert code == 0, output
+    assert [call[1] for call in cloud.calls()] == "prepare pretrain evaluate predict".split()
 
 
 PYTHON = """#!/usr/bin/env bash

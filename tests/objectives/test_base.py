@@ -12,6 +12,9 @@ def test_an_objective_may_have_reference_losses(monkeypatch):
     config = small_config()
     info = {"vocabulary": {"size": 1000}, "unigram_entropy": 5.0}
     assert "6.91" in base.reference_losses(config, info)
+    for pair_task, is_paired in (("sop", True), ("none", False)):
+        paired = small_config(f"objective.pair_task={pair_task}")
+        assert ("pair loss 0.69" in base.reference_losses(paired, info)) == is_paired
     mine = ModuleType("mine")
     mine.DEFAULTS, mine.check, mine.make = {}, None, None
     monkeypatch.setitem(sys.modules, "bert_jax.objectives.mine", mine)
