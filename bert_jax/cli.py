@@ -110,7 +110,7 @@ def refuse_overrides(overrides) -> None:
 class Option(NamedTuple):
     """An option of a command."""
 
-    name: str
+    name: str  # or several, separated by spaces
     settings: dict[str, Any]  # keyword arguments of argparse's add_argument
 
 
@@ -200,7 +200,7 @@ def parser(names: list[str]) -> Parser:
         if name in names:
             module = load_command(name)
             for entry in module.OPTIONS:
-                command.add_argument(entry.name, **entry.settings)
+                command.add_argument(*entry.name.split(), **entry.settings)
             command.set_defaults(run=module.run)
     return top
 

@@ -33,7 +33,7 @@ set -x # print the commands
 bert-jax prepare --config "$config"
 eval "$(bert-jax env)" # memory settings of the C library, for training only
 bash launch/again.sh bert-jax pretrain --config "$config" --workdir "$workdir"
-bert-jax evaluate --workdir "$workdir"
+bert-jax evaluate --model "$workdir"
 # The sentences are similar to the demo's text, the documentation of Python.
 [ "$config" != demo ] || bert-jax predict --model "$workdir" \
   "Return a new [MASK] with the given name." \

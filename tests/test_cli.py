@@ -62,7 +62,7 @@ def test_predict_fills_in_masks(finished, capsys):
 @pytest.mark.slow
 def test_evaluate_and_status(finished, capsys, tmp_path):
     file = tmp_path / "numbers.json"
-    assert cli.main(["evaluate", "--workdir", str(finished[1]), "--json", str(file)]) == 0
+    assert cli.main(["evaluate", "--model", str(finished[1]), "--json", str(file)]) == 0
     values = json.loads(file.read_text())
     assert {"step", "unigram_entropy", "mlm_loss_masked", "nsp_accuracy"} <= set(values)
     capsys.readouterr()
@@ -98,8 +98,9 @@ def test_help_names_every_exit_code(capsys):
         ("config --config demo --config.store", "--config.store"),  # without a value
         ("status --workdir nowhere --config.seed=1", "--config.seed"),
         ("evaluate --workdir nowhere", "nowhere"),
-        ("evaluate", "--workdir"),
-        ("evaluate --model m", "--config"),
+        ("evaluate", "--model"),
+        ("evaluate --model nowhere", "nowhere"),
+        ("evaluate --model m --model n", "--config"),
         ("predict --model nowhere [MASK]", "nowhere"),
     ],
 )

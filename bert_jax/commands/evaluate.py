@@ -16,22 +16,26 @@ from bert_jax.runs import run_info, workdir
 from bert_jax.tasks.feed import open_feed
 
 OPTIONS = [
-    cli.option("--workdir", "a run, evaluated on its own store", type=cli.to_address),
-    cli.option("--model", "a model; may be repeated", type=cli.to_address, action="append"),
-    cli.option("--config", "config whose held-out text the models are evaluated on"),
+    cli.option(
+        "--model --workdir",
+        "a run or a model; may be repeated",
+        type=cli.to_address,
+        action="append",
+        **cli.REQUIRED,
+    ),
+    cli.option("--config", "config of the held-out text; default: that of the run"),
     cli.AS_JSON,
 ]
 
 
 def run(options, overrides) -> int:
-    is_run = bool(options.workdir)
-    if is_run == bool(options.model) or is_run == bool(options.config):
-        raise BadInput("evaluate: expected either --workdir, or --model and --config")
-    if options.model:
+    if options.config:
         config = cli.load_config(options, overrides)
         values = evaluate_models.evaluate(options.model, config, cli.log_progress)
         return cli.show(options, values, evaluate_models.describe(values))
-    values = evaluate_run(options.workdir, overrides)
+    if len(options.model) > 1:
+        raise BadInput("evaluate: several models need --config, whose text they are evaluated on")
+    values = evaluate_run(options.model[0], overrides)
     lines = (f"{x:.6g}" if isinstance(x, float) else x for x in values.values())
     text = "\n".join(f"{name} {line}" for name, line in zip(values, lines, strict=True))
     return cli.show(options, values, text)

@@ -15,7 +15,9 @@ from bert_jax.storage.atomic import check_free, new_directory
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # the names that the hub accepts
 OPTIONS = [
-    cli.WORKDIR,
+    cli.option(
+        "--model --workdir", "directory or address of a run", type=cli.to_address, **cli.REQUIRED
+    ),
     cli.option(
         "--output", "directory to write; must not exist yet", type=cli.to_path, **cli.REQUIRED
     ),
@@ -32,7 +34,7 @@ def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
     named = options.name, options.license, options.data_license, options.language
     about = model_card.About(*named)
-    with workdir.opened(options.workdir) as source:
+    with workdir.opened(options.model) as source:
         values = export(source, options.output, options.format, about)
     return cli.show(options, values, describe(values))
 

@@ -15,6 +15,10 @@ from bert_jax.objectives import mlm_batch
 from bert_jax.tasks.feed import StoreFeed, check_unscored, import_stream, open_feed
 from bert_jax.tokenizers import tokenizer as tokenizers
 
+MARKS = (
+    "{a<b}: b is to be predicted, the model sees a; {b}: b is to be predicted, and seen.\n"
+    "label 0: the second sentence follows the first (sop: in order); 1: a random one (sop: swapped)"
+)
 OPTIONS = [
     cli.CONFIG,
     cli.option("--step", "step whose batch to show", type=int),
@@ -33,7 +37,7 @@ def run(options, overrides) -> int:
     if is_show:
         values = inspect(config, options.step, options.rows, cli.log_progress)
         head = "  ".join(f"{key} {value}" for key, value in values.items() if key != "rows")
-        return cli.show(options, values, "\n".join([head, *values["rows"]]))
+        return cli.show(options, values, "\n".join([head, *values["rows"], MARKS]))
     first, _, last = options.steps.partition(":")
     if not (first.isdecimal() and last.isdecimal()):
         raise BadInput(f"--steps {options.steps}: expected A:B, the steps A to B - 1")

@@ -12,7 +12,7 @@ from bert_jax.objectives import fill_mask
 
 MODEL = "directory of a run, or of a model of another program"
 OPTIONS = [
-    cli.option("--model", MODEL, type=cli.to_address, **cli.REQUIRED),
+    cli.option("--model --workdir", MODEL, type=cli.to_address, **cli.REQUIRED),
     cli.option("--top", "number of candidates for each mask", type=cli.positive, default=5),
     cli.option("texts", "text with one or more [MASK]", nargs="+", metavar="TEXT"),
     cli.AS_JSON,

@@ -63,6 +63,7 @@ class Reporter:
         self.headline = base.headline(self.config), info["unigram_entropy"]
         self.lines = open(self.workdir / "metrics.jsonl", "a")
         self.events = EventFile(self.workdir / "tensorboard", step + 1)
+        self.log(f"to see the curves: tensorboard --logdir {self.run.name}/tensorboard")
         self.status("running")
 
     def log(self, text: str) -> None:
@@ -129,10 +130,9 @@ class Reporter:
 
     def fail(self, reason: str, code: int) -> None:
         """Writes the final state of a run that ended by an error. code: its exit code."""
-        state = "failed"
-        if code == signals.INTERRUPTED:
-            state, reason = "interrupted", "interrupted before the current step was saved"
-        self.end(state, error=reason[:500])
+        stopped = code == signals.INTERRUPTED
+        reason = "interrupted before the current step was saved" if stopped else reason
+        self.end("interrupted" if stopped else "failed", error=reason[:500])
 
     def has_line(self, step: int, split: str) -> bool:
         """Returns whether metrics.jsonl has a line of this step and split, from this start or an earlier one."""
@@ -157,8 +157,8 @@ class Reporter:
         """Estimates the remaining seconds from the positions (with padding) that this start computed per second."""
         at = (configs.positions(self.config, step) for step in (self.first, self.step, self.total))
         first, now, total = at
-        passed = time.monotonic() - self.started
-        return (total - now) * passed / (now - first) if now > first else 0.0
+        share = (total - now) / (now - first) if now > first else 0.0
+        return share * (time.monotonic() - self.started)
 
 
 class SilentReporter(contextlib.nullcontext):

@@ -16,7 +16,8 @@ def test_the_heldout_loss_is_compared_with_the_expected_range(tmp_path, capsys, 
         for step, split in ((5, "heldout"), (10, "heldout"), (10, "other")):
             values = {"loss": loss, "mlm_loss_masked": loss, "f1": 0.25}
             reporter.report(step, split, values)
-    before, after, other = capsys.readouterr().out.splitlines()
+    command, before, after, other = capsys.readouterr().out.splitlines()
+    assert command.endswith(f"tensorboard --logdir {tmp_path}/tensorboard")
     assert where in after and where not in before + other
     headline = f"mlm_loss_masked {loss:.2f}, {abs(loss - 3):.2f} nats"
     assert "f1 0.25" in after and headline in after
