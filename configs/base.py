@@ -78,9 +78,12 @@ def get_config(
     # several are separated by commas. In a path, write ? for a comma
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), files (one document per file), wiki (output of
-    # WikiExtractor), jsonl (one JSON object per line). One for all sources, or one per source, separated by commas
+    # WikiExtractor), jsonl (one JSON object per line), parquet (one row per document). One for all sources, or one per
+    # source, separated by commas
     config.corpus.format = "lines"
-    config.corpus.field = "text"  # field with the text, in JSON lines and TensorFlow Datasets
+    config.corpus.field = (
+        "text"  # field with the text, in JSON lines, Parquet, and TensorFlow Datasets
+    )
     # how text is split into sentences: lines (one per line), rules (at punctuation), auto (lines if the format is
     # lines, rules otherwise and for pydocs)
     config.corpus.sentences = "auto"
@@ -234,7 +237,7 @@ NOT_NEGATIVE = """
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
 LARGEST = 1e300  # absolute value of numbers in a tuple; a comparison with it rejects NaN, too
-FORMATS = ("lines", "files", "wiki", "jsonl")
+FORMATS = ("lines", "files", "wiki", "jsonl", "parquet")
 
 
 def check(config: ConfigDict) -> None:

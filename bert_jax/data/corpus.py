@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax import config as configs
-from bert_jax.data.sources import files, pydocs, text, tfds
+from bert_jax.data.sources import files, parquet, pydocs, text, tfds
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.errors import BadInput
 
@@ -27,9 +27,9 @@ Block = list[bytes]
 class Reading(NamedTuple):
     """How the text of a source is parsed into sentences. Small and picklable: workers get it with every block."""
 
-    form: str  # format: lines, files, wiki or jsonl; text if each text is one document
+    form: str  # format: lines, files, wiki, jsonl or parquet; text for TFDS
     sentences: str  # lines or rules
-    field: str = "text"  # key of the text, for jsonl
+    field: str = "text"  # key of the text, for jsonl; column, for parquet
     document_characters: int = 0  # shorter documents are left out
     line_stops: bool = False  # whether lines that do not end with a sentence stop are left out
 
@@ -54,7 +54,10 @@ class Source(NamedTuple):
         for path in self.paths:
             if not path.stat().st_size:
                 problems["empty files"] += 1
-            yield from files.texts(path, self.reading.form, problems, BLOCK)
+            if self.reading.form == "parquet":
+                yield from parquet.texts(path, self.reading.field)
+            else:
+                yield from files.texts(path, self.reading.form, problems, BLOCK)
 
     def blocks(self, problems: Counter) -> Iterator[Block]:
         """Yields the source's text in blocks, the same at every call; counts dropped lines in `problems`."""
@@ -96,7 +99,10 @@ def open_source(config, name: str, form: str) -> Source:
         return Source(name, reading, tfds.identify(name, keys.field))
     paths = files.find_files(name)
     for path in paths:
-        check_format(path, reading)
+        if form == "parquet":
+            parquet.check(path, keys.field)
+        else:
+            check_format(path, reading)
     return Source(name, reading, paths=tuple(paths))
 
 

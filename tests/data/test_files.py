@@ -5,6 +5,7 @@ import gzip
 import lzma
 from collections import Counter
 
+import pyarrow
 import pytest
 from kits.corpora import write
 
@@ -38,10 +39,21 @@ def read(path, form="lines", **keys) -> bytes:
     return b"".join(files.texts(path, form, Counter(), **keys))
 
 
-@pytest.mark.parametrize("library, suffix", [(gzip, ".gz"), (lzma, ".xz"), (bz2, ".BZ2")])
-def test_compressed_files_are_read_and_damaged_ones_named(tmp_path, library, suffix):
+def zstd(content: bytes) -> bytes:
+    """Compresses a text as two frames, like parallel programs."""
+    codec, half = pyarrow.Codec("zstd"), len(content) // 2
+    return codec.compress(content[:half], asbytes=True) + codec.compress(
+        content[half:], asbytes=True
+    )
+
+
+@pytest.mark.parametrize(
+    "compress, suffix",
+    [(gzip.compress, ".gz"), (lzma.compress, ".xz"), (bz2.compress, ".BZ2"), (zstd, ".zst")],
+)
+def test_compressed_files_are_read_and_damaged_ones_named(tmp_path, compress, suffix):
     content = b"\n\n".join(b"%d" % number for number in range(50_000))
-    path = write(tmp_path / f"a.txt{suffix}", library.compress(content))
+    path = write(tmp_path / f"a.txt{suffix}", compress(content))
     assert read(path) == content
     for damaged in (path.read_bytes()[:-20], b"this is no archive"):
         with pytest.raises(BadInput, match=str(path)):

@@ -20,7 +20,15 @@ LONGEST_LINE = 1_000_000  # bytes; longer lines are dropped, since they are rare
 LONGEST_RECORD = 16_000_000  # bytes of a line of JSON, which can hold a book
 LONGEST_DOCUMENT = 4 << 20  # bytes; a longer document is split between lines, which bounds memory
 
-OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+def open_zstd(path: Path, mode: str):
+    """Opens a file for reading; unlike other readers, pyarrow's reads all frames and detects a truncated one."""
+    import pyarrow
+
+    return pyarrow.input_stream(str(path), compression="zstd")
+
+
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": open_zstd}
 
 
 def find_files(source: str) -> list[Path]:
@@ -40,7 +48,7 @@ def find_files(source: str) -> list[Path]:
 
 
 def is_compressed(path: Path) -> bool:
-    return path.suffix.lower() in OPENERS
+    return path.suffix.lower() in (*OPENERS, ".parquet")
 
 
 def count(paths: Sequence[Path]) -> dict:

@@ -17,12 +17,12 @@ Lines = list[str]  # stripped lines; a document has no empty ones
 
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lines]:
-    """Yields the documents of a text in the format `form`: lines, files, wiki, jsonl, or text (one whole document)."""
+    """Yields the documents of a text in the format `form`; for text and parquet, it is one document."""
     text = text.removeprefix(codecs.BOM_UTF8)
     if form == "jsonl":
         for record in records(text, field, problems):
             yield from single_document(decode(record, LONGEST_RECORD, problems))
-    elif form == "text":
+    elif form in ("text", "parquet"):
         yield from single_document(decode(text, len(text), problems))
     else:
         split = {"lines": split_documents, "files": single_document, "wiki": split_wiki}[form]

@@ -1,0 +1,44 @@
+"""Parquet files: each row is a document, its text in the column `corpus.field`; dots address nested columns."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert_jax.errors import BadInput, one_line
+
+ROWS = 256  # read at a time
+
+
+@contextlib.contextmanager
+def open_file(path: Path):
+    """Yields pyarrow's reader of a file. Raises BadInput if it is damaged, and OSError if the disk fails."""
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except (pyarrow.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise BadInput(f"{path}: damaged, or not a Parquet file ({one_line(error)})") from None
+
+
+def check(path: Path, field: str) -> None:
+    """Raises BadInput unless the file has a column of text with this name."""
+    with open_file(path) as file:
+        columns = [file.schema.column(number) for number in range(len(file.schema))]
+    text = [column.path for column in columns if column.logical_type.type == "STRING"]
+    if field not in text:
+        found = ", ".join(text) or "none"
+        raise BadInput(f"config.corpus.field={field}: no text column of {path}; it has {found}")
+
+
+def texts(path: Path, field: str) -> Iterator[bytes]:
+    """Yields the text of each row in order; b'' for a null."""
+    first, *nested = field.split(".")
+    with open_file(path) as file:
+        for batch in file.iter_batches(ROWS, columns=[field]):
+            for value in batch.column(first).to_pylist():
+                for name in nested:
+                    value = value and value[name]
+                yield (value or "").encode()

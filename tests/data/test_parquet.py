@@ -1,0 +1,73 @@
+"""Parquet files as sources: a row is a document."""
+
+from collections import Counter
+
+import pyarrow
+import pytest
+from kits.corpora import config_of, make_text, prepare, read
+from pyarrow import parquet
+
+from bert_jax.data import corpus
+from bert_jax.errors import BadInput
+
+TEXTS = ["One. Two.", "", None, "第三 texte\nin two lines"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    nested = [{"body": text, "number": 1} for text in TEXTS[:3]] + [None]
+    columns = {"text": TEXTS, "meta": nested, "number": [1, 2, 3, 4]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    return tmp_path / "a.parquet"
+
+
+def texts(path, field: str) -> list[str]:
+    config = config_of(
+        path.parent, [], f"corpus.source={path}", "corpus.format=parquet", f"corpus.field={field}"
+    )
+    (source,) = corpus.open_sources(config)
+    return [text.decode() for block in source.blocks(Counter()) for text in block]
+
+
+def test_rows_are_read_in_order(path):
+    assert texts(path, "text") == ["One. Two.", "", "", "第三 texte\nin two lines"]
+    assert texts(path, "meta.body") == ["One. Two.", "", "", ""]
+
+
+@pytest.mark.parametrize("field", ["missing", "number", "meta", "meta.number"])
+def test_a_field_without_text_is_named(path, field):
+    with pytest.raises(BadInput, match=f"corpus.field={field}: .* it has text, meta.body"):
+        texts(path, field)
+
+
+def test_a_damaged_file_is_named(path):
+    content = path.read_bytes()
+    for damaged in (content[:-20], b"this is no archive", b""):
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match=f"{path}: damaged"):
+            texts(path, "text")
+
+
+def test_a_store_equals_that_of_the_same_documents(tmp_path):
+    """As text files of one document each."""
+    documents = make_text(60)
+    table = pyarrow.table({"text": documents})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "files").mkdir()
+    for number, document in enumerate(documents):
+        (tmp_path / f"files/{number:02d}.txt").write_text(document)
+    stores = [
+        prepare(
+            config_of(
+                tmp_path,
+                [],
+                f"corpus.source={tmp_path}/{source}",
+                f"corpus.format={form}",
+                f"store={tmp_path}/store_{form}",
+            )
+        )
+        for source, form in (("a.parquet", "parquet"), ("files", "files"))
+    ]
+    for split in ("train", "heldout"):
+        one, other = (read(store.splits[split]) for store in stores)
+        assert one == other and one
