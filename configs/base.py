@@ -74,16 +74,14 @@ def get_config(
     config.compilation_cache = "auto"
 
     config.corpus = ConfigDict()
-    # text to train on: pydocs (docstrings of Python), tfds:NAME (TensorFlow Datasets), a file, a directory or a glob;
-    # several are separated by commas. In a path, write ? for a comma
+    # text to train on: pydocs (docstrings of Python), tfds:NAME (TensorFlow Datasets), hf:NAME (Hugging Face), a file,
+    # a directory or a glob; several are separated by commas. In a path, write ? for a comma
     config.corpus.source = "pydocs"
     # format of text files: lines (blank lines separate documents), files (one document per file), wiki (output of
     # WikiExtractor), jsonl (one JSON object per line), parquet (one row per document). One for all sources, or one per
     # source, separated by commas
     config.corpus.format = "lines"
-    config.corpus.field = (
-        "text"  # field with the text, in JSON lines, Parquet, and TensorFlow Datasets
-    )
+    config.corpus.field = "text"  # field with the text, in JSON lines, Parquet, and data sets
     # how text is split into sentences: lines (one per line), rules (at punctuation), auto (lines if the format is
     # lines, rules otherwise and for pydocs)
     config.corpus.sentences = "auto"

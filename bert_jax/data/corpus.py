@@ -8,10 +8,11 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 from bert_jax import config as configs
-from bert_jax.data.sources import files, parquet, pydocs, text, tfds
+from bert_jax.data.sources import files, hf, parquet, pydocs, text, tfds
 from bert_jax.data.sources.sentences import cap, ends_with_stop, split_sentences
 from bert_jax.errors import BadInput
 
@@ -27,7 +28,7 @@ Block = list[bytes]
 class Reading(NamedTuple):
     """How the text of a source is parsed into sentences. Small and picklable: workers get it with every block."""
 
-    form: str  # format: lines, files, wiki, jsonl or parquet; text for TFDS
+    form: str  # format: lines, files, wiki, jsonl or parquet; text for a library's data set
     sentences: str  # lines or rules
     field: str = "text"  # key of the text, for jsonl; column, for parquet
     document_characters: int = 0  # shorter documents are left out
@@ -39,7 +40,7 @@ class Source(NamedTuple):
 
     name: str  # as in the config
     reading: Reading
-    # the name, version, split and number of examples of a TFDS data set; {} if unknown before `materialize`
+    # the name, version, split and number of examples of a library's data set; {} if unknown before `materialize`
     data_set: dict = {}
     paths: tuple[Path, ...] = ()
 
@@ -49,8 +50,8 @@ class Source(NamedTuple):
 
     def texts(self, problems: Counter) -> Iterator[bytes]:
         """Yields texts of whole documents; counts dropped lines in `problems`."""
-        if self.name.startswith(tfds.PREFIX):
-            yield from tfds.texts(self.name, self.reading.field)
+        if library := library_of(self.name):
+            yield from library.texts(self.name, self.reading.field)
         for path in self.paths:
             if not path.stat().st_size:
                 problems["empty files"] += 1
@@ -84,10 +85,15 @@ def open_sources(config) -> list[Source]:
         raise BadInput(f"config.corpus.source: cannot be read ({error})") from None
 
 
+def library_of(name: str) -> ModuleType | None:
+    """Returns the module for a source that is a data set of a library; None for other sources."""
+    return next((module for module in (tfds, hf) if name.startswith(module.PREFIX)), None)
+
+
 def open_source(config, name: str, form: str) -> Source:
     """Returns one source; checks the format of its files, or that its data set exists. Raises BadInput or OSError."""
-    is_tfds, keys = name.startswith(tfds.PREFIX), config.corpus
-    form = "lines" if name == "pydocs" else "text" if is_tfds else form
+    library, keys = library_of(name), config.corpus
+    form = "lines" if name == "pydocs" else "text" if library else form
     sentences = keys.sentences
     if sentences == "auto":
         sentences = "lines" if form == "lines" and name != "pydocs" else "rules"
@@ -95,8 +101,8 @@ def open_source(config, name: str, form: str) -> Source:
     reading = Reading(form, sentences, keys.field, *filters)
     if name == "pydocs":
         return Source(name, reading)
-    if is_tfds:
-        return Source(name, reading, tfds.identify(name, keys.field))
+    if library:
+        return Source(name, reading, library.identify(name, keys.field))
     paths = files.find_files(name)
     for path in paths:
         if form == "parquet":
@@ -134,8 +140,8 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
 
     run: maps a function over items, in order. Raises BadInput if a data set is not available.
     """
-    if source.name.startswith(tfds.PREFIX):
-        identity = tfds.identify(source.name, source.reading.field, prepare=True)
+    if library := library_of(source.name):
+        identity = library.identify(source.name, source.reading.field, prepare=True)
         return source._replace(data_set=identity)
     if source.name != "pydocs":
         return source

@@ -1,0 +1,71 @@
+"""Data sets of the Hugging Face hub as sources: `hf:NAME`, `hf:NAME:CONFIG`, `hf:NAME[SPLIT]`, `hf:NAME:CONFIG[SPLIT]`.
+
+NAME may be a local directory. The library `datasets` stores them in $HF_HOME, and executes no code of a data set. Dots
+in a field name address nested features, as in `meta.body`.
+"""
+
+import contextlib
+import functools
+import operator
+import re
+from collections.abc import Iterator
+
+from bert_jax.errors import BadInput, one_line
+
+PREFIX = "hf:"
+BATCH = 256  # examples read at a time
+SOURCE = re.compile(r"hf:([^:\[\]\s]+)(?::([^:\[\]\s]+))?(?:\[(.+)\])?")
+
+
+@contextlib.contextmanager
+def open_library(source: str, field: str) -> Iterator[tuple]:
+    """Yields the library, and the name, configuration and split of a source.
+
+    Converts every error raised within to BadInput; an OSError of the disk or network stays an OSError.
+    """
+    match = SOURCE.fullmatch(source)
+    if not match:
+        raise BadInput(f"config.corpus.source: {source}: expected hf:NAME:CONFIG[SPLIT]")
+    try:
+        import datasets
+
+        datasets.disable_progress_bars()
+        yield datasets, match[1], match[2], match[3] or "train"
+    except ModuleNotFoundError:
+        raise BadInput(f"config.corpus.source: {source}: pip install 'bert_jax[hf]'") from None
+    except Exception as error:
+        is_missing = isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
+        reason = f"{type(error).__name__} {one_line(error, 300)}"
+        kind = BadInput if is_missing else OSError
+        raise kind(f"config.corpus.source: {source}, field {field!r}: {reason}") from None
+
+
+def get_field(example, field: str):
+    """Returns a field of an example, or of its features; dots address nested ones."""
+    return functools.reduce(operator.getitem, field.split("."), example)
+
+
+def identify(source: str, field: str, prepare: bool = False) -> dict:
+    """Identifies a data set by its name, configuration, split and number of examples.
+
+    Returns {} without `prepare`, which downloads it. Raises BadInput if there is no such data set or the field is not
+    text, and OSError if the disk or network fails.
+    """
+    with open_library(source, field) as (library, name, config, split):
+        if not prepare:
+            library.load_dataset_builder(name, config)
+            return {}
+        data = library.load_dataset(name, config, split=split)
+        feature = get_field(data.features, field)
+        if getattr(feature, "dtype", None) not in ("string", "large_string"):
+            raise TypeError(f"not text, but {feature}")
+        return {"name": name, "config": config, "split": split, "examples": len(data)}
+
+
+def texts(source: str, field: str) -> Iterator[bytes]:
+    """Yields the text of each example, in order; b'' for a null."""
+    with open_library(source, field) as (library, name, config, split):
+        data = library.load_dataset(name, config, split=split).select_columns(field.split(".")[0])
+    for start in range(0, len(data), BATCH):
+        for example in data.select(range(start, min(start + BATCH, len(data)))):
+            yield (get_field(example, field) or "").encode()

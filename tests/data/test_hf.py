@@ -1,0 +1,60 @@
+"""Data sets of the Hugging Face hub as sources, on one that is written here; nothing is downloaded."""
+
+from pathlib import Path
+
+import pyarrow
+import pytest
+from kits.corpora import config_of, make_text, prepare, report_of
+from pyarrow import parquet
+
+from bert_jax.data import corpus
+from bert_jax.errors import BadInput
+
+TEXTS = [*make_text(60), None, ""]
+
+
+@pytest.fixture(scope="module")
+def name(tmp_path_factory):
+    """A directory with two splits."""
+    directory = tmp_path_factory.mktemp("set")
+    for split, texts in (("train", TEXTS), ("test", TEXTS[:5])):
+        columns = {"text": texts, "number": [1] * len(texts)}
+        columns["meta"] = [{"body": f"{split}. B."}] * len(texts)
+        (directory / "data").mkdir(exist_ok=True)
+        parquet.write_table(pyarrow.table(columns), directory / f"data/{split}.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", directory.parent / "cache")
+        yield str(directory)
+
+
+def config_for(directory: Path, source: str, field: str = "text"):
+    return config_of(directory, [], f"corpus.source=hf:{source}", f"corpus.field={field}")
+
+
+def source_of(*arguments) -> corpus.Source:
+    (source,) = corpus.open_sources(config_for(*arguments))
+    return corpus.materialize(source, None, map)
+
+
+def test_every_text_is_read_once_in_order(tmp_path, name):
+    source = source_of(tmp_path, name)
+    assert [*source.texts({})] == [(text or "").encode() for text in TEXTS]
+    assert source.data_set["examples"] == len(TEXTS)
+    nested = source_of(tmp_path, f"{name}:default[test]", "meta.body")
+    assert [*nested.texts({})] == [b"test. B."] * 5
+
+
+@pytest.mark.parametrize(
+    ("suffix", "field"),
+    [("/missing", "text"), (":other", "text"), ("[dev]", "text"), ("[", "text")]
+    + [("", field) for field in ("missing", "number", "meta", "text.body")],
+)
+def test_what_does_not_exist_is_named(tmp_path, name, suffix, field):
+    with pytest.raises(BadInput, match="config.corpus.source: hf:"):
+        source_of(tmp_path, name + suffix, field)
+
+
+def test_a_store_is_prepared(tmp_path, name):
+    store = prepare(config_for(tmp_path, name))
+    assert report_of(store)["documents_read"] == len(TEXTS)
+    assert sum(split["documents"] for split in store.manifest["splits"].values()) == 60
