@@ -27,6 +27,7 @@ def commands(path: Path) -> list[str]:
 
 
 def parse(text: str) -> argparse.Namespace:
+    text = text.removesuffix(" ...")  # and more options
     words = shlex.split(re.sub(r"[][]", "", text).replace("PRICE", "1.2"))
     words, overrides = cli.split_overrides(words)
     options = cli.parser(cli.COMMANDS).parse_args(words)
