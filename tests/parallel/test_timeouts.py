@@ -8,11 +8,11 @@ from kits.runs import pretraining
 from bert_jax import errors
 from bert_jax.checkpoints import reader
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 DEADLINES = {"compile": 60, "step": 6, "save": 10, "evaluate": 10}  # seconds
 STEPS = 80  # every start does a few
-FAULTS = ["1:step:4:kill", pytest.param("0:step:4:stop", marks=pytest.mark.full)]
+FAULTS = ["1:step:4:kill", "0:step:4:stop"]
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def test_a_program_that_does_not_fit_is_refused_before_anything_is_written(
     told.set()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_first_step_that_runs_out_of_memory_is_refused(pretrain, monkeypatch):
     compile_program = build.compile_program
 
