@@ -161,8 +161,11 @@ def make(side: str, settings, is_fused: bool = False) -> Side:
 
 def rows_of(settings) -> dict:
     phase = settings.phases.short
-    shapes = mlm_batch.shapes(phase.batch, phase.length, phase.keys.max_predictions)
-    return batch.synthetic(shapes, settings.tokenizer.size)
+    shapes = mlm_batch.shapes(phase.batch, phase.length, phase.max_predictions)
+    rows = batch.synthetic(shapes, settings.tokenizer.size)
+    # No position twice in a row: the side that predicts all positions has one target for each.
+    rows["masked_positions"][:] = np.arange(phase.max_predictions)
+    return rows
 
 
 def ours(settings) -> Side:

@@ -48,7 +48,8 @@ def untrained_parts(model: Model) -> list[str]:
 def trained_positions(model: Model) -> int:
     """Returns the number of positions that training has reached; all of them if the encoder is of another model."""
     reached = [phase.length for phase in config.phases(model.config) if phase.first < model.step]
-    return model.config.model.max_length if "imported" in model.info else max(reached)
+    positions = model.config.model.max_length
+    return positions if "imported" in model.info else max(reached, default=positions)
 
 
 def is_run(directory: Path) -> bool:
