@@ -62,7 +62,8 @@ def describe_headline(values: dict, metric: str, entropy: float) -> str:
     gain = entropy - value
     where = "under" if gain >= 0 else "over"
     text = f"{metric} {value:.2f}, {abs(gain):.2f} nats {where} frequencies alone"
-    return text + "; nothing but frequencies learnt yet" * (gain < LEARNT)
+    learnt = "not even frequencies" if gain < -LEARNT else "nothing but frequencies"
+    return text + f"; {learnt} learnt yet" * (gain < LEARNT)
 
 
 def is_shown(split: str, key: str, value) -> bool:
