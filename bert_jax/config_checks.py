@@ -15,7 +15,7 @@ from bert_jax.errors import BadInput, one_line
 
 GROUPS = ("model", "objective", "task")  # whose keys are in the modules that they name
 MAIN = "phases.main."
-# What users of other programs call some keys.
+# {name of a key in other programs: the last part of its name here}
 SHORT_NAMES = {"lr": "learning_rate", "batch_size": "batch", "warmup_steps": "warmup"}
 SHORT_NAMES |= {"hidden_size": "width", "num_layers": "layers", "num_heads": "heads"}
 

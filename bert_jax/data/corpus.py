@@ -54,7 +54,7 @@ class Source(NamedTuple):
             yield from library.texts(self.name, self.reading.field)
         for path in self.paths:
             if not path.stat().st_size:
-                problems["empty files"] += 1
+                problems[files.EMPTY] += 1
             if self.reading.form == "parquet":
                 yield from parquet.texts(path, self.reading.field)
             else:

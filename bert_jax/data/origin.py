@@ -1,11 +1,12 @@
-"""What a store or saved batches were built from, config keys and text, and the comparison with another config."""
+"""Compares a config with the config keys and the text that a store or saved batches were built from."""
 
 import json
 from pathlib import Path
 
 from bert_jax.config_checks import sources
+from bert_jax.data import corpus
 from bert_jax.data import manifest as manifests
-from bert_jax.data.sources import files, hf, tfds
+from bert_jax.data.sources import files
 from bert_jax.data.vocabulary import tokenizer_from_file
 from bert_jax.errors import BadInput
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -77,7 +78,7 @@ def text_has_changed(config, directory: Path, text: dict) -> bool:
 
 def is_data_set(name: str) -> bool:
     """Returns whether a source is identified by its name: no file that the user names."""
-    return name == "pydocs" or name.startswith((tfds.PREFIX, hf.PREFIX))
+    return name == "pydocs" or corpus.library_of(name) is not None
 
 
 def other_source(config, directory: Path, text: dict) -> str:

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.config_checks import sources as sources_of
 from bert_jax.data import corpus, download, origin, report
 from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
@@ -68,7 +67,7 @@ def prepare(
         ):
             sources = [corpus.materialize(source, Path(scratch), run_locally) for source in sources]
             text = {
-                "names": sources_of(config),
+                "names": [source.name for source in sources],
                 "identities": [source.identify(run_locally) for source in sources],
             }
             check_space(path, sources)
@@ -82,7 +81,12 @@ def prepare(
 
 
 def check_space(path: Path, sources: list[corpus.Source]) -> None:
-    """Raises BadInput if the disk has less space than shards and store are likely to take: as much as the text."""
+    """Raises BadInput if the disk has less space than shards and store are likely to take: as much as the text.
+
+    An interrupted `prepare` has taken a part of it already, so it is not checked again.
+    """
+    if workspace_root(path).exists():
+        return
     paths = [path for source in sources for path in source.paths]
     size = sum(
         file.stat().st_size * (COMPRESSED if files.is_compressed(file) else 1) for file in paths

@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_jax.data import recommendation
 from bert_jax.data import store as stores
+from bert_jax.data.sources import files
 
 PART = 1 << 20  # lengths read at a time
 BAR = 40  # characters of the longest bar of a histogram
@@ -30,7 +31,6 @@ UNUSED = 0.5  # share of the vocabulary
 REMEDIES = {
     "UTF-8": "grep -naxv '.*' finds them in the files of config.corpus.source, and iconv converts a file",
     "NUL": "check that all files of config.corpus.source are text in UTF-8",
-    "empty": "check whether all files of config.corpus.source should have text",
     "MB": "check that all files of config.corpus.source are text with line breaks",
     "JSON": "check config.corpus.format",
     "without": "set config.corpus.field to the key of the text",
@@ -136,6 +136,9 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     if (share := report["unknown_share"]) > UNKNOWN:
         what = f"{share:.1%} of the training tokens are unknown to the vocabulary"
         yield "unknown_pieces", what, "try config.tokenizer.kind=byte_bpe, which has no unknowns"
+    if number := report["problems"].get(files.EMPTY):
+        what = f"{number:,} {files.EMPTY}"
+        yield "dropped_empty", what, "check whether all files of config.corpus.source have text"
     if number := report["literal_unknown"]:
         what = f"the text has {number:,} literal <unk>, put there by another program"
         yield "literal_unknown", what, "name the original text in config.corpus.source"
@@ -158,14 +161,10 @@ def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
     documents = report["train"]["documents"] + report["heldout"]["documents"]
     for reason, number in report["problems"].items():
         what, *words = reason.split()
-        remedy = next((REMEDIES[word] for word in REMEDIES if word in (what, *words)), None)
+        remedy = next((REMEDIES[word] for word in REMEDIES if word in words), None)
         share = number / (report["lines"] if what == "lines" else number + documents)
-        if remedy and (share > DROPPED or what == "empty"):
-            yield (
-                f"dropped_{what}",
-                f"{number:,} {reason}" + f", {share:.1%}" * (what != "empty"),
-                remedy,
-            )
+        if remedy and share > DROPPED:
+            yield f"dropped_{what}", f"{number:,} {reason}, {share:.1%}", remedy
 
 
 # --- Text -----------------------------------------------------------------------------------------

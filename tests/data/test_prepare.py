@@ -190,3 +190,6 @@ def test_a_disk_that_is_too_small_is_refused_first(make, tmp_path, monkeypatch):
     with pytest.raises(BadInput, match=f"config.store={tmp_path}/store: .* GB free"):
         prepare(config)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
+    # An interrupted start has left its part of the work.
+    (tmp_path / ".store.preparing").mkdir()
+    prepare(config)

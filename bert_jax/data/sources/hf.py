@@ -5,15 +5,13 @@ in a field name address nested features, as in `meta.body`.
 """
 
 import contextlib
-import functools
-import operator
 import re
 from collections.abc import Iterator
 
+from bert_jax.data.sources.fields import get_field, text_of
 from bert_jax.errors import BadInput, one_line
 
 PREFIX = "hf:"
-BATCH = 256  # examples read at a time
 SOURCE = re.compile(r"hf:([^:\[\]\s]+)(?::([^:\[\]\s]+))?(?:\[(.+)\])?")
 
 
@@ -33,16 +31,11 @@ def open_library(source: str, field: str) -> Iterator[tuple]:
         yield datasets, match[1], match[2], match[3] or "train"
     except ModuleNotFoundError:
         raise BadInput(f"config.corpus.source: {source}: pip install 'bert_jax[hf]'") from None
-    except Exception as error:
+    except Exception as error:  # the library raises many types
         is_missing = isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
         reason = f"{type(error).__name__} {one_line(error, 300)}"
         kind = BadInput if is_missing else OSError
         raise kind(f"config.corpus.source: {source}, field {field!r}: {reason}") from None
-
-
-def get_field(example, field: str):
-    """Returns a field of an example, or of its features; dots address nested ones."""
-    return functools.reduce(operator.getitem, field.split("."), example)
 
 
 def identify(source: str, field: str, prepare: bool = False) -> dict:
@@ -65,7 +58,6 @@ def identify(source: str, field: str, prepare: bool = False) -> dict:
 def texts(source: str, field: str) -> Iterator[bytes]:
     """Yields the text of each example, in order; b'' for a null."""
     with open_library(source, field) as (library, name, config, split):
-        data = library.load_dataset(name, config, split=split).select_columns(field.split(".")[0])
-    for start in range(0, len(data), BATCH):
-        for example in data.select(range(start, min(start + BATCH, len(data)))):
-            yield (get_field(example, field) or "").encode()
+        data = library.load_dataset(name, config, split=split)
+        for example in data.select_columns(field.split(".")[0]):
+            yield text_of(example, field)

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_jax.data.sources.fields import text_of
 from bert_jax.errors import BadInput, one_line
 
 ROWS = 256  # read at a time
@@ -35,10 +36,7 @@ def check(path: Path, field: str) -> None:
 
 def texts(path: Path, field: str) -> Iterator[bytes]:
     """Yields the text of each row in order; b'' for a null."""
-    first, *nested = field.split(".")
     with open_file(path) as file:
         for batch in file.iter_batches(ROWS, columns=[field]):
-            for value in batch.column(first).to_pylist():
-                for name in nested:
-                    value = value and value[name]
-                yield (value or "").encode()
+            for row in batch.to_pylist():
+                yield text_of(row, field)

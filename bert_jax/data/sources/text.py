@@ -8,8 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-import charset_normalizer
-
 from bert_jax.data.sources.files import LONGEST_LINE, LONGEST_RECORD, too_long
 
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
@@ -47,6 +45,8 @@ def decode(text: bytes, longest: int, problems: Counter) -> Lines:
 
 def likely_encoding(text: bytes) -> str:
     """Returns what an error says about a text that is not UTF-8: the likely encoding, and how to convert it."""
+    import charset_normalizer  # only here: a machine that trains on saved batches may lack it
+
     # Lines of ASCII alone would mislead it. A line of UTF-16 is not found by its line break.
     lines = dict.fromkeys(line for line in text.split(b"\n") if not line.isascii())
     found = charset_normalizer.from_bytes(text if b"\0" in text else b"\n".join(lines))

@@ -4,12 +4,11 @@ The library stores them in $TFDS_DATA_DIR. Dots in a field name address nested f
 """
 
 import contextlib
-import functools
-import operator
 import re
 import warnings
 from collections.abc import Iterator
 
+from bert_jax.data.sources.fields import get_field
 from bert_jax.errors import BadInput, one_line
 
 PREFIX = "tfds:"
@@ -43,11 +42,6 @@ def describe(source: str, field: str, error: Exception) -> str:
     """Returns the message of an error, with the source and field."""
     reason = f"{type(error).__name__} {one_line(error, 300)}"
     return f"config.corpus.source: {source}, config.corpus.field={field!r}: {reason}"
-
-
-def get_field(example, field: str):
-    """Returns a field of an example, or of its features; dots address nested ones."""
-    return functools.reduce(operator.getitem, field.split("."), example)
 
 
 def identify(source: str, field: str, prepare: bool = False) -> dict:
