@@ -33,8 +33,7 @@ def open_library(source: str, field: str) -> Iterator[tuple]:
         raise BadInput(f"config.corpus.source: {source}: pip install 'bert_jax[hf]'") from None
     except Exception as error:  # the library raises many types
         is_missing = isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
-        reason = f"{type(error).__name__} {one_line(error, 300)}"
-        kind = BadInput if is_missing else OSError
+        kind, reason = BadInput if is_missing else OSError, one_line(error, 300)
         raise kind(f"config.corpus.source: {source}, field {field!r}: {reason}") from None
 
 

@@ -40,7 +40,7 @@ def open_builder(source: str, field: str) -> Iterator[tuple]:
 
 def describe(source: str, field: str, error: Exception) -> str:
     """Returns the message of an error, with the source and field."""
-    reason = f"{type(error).__name__} {one_line(error, 300)}"
+    reason = one_line(error, 300)
     return f"config.corpus.source: {source}, config.corpus.field={field!r}: {reason}"
 
 
