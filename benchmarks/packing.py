@@ -122,7 +122,7 @@ def step_rates(opened, configs, steps: int) -> dict:
     vocabulary = Vocabulary(opened.manifest["vocabulary"], **opened.manifest["special"])
     runs = {}
     for layout in LAYOUTS:
-        mesh = meshes.make_mesh(configs[layout].mesh)
+        mesh = meshes.make_mesh(configs[layout])
         trainer = build.build(configs[layout], mesh, vocabulary)
         (phase,) = config.phases(configs[layout])
         batches = list(islice(batches_of(opened, configs[layout], phase.batch), steps + 2))

@@ -57,12 +57,13 @@ class Opened(NamedTuple):
 
 
 UNDROPPED = "model.attention_dropout=0.0"
+ROWS_ALONE = "mesh.fsdp=1"  # as the plain step
 PACKED = ("phases.long.max_packed=8", "phases.long.max_predictions=80", "mesh.fsdp=4")
 
 
 def undropped(rows: int, *forms: str) -> Case:
     title = "BERT-base, length 128, without attention dropout"
-    return Case(title, "bert_base", "short", "v5e:2x2", rows, (UNDROPPED,), "0.54", forms)
+    return Case(title, "bert_base", "short", "v5e:2x2", rows, (UNDROPPED, ROWS_ALONE), "0.54", forms)
 
 
 def packed(variant: str, *keys: str) -> Case:
@@ -72,7 +73,7 @@ def packed(variant: str, *keys: str) -> Case:
 
 
 def large(slice_: str) -> Case:
-    return Case("BERT-large, length 128", "bert_large", "short", slice_, 32)
+    return Case("BERT-large, length 128", "bert_large", "short", slice_, 32, (ROWS_ALONE,))
 
 
 CASES = {

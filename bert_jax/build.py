@@ -55,7 +55,7 @@ def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding
     """Returns the mesh of a config. Raises BadInput if the task does not make what the objective reads, if the model or
     a phase's batch does not divide over the mesh, or if the configured attention cannot run on it."""
     tasks.check_arrays(config)
-    mesh = meshes.make_mesh(config.mesh, devices)
+    mesh = meshes.make_mesh(config, devices)
     for phase in phases:
         tasks.attention(config, phase, mesh)
         count = meshes.micro_batches(mesh, phase.batch, config.train)

@@ -243,18 +243,17 @@ def show(options, values, text: str) -> int:
     if options.json not in (None, "-"):
         with report_write_errors(f"--json {options.json}"):
             Path(options.json).write_text(encoded + "\n")
-    with report_write_errors("standard output"):
+    # A closed pipe is no error here, as with `| head`.
+    with report_write_errors("standard output"), contextlib.suppress(BrokenPipeError):
         print(encoded if options.json == "-" else text, flush=True)
     return 0
 
 
 @contextlib.contextmanager
 def report_write_errors(name: str):
-    """Raises Unfinished if output cannot be written, as on a full disk. Ignores a closed pipe, as with `| head`."""
+    """Raises Unfinished if output cannot be written, as on a full disk."""
     try:
         yield
-    except BrokenPipeError:
-        pass
     except OSError as error:
         raise Unfinished(f"{name}: {error.strerror}") from None
 

@@ -138,7 +138,9 @@ def get_config(
     config.mesh = ConfigDict()
     # number of devices over which rows are split; -1: number of devices / (fsdp * tensor)
     config.mesh.data = -1
-    config.mesh.fsdp = 1  # devices that split the rows, the parameters and the optimizer state
+    # devices that split the rows, the parameters and the optimizer state; -1: on TPUs all of a slice that data and
+    # tensor leave, as far as width and vocabulary divide; otherwise 1
+    config.mesh.fsdp = -1
     config.mesh.tensor = 1  # devices that split heads, feed-forward layers and the vocabulary
 
     # Several processes, one per host. These keys are never saved: they do not affect what is learnt. On a Cloud TPU
@@ -224,7 +226,7 @@ CHOICES = {
 }
 SHARES = ("corpus.heldout",)
 AT_LEAST_ONE = """
-    mesh.fsdp mesh.tensor distributed.timeout distributed.heartbeat train.micro_batches
+    mesh.tensor distributed.timeout distributed.heartbeat train.micro_batches
     guard.stop_after guard.window log.every checkpoint.every checkpoint.keep evaluate.rows
 """.split()
 NOT_NEGATIVE = """
@@ -243,6 +245,8 @@ def check(config: ConfigDict) -> None:
     check_keys(config, CHOICES, SHARES, AT_LEAST_ONE, NOT_NEGATIVE)
     fits = config.distributed.process >= -1
     require(fits, "distributed.process", config, "expected 0 or more, or -1")
+    fits = config.mesh.fsdp >= 1 or config.mesh.fsdp == -1
+    require(fits, "mesh.fsdp", config, "expected 1 or more, or -1")
     require(config.seed < 2**32, "seed", config, "expected less than 2**32")
     fits = config.guard.spike == 0 or config.guard.spike >= 2
     require(fits, "guard.spike", config, "expected 0, or at least 2 mean deviations")

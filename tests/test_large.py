@@ -25,7 +25,7 @@ def shapes_and_shardings(name: str, *mesh: str):
     update = optimizer.make(resolved.optimizer, lambda step: 1e-4)
     example = small.synthetic(1, 8, 1, VOCABULARY.size)
     shapes = jax.eval_shape(partial(step.init, objective, update, 1, example))
-    return shapes, meshes.state(shapes, meshes.make_mesh(resolved.mesh))
+    return shapes, meshes.state(shapes, meshes.make_mesh(resolved))
 
 
 def bytes_of(shapes, shardings=None) -> int:

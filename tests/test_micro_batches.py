@@ -43,7 +43,7 @@ def built(shape, count, pairs="nsp", chips=None):
         ),
         *("model.layers=1", "optimizer.beta1=0", "optimizer.clip=0"),
     )
-    mesh = meshes.make_mesh(config.mesh, chips or jax.devices()[: int(np.prod(shape))])
+    mesh = meshes.make_mesh(config, chips or jax.devices()[: int(np.prod(shape))])
     return build.build(config, mesh, VOCABULARY)
 
 

@@ -36,7 +36,7 @@ def test_losses_in_bfloat16_are_close_to_float32():
 
     def run(*overrides):
         config = small_config("model.layers=1", *overrides)
-        mesh = meshes.make_mesh(config.mesh)
+        mesh = meshes.make_mesh(config)
         trainer = build.build(config, mesh, VOCABULARY)
         state, losses = trainer.initialize(), []
         for number in range(5):

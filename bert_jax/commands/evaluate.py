@@ -12,6 +12,7 @@ from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.objectives import base, metrics
 from bert_jax.parallel import mesh as meshes
+from bert_jax.parallel.processes import Cluster, joined
 from bert_jax.runs import run_info, workdir
 from bert_jax.tasks.feed import open_feed
 
@@ -35,22 +36,32 @@ def run(options, overrides) -> int:
         return cli.show(options, values, evaluate_models.describe(values))
     if len(options.model) > 1:
         raise BadInput("evaluate: several models need --config, whose text they are evaluated on")
-    values = evaluate_run(options.model[0], overrides)
-    lines = (f"{x:.6g}" if isinstance(x, float) else x for x in values.values())
-    text = "\n".join(f"{name} {line}" for name, line in zip(values, lines, strict=True))
-    return cli.show(options, values, text)
+    # The keys of `distributed` are never saved, so those of the command line are all.
+    keys = [key for key in overrides if key.startswith("distributed.")]
+    with joined(configs.load("base", keys).distributed) as processes:
+        values = evaluate_run(options.model[0], overrides, processes)
+        lines = (f"{x:.6g}" if isinstance(x, float) else x for x in values.values())
+        text = "\n".join(f"{name} {line}" for name, line in zip(values, lines, strict=True))
+        return cli.show(options, values, text) if processes.is_main else 0
 
 
-def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
+def evaluate_run(
+    name: Path | str, overrides: list[str] = (), processes: Cluster | None = None
+) -> dict:
     """Returns metrics of a run's newest checkpoint on the splits that are evaluated, on rows of its last phase's
-    length. If there are several, the names begin with the split's."""
+    length. If there are several, the names begin with the split's.
+
+    processes: that evaluate together; default: this one alone.
+    """
     with workdir.opened(name) as opened:
         run = load_model.open_run(opened, overrides)
         data = open_feed(run.config)
         run_info.check_store(opened.directory, run.info, run.step, data)
+    if processes:
+        processes.compare({"step": run.step, "config.store: fingerprint": data.fingerprint})
     mesh = mesh_for(run.config, overrides)
     phase = configs.phases(run.config)[-1]
-    params = jax.device_put(run.params, meshes.parameters(run.params, mesh))
+    params = jax.tree.map(place, run.params, meshes.parameters(run.params, mesh))
     program, values = evaluate.program(run.objective, mesh, bool(data.score)), {}
     with jax.set_mesh(mesh):
         for split in data.splits:
@@ -64,10 +75,16 @@ def evaluate_run(name: Path | str, overrides: list[str] = ()) -> dict:
     return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}
 
 
+def place(array, sharding):
+    """Puts an array of the host on the devices of all processes."""
+    return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+
+
 def mesh_for(config, overrides: list[str]):
     """Returns the configured mesh if overrides set one, else one over all devices, with fsdp if the run was sharded."""
-    keys = config.mesh.copy_and_resolve_references()
+    config = config.copy_and_resolve_references()
     if not any(override.startswith("mesh.") for override in overrides):
-        fsdp = math.gcd(jax.device_count(), keys.fsdp * keys.tensor, config.model.get("width", 1))
-        keys.update(data=-1, fsdp=fsdp, tensor=1)
-    return meshes.make_mesh(keys)
+        parts, width = config.mesh.fsdp * config.mesh.tensor, config.model.get("width", 1)
+        fsdp = -1 if parts < 0 else math.gcd(jax.device_count(), parts, width)
+        config.mesh.update(data=-1, fsdp=fsdp, tensor=1)
+    return meshes.make_mesh(config)

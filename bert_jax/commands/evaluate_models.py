@@ -1,41 +1,22 @@
 """Evaluates models with any vocabularies on the same held-out text, with the same words masked for all of them.
 
-A word is a run of letters, digits and "_". It is tokenized by itself, and so is the text between two words. All pieces
-of a chosen word are masked, so the number of [MASK]s reveals how many pieces a word has.
-
-W chosen words in all windows.
+W chosen words in all windows; see objectives/word_windows.py.
 """
 
 import math
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from contextlib import closing
-from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax import prng
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.models import counts
-from bert_jax.objectives import fill_mask
-
-RATE = 0.15  # share of the words that are chosen
-PART = re.compile(r"\w+|[^\w\s]+")
-
-
-class Window(NamedTuple):
-    """A window of a document, split into parts: words, and the text between them without white space."""
-
-    document: int
-    parts: list[str]
-    pieces: list[list[list[int]]]  # [part][vocabulary][ids]
-    chosen: list[int]  # indices of the parts that are masked
+from bert_jax.objectives import fill_mask, word_windows
+from bert_jax.objectives.word_windows import Window
 
 
 def evaluate(directories: list[Path], config, log=print) -> dict:
@@ -98,48 +79,18 @@ def read(config, store, tokenizers: list, length: int) -> tuple[list[Window], np
     from bert_jax.data import heldout_text
 
     with closing(heldout_text.documents(config, store)) as documents:
-        first = [*islice(windows(documents, tokenizers, length - 2), config.evaluate.rows)]
+        first = [
+            *islice(word_windows.windows(documents, tokenizers, length - 2), config.evaluate.rows)
+        ]
     unknown = np.zeros(len(tokenizers), np.int64)
     for number, window in enumerate(first):
-        for index in choose(config.seed, number, window.parts):
+        for index in word_windows.choose(config.seed, number, window.parts):
             pairs = zip(window.pieces[index], tokenizers, strict=True)
             is_unknown = np.array([not ids or tokenizer.unk in ids for ids, tokenizer in pairs])
             unknown += is_unknown
             if not is_unknown.any():
                 window.chosen.append(index)
     return first, unknown
-
-
-def windows(documents: Iterable[list[str]], tokenizers: list, limit: int) -> Iterator[Window]:
-    """Yields the windows of documents (lists of sentences), with at most `limit` pieces in every vocabulary.
-
-    Skips parts with more pieces.
-    """
-    cut = lru_cache(1 << 18)(lambda part, glued: [t.encode_part(part, glued) for t in tokenizers])
-    for document, sentences in enumerate(documents):
-        window, sizes = Window(document, [], [], []), 0
-        text = f" {' '.join(sentences)}"
-        for match in PART.finditer(text):
-            pieces = cut(match[0], not text[match.start() - 1].isspace())
-            more = np.array([len(ids) for ids in pieces])
-            if more.max() > limit:
-                continue
-            if max(sizes + more) > limit:
-                yield window
-                window, sizes = Window(document, [], [], []), 0
-            window.parts.append(match[0])
-            window.pieces.append(pieces)
-            sizes = sizes + more
-        if window.parts:
-            yield window
-
-
-def choose(seed: int, window: int, parts: list[str]) -> list[int]:
-    """Returns the indices of a random share RATE of the words of a window."""
-    key = np.full(len(parts), prng.key(seed, prng.PURPOSE["words"], window))
-    bits = prng.fold(key, np.arange(len(parts), dtype=np.uint32))
-    drawn = np.flatnonzero(bits < RATE * 2**32).tolist()
-    return [index for index in drawn if re.match(r"\w", parts[index])]
 
 
 # --- One model ------------------------------------------------------------------------------------
@@ -150,21 +101,13 @@ def score(model, windows: list[Window], number: int, length: int) -> tuple[np.nd
 
     number: the index of the model's vocabulary in the windows.
     """
-    texts = [mask_words(window, number, model.vocabulary.mask) for window in windows]
+    texts = [word_windows.mask(window, number, model.vocabulary.mask) for window in windows]
     words = [[window.pieces[index][number] for index in window.chosen] for window in windows]
     targets = [[*chain(*ids)] for ids in words]
     nats, correct = fill_mask.measure(model, texts, targets, length)
     sizes = np.array([*map(len, chain(*words))])
     starts = np.cumsum(sizes) - sizes
     return np.add.reduceat(nats, starts), np.logical_and.reduceat(correct, starts), sizes
-
-
-def mask_words(window: Window, number: int, mask: int) -> list[int]:
-    """Returns the ids of a window, with [MASK] for every piece of a chosen word."""
-    cuts = [ids[number] for ids in window.pieces]
-    for index in window.chosen:
-        cuts[index] = [mask] * len(cuts[index])
-    return [*chain(*cuts)]
 
 
 def describe(values: dict) -> str:

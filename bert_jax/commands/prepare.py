@@ -1,7 +1,13 @@
 """`prepare`: converts raw text to a token store, and reports on the text."""
 
-from bert_jax import cli
+import jax
 
+from bert_jax import cli
+from bert_jax import config as configs
+from bert_jax.errors import BadInput
+from bert_jax.parallel import chips
+
+ROWS, STEPS = 4, 2  # rows of a device and steps that are timed
 OPTIONS = [
     cli.CONFIG,
     cli.option("--runner", "runner of Apache Beam; default: local processes", default=""),
@@ -17,7 +23,32 @@ def run(options, overrides) -> int:
 
     engine = beam.open_runner(options.runner, options.options)
     values = prepare.prepare(config, cli.log_progress, engine)
-    lines = report.describe(values, config.store, config.tokenizer.path)
+    recommended = values["recommendation"]
+    changes = [f"{key}={value}" for key, value in recommended["changes"].items()]
+    recommended["hours"] = estimate_hours(options.config, [*overrides, *changes])
+    lines = report.describe(values, options.config, overrides)
     if "seconds" in values:
         lines.append(f"{values['seconds']:.1f} s, {values['megabytes_per_second']:.1f} MB/s")
     return cli.show(options, values, "\n".join(lines))
+
+
+def estimate_hours(name: str, overrides: list[str]) -> float | None:
+    """Returns the hours that the steps of a config take on this machine, from a few timed steps of few rows.
+
+    Returns None on TPUs, whose hosts wait for each other (`plan` estimates them), and if the steps cannot run.
+    """
+    if chips.has_device(chips.TPUS):
+        return None
+    from bert_jax.commands import benchmark
+
+    cli.log_progress("prepare: timing a few steps of the recommended run")
+    phases, rows = configs.phases(configs.load(name, overrides)), ROWS * jax.device_count()
+    few = [f"phases.{phase.name}.batch={rows}" for phase in phases]
+    few += ["train.micro_batches=1", "train.rows_per_device=0"]
+    try:
+        config = configs.load(name, [*overrides, *few])
+        timed = benchmark.benchmark(config, steps=STEPS, log=cli.log_nothing)["phases"]
+    except BadInput:
+        return None
+    speeds = {name: timing["rows_per_second"] for name, timing in timed.items()}
+    return sum((p.last - p.first) * p.batch / speeds[p.name] for p in phases) / 3600

@@ -1,7 +1,8 @@
-"""Recommends a model size and a run for a corpus, and prints them as a command."""
+"""Recommends a model size and a run for a corpus, as changes of the config that prepared it."""
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from bert_jax import config as configs
 
@@ -19,18 +20,14 @@ PASSES = 40
 STEPS = 1_000_000
 ROWS = (256, 128, 64, 32)  # rows per step
 UPDATES = 10_000  # a run with fewer steps gets a smaller batch
-LONG = 0.1  # share of the steps with rows of 512 tokens; the others have rows of 128
-TOKENS_PER_ROW = 128 + LONG * (512 - 128)
-SMALL_RATE = 5e-4
-# Prefixes of the config keys that decide the store and its rows. Of these, OF_MACHINE suit this machine alone.
-OF_TEXT = ("corpus.", "filter.", "tokenizer.", "objective.", "task.")
-OF_MACHINE = ("corpus.workers", "tokenizer.path")
+HEAD = 64  # width of an attention head
+SMALL_RATE, PUBLISHED_RATE = 5e-4, 1e-4
 
 
-def choose_run(tokens: int) -> dict:
+def choose_run(tokens: int, length: float) -> dict:
     """Recommends a run for a number of distinct training tokens: {tokens, size, steps, rows, passes}.
 
-    rows: per step. passes: over the training tokens.
+    length: of a row, the mean over the steps. rows: per step. passes: over the training tokens.
 
     Size: the largest published size with at least ten training tokens for each parameter of the encoder's blocks
     (12 * layers * width**2). BERT-large, with 302M parameters and 3.3 billion words (arXiv:1810.04805), has the fewest
@@ -38,15 +35,15 @@ def choose_run(tokens: int) -> dict:
     trained on over 130 GB (CamemBERT, arXiv:1911.03894).
 
     Steps: at most 40 passes, up to rounding to two digits, and at most the published million. arXiv:1810.04805 calls
-    its million steps "approximately 40 epochs", counting 512 tokens for every row; here rows of 128 tokens count as
-    such. T5, an encoder-decoder, lost little with 64 passes, more with 256 and much with 1,024 (arXiv:1910.10683,
+    its million steps "approximately 40 epochs", counting 512 tokens for every row; here rows count with their
+    length. T5, an encoder-decoder, lost little with 64 passes, more with 256 and much with 1,024 (arXiv:1910.10683,
     table 9).
 
     Batch: the published 256 rows, halved down to 32 while the run has fewer than 10,000 steps, the published warm-up.
     This is a rule of thumb: with few tokens, the number of updates is the limit.
     """
     fitting = [size for size in SIZES if TOKENS_PER_PARAMETER * parameters(size) <= tokens]
-    all_rows = PASSES * tokens / TOKENS_PER_ROW
+    all_rows = PASSES * tokens / length
     rows = next((rows for rows in ROWS if all_rows >= UPDATES * rows), ROWS[-1])
     steps = int(float(f"{min(STEPS, max(10, all_rows / rows)):.2g}"))
     size, passes = fitting[-1] if fitting else "tiny", steps * rows / all_rows * PASSES
@@ -60,45 +57,62 @@ def parameters(size: str) -> int:
 
 
 def recommend(config, tokens: int, short_documents: bool) -> dict:
-    """Returns `choose_run` and its `overrides`: the config overrides, as KEY=VALUE, for this run on this store."""
-    chosen = choose_run(tokens)
-    keys = run_overrides(chosen) | text_overrides(config)
+    """Returns `choose_run` and its `changes`: {key: value} of the config's keys that have another value in this run."""
+    phases, total = configs.phases(config), configs.total_steps(config)
+    length = sum((phase.last - phase.first) * phase.length for phase in phases) / total
+    chosen = choose_run(tokens, length)
+    keys = model_keys(config, chosen["size"]) | run_keys(config, chosen)
     if short_documents:
         keys["objective.pair_task"] = "none"
-    return chosen | {"overrides": [f"{key}={value}" for key, value in keys.items()]}
+    now = configs.flatten(config)
+    return chosen | {"changes": {key: value for key, value in keys.items() if now[key] != value}}
 
 
-def run_overrides(chosen: dict) -> dict:
-    """Returns the overrides of a run. Sizes below base get the learning rate of ELECTRA-Small (arXiv:2003.10555)."""
-    size, steps, rows = (chosen[name] for name in ("size", "steps", "rows"))
-    long, cadence = max(1, round(LONG * steps)), min(5000, max(100, steps // 2000 * 100))
-    keys = {
-        "phases.short.steps": steps - long,
-        "phases.long.steps": long,
-        "phases.short.batch": rows,
-        "phases.long.batch": rows,
+def model_keys(config, size: str) -> dict:
+    """Returns the keys of a model of this size, and its learning rate if the config has another size.
+
+    Sizes below base get the rate of ELECTRA-Small (arXiv:2003.10555). A model without these keys is left as it is.
+    """
+    layers, width = SIZES[size]
+    keys = {"layers": layers, "width": width, "heads": width // HEAD, "feed_forward": 0}
+    if (
+        not set(keys) <= set(config.model)
+        or (config.model.layers, config.model.width) == SIZES[size]
+    ):
+        return {}
+    rate = PUBLISHED_RATE if size in ("base", "large") else SMALL_RATE
+    return {f"model.{key}": value for key, value in keys.items()} | {
+        "optimizer.learning_rate": rate
+    }
+
+
+def run_keys(config, chosen: dict) -> dict:
+    """Returns the keys of a run with the config's phases, which keep their shares of the steps."""
+    steps, total, every = chosen["steps"], configs.total_steps(config), config.log.every
+    cadence = min(5000, max(100, steps // 2000 * 100))
+    cadence = -(-cadence // every) * every
+    keys, before = {}, 0
+    for phase in configs.phases(config):
+        last = max(before + 1, round(steps * phase.last / total))
+        keys[f"phases.{phase.name}.steps"] = last - before
+        keys[f"phases.{phase.name}.batch"] = chosen["rows"]
+        before = last
+    return keys | {
         "schedule.warmup": min(UPDATES, steps // 10),
         "evaluate.every": cadence,
         "checkpoint.every": cadence,
     }
-    return keys if size in ("base", "large") else keys | {"optimizer.learning_rate": SMALL_RATE}
 
 
-def text_overrides(config) -> dict:
-    """Returns the keys that decide the store and its rows, if they differ from their defaults."""
-    return {
-        key: now
-        for key, (_, now) in configs.changes(config).items()
-        if key.startswith(OF_TEXT) and key not in OF_MACHINE
-    }
+def describe(recommendation: dict, name: str, overrides: list[str] = ()) -> Iterator[str]:
+    """Yields the recommendation as text: the run, the reason, how long it takes, and its command.
 
-
-def describe(recommendation: dict, store: str, vocabulary: str) -> Iterator[str]:
-    """Yields the recommendation as text: the run, the reason, and a command with the given store and vocabulary."""
+    name, overrides: of the config that prepared the store.
+    """
     size, steps, rows = (recommendation[name] for name in ("size", "steps", "rows"))
     tokens, weights = recommendation["tokens"], parameters(size)
     yield (
-        f"recommended start: bert_{size}, {steps:,} steps of {rows} rows,"
+        f"recommended start: the size of bert_{size}, {steps:,} steps of {rows} rows,"
         f" {recommendation['passes']:.3g} passes over {tokens:,} training tokens"
     )
     fits = TOKENS_PER_PARAMETER * weights <= tokens
@@ -107,9 +121,13 @@ def describe(recommendation: dict, store: str, vocabulary: str) -> Iterator[str]
         f"  why: the {which} {TOKENS_PER_PARAMETER} training tokens for each of its {weights / 1e6:,.1f} M"
         f" parameters without embeddings; more than {PASSES} passes are not advised"
     )
-    yield "  how long: `bert-jax benchmark` with the same --config options times a step"
-    keys = [f"store={store}", *recommendation["overrides"]]
-    keys += [f"tokenizer.path={vocabulary}"] if vocabulary else []
-    parts = [f"bert-jax pretrain --config bert_{size} --workdir runs/bert_{size}"]
+    if hours := recommendation.get("hours"):
+        yield f"  how long: about {hours:,.2g} hours on this machine, by a few timed steps"
+    else:
+        yield "  how long: `bert-jax benchmark` with the same --config options times a step"
+    changes = recommendation["changes"]
+    typed = [each for each in overrides if each.partition("=")[0] not in changes]
+    keys = [*typed, *(f"{key}={value}" for key, value in changes.items())]
+    parts = [f"bert-jax pretrain --config {shlex.quote(name)} --workdir runs/{Path(name).stem}"]
     parts += [shlex.quote(f"--config.{key}") for key in keys]
     yield from ("", "    " + " \\\n    ".join(parts), "")

@@ -170,8 +170,8 @@ def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
 # --- Text -----------------------------------------------------------------------------------------
 
 
-def describe(report: dict, store: str = "STORE", vocabulary: str = "") -> list[str]:
-    """Returns the report as lines of text. `store` and `vocabulary` are the paths in the recommended command."""
+def describe(report: dict, name: str = "CONFIG", overrides: list[str] = ()) -> list[str]:
+    """Returns the report as lines of text. name, overrides: of the config, in the recommended command."""
     return [
         *describe_counts(report),
         f"{report['pieces_per_word']:.2f} pieces per word, {report['unknown_share']:.2%} unknown,"
@@ -183,7 +183,7 @@ def describe(report: dict, store: str = "STORE", vocabulary: str = "") -> list[s
         "the first documents, as the model will see them:",
         *report["first_documents"],
         "",
-        *recommendation.describe(report["recommendation"], store, vocabulary),
+        *recommendation.describe(report["recommendation"], name, overrides),
         *(f"warning: {each['what']}; {each['remedy']}" for each in report["warnings"]),
     ]
 

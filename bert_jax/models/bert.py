@@ -64,6 +64,7 @@ class Encoder(nn.Module):
             self.width,
             self.initializer,
             self.gradient_dtype,
+            self.dtype,
         )
         self.embedder_norm = layers.LayerNorm(self.epsilon, self.dtype)
         block = nn.remat(layers.Block) if self.remat == "full" else layers.Block

@@ -15,6 +15,7 @@ from flax import linen as nn
 
 from bert_jax import prng
 from bert_jax.parallel import constraints
+from bert_jax.parallel.mesh import VOCABULARY_MULTIPLE
 
 ACTIVATIONS = {
     "gelu_tanh": partial(nn.gelu, approximate=True),
@@ -286,8 +287,8 @@ class Block(nn.Module):
 
 
 def padded_size(vocabulary_size: int) -> int:
-    """Returns the vocabulary size rounded up to a multiple of 128, for the matrix units and for sharding."""
-    return -(-vocabulary_size // 128) * 128
+    """Returns the vocabulary size rounded up, for the matrix units and for sharding."""
+    return -(-vocabulary_size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
 
 
 def zero_padding_rows(init, rows: int):
@@ -301,7 +302,10 @@ def zero_padding_rows(init, rows: int):
 
 
 class Embedder(nn.Module):
-    """The sum of word, position and segment embeddings: int32[B, L] each -> float32[B, L, D]."""
+    """The sum of word, position and segment embeddings: int32[B, L] each -> float32[B, L, D].
+
+    The word embeddings are rounded to `dtype`.
+    """
 
     vocabulary_size: int
     max_length: int
@@ -309,6 +313,7 @@ class Embedder(nn.Module):
     width: int
     initializer: float
     gradient_dtype: jnp.dtype
+    dtype: jnp.dtype = jnp.float32
 
     def setup(self):
         init = truncated_normal(self.initializer)
@@ -318,7 +323,7 @@ class Embedder(nn.Module):
         self.segment_table = self.param("segments", init, (self.type_vocabulary, self.width))
 
     def __call__(self, tokens, positions, segments):
-        vectors = constraints.lookup(self.words, tokens, self.gradient_dtype)
+        vectors = constraints.lookup(self.words, tokens, self.dtype, self.gradient_dtype)
         for table, ids in ((self.position_table, positions), (self.segment_table, segments)):
             vectors += table.at[ids].get(mode="promise_in_bounds")
         return constraints.stream(vectors)

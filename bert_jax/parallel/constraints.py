@@ -39,49 +39,48 @@ def table(x):
 # of the whole table over `data` and `fsdp`; here `fsdp` reduce-scatters it, and `data` all-reduces only shards.
 
 
-def lookup(words, ids, gradient_dtype):
-    """Looks up ids[B, L] in words[V, D], which is sharded as TABLE; returns [B, L, D].
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def lookup(words, ids, dtype, gradient_dtype):
+    """Looks up ids[B, L] in words[V, D], which is sharded as TABLE; returns float32[B, L, D] rounded to `dtype`, in
+    which a sharded table is gathered.
 
     If the table is sharded, its gradient is summed over devices in `gradient_dtype`.
     """
+    return _lookup_forward(words, ids, dtype, gradient_dtype)[0]
+
+
+def _lookup_forward(words, ids, dtype, gradient_dtype):
     # Ids were validated when the data was read, so the gathers need no bounds checks.
     if not is_sharded(ids):
-        return words.at[ids].get(mode="promise_in_bounds")
-    return lookup_sharded(words, ids, gradient_dtype)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def lookup_sharded(words, ids, gradient_dtype):
-    """Looks up ids in a sharded table, see `lookup`."""
+        vectors = words.at[ids].get(mode="promise_in_bounds")
+        # Unlike a cast and a cast back, this is never optimized away.
+        rounding = jnp.finfo(dtype).nexp, jnp.finfo(dtype).nmant
+        return jax.lax.reduce_precision(vectors, *rounding), (words, ids)
 
     def local(part, ids):
-        part = jax.lax.all_gather(part, "fsdp", axis=0, tiled=True)
         ids, is_local = to_local(ids, part.shape[0])
-        vectors = part.at[ids].get(mode="promise_in_bounds")
+        vectors = part.at[ids].get(mode="promise_in_bounds").astype(words.dtype)
         return jax.lax.psum(jnp.where(is_local, vectors, 0), "tensor")
 
-    return jax.shard_map(local, in_specs=(TABLE, P(ROWS)), out_specs=P(ROWS))(words, ids)
+    over_devices = jax.shard_map(local, in_specs=(P("tensor"), P(ROWS)), out_specs=P(ROWS))
+    return over_devices(words.astype(dtype), ids), (words, ids)
 
 
-def _lookup_forward(words, ids, gradient_dtype):
-    return lookup_sharded(words, ids, gradient_dtype), (words, ids)
-
-
-def _lookup_backward(gradient_dtype, saved, gradient):
+def _lookup_backward(dtype, gradient_dtype, saved, gradient):
     words, ids = saved
-    size = words.shape[0] // jax.sharding.get_abstract_mesh().shape["tensor"]
+    parts = jax.sharding.get_abstract_mesh().shape["tensor"] if is_sharded(ids) else 1
+    size = words.shape[0] // parts
 
     def local(ids, gradient):
         ids, is_local = to_local(ids, size)
         whole = jnp.zeros((size, words.shape[1]), words.dtype)
         whole = whole.at[ids].add(jnp.where(is_local, gradient, 0), mode="promise_in_bounds")
-        return sum_to_shard(whole.astype(gradient_dtype)).astype(words.dtype)
+        return whole.astype(gradient_dtype)
 
-    sum_rows = jax.shard_map(local, in_specs=(P(ROWS), P(ROWS)), out_specs=TABLE)
-    return sum_rows(ids, gradient), None
+    return sum_rows(local, (P(ROWS), P(ROWS)), ids, gradient).astype(words.dtype), None
 
 
-lookup_sharded.defvjp(_lookup_forward, _lookup_backward)
+lookup.defvjp(_lookup_forward, _lookup_backward)
 
 
 def to_local(ids, size: int):
@@ -89,21 +88,25 @@ def to_local(ids, size: int):
 
     Returns (indices, 0 if elsewhere; bool[..., 1], whether the rows are on this device).
     """
-    ids = ids - jax.lax.axis_index("tensor") * size
+    ids = ids - tensor_part() * size
     is_local = (ids >= 0) & (ids < size)
     return jnp.where(is_local, ids, 0), is_local[..., None]
 
 
 def sum_to_table(function, logits, x):
     """Computes function(logits[B, ..., V], x[B, ..., D]) -> [V, D], a sum over rows; the result is sharded as TABLE."""
-    if not is_sharded(x):
-        return function(logits, x)
+    return sum_rows(function, (P(ROWS, *[None] * (x.ndim - 2), "tensor"), P(ROWS)), logits, x)
 
-    def local(logits, x):
-        return sum_to_shard(function(logits, x))
 
-    specs = P(ROWS, *[None] * (x.ndim - 2), "tensor"), P(ROWS)
-    return jax.shard_map(local, in_specs=specs, out_specs=TABLE)(logits, x)
+def sum_rows(function, specs, *arrays):
+    """Computes function(*arrays) -> [V, D] as `sum_to_table`. specs: of the arrays, whose rows are sharded."""
+    if not is_sharded(arrays[0]):
+        return function(*arrays)
+
+    def local(*parts):
+        return sum_to_shard(function(*parts))
+
+    return jax.shard_map(local, in_specs=specs, out_specs=TABLE)(*arrays)
 
 
 def sum_to_shard(whole):

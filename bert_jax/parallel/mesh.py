@@ -13,6 +13,8 @@ from bert_jax.errors import BadInput
 
 AXES = ("data", "fsdp", "tensor")
 ROWS = ("data", "fsdp")  # the axes over which the rows of a batch are sharded
+# The vocabulary is padded to a multiple of this number, which `fsdp` x `tensor` has to divide.
+VOCABULARY_MULTIPLE = 128
 # The word embeddings are sharded along the vocabulary only: XLA replicates a table that is sharded along both axes.
 TABLE = P(("tensor", "fsdp"), None)
 
@@ -32,14 +34,15 @@ RULES = (
 
 
 def make_mesh(config, devices=None) -> Mesh:
-    """Returns the mesh of `config` (the group `mesh`) over all devices; data=-1 takes all that the other axes leave.
+    """Returns the mesh of `config.mesh` over all devices; data=-1 takes all that the other axes leave.
 
     With several TPU slices, which only a slow network connects, only the axis `data` extends across slices.
     """
     devices = jax.devices() if devices is None else devices
-    inner = config.fsdp * config.tensor
-    data = len(devices) // inner if config.data == -1 else config.data
-    shape = f"data={config.data} fsdp={config.fsdp} tensor={config.tensor}"
+    keys, fsdp = config.mesh, fsdp_size(config, devices)
+    inner = fsdp * keys.tensor
+    data = len(devices) // inner if keys.data == -1 else keys.data
+    shape = f"data={keys.data} fsdp={fsdp} tensor={keys.tensor}"
     if data < 1 or data * inner != len(devices):
         raise BadInput(f"config.mesh: {shape} does not fit {len(devices)} devices")
     slices = count_slices(devices)
@@ -48,7 +51,7 @@ def make_mesh(config, devices=None) -> Mesh:
         raise BadInput(
             f"config.mesh: {shape}: fsdp and tensor do not fit into each of {slices} slices of {size} devices"
         )
-    inside, across = (data // slices, config.fsdp, config.tensor), (slices, 1, 1)
+    inside, across = (data // slices, fsdp, keys.tensor), (slices, 1, 1)
     # Needed for example on 4 x 4 devices with tensor=2, which is a part of a physical axis.
     options = dict(devices=devices, allow_split_physical_axes=True)
     if slices == 1:
@@ -56,6 +59,20 @@ def make_mesh(config, devices=None) -> Mesh:
     else:
         devices = mesh_utils.create_hybrid_device_mesh(inside, across, **options)
     return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+def fsdp_size(config, devices) -> int:
+    """Returns the size of the axis `fsdp`: `mesh.fsdp`, or for -1 all devices of a TPU slice that `data` and `tensor`
+    leave, as far as width and vocabulary divide over them, and 1 on other devices.
+
+    On TPUs the compiler hides half of the gathers and scatters of `fsdp`, and nothing of the sums of `data`.
+    """
+    keys = config.mesh
+    if keys.fsdp != -1 or devices[0].platform != "tpu":
+        return abs(keys.fsdp)
+    others = max(keys.data, count_slices(devices)) * keys.tensor
+    width, rows = config.model.get("width", 1), VOCABULARY_MULTIPLE // keys.tensor
+    return max(1, math.gcd(len(devices) // others, width, rows))
 
 
 def count_slices(devices) -> int:
@@ -126,10 +143,7 @@ def state(shapes, mesh: Mesh, rules=RULES):
 def with_shardings(shapes, shardings):
     """Adds shardings to a tree of shapes, for lowering a program."""
 
-    def add(leaf, sharding):
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
-    return jax.tree.map(add, shapes, shardings)
+    return jax.tree.map(lambda leaf, to: leaf.update(sharding=to), shapes, shardings)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -169,14 +169,19 @@ class Cluster:
         return code, reason, f"bert-jax: {reason}"
 
     def leave(self, code: int, reason: str, text: str) -> None:
-        """Prints `text` and ends this process. Process 0 ends last, because it runs the coordinator."""
-        with contextlib.suppress(Exception):
-            self.on_failure(reason, code)
-        with contextlib.suppress(OSError):
-            print(text, file=sys.stderr)
-        for stream in (sys.stdout, sys.stderr):
+        """Prints `text` and ends this process, whatever else fails."""
+        try:
             with contextlib.suppress(OSError):
-                stream.flush()
+                print(text, file=sys.stderr, flush=True)
+                sys.stdout.flush()
+            with contextlib.suppress(Exception):
+                self.on_failure(reason, code)
+            self.wait_for_others()
+        finally:
+            os._exit(code)
+
+    def wait_for_others(self) -> None:
+        """Waits in process 0, which runs the coordinator, until the others have read why all end."""
         deadline = time.monotonic() + EXIT_WAIT
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             self.client.key_value_set(f"{HEARD}/{self.process}", "")
@@ -185,7 +190,6 @@ class Cluster:
                 self.client.blocking_key_value_get(f"{HEARD}/{number}", int(left * 1000) + 1)
         if self.is_main:
             time.sleep(GRACE)
-        os._exit(code)
 
 
 def is_loss(error: BaseException) -> bool:

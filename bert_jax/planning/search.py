@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from ml_collections import ConfigDict
 
 from bert_jax.errors import BadInput
+from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import compilation, topology
 from bert_jax.planning.compilation import CompilerFailed, Job
 from bert_jax.planning.estimate import estimate
@@ -17,16 +18,17 @@ REMATS = "none", "attention", "full"
 def settings(config: ConfigDict, tpu: topology.Slice) -> list[dict]:
     """Returns changes to a config as {key: value}, cheap ones first.
 
-    They are: none, more micro-batches, more rematerialization, the state sharded over more chips, and combinations.
+    They are: none, more micro-batches, more rematerialization, the state sharded over other numbers of devices,
+    and combinations.
     """
     micro = [{"train.rows_per_device": 0, "train.micro_batches": count} for count in MICRO_BATCHES]
     remats = [{"train.remat": remat} for remat in REMATS[REMATS.index(config.train.remat) + 1 :]]
-    devices = tpu.chips * tpu.chip.devices
-    sizes = [2**power for power in range(1, devices.bit_length()) if devices % 2**power == 0]
-    sharded = [{"mesh.data": -1, "mesh.fsdp": size} for size in sizes]
-    smallest = micro[-1] | {"train.remat": REMATS[-1]}
-    combined = [fsdp | change for fsdp in sharded[-1:] for change in (*remats, smallest)]
-    return [{}, *micro, *remats, *sharded, *combined]
+    now, devices = meshes.fsdp_size(config, topology.devices(tpu)), tpu.chips * tpu.chip.devices
+    sizes = {2**power for power in range(devices.bit_length()) if devices % 2**power == 0} - {now}
+    sharded = [{"mesh.data": -1, "mesh.fsdp": size} for size in sorted(sizes)]
+    most = sharded[-1] if now < devices else {}
+    combined = [most | change for change in (*remats, micro[-1] | {"train.remat": REMATS[-1]})]
+    return [{}, *micro, *remats, *sharded, *(change for change in combined if change not in remats)]
 
 
 def options(changes: dict[str, object]) -> str:
@@ -73,5 +75,4 @@ def attempt(job: Job, tpu: topology.Slice) -> dict:
 
 def does_not_fit(tpu: topology.Slice, error: TooLarge) -> dict:
     """Returns the row of a step that does not fit."""
-    used = round(error.used * tpu.chip.devices)
-    return {"fits": False, "bytes_per_chip": used, "reason": str(error)}
+    return {"fits": False, "bytes_per_chip": error.used * tpu.chip.devices, "reason": str(error)}

@@ -1,7 +1,7 @@
 """The table of slices that a config divides over, sorted by hours.
 
 One slice of each kind of chip is compiled, and its numbers are scaled to the others. Compute scales with the rows per
-device; communication with the share that a chip sends in a ring. The parameter update does not scale with the rows. The
+device; communication with the share that a chip sends in a ring; the parameter update with the state that it holds. The
 fixed overhead of an instruction is ignored, so large slices look faster than they are. Memory cannot be scaled, so the
 first COMPILED slices of the table are compiled themselves, and `fits` is given for these alone.
 """
@@ -16,6 +16,7 @@ from bert_jax.planning.estimate import estimate, total
 
 COMPILED = 3  # slices at the top of the table that are compiled themselves
 TRIES = 3  # slices of a kind to compile at most, until one fits
+STATE = ("fsdp", "tensor")  # axes over which the state is sharded
 TOKENS = 8192  # preferred tokens per device of the compiled slice: few enough to fit, enough to keep it busy
 
 
@@ -63,8 +64,9 @@ def choose(job: Job, candidates: dict) -> list[topology.Slice]:
 
     Slices that communicate along all mesh axes come first; among these, those with about TOKENS tokens per device.
     """
-    wanted = {axis for mesh in candidates.values() for axis, size in mesh.shape.items() if size > 1}
-    phase = job.phases[0]
+    # By default `fsdp` is nearly all of a slice, and little is sent along `data`.
+    axes, phase = STATE if job.config.mesh.fsdp == -1 else meshes.AXES, job.phases[0]
+    wanted = {axis for axis in axes if any(mesh.shape[axis] > 1 for mesh in candidates.values())}
 
     def distance(tpu: topology.Slice) -> tuple:
         missing = sum(candidates[tpu].shape[axis] == 1 for axis in wanted)
@@ -83,18 +85,19 @@ def compile_row(job: Job, row: dict, price: float | None) -> dict:
         steps = [compilation.compile_step(job, tpu, mesh, phase) for phase in job.phases]
     except (BadInput, CompilerFailed) as error:
         return row | {"fits": False, "reason": str(error)}
-    used = round(max(step.memory.total for step in steps) * tpu.chip.devices)
-    memory = {"fits": used <= tpu.chip.memory, "bytes_per_chip": used}
-    return describe(job, tpu, mesh, steps, price) | memory
+    values = describe(job, tpu, mesh, steps, price)
+    used = max(phase["bytes_per_chip"] for phase in values["phases"].values())
+    return values | {"fits": used <= tpu.chip.memory, "bytes_per_chip": used}
 
 
 def rescale(step: Step, mesh, other) -> Step:
     """Scales a step that was compiled for `mesh` to the mesh `other`, with another number of rows per device."""
     work = mesh.size / other.size
+    held = meshes.axis_size(mesh, STATE) / meshes.axis_size(other, STATE)
+    factors = {"compute": work, "call": work, "update": held}
 
     def ring_share(mesh, axes: list[str]) -> float:
-        group = math.prod(mesh.shape[axis] for axis in axes)
-        return (group - 1) / group
+        return 1 - 1 / meshes.axis_size(mesh, tuple(axes))
 
     def scale_transfer(kind: str, axes: list[str], size: float) -> list:
         # Along `tensor` devices send activations, which scale with the rows; along other axes parameters or gradients.
@@ -103,8 +106,8 @@ def rescale(step: Step, mesh, other) -> Step:
 
     def scale(event: list) -> list:
         match event:
-            case ["compute" | "call" as kind, cycles]:
-                return [kind, cycles * work]
+            case ["compute" | "call" | "update" as kind, cycles]:
+                return [kind, cycles * factors[kind]]
             case ["loop", trips, events]:
                 return ["loop", trips, [*map(scale, events)]]
             case ["send" | "start", *key, transfers]:

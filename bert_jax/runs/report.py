@@ -102,7 +102,7 @@ class Reporter:
         """Writes status.json every HEARTBEAT seconds, so that readers on other hosts see that the run is alive. Runs in
         a thread."""
         while not self.ended.wait(HEARTBEAT):
-            with contextlib.suppress(OSError), self.lock:  # the main thread gets the same error
+            with contextlib.suppress(Exception), self.lock:  # the main thread gets the same error
                 if self.state == "running" and not self.ended.is_set():
                     self.status("running")
 
@@ -124,8 +124,8 @@ class Reporter:
             )
 
     def end(self, state: str, **values) -> None:
-        """Writes the final state. It is lost if the disk is full or the workdir was deleted."""
-        with contextlib.suppress(OSError):
+        """Writes the final state. It is lost after another error, so that the reason of the end is not."""
+        with contextlib.suppress(Exception):
             self.status(state, **values)
 
     def fail(self, reason: str, code: int) -> None:

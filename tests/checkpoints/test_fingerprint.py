@@ -27,8 +27,8 @@ def tree():
 
 
 def make_mesh(data, fsdp, tensor) -> Mesh:
-    keys = small_config(f"mesh.data={data}", f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}").mesh
-    return meshes.make_mesh(keys, jax.devices()[: data * fsdp * tensor])
+    config = small_config(f"mesh.data={data}", f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
+    return meshes.make_mesh(config, jax.devices()[: data * fsdp * tensor])
 
 
 def on_mesh(tree, mesh):

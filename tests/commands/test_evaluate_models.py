@@ -16,6 +16,7 @@ from bert_jax.convert import load_model
 from bert_jax.data import heldout_text
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
+from bert_jax.objectives import word_windows
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 TEXTS = [*PROSE, "漢字かな交じり文。I ❤️ it 🙂 very much.", "Ŝi diris: ĝis! 漢字"]
@@ -58,7 +59,7 @@ def test_windows_contain_all_text(models):
     vocabularies = [model.tokenizer for model in models.values()]
     documents = [TEXTS, ["a" * 500, "the end."], [""], []]
     texts, pieces = {}, {}
-    for window in evaluate_models.windows(documents, vocabularies, LENGTH - 2):
+    for window in word_windows.windows(documents, vocabularies, LENGTH - 2):
         texts.setdefault(window.document, []).extend(window.parts)
         for number, name in enumerate(models):
             ids = [i for cuts in window.pieces for i in cuts[number]]
@@ -103,7 +104,7 @@ def test_nats_equal_a_slow_computation(models, name):
         "abcd".index(name),
         models[name],
     )
-    every = evaluate_models.windows([TEXTS], vocabularies, LENGTH - 2)
+    every = word_windows.windows([TEXTS], vocabularies, LENGTH - 2)
     windows = [window._replace(chosen=[*range(0, len(window.parts), 3)]) for window in every][:3]
     nats, correct, pieces = evaluate_models.score(model, windows, number, LENGTH)
     expected = []

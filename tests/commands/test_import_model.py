@@ -30,7 +30,7 @@ def source(tmp_path_factory):
 def loss_of(source, workdir) -> float:
     """Returns the loss of the source's parameters on the held-out rows of a run."""
     model, run = load_model.open_model(source), load_model.open_model(workdir)
-    phase, mesh = config.phases(run.config)[0], meshes.make_mesh(run.config.mesh)
+    phase, mesh = config.phases(run.config)[0], meshes.make_mesh(run.config)
     params = jax.device_put(model.params, meshes.parameters(model.params, mesh))
     function = jax.jit(partial(step.evaluate, objective=model.objective))
     with jax.set_mesh(mesh):

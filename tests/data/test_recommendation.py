@@ -9,12 +9,12 @@ from bert_jax.data import recommendation
 
 def test_the_published_corpus_gets_the_published_run():
     """3.3 billion words: BERT-large, a million steps of 256 rows."""
-    run = recommendation.choose_run(3_300_000_000)
+    run = recommendation.choose_run(3_300_000_000, 166.4)
     assert (run["size"], run["steps"], run["rows"]) == ("large", 1_000_000, 256)
 
 
 def test_more_text_never_gives_a_smaller_model_or_a_shorter_run():
-    runs = [recommendation.choose_run(int(tokens)) for tokens in np.geomspace(1000, 1e11, 200)]
+    runs = [recommendation.choose_run(int(tokens), 128) for tokens in np.geomspace(1000, 1e11, 200)]
     sizes = [list(recommendation.SIZES).index(run["size"]) for run in runs]
     rows = [run["rows"] for run in runs]
     assert sizes == sorted(sizes) and set(sizes) == set(range(6))
@@ -25,13 +25,24 @@ def test_more_text_never_gives_a_smaller_model_or_a_shorter_run():
     assert all(run["passes"] < 42 for run in runs if run["steps"] > 10)
 
 
-@pytest.mark.parametrize("size", recommendation.SIZES)
-def test_recommended_configs_have_their_size_and_length(size):
-    """They have the size's shape, two phases, and the corpus, filter and tokenizer of base."""
-    config = configs.find(f"bert_{size}")
-    assert (config.model.layers, config.model.width) == recommendation.SIZES[size]
-    assert recommendation.text_overrides(config) == {}
-    keys = recommendation.run_overrides({"size": size, "steps": 12_345, "rows": 64})
-    config = configs.load(f"bert_{size}", [f"{key}={value}" for key, value in keys.items()])
-    assert configs.total_steps(config) == 12_345
-    assert [phase.length for phase in configs.phases(config)] == [128, 512]
+@pytest.mark.parametrize("name", ["bert_base", "my_corpus", "demo", "bert_1b"])
+@pytest.mark.parametrize("tokens", [10**6, 10**7, 10**9, 10**11])
+def test_the_changes_make_the_recommended_run_of_a_config(name, tokens):
+    """They keep its phases and their lengths; afterwards nothing is left to change."""
+    keys = ["log.every=70", "checkpoint.every=70"] * (name == "demo")
+    before = configs.load(name, keys)
+    run = recommendation.recommend(before, tokens, name == "demo")
+    changes = [f"{key}={value}" for key, value in run["changes"].items()]
+    after = configs.load(name, [*keys, *changes])
+    assert (after.model.layers, after.model.width) == recommendation.SIZES[run["size"]]
+    assert configs.total_steps(after) == run["steps"]
+    assert {phase.batch for phase in configs.phases(after)} == {run["rows"]}
+    lengths = [[(phase.name, phase.length) for phase in configs.phases(c)] for c in (before, after)]
+    assert lengths[0] == lengths[1] and after.corpus == before.corpus
+    assert recommendation.recommend(after, tokens, name == "demo")["changes"] == {}
+
+
+def test_a_model_of_the_recommended_size_keeps_its_learning_rate():
+    config = configs.load("my_corpus", ["model.layers=2", "model.width=128", "model.heads=2"])
+    changes = recommendation.recommend(config, 10**6, False)["changes"]
+    assert not any(key.startswith(("model.", "optimizer.")) for key in changes)

@@ -83,7 +83,9 @@ def assert_same_run(workdir, undisturbed, split="heldout"):
 def use_devices(patch, number: int):
     """Makes runs of this process use its first `number` devices."""
     make_mesh = meshes.make_mesh
-    patch.setattr(meshes, "make_mesh", lambda keys, _=None: make_mesh(keys, jax.devices()[:number]))
+    patch.setattr(
+        meshes, "make_mesh", lambda config, _=None: make_mesh(config, jax.devices()[:number])
+    )
 
 
 def signal_at(patch, step: int, number: int) -> None:

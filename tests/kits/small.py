@@ -57,7 +57,7 @@ def mesh_keys(shape) -> list[str]:
 def mesh_of(shape, devices=None):
     """Returns a mesh with these sizes, of the given devices or the first ones of this process."""
     devices = jax.devices()[: math.prod(shape)] if devices is None else devices
-    return meshes.make_mesh(small_config(*mesh_keys(shape)).mesh, devices)
+    return meshes.make_mesh(small_config(*mesh_keys(shape)), devices)
 
 
 def synthetic(

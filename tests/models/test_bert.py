@@ -34,7 +34,7 @@ def test_vocabulary_padding_has_no_effect():
 def gradients(dtype, params):
     """Returns the gradients of the loss with dropout, on two devices: {path: float64}, and the loss under ""."""
     objective, rows = small_objective(f"dtype={dtype}"), small_batch()
-    mesh = meshes.make_mesh(small_config("mesh.data=2").mesh, jax.devices()[:2])
+    mesh = meshes.make_mesh(small_config("mesh.data=2"), jax.devices()[:2])
 
     def loss(params, rows):
         totals = objective.weights(rows)
@@ -50,10 +50,11 @@ def gradients(dtype, params):
 @pytest.mark.slow
 def test_gradients_in_bfloat16_are_those_in_float32():
     """Measured: over all gradients 1 - cosine is 2.7e-5 and the norm 0.11 % too small; for a single leaf at most 6.2e-5
-    and 0.62 %; the loss differs by 4e-6. A softmax in bfloat16 would raise the 6.2e-5 to 1.2e-4."""
+    and 0.62 %; the loss differs by 2.6e-5, of which the rounding of the
+    word embeddings is 2.2e-5. A softmax in bfloat16 would raise the 6.2e-5 to 1.2e-4."""
     params = small_params(small_objective())
     exact, actual = (gradients(dtype, params) for dtype in ("float32", "bfloat16"))
-    assert actual.pop("") == pytest.approx(exact.pop(""), rel=2e-5)
+    assert actual.pop("") == pytest.approx(exact.pop(""), rel=5e-5)
     assert_aligned(*(np.concatenate([*each.values()]) for each in (actual, exact)), 4e-5, 2e-3)
     large = [name for name, leaf in exact.items() if leaf.size >= 1024]
     assert len(large) > 15

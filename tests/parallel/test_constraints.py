@@ -16,8 +16,11 @@ VECTORS = DRAW.normal(size=(16, 6, WIDTH)).astype(np.float32)
 LOGITS = DRAW.normal(size=(16, 6, PIECES)).astype(np.float32)
 
 
+lookup = jax.jit(constraints.lookup, static_argnums=(2, 3))
+
+
 def looked_up(words):
-    return (constraints.lookup(words, IDS, jnp.float32) * VECTORS).sum()
+    return (constraints.lookup(words, IDS, jnp.float32, jnp.float32) * VECTORS).sum()
 
 
 def product(logits, x):
@@ -27,7 +30,7 @@ def product(logits, x):
 @pytest.mark.parametrize("shape", [(2, 2, 2), (1, 8, 1), (2, 1, 4)])
 def test_a_lookup_and_its_gradient_equal_indexing(shape):
     with jax.set_mesh(mesh_of(shape)):
-        vectors = jax.jit(constraints.lookup, static_argnums=2)(WORDS, IDS, jnp.float32)
+        vectors = lookup(WORDS, IDS, jnp.float32, jnp.float32)
         gradient = jax.jit(jax.grad(looked_up))(WORDS)
         table = jax.jit(lambda a, b: constraints.sum_to_table(product, a, b))(LOGITS, VECTORS)
     np.testing.assert_array_equal(vectors, WORDS[IDS])
@@ -39,5 +42,14 @@ def test_a_lookup_and_its_gradient_equal_indexing(shape):
 
 def test_a_lookup_of_rows_that_do_not_divide_equals_indexing():
     with jax.set_mesh(mesh_of((2, 2, 2))):
-        vectors = jax.jit(constraints.lookup, static_argnums=2)(WORDS, IDS[:1], jnp.float32)
+        vectors = lookup(WORDS, IDS[:1], jnp.float32, jnp.float32)
     np.testing.assert_array_equal(vectors, WORDS[IDS[:1]])
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 2, 2), (1, 8, 1)])
+def test_vectors_are_those_of_the_rounded_table_on_any_mesh(shape):
+    with jax.set_mesh(mesh_of(shape)):
+        vectors = lookup(WORDS, IDS, jnp.bfloat16, jnp.float32)
+    expected = np.asarray(jnp.asarray(WORDS).astype(jnp.bfloat16).astype(jnp.float32))[IDS]
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, expected)

@@ -41,11 +41,11 @@ def test_parameters_of_other_names_are_replicated():
 
 
 def test_the_data_axis_takes_the_remaining_devices():
-    shape = dict(meshes.make_mesh(small_config("mesh.tensor=2").mesh).shape)
+    shape = dict(meshes.make_mesh(small_config("mesh.tensor=2")).shape)
     assert shape == {"data": 4, "fsdp": 1, "tensor": 2}
     for override in ("mesh.data=3", "mesh.tensor=16"):
         with pytest.raises(BadInput, match="config.mesh.* 8 devices"):
-            meshes.make_mesh(small_config(override).mesh)
+            meshes.make_mesh(small_config(override))
 
 
 def test_sizes_that_do_not_divide_are_refused():

@@ -53,10 +53,10 @@ def forgotten():
 def trainer(shape, platform="cpu"):
     config, vocabulary = small_config(*SIZES, *mesh_keys(shape)), VOCABULARY._replace(size=PIECES)
     if platform == "cpu":
-        mesh = meshes.make_mesh(config.mesh, jax.devices()[: math.prod(shape)])
+        mesh = meshes.make_mesh(config, jax.devices()[: math.prod(shape)])
         return build.build(config, mesh, vocabulary)
     with compiling():
-        return build.build(config, meshes.make_mesh(config.mesh, devices("v5e:2x4")), vocabulary)
+        return build.build(config, meshes.make_mesh(config, devices("v5e:2x4")), vocabulary)
 
 
 def collectives(shape, platform):

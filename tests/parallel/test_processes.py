@@ -1,6 +1,9 @@
 """Several real processes, or other meshes, train the same run: batches, losses, checkpoints, signals, refusals."""
 
+import json
 import signal
+import subprocess
+import sys
 
 import jax
 import pytest
@@ -9,6 +12,7 @@ from kits.runs import assert_same_run, load, pretraining, signal_at, use_devices
 
 from bert_jax import config as configs
 from bert_jax import train
+from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.errors import BadInput
 from bert_jax.parallel import processes as cluster
 from bert_jax.runs import status
@@ -61,6 +65,18 @@ def test_several_processes_have_the_losses_of_one(finished, tmp_path, number, de
     assert_same_run(run, undisturbed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", ["mesh.data=-1", "mesh.fsdp=4"])
+def test_two_processes_evaluate_as_one(finished, tmp_path, mesh):
+    command = ["evaluate", "--model", str(finished[1]), "--json", "-", f"--config.{mesh}"]
+    main, other = processes.run(command, tmp_path, 2, 4)
+    assert (main.code, other.code, other.output) == (0, 0, ""), (main, other)
+    expected = evaluate_run(finished[1])
+    expected.pop("headline", None)
+    found = json.loads(main.output[main.output.index("{") :])  # Gloo prints a line before it
+    assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-5)
+
+
 # --- Refusals -------------------------------------------------------------------------------------
 
 
@@ -89,6 +105,28 @@ def test_a_refusal_by_one_process_ends_all(finished, tmp_path, devices, override
     ended = processes.run(command, tmp_path / "output", len(devices), devices, changes)
     assert_one_line(ended, named)
     assert not (tmp_path / "run").exists()
+
+
+SECOND_ERROR = """
+from bert_jax.errors import BadInput
+from bert_jax.parallel.processes import Cluster
+
+class Client:
+    def key_value_set(self, *_): pass
+
+def fail(reason, code):
+    raise KeyboardInterrupt
+
+cluster = Cluster(1, 2, Client())
+cluster.on_failure = fail
+with cluster.ending_together():
+    raise BadInput("the first")
+"""
+
+
+def test_a_second_error_does_not_replace_the_first():
+    ended = subprocess.run([sys.executable, "-c", SECOND_ERROR], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (2, "bert-jax: the first\n")
 
 
 def test_a_missing_store_is_not_prepared_by_several(finished, tmp_path, monkeypatch):

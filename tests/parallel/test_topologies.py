@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from kits.slices import devices, needs_libtpu
-from kits.small import mesh_of
+from kits.small import mesh_of, small_config
 
 from bert_jax.errors import BadInput
 from bert_jax.parallel import mesh as meshes
@@ -55,3 +55,22 @@ def test_only_the_data_axis_extends_across_slices(shape):
 def test_parameters_sharded_across_slices_are_refused(shape):
     with pytest.raises(BadInput, match="config.mesh: .*2 slices"):
         mesh_of(shape, devices("v5e:4x4", num_slices=2))
+
+
+@pytest.mark.parametrize(
+    "name, slices, keys, shape",
+    [
+        ("v5e:4x4", 1, (), (1, 16, 1)),
+        ("v5e:4x4", 2, (), (2, 16, 1)),
+        ("v5e:4x4", 1, ("mesh.tensor=2",), (1, 8, 2)),
+        ("v5e:4x4", 1, ("mesh.data=4",), (4, 4, 1)),
+        ("v5e:4x4", 1, ("mesh.fsdp=1",), (16, 1, 1)),
+        ("v5e:4x4", 1, ("model.width=24", "model.heads=2"), (2, 8, 1)),
+        ("v5e:16x16", 1, ("model.width=256",), (2, 128, 1)),  # the vocabulary is a multiple of 128
+    ],
+)
+def test_the_default_shards_the_state_over_a_slice(name, slices, keys, shape):
+    options = {"num_slices": slices} if slices > 1 else {}
+    mesh = meshes.make_mesh(small_config(*keys), devices(name, **options))
+    assert tuple(mesh.shape.values()) == shape
+    assert meshes.make_mesh(small_config()).shape["fsdp"] == 1  # on CPUs

@@ -7,13 +7,14 @@ import subprocess
 import sys
 
 import pytest
-from kits import runs
+from kits import programs, runs
 from kits.plans import MEMORY, arguments, compile_nothing
-from kits.slices import needs_libtpu
+from kits.slices import compiling, needs_libtpu
 from kits.small import VOCABULARY, small_config
 
 from bert_jax import config as configs
 from bert_jax.cli import main
+from bert_jax.models import layers
 from bert_jax.parallel import chips
 from bert_jax.planning import compilation, describe, estimate, plan, topology
 
@@ -24,7 +25,8 @@ CHIP = chips.CHIPS["v5e"]
 @pytest.mark.slow
 def test_the_numbers_of_a_plan_are_consistent(tmp_path):
     """Standard error contains only progress, and no output of libtpu."""
-    command = [sys.executable, "-m", "bert_jax", *arguments(tmp_path, "--json", "-", "--price", 2)]
+    options = arguments(tmp_path, "--json", "-", "--price", 2, **{"mesh.fsdp": 1})
+    command = [sys.executable, "-m", "bert_jax", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr.count("\n") == 1
     values = json.loads(done.stdout)
@@ -53,6 +55,22 @@ def estimated(name, events, *keys):
     job = compilation.Job(config, [phase], VOCABULARY, work, print)
     mesh = compilation.make_mesh(job, one)
     return estimate.estimate(job, one, mesh, phase, compilation.Step(MEMORY, events))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name, chips", [("v5e:2x2", 4), ("v5e:4x4", 16)])
+def test_a_slice_shards_the_state_and_gathers_it_in_the_dtype_of_the_compute(name, chips):
+    config = configs.load("bert_tiny", ["dtype=bfloat16"])
+    phase = configs.phases(config)[0]
+    job = compilation.Job(config, [phase], VOCABULARY, {}, print)
+    mesh = compilation.make_mesh(job, topology.find(name))
+    assert dict(mesh.shape) == {"data": 1, "fsdp": chips, "tensor": 1}
+    with compiling():
+        text = compilation.lower(job, mesh, phase).compile().as_text()
+    gathered = [c.array for c, _ in programs.collectives(text, mesh) if c.kind == "all-gather"]
+    table = layers.padded_size(VOCABULARY.size), config.model.width
+    assert {array.dtype for array in gathered} == {"bf16"}
+    assert table in {array.shape for array in gathered}
 
 
 def test_times_of_a_step_equal_a_calculation_by_hand():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 
 import pytest
@@ -70,6 +71,22 @@ def test_a_damaged_status_is_refused_with_the_key(tmp_path, key):
     del values[key]
     (tmp_path / "status.json").write_text(json.dumps(values))
     assert cli.main(["status", "--workdir", str(tmp_path)]) == 2
+
+
+def test_an_error_does_not_end_the_heartbeat(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "HEARTBEAT", 0.05)
+    write_status, errors = workdir.write_status, [ValueError, OSError]
+
+    def failing(*arguments, **values):
+        if errors and threading.current_thread() is not threading.main_thread():
+            raise errors.pop()
+        write_status(*arguments, **values)
+
+    monkeypatch.setattr(workdir, "write_status", failing)
+    with report.Reporter(workdir.Workdir(tmp_path), 0, small_config(), ()):
+        before = read(tmp_path)
+        wait_until(lambda: read(tmp_path)["time"] > before["time"])
+    assert not errors
 
 
 def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
