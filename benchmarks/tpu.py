@@ -63,7 +63,9 @@ PACKED = ("phases.long.max_packed=8", "phases.long.max_predictions=80", "mesh.fs
 
 def undropped(rows: int, *forms: str) -> Case:
     title = "BERT-base, length 128, without attention dropout"
-    return Case(title, "bert_base", "short", "v5e:2x2", rows, (UNDROPPED, ROWS_ALONE), "0.54", forms)
+    return Case(
+        title, "bert_base", "short", "v5e:2x2", rows, (UNDROPPED, ROWS_ALONE), "0.54", forms
+    )
 
 
 def packed(variant: str, *keys: str) -> Case:
@@ -83,6 +85,7 @@ CASES = {
         "short",
         "v5e:2x2",
         64,
+        (ROWS_ALONE,),
         target="0.48",
         plain=plain.FORMS,
     ),
