@@ -64,9 +64,9 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     directory, checkpoints = run.directory, run.checkpoints
     for name in ("config.json", "run.json"):
         if not (directory / name).is_file():
-            raise BadInput(f"{directory}: not a run (no {name})")
+            raise BadInput(f"{directory}: not a run (no {name}); name the workdir of one")
     if not reader.steps(checkpoints):
-        raise BadInput(f"{checkpoints}: no checkpoints yet")
+        raise BadInput(f"{checkpoints}: no checkpoints yet; wait for the first, or train on")
     info = workdir.read_info(directory)
     settings = jax_setup.start(read_config(directory, info, overrides))
     tokenizer = tokenizers.load(directory / "tokenizer")
@@ -74,7 +74,7 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     expected = {"vocabulary": vocabulary._asdict(), "tokenizer": tokenizer.fingerprint}
     for key, value in expected.items():
         if info.get(key, value) != value:
-            raise BadInput(f"{directory / 'run.json'}: {key} does not match {directory}/tokenizer")
+            raise BadInput(f"{directory}/run.json: {key} is not that of tokenizer/; restore it")
     objective = base.make(settings, vocabulary)
     step, params = reader.restore_params(checkpoints, info.get("run", ""))
     return Model(settings, info, vocabulary, tokenizer, objective, step, params)
@@ -89,7 +89,7 @@ def read_config(directory: Path, info: dict, overrides: list[str]) -> ConfigDict
     path = directory / "config.json"
     digest = config.digest(workdir.read_json(path))
     if info.get("config", digest) != digest:
-        raise BadInput(f"{path}: altered: its digest in {directory / 'run.json'} differs")
+        raise BadInput(f"{path}: altered: its digest in run.json differs; restore it")
     for name in (override.partition("=")[0] for override in overrides):
         if config.is_of_model(name) and not config.may_change(name):
             raise BadInput(f"--config.{name}: cannot change the trained model of {directory}")
@@ -134,6 +134,6 @@ def check_masks(directory: Path, model: Model) -> None:
     """Raises BadInput for a model that cannot fill in masks: it has another objective, or an untrained MLM head."""
     if "mlm_logits" not in getattr(base.module_of(model.config), "VOCABULARY_LOGITS", ()):
         name = model.config.objective.name
-        raise BadInput(f"{directory}: objective {name!r} has no mlm_logits to fill in masks")
+        raise BadInput(f"{directory}: objective {name!r} has no mlm_logits; name a masked LM")
     if "mlm" in untrained_parts(model):
-        raise BadInput(f"{directory}: has no trained masked-LM head, so it cannot fill in masks")
+        raise BadInput(f"{directory}: its masked-LM head is not trained; train it first")

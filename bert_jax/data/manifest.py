@@ -33,11 +33,12 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{directory}: has no {NAME}; {hint}") from None
     except (KeyError, OSError, TypeError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: unreadable manifest ({error})") from None
+        raise BadInput(f"{path}: unreadable manifest ({error}); {hint}") from None
     if not is_supported:
         raise BadInput(f"{path}: not of format {version}, which this version requires; {hint}")
     if not is_intact:
-        raise BadInput(f"{path}: altered since it was written (SHA-256 differs from its digest)")
+        reason = "altered since it was written (SHA-256 differs from its digest)"
+        raise BadInput(f"{path}: {reason}; restore it, or {hint}")
     return manifest
 
 
@@ -52,7 +53,8 @@ def check_files(directory: Path, manifest: dict, hashes: bool) -> Iterator[tuple
 def verify_files(directory: Path, manifest: dict, hashes: bool) -> None:
     """Raises BadInput for the first file that differs from the manifest."""
     for name, message in check_files(directory, manifest, hashes):
-        raise BadInput(f"{directory / name}: {message}")
+        hint = f"restore it, or delete {directory} and make it again"
+        raise BadInput(f"{directory / name}: {message}; {hint}")
 
 
 def watch(directory: Path, manifest: dict) -> Callable[[], None]:
@@ -65,6 +67,6 @@ def watch(directory: Path, manifest: dict) -> Callable[[], None]:
     def check() -> None:
         for name, before in stamps.items():
             if checksums.stamp(directory / name) != before:
-                raise BadInput(f"{directory / name}: changed during the run (another size or time)")
+                raise BadInput(f"{directory / name}: changed during the run; start it again")
 
     return check

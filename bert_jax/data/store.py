@@ -94,4 +94,5 @@ def open_array(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy evaluates the header; a damaged one can raise any type
-        raise BadInput(f"{path}: cannot be read ({one_line(error)})") from None
+        hint = "restore it, or prepare the text into another config.store"
+        raise BadInput(f"{path}: cannot be read ({one_line(error)}); {hint}") from None

@@ -11,6 +11,7 @@ import numpy as np
 from bert_jax.data import corpus, download
 from bert_jax.data.preparation import splits
 from bert_jax.data.preparation.encode import text_hashes, with_hashes
+from bert_jax.errors import BadInput
 from bert_jax.storage import remote
 from bert_jax.storage.atomic import rename
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -21,8 +22,12 @@ from bert_jax.tokenizers.tokenizer import Tokenizer
 def tokenizer_from_file(config) -> Tokenizer:
     """Loads the tokenizer file at config.tokenizer.path, a path or a remote address. Raises BadInput that names it."""
     path = download.local_file(config.tokenizer.path)
-    with remote.naming(path, config.tokenizer.path):
-        return tokenizers.from_file(path, config.tokenizer.lowercase)
+    try:
+        with remote.naming(path, config.tokenizer.path):
+            return tokenizers.from_file(path, config.tokenizer.lowercase)
+    except BadInput as error:
+        hint = "name another file in config.tokenizer.path, or '' to train a vocabulary"
+        raise BadInput(f"{error}; {hint}") from None
 
 
 def expected_vocabulary(config, log: Callable[[str], None]) -> Vocabulary:

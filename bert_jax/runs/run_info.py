@@ -83,7 +83,7 @@ def check_store(directory: Path, info: dict, step: int, data) -> None:
     """Raises BadInput if data does not come from the run's store; for an import at step 0, if its tokenizer differs."""
     if step:
         fits = data.fingerprint == info.get("store_fingerprint")
-        reason = f"does not match the store that {directory} was trained on"
+        reason = f"does not match the store that {directory} was trained on; name that one"
     else:
         tokenizers = (tokenizer.load(path / "tokenizer") for path in (data.path, Path(directory)))
         fits = len({each.fingerprint for each in tokenizers}) == 1
