@@ -68,10 +68,9 @@ def total_steps(config: ConfigDict) -> int:
     return sum(config.phases[name].steps for name in config.phase_order)
 
 
-def positions(config: ConfigDict, step: int) -> int:
-    """Returns the number of positions, padding included, in the rows of the first `step` steps."""
-    done = ((phase, min(step, phase.last) - phase.first) for phase in phases(config))
-    return sum(max(0, steps) * phase.batch * phase.length for phase, steps in done)
+def steps_by_phase(config: ConfigDict, step: int) -> dict[str, int]:
+    """Returns {phase: number of its steps among the first `step` steps}."""
+    return {phase.name: max(0, min(step, phase.last) - phase.first) for phase in phases(config)}
 
 
 def formats(config: ConfigDict) -> list[str]:

@@ -140,7 +140,9 @@ def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
     yield ""
     yield f"`{TRAINING}` is the saved config of the run. To repeat the run, name a new workdir."
     yield ""
-    yield f"- tokens seen: {configs.positions(config, run.step):,}, padding included"
+    steps, phases = configs.steps_by_phase(config, run.step), configs.phases(config)
+    seen = sum(steps[phase.name] * phase.batch * phase.length for phase in phases)
+    yield f"- tokens seen: {seen:,}, padding included"
     yield f"- seed {config.seed}; matrix products in {config.dtype}"
     for key, (default, value) in configs.changes(config).items():
         if not configs.may_change(key) and key not in SHOWN:

@@ -28,8 +28,8 @@ class Reporter:
         self.run, self.workdir, self.config = run, run.directory, config
         self.expected = {split: config.expected_loss for split in splits[:1]}
         self.first, self.step, self.total = step, step, configs.total_steps(config)
-        self.newest = {}  # {split: values of its newest line}
-        self.headlines = {}  # {split: what its newest line says about the headline metric}
+        # {split: values of its newest line}, {split: what it says about the headline metric}, {phase: FLOPs of a step}
+        self.newest, self.headlines, self.flops = {}, {}, {}
         self.lines = self.events = None
         self.state, self.lock = "running", threading.RLock()
         self.started, self.progressed = time.monotonic(), time.time()
@@ -61,6 +61,7 @@ class Reporter:
         info["starts"] = [*info.get("starts", ()), start]
         files.write_json(path, info)
         self.headline = base.headline(self.config), info["unigram_entropy"]
+        self.flops = {name: each["flops_per_step"] for name, each in info["phases"].items()}
         self.lines = open(self.workdir / "metrics.jsonl", "a")
         self.events = EventFile(self.workdir / "tensorboard", step + 1)
         self.log(f"to see the curves: tensorboard --logdir {self.run.name}/tensorboard")
@@ -154,9 +155,13 @@ class Reporter:
         files.write_json(self.workdir / "summary.json", summary)
 
     def seconds_left(self) -> float:
-        """Estimates the remaining seconds from the positions (with padding) that this start computed per second."""
-        at = (configs.positions(self.config, step) for step in (self.first, self.step, self.total))
-        first, now, total = at
+        """Estimates the remaining seconds from the FLOPs per second of this start."""
+
+        def flops(step: int) -> float:
+            steps = configs.steps_by_phase(self.config, step)
+            return sum(steps[name] * self.flops[name] for name in self.flops)
+
+        first, now, total = map(flops, (self.first, self.step, self.total))
         share = (total - now) / (now - first) if now > first else 0.0
         return share * (time.monotonic() - self.started)
 

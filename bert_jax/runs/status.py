@@ -19,7 +19,6 @@ def status(directory: Path, checkpoints: Path | None = None) -> dict:
     holds the run's lock (known on its own machine only), or silent if its heartbeat is missing. Raises BadInput if it
     is not the status of a run.
     """
-    directory = Path(directory)
     path = directory / "status.json"
     if not path.is_file():
         raise BadInput(f"{directory}: not a run (no status.json)")
@@ -29,9 +28,8 @@ def status(directory: Path, checkpoints: Path | None = None) -> dict:
         raise BadInput(f"{path}: not the status of a run: {invalid[0]} is missing or invalid")
     if values["state"] == "running":
         values["state"] = live_state(path, values)
-    return values | {
-        "last_checkpoint": reader.newest(checkpoints or directory / workdir.CHECKPOINTS)
-    }
+    newest = reader.newest(checkpoints or directory / workdir.CHECKPOINTS)
+    return values | {"last_checkpoint": newest}
 
 
 def live_state(path: Path, values: dict) -> str:

@@ -91,7 +91,7 @@ def test_an_error_does_not_end_the_heartbeat(tmp_path, monkeypatch):
 
 def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "HEARTBEAT", 0.05)
-    workdir.write_info(tmp_path, {"unigram_entropy": 3.0})
+    workdir.write_info(tmp_path, {"unigram_entropy": 3.0, "phases": {}})
     with report.Reporter(workdir.Workdir(tmp_path), 0, small_config(), ()) as reporter:
         assert read(tmp_path)["state"] == "running", "also before the first step"
         reporter.start(0, 1.0)
