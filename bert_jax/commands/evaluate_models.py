@@ -6,7 +6,7 @@ W chosen words in all windows; see objectives/word_windows.py.
 import math
 from collections import Counter
 from contextlib import closing
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from bert_jax import config as configs
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.models import counts
-from bert_jax.objectives import fill_mask, word_windows
+from bert_jax.objectives import word_windows
 from bert_jax.objectives.word_windows import Window
 
 
@@ -47,7 +47,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     def evaluate_model(number: int) -> dict:
         directory, model = directories[number], models[number]
         log(f"{directory}: evaluating {len(words):,} words in {len(windows):,} windows")
-        nats, correct, pieces = score(model, windows, number, length)
+        nats, correct, pieces = word_windows.score(model, windows, number, length)
         # A run that always trained on this store never saw its held-out documents.
         same_store = model.info.get("store_fingerprint") == store.fingerprint
         return {
@@ -91,23 +91,6 @@ def read(config, store, tokenizers: list, length: int) -> tuple[list[Window], np
             if not is_unknown.any():
                 window.chosen.append(index)
     return first, unknown
-
-
-# --- One model ------------------------------------------------------------------------------------
-
-
-def score(model, windows: list[Window], number: int, length: int) -> tuple[np.ndarray, ...]:
-    """Returns of each word: float64[W] nats, bool[W] whether it is correct, int64[W] number of pieces.
-
-    number: the index of the model's vocabulary in the windows.
-    """
-    texts = [word_windows.mask(window, number, model.vocabulary.mask) for window in windows]
-    words = [[window.pieces[index][number] for index in window.chosen] for window in windows]
-    targets = [[*chain(*ids)] for ids in words]
-    nats, correct = fill_mask.measure(model, texts, targets, length)
-    sizes = np.array([*map(len, chain(*words))])
-    starts = np.cumsum(sizes) - sizes
-    return np.add.reduceat(nats, starts), np.logical_and.reduceat(correct, starts), sizes
 
 
 def describe(values: dict) -> str:

@@ -4,10 +4,12 @@ import re
 import time
 from pathlib import Path
 
+from huggingface_hub import HfApi
+
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert import load_model, model_card, names, to_huggingface
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, Unfinished, one_line
 from bert_jax.models import counts
 from bert_jax.runs import workdir
 from bert_jax.runs.workdir import Workdir
@@ -26,17 +28,32 @@ OPTIONS = [
     cli.option("--license", "of the weights, such as apache-2.0", default="", metavar="ID"),
     cli.option("--data-license", "of the text, such as cc-by-sa-4.0", default="", metavar="ID"),
     cli.option("--language", "of the text, such as en", default="", metavar="CODE"),
+    cli.option("--push", "OWNER/NAME on the Hugging Face hub, to upload it to", metavar="NAME"),
     cli.AS_JSON,
 ]
 
 
 def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
-    named = options.name, options.license, options.data_license, options.language
-    about = model_card.About(*named)
+    about = model_card.About(options.name, options.license, options.data_license, options.language)
     with workdir.opened(options.model) as source:
         values = export(source, options.output, options.format, about)
+    values["pushed"] = push(options.output, options.push) if options.push else None
     return cli.show(options, values, describe(values))
+
+
+def push(directory: Path, name: str) -> str:
+    """Uploads an exported directory as a model of the hub; returns its address. The library finds the token.
+
+    Raises Unfinished, with the command that tries it again; the directory stays.
+    """
+    try:
+        address = HfApi().create_repo(name, exist_ok=True)
+        HfApi().upload_folder(repo_id=name, folder_path=directory)
+        return str(address)
+    except Exception as error:  # the library and its HTTP client raise many types
+        again = f"to try again: hf upload {name} {directory}"
+        raise Unfinished(f"--push {name}: {one_line(error, 300)}; {again}") from None
 
 
 def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> dict:
@@ -92,6 +109,10 @@ def describe(values: dict) -> str:
     trained, positions = values["positions"]
     partly = f"; trained on rows of up to {trained} of its {positions} positions"
     return (
-        f"{values['output']}: {', '.join(values['files'])}; {values['parameters']:,} parameters of step "
-        f"{values['step']:,}, {values['bytes'] / 1e6:,.1f} MB in {values['seconds']:.1f} s"
-    ) + partly * (trained < positions)
+        (
+            f"{values['output']}: {', '.join(values['files'])}; {values['parameters']:,} parameters of step "
+            f"{values['step']:,}, {values['bytes'] / 1e6:,.1f} MB in {values['seconds']:.1f} s"
+        )
+        + partly * (trained < positions)
+        + f"; pushed to {values['pushed']}" * bool(values["pushed"])
+    )

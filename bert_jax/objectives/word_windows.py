@@ -1,4 +1,4 @@
-"""Windows of text with the same words masked in several vocabularies.
+"""Windows of text with the same words masked in several vocabularies, and what a model makes of them. W masked words.
 
 A word is a run of letters, digits and "_". It is tokenized by itself, and so is the text between two words. All pieces
 of a chosen word are masked, so the number of [MASK]s reveals how many pieces a word has.
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax import prng
+from bert_jax.objectives import fill_mask
 
 RATE = 0.15  # share of the words that are chosen
 PART = re.compile(r"\w+|[^\w\s]+")
@@ -65,3 +66,17 @@ def mask(window: Window, number: int, id: int) -> list[int]:
     for index in window.chosen:
         cuts[index] = [id] * len(cuts[index])
     return [*chain(*cuts)]
+
+
+def score(model, windows: list[Window], number: int, length: int) -> tuple[np.ndarray, ...]:
+    """Returns of each word: float64[W] nats, bool[W] whether it is correct, int64[W] number of pieces.
+
+    number: the index of the model's vocabulary in the windows.
+    """
+    texts = [mask(window, number, model.vocabulary.mask) for window in windows]
+    words = [[window.pieces[index][number] for index in window.chosen] for window in windows]
+    targets = [[*chain(*ids)] for ids in words]
+    nats, correct = fill_mask.measure(model, texts, targets, length)
+    sizes = np.array([*map(len, chain(*words))])
+    starts = np.cumsum(sizes) - sizes
+    return np.add.reduceat(nats, starts), np.logical_and.reduceat(correct, starts), sizes

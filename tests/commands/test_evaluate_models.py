@@ -106,7 +106,7 @@ def test_nats_equal_a_slow_computation(models, name):
     )
     every = word_windows.windows([TEXTS], vocabularies, LENGTH - 2)
     windows = [window._replace(chosen=[*range(0, len(window.parts), 3)]) for window in every][:3]
-    nats, correct, pieces = evaluate_models.score(model, windows, number, LENGTH)
+    nats, correct, pieces = word_windows.score(model, windows, number, LENGTH)
     expected = []
     for window in windows:
         tokens, masked, targets = [model.tokenizer.cls], [], []
