@@ -68,8 +68,7 @@ def _lookup_forward(words, ids, dtype, gradient_dtype):
 
 def _lookup_backward(dtype, gradient_dtype, saved, gradient):
     words, ids = saved
-    parts = jax.sharding.get_abstract_mesh().shape["tensor"] if is_sharded(ids) else 1
-    size = words.shape[0] // parts
+    size = words.shape[0] // (tensor_parts() if is_sharded(ids) else 1)
 
     def local(ids, gradient):
         ids, is_local = to_local(ids, size)

@@ -143,7 +143,8 @@ def state(shapes, mesh: Mesh, rules=RULES):
 def with_shardings(shapes, shardings):
     """Adds shardings to a tree of shapes, for lowering a program."""
 
-    return jax.tree.map(lambda leaf, to: leaf.update(sharding=to), shapes, shardings)
+    struct = jax.ShapeDtypeStruct
+    return jax.tree.map(lambda x, to: struct(x.shape, x.dtype, sharding=to), shapes, shardings)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
