@@ -194,7 +194,8 @@ def check(config: ConfigDict, run: Workdir, step: int | None) -> jax.sharding.Me
         has_data = bool(config.batches) or download.exists(config.store)
         refused = configs.refusals(old, config, step, has_data)
         if refused:
-            raise BadInput(f"{run.name}: started with another config: {'; '.join(refused)}")
+            what = f"started with another config: {'; '.join(refused)}"
+            raise BadInput(f"{run.name}: {what}; name another --workdir")
         before, now = configs.total_steps(old), configs.total_steps(config)
         if step and before != now:
             print(f"{now} steps instead of {before}: the learning rate follows the new number")

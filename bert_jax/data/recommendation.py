@@ -109,7 +109,7 @@ def describe(recommendation: dict, name: str, overrides: list[str] = ()) -> Iter
 
     name, overrides: of the config that prepared the store.
     """
-    size, steps, rows = (recommendation[name] for name in ("size", "steps", "rows"))
+    size, steps, rows = (recommendation[key] for key in ("size", "steps", "rows"))
     tokens, weights = recommendation["tokens"], parameters(size)
     yield (
         f"recommended start: the size of bert_{size}, {steps:,} steps of {rows} rows,"
@@ -122,7 +122,8 @@ def describe(recommendation: dict, name: str, overrides: list[str] = ()) -> Iter
         f" parameters without embeddings; more than {PASSES} passes are not advised"
     )
     if hours := recommendation.get("hours"):
-        yield f"  how long: about {hours:,.2g} hours on this machine, by a few timed steps"
+        number = f"{float(f'{hours:.2g}'):,g}"  # two digits
+        yield f"  how long: about {number} hours on this machine, by a few timed steps"
     else:
         yield "  how long: `bert-jax benchmark` with the same --config options times a step"
     changes = recommendation["changes"]
