@@ -1,12 +1,13 @@
-"""The training step on the CPU compared with transformers on PyTorch; both run in turns.
+"""The training step compared with transformers on PyTorch, on the CPU or a GPU; both run in turns.
 
-    python benchmarks/step.py [--shapes bert_mini:32 bert_base:8] [--steps 7] [--fused] [--same-memory]
-        [--config.KEY=VALUE ...]
+    python benchmarks/step.py [--shapes bert_mini:32 bert_base:8] [--steps 7] [--device cuda] [--fused]
+        [--same-memory] [--config.KEY=VALUE ...]
 
 A shape is CONFIG:ROWS, with the rows per step of its phase `short`. Three processes take one step each, in turns: ours;
 `BertForPreTraining` as it comes, which computes vocabulary logits at every position; and the same with its head applied
 to the masked positions only. All have the same rows (no padding, 20 predictions), float32, dropout as published, Adam,
-clipping, and one thread per core (limit them by taskset). Each runs as its users run it: ours with the malloc settings
+clipping, and one thread per core (limit them by taskset); with --config.dtype=bfloat16 PyTorch's products are in
+bfloat16, too (autocast). Each runs as its users run it: ours with the malloc settings
 that `bert-jax env` prints, PyTorch without them, unless --same-memory is given. Prints a Markdown row for each shape:
 medians, and the median over the turns of the ratio of two steps. Needs the extra `parity`.
 """
@@ -50,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="+", default=list(TARGETS), metavar="CONFIG:ROWS")
     parser.add_argument("--steps", type=positive, default=7, help="timed steps of each process")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--fused", action="store_true", help="PyTorch's AdamW in one kernel")
     parser.add_argument(
         "--same-memory", action="store_true", help="PyTorch with our malloc settings"
@@ -58,14 +60,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options, overrides = parser.parse_known_args(arguments)
         if options.side:
-            serve(make(options.side, load(options.shapes[0], overrides), options.fused))
+            settings = load(options.shapes[0], overrides)
+            serve(make(options.side, settings, options.fused, options.device))
             return 0
         configs = {shape: load(shape, overrides) for shape in options.shapes}
         missing = [name for name in ("torch", "transformers") if not importlib.util.find_spec(name)]
         if missing:
             raise BadInput(f"{', '.join(missing)}: not installed; run pip install -e '.[parity]'")
         for shape, settings in configs.items():
-            command = ["--shapes", shape, *["--fused"] * options.fused, *overrides]
+            command = ["--shapes", shape, "--device", options.device, *overrides]
+            command += ["--fused"] * options.fused
             print(compare(shape, settings, command, options.steps, options.same_memory), flush=True)
     except BadInput as error:
         print(f"step.py: {error}", file=sys.stderr)
@@ -92,7 +96,8 @@ def compare(shape: str, settings, command: list[str], steps: int, is_same_memory
     processes, facts = {}, {}
     try:
         for side in SIDES:
-            processes[side] = start([*command, "--side", side], side == "ours" or is_same_memory)
+            is_tuned = side == "ours" or is_same_memory
+            processes[side] = start([*command, "--side", side], is_tuned)
             facts[side] = receive(processes[side])
         seconds = {side: [] for side in SIDES}
         for _ in range(steps):
@@ -131,7 +136,11 @@ def describe(shape: str, settings, facts: dict, seconds: dict) -> str:
 def start(arguments: list[str], is_tuned: bool) -> subprocess.Popen:
     """Starts the process of a side. is_tuned: whether with the malloc settings that `bert-jax env` prints."""
     variables = {key: os.environ[key] for key in os.environ if key != "GLIBC_TUNABLES"}
-    variables |= {"JAX_PLATFORMS": "cpu"} | ({"GLIBC_TUNABLES": MEMORY} if is_tuned else {})
+    # Without preallocation JAX leaves memory of a GPU to PyTorch.
+    variables |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    variables |= {"GLIBC_TUNABLES": MEMORY} if is_tuned else {}
+    if "cuda" not in arguments:
+        variables["JAX_PLATFORMS"] = "cpu"
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     return subprocess.Popen([sys.executable, __file__, *arguments], env=variables, **pipes)
 
@@ -155,8 +164,10 @@ def serve(side: Side) -> None:
         print(json.dumps(time.perf_counter() - begin), flush=True)
 
 
-def make(side: str, settings, is_fused: bool = False) -> Side:
-    return ours(settings) if side == "ours" else theirs(settings, side == "gathered", is_fused)
+def make(side: str, settings, is_fused: bool = False, device: str = "cpu") -> Side:
+    if side == "ours":
+        return ours(settings)
+    return theirs(settings, side == "gathered", is_fused, device)
 
 
 def rows_of(settings) -> dict:
@@ -199,7 +210,7 @@ def ours(settings) -> Side:
     return Side(step, count, cores(), f"jax {version('jax')}")
 
 
-def theirs(settings, is_gathered: bool, is_fused: bool) -> Side:
+def theirs(settings, is_gathered: bool, is_fused: bool, device: str) -> Side:
     """Returns the PyTorch side. It has its default gelu, by erf, which is faster there than our tanh variant."""
     import torch
     from torch.nn.functional import cross_entropy
@@ -220,11 +231,11 @@ def theirs(settings, is_gathered: bool, is_fused: bool) -> Side:
             attention_probs_dropout_prob=keys.attention_dropout,
         )
     )
-    model.train()
+    model.train().to(device)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.optimizer.learning_rate, fused=is_fused
     )
-    rows = {name: torch.from_numpy(array) for name, array in rows_of(settings).items()}
+    rows = {name: torch.from_numpy(array).to(device) for name, array in rows_of(settings).items()}
     positions, targets = rows["masked_positions"].long(), rows["masked_targets"].long()
     pairs = rows["pair_labels"][:, 0].long()
     inputs = dict(
@@ -232,7 +243,7 @@ def theirs(settings, is_gathered: bool, is_fused: bool) -> Side:
         token_type_ids=rows["segments"].long(),
         attention_mask=torch.ones_like(rows["tokens"]),
     )
-    labels = torch.full(positions.shape[:1] + rows["tokens"].shape[1:], -100)
+    labels = torch.full_like(rows["tokens"], -100, dtype=torch.long)
     labels.scatter_(1, positions, targets)
 
     def loss():
@@ -246,7 +257,8 @@ def theirs(settings, is_gathered: bool, is_fused: bool) -> Side:
 
     def step() -> float:
         optimizer.zero_grad()
-        value = loss()
+        with torch.autocast(device, torch.bfloat16, enabled=settings.dtype == "bfloat16"):
+            value = loss()
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.optimizer.clip)
         optimizer.step()

@@ -9,7 +9,7 @@ from kits.slices import needs_libtpu
 @pytest.mark.parametrize(
     "script, arguments, words",
     [
-        ("learnt", ["--workdir", "nowhere"], "nowhere"),
+        ("accelerator", ["--config", "nowhere"], "nowhere"),
         ("start", ["--turns", "0"], "--turns: 0"),
         ("step", ["--shapes", "bert_tiny"], "--shapes bert_tiny"),
         ("step", ["--shapes", "bert_tiny:4", "--row", "3"], "--row"),
