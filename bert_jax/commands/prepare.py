@@ -4,7 +4,6 @@ import jax
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.errors import BadInput
 from bert_jax.parallel import chips
 
 ROWS, STEPS = 4, 2  # rows of a device and steps that are timed
@@ -42,13 +41,14 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
     from bert_jax.commands import benchmark
 
     cli.log_progress("prepare: timing a few steps of the recommended run")
-    phases, rows = configs.phases(configs.load(name, overrides)), ROWS * jax.device_count()
-    few = [f"phases.{phase.name}.batch={rows}" for phase in phases]
-    few += ["train.micro_batches=1", "train.rows_per_device=0"]
+    phases = configs.phases(configs.load(name, overrides))
     try:
+        rows = ROWS * jax.device_count()
+        few = [f"phases.{phase.name}.batch={rows}" for phase in phases]
+        few += ["train.micro_batches=1", "train.rows_per_device=0"]
         config = configs.load(name, [*overrides, *few])
         timed = benchmark.benchmark(config, steps=STEPS, log=cli.log_nothing)["phases"]
-    except BadInput:
+    except Exception:  # such as a device in use; the report matters more than this number
         return None
     speeds = {name: timing["rows_per_second"] for name, timing in timed.items()}
     return sum((p.last - p.first) * p.batch / speeds[p.name] for p in phases) / 3600

@@ -46,7 +46,8 @@ def untrained_parts(model: Model) -> list[str]:
 
 
 def trained_positions(model: Model) -> int:
-    """Returns the number of positions that training has reached; all of them if the encoder is of another model."""
+    """Returns the number of positions that training has reached; all of them if the encoder is of another model, whose
+    own training is not known."""
     reached = [phase.length for phase in config.phases(model.config) if phase.first < model.step]
     positions = model.config.model.max_length
     return positions if "imported" in model.info else max(reached, default=positions)

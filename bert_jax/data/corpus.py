@@ -120,7 +120,8 @@ def check_format(path: Path, reading: Reading) -> None:
     first = b"".join(itertools.islice(pieces, 2))
     kept = sum(map(len, text.parse(first, reading.form, reading.field, problems)))
     not_utf8 = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
-    if not_utf8 >= MOST_BAD_LINES and not_utf8 > MOST_BAD_SHARE * (kept + not_utf8):
+    is_short = kept and not_utf8 < MOST_BAD_LINES
+    if not is_short and not_utf8 > MOST_BAD_SHARE * (kept + not_utf8):
         share = not_utf8 / (kept + not_utf8)
         raise BadInput(
             f"config.corpus.source: {path}: {share:.0%} of its first lines are {text.likely_encoding(first)}"

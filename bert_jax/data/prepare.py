@@ -134,7 +134,9 @@ def keep(config, log: Callable[[str], None]) -> dict:
     if changed:
         raise BadInput(f"{changed}; to use it, name another config.store")
     log(f"prepare: {config.store} is already prepared")
-    return json.loads((store.path / "report.json").read_text())
+    values = json.loads((store.path / "report.json").read_text())
+    report.recommend(config, values)
+    return values
 
 
 def workspace_key(config, text: dict) -> str:

@@ -80,9 +80,14 @@ def build(
     warnings = [*find_warnings(config, report), *dropped_text_warnings(report)]
     names = "name", "what", "remedy"
     report["warnings"] = [dict(zip(names, warning, strict=True)) for warning in warnings]
-    short = "short_documents" in {name for name, *_ in warnings}
-    report["recommendation"] = recommendation.recommend(config, report["train"]["tokens"], short)
+    recommend(config, report)
     return report
+
+
+def recommend(config, report: dict) -> None:
+    """Sets `recommendation` of a report: for this config, which may differ from that which prepared the store."""
+    short = "short_documents" in {warning["name"] for warning in report["warnings"]}
+    report["recommendation"] = recommendation.recommend(config, report["train"]["tokens"], short)
 
 
 def count_split(split: stores.Split) -> dict[str, int]:

@@ -91,7 +91,7 @@ class Reporter:
         self.lines.write(json.dumps(line) + "\n")
         self.lines.flush()
         if split == "train" and not self.bar.disable:
-            self.bar.set_postfix(loss=values["loss"], **self.headlines)
+            self.bar.set_postfix({"loss": values["loss"]} | self.headlines)
         else:
             text = metrics.describe(split, values, self.expected.get(split, ()), step)
             left = f"  {timedelta(seconds=round(self.seconds_left()))} left" * (split == "train")

@@ -74,7 +74,6 @@ def test_blocks_do_not_change_documents(tmp_path, monkeypatch, form):
     [
         (b'{"body": "a"}\n' * 3, "jsonl"),
         (b"plain text\n\n{}", "jsonl"),
-        ("Text, in UTF-16\n".encode("utf-16"), "lines"),
         (b'\n<doc id="1" title="T">\nT\nFour. Five.\n</doc>\n', "lines"),
         (b'\xef\xbb\xbf{"text": "a"}\n', "lines"),
         (b'{"text": "a"}\n', "wiki"),
@@ -94,19 +93,39 @@ def test_a_file_of_another_format_is_refused(tmp_path, content, form):
 
 
 FRENCH = "Près de la forêt était une fille très gentille. Ça va être bien dès demain.\n"
+NATURAL = "Élégante et sûre d'elle, la forêt s'étend à l'est de la ville où l'été passé il a dû être arrêté.\n"
 RUSSIAN = "Это обычный русский текст о городе и реке, который люди читают.\n"
 
 
 @pytest.mark.parametrize(
     ("text", "encoding"),
-    [(FRENCH, "CP1252"), (FRENCH, "UTF-16"), (RUSSIAN, "CP1251")],
+    [
+        (FRENCH, "CP1252"),
+        (NATURAL, "CP1252"),
+        (FRENCH, "UTF-16"),
+        (FRENCH, "UTF-16LE"),
+        (RUSSIAN, "CP1251"),
+    ],
 )
 def test_text_that_is_not_utf8_is_refused_with_its_likely_encoding(tmp_path, text, encoding):
-    """A fifth of the lines is enough; the others are English."""
-    lines = ("A plain line of English words comes here.\n" * 4 + text) * 30
+    """A fifth of the lines is enough; the others are English. More text than what is probed."""
+    lines = ("A plain line of English words comes here.\n" * 4 + text) * 600
     write(tmp_path / "text", lines.encode(encoding))
     command = f"iconv -f {encoding} -t UTF-8"
     with pytest.raises(BadInput, match=f"{tmp_path}/text: .*probably {encoding}; .*{command}"):
+        open_sources(f"corpus.source={tmp_path}")
+
+
+def test_json_that_is_not_utf8_is_refused_with_its_likely_encoding(tmp_path):
+    record = json.dumps({"text": FRENCH}, ensure_ascii=False) + "\n"
+    write(tmp_path / "text", (record * 30).encode("cp1252"))
+    with pytest.raises(BadInput, match="not UTF-8 but probably CP1252; .*iconv"):
+        open_sources(f"corpus.source={tmp_path}", "corpus.format=jsonl")
+
+
+def test_a_line_of_utf16_is_named(tmp_path):
+    write(tmp_path / "text", "One line alone.\n".encode("utf-16"))
+    with pytest.raises(BadInput, match="not UTF-8 but probably UTF-16; "):
         open_sources(f"corpus.source={tmp_path}")
 
 

@@ -17,6 +17,7 @@ TEXTS = ["One. Two.", "", None, "第三 texte\nin two lines"]
 def path(tmp_path):
     nested = [{"body": text, "number": 1} for text in TEXTS[:3]] + [None]
     columns = {"text": TEXTS, "meta": nested, "number": [1, 2, 3, 4]}
+    columns["tags"] = [["a", "b"]] * 4
     parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet", row_group_size=2)
     return tmp_path / "a.parquet"
 
@@ -34,7 +35,9 @@ def test_rows_are_read_in_order(path):
     assert texts(path, "meta.body") == ["One. Two.", "", "", ""]
 
 
-@pytest.mark.parametrize("field", ["missing", "number", "meta", "meta.number"])
+@pytest.mark.parametrize(
+    "field", ["missing", "number", "meta", "meta.number", "tags", "tags.list.element"]
+)
 def test_a_field_without_text_is_named(path, field):
     with pytest.raises(BadInput, match=f"corpus.field={field}: .* it has text, meta.body"):
         texts(path, field)

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from kits.corpora import config_of, make_text
 
 from bert_jax import config as configs
+from bert_jax.data import prepare as preparing
 from bert_jax.data import recommendation
 
 
@@ -46,3 +48,14 @@ def test_a_model_of_the_recommended_size_keeps_its_learning_rate():
     config = configs.load("my_corpus", ["model.layers=2", "model.width=128", "model.heads=2"])
     changes = recommendation.recommend(config, 10**6, False)["changes"]
     assert not any(key.startswith(("model.", "optimizer.")) for key in changes)
+
+
+def test_a_finished_store_is_recommended_for_the_config_that_asks(tmp_path):
+    """Not for the one that prepared it: both may train on it."""
+    keys = {"demo": [], "deeper": ["model.layers=3"]}
+    reports = {
+        name: preparing.prepare(config_of(tmp_path, make_text(60), *more), print)
+        for name, more in keys.items()
+    }
+    changes = {name: report["recommendation"]["changes"] for name, report in reports.items()}
+    assert "model.layers" not in changes["demo"] and changes["deeper"]["model.layers"] == 2

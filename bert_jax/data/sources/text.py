@@ -11,6 +11,10 @@ from collections.abc import Iterator
 from bert_jax.data.sources.files import LONGEST_LINE, LONGEST_RECORD, too_long
 
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
+UNKNOWN_TO_ICONV = ["mac_latin2", "mac_iceland", "euc_jis_2004", "ptcp154"]
+# Code pages of Latin letters that are mistaken for cp1252 by this difference in charset-normalizer's `chaos`.
+LATIN = ("cp1250", "cp1257", "cp437", "cp775", "cp85", "iso8859_", "latin_1", "mac_", "hp_roman8")
+ALIKE = 0.02
 Lines = list[str]  # stripped lines; a document has no empty ones
 
 
@@ -45,19 +49,39 @@ def decode(text: bytes, longest: int, problems: Counter) -> Lines:
 
 def likely_encoding(text: bytes) -> str:
     """Returns what an error says about a text that is not UTF-8: the likely encoding, and how to convert it."""
+    name = utf16(text) if b"\0" in text else code_page(text)
+    if not name:
+        return "not UTF-8; is it text?"
+    return (
+        f"not UTF-8 but probably {name}; convert it, and look at the result:"
+        f" iconv -f {name} -t UTF-8 FILE > NEW"
+    )
+
+
+def utf16(text: bytes) -> str:
+    """Returns the UTF-16 encoding of a text with NUL bytes, or ''. Line breaks and digits have one, on one side."""
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    first, second = (text[side::2].count(0) for side in (0, 1))
+    if max(first, second) < 8 * min(first, second):
+        return ""
+    return "UTF-16LE" if second > first else "UTF-16BE"
+
+
+def code_page(text: bytes) -> str:
+    """Returns the likely encoding of a text without NUL bytes, as iconv names it; '' if there is none."""
     import charset_normalizer  # only here: a machine that trains on saved batches may lack it
 
-    # Lines of ASCII alone would mislead it. A line of UTF-16 is not found by its line break.
-    lines = dict.fromkeys(line for line in text.split(b"\n") if not line.isascii())
-    found = charset_normalizer.from_bytes(text if b"\0" in text else b"\n".join(lines))
+    # Lines of ASCII alone would mislead it.
+    lines = b"\n".join(dict.fromkeys(line for line in text.split(b"\n") if not line.isascii()))
+    found = charset_normalizer.from_bytes(lines, cp_exclusion=UNKNOWN_TO_ICONV)
     best = found.best()
     if not best or best.encoding == "utf_8":
-        return "not UTF-8; is it text?"
-    # Similar code pages are often as likely; the most common one comes first then.
-    alike = [each for each in found if (each.chaos, each.coherence) == (best.chaos, best.coherence)]
-    name = "cp1252" if "cp1252" in [each.encoding for each in alike] else best.encoding
-    name = name.replace("_", "-").upper()
-    return f"not UTF-8 but probably {name}; convert it: iconv -f {name} -t UTF-8 FILE > NEW"
+        return ""
+    # Code pages of Latin letters are hard to tell apart; the most common one is taken if it is about as likely.
+    common = next((each for each in found if each.encoding == "cp1252"), best)
+    is_alike = best.encoding.startswith(LATIN) and common.chaos <= best.chaos + ALIKE
+    return (common if is_alike else best).encoding.replace("_", "-").upper()
 
 
 def split_documents(lines: Lines) -> Iterator[Lines]:
@@ -101,6 +125,9 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
         elif line and not line.isspace():
             try:
                 value = json.loads(line.decode())
+            except UnicodeDecodeError:
+                problems[NOT_UTF8] += 1
+                continue
             except (ValueError, RecursionError):
                 problems["records not JSON"] += 1
                 continue
