@@ -80,6 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
         print_error(f"{error.filename or type(error).__name__}: {error.strerror or error}")
         return 1
     except KeyboardInterrupt:
+        print_error("interrupted")
         return 130
 
 

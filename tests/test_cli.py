@@ -49,6 +49,8 @@ def test_inspect_prints_the_batch_of_a_step(finished, capsys):
     assert first["sha256"] == again["sha256"] != other["sha256"]
     assert len(first["rows"]) == 3 and first["rows"][0].count("[SEP]") == 2
     assert sum(row.count("{") for row in first["rows"]) > 0 and 0 < first["real_token_share"] <= 1
+    assert cli.main([*command, "0"]) == 0
+    assert "label 0: the second sentence follows" in capsys.readouterr().out
 
 
 def test_predict_fills_in_masks(finished, capsys):

@@ -245,8 +245,10 @@ def test_scores_are_in_the_log(finished, capsys):
     assert "  f1 " in capsys.readouterr().out
 
 
-def test_a_batch_of_it_is_shown(finished):
-    """It has neither masks nor pairs."""
+def test_a_batch_of_it_is_shown(finished, capsys):
+    """It has neither masks nor pairs, so no marks are explained."""
+    command = "inspect", "--config", str(finished[1] / "config.json"), "--step", "3"
+    assert main(command) == 0 and "label" not in capsys.readouterr().out
     values = inspect(saved_config(finished[1]), 3, 2, lambda line: None)
     assert values["pair_ratio"] is None and values["masked_per_row"] == 0
     assert len(values["rows"]) == 2 and values["rows"][0].startswith("row 0: [CLS] ")

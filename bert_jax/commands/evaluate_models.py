@@ -6,7 +6,6 @@ W chosen words in all windows; see objectives/word_windows.py.
 import math
 from collections import Counter
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
 from bert_jax.models import counts
 from bert_jax.objectives import word_windows
-from bert_jax.objectives.word_windows import Window
 
 
 def evaluate(directories: list[Path], config, log=print) -> dict:
@@ -28,7 +26,7 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     counts them. `held_out` is whether the model surely was not trained on the text: it always trained on this store, as
     other stores may hold out other documents. `word_entropy` is the entropy of the word frequencies, in nats.
     """
-    from bert_jax.data import prepare
+    from bert_jax.data import heldout_text, prepare
 
     # The same dtype for all models, so that it does not affect the comparison.
     models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
@@ -37,7 +35,14 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     positions = [model.config.model.max_length for model in models]
     length = min(configs.phases(config)[-1].length, *positions)
     store = prepare.open_or_prepare(config, log)
-    windows, unknown = read(config, store, [model.tokenizer for model in models], length)
+    with closing(heldout_text.documents(config, store)) as documents:
+        chosen = (
+            [model.tokenizer for model in models],
+            length - 2,
+            config.seed,
+            config.evaluate.rows,
+        )
+        windows, unknown = word_windows.choose_words(documents, *chosen)
     words = [window.parts[index] for window in windows for index in window.chosen]
     if not words:
         raise BadInput(f"{store.path}: no held-out word is in all vocabularies")
@@ -69,28 +74,6 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
         "word_entropy": float(-(shares * np.log(shares)).sum()),
         "models": [evaluate_model(number) for number in range(len(models))],
     }
-
-
-# --- The text -------------------------------------------------------------------------------------
-
-
-def read(config, store, tokenizers: list, length: int) -> tuple[list[Window], np.ndarray]:
-    """Returns the first config.evaluate.rows windows of the held-out text, and the unknown words of each vocabulary."""
-    from bert_jax.data import heldout_text
-
-    with closing(heldout_text.documents(config, store)) as documents:
-        first = [
-            *islice(word_windows.windows(documents, tokenizers, length - 2), config.evaluate.rows)
-        ]
-    unknown = np.zeros(len(tokenizers), np.int64)
-    for number, window in enumerate(first):
-        for index in word_windows.choose(config.seed, number, window.parts):
-            pairs = zip(window.pieces[index], tokenizers, strict=True)
-            is_unknown = np.array([not ids or tokenizer.unk in ids for ids, tokenizer in pairs])
-            unknown += is_unknown
-            if not is_unknown.any():
-                window.chosen.append(index)
-    return first, unknown
 
 
 def describe(values: dict) -> str:

@@ -1,10 +1,10 @@
 """`export`: writes a run's newest checkpoint as a Hugging Face directory, or as a checkpoint of Google's BERT."""
 
-import re
 import time
 from pathlib import Path
 
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, get_token
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 
 from bert_jax import cli
 from bert_jax import config as configs
@@ -15,7 +15,6 @@ from bert_jax.runs import workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import check_free, new_directory
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # the names that the hub accepts
 OPTIONS = [
     cli.option(
         "--model --workdir", "directory or address of a run", type=cli.to_address, **cli.REQUIRED
@@ -28,7 +27,11 @@ OPTIONS = [
     cli.option("--license", "of the weights, such as apache-2.0", default="", metavar="ID"),
     cli.option("--data-license", "of the text, such as cc-by-sa-4.0", default="", metavar="ID"),
     cli.option("--language", "of the text, such as en", default="", metavar="CODE"),
-    cli.option("--push", "OWNER/NAME on the Hugging Face hub, to upload it to", metavar="NAME"),
+    cli.option(
+        "--push",
+        "OWNER/NAME on the Hugging Face hub, to upload it to; a new repository is private",
+        metavar="NAME",
+    ),
     cli.AS_JSON,
 ]
 
@@ -36,10 +39,22 @@ OPTIONS = [
 def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
     about = model_card.About(options.name, options.license, options.data_license, options.language)
+    if options.push:
+        check_name("--push", options.push)
+        if not get_token():
+            raise BadInput(f"--push {options.push}: no token; run hf auth login, or set HF_TOKEN")
     with workdir.opened(options.model) as source:
         values = export(source, options.output, options.format, about)
     values["pushed"] = push(options.output, options.push) if options.push else None
     return cli.show(options, values, describe(values))
+
+
+def check_name(option: str, name: str) -> None:
+    """Raises BadInput for a name that the hub does not accept."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise BadInput(f"{option} {name}: {one_line(error)}") from None
 
 
 def push(directory: Path, name: str) -> str:
@@ -48,8 +63,8 @@ def push(directory: Path, name: str) -> str:
     Raises Unfinished, with the command that tries it again; the directory stays.
     """
     try:
-        address = HfApi().create_repo(name, exist_ok=True)
-        HfApi().upload_folder(repo_id=name, folder_path=directory)
+        address = HfApi().create_repo(name, private=True, exist_ok=True)
+        HfApi().upload_folder(repo_id=address.repo_id, folder_path=directory)
         return str(address)
     except Exception as error:  # the library and its HTTP client raise many types
         again = f"to try again: hf upload {name} {directory}"
@@ -64,8 +79,8 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
     started, about = time.monotonic(), about or model_card.About()
     if form == "google" and any(about):
         raise BadInput(f"--format {form}: has no model card for --name, --license or --language")
-    if about.name and not NAME.fullmatch(about.name):
-        raise BadInput(f"--name {about.name}: expected letters, digits, '.', '_' and '-'")
+    if about.name:
+        check_name("--name", about.name)
     check_free(output, "--output")
     run = load_model.open_run(source)
     check_run(run, source.name)
@@ -107,12 +122,10 @@ def check_run(run, name: str) -> None:
 
 def describe(values: dict) -> str:
     trained, positions = values["positions"]
-    partly = f"; trained on rows of up to {trained} of its {positions} positions"
-    return (
-        (
-            f"{values['output']}: {', '.join(values['files'])}; {values['parameters']:,} parameters of step "
-            f"{values['step']:,}, {values['bytes'] / 1e6:,.1f} MB in {values['seconds']:.1f} s"
-        )
-        + partly * (trained < positions)
-        + f"; pushed to {values['pushed']}" * bool(values["pushed"])
+    text = (
+        f"{values['output']}: {', '.join(values['files'])}; {values['parameters']:,} parameters of step "
+        f"{values['step']:,}, {values['bytes'] / 1e6:,.1f} MB in {values['seconds']:.1f} s"
     )
+    if trained < positions:
+        text += f"; trained on rows of up to {trained} of its {positions} positions"
+    return text + f"; pushed to {values['pushed']}" * bool(values["pushed"])

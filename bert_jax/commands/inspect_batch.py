@@ -4,7 +4,6 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import cli
@@ -15,10 +14,6 @@ from bert_jax.objectives import mlm_batch
 from bert_jax.tasks.feed import StoreFeed, check_unscored, import_stream, open_feed
 from bert_jax.tokenizers import tokenizer as tokenizers
 
-MARKS = (
-    "{a<b}: b is to be predicted, the model sees a; {b}: b is to be predicted, and seen.\n"
-    "label 0: the second sentence follows the first (sop: in order); 1: a random one (sop: swapped)"
-)
 OPTIONS = [
     cli.CONFIG,
     cli.option("--step", "step whose batch to show", type=int),
@@ -37,7 +32,8 @@ def run(options, overrides) -> int:
     if is_show:
         values = inspect(config, options.step, options.rows, cli.log_progress)
         head = "  ".join(f"{key} {value}" for key, value in values.items() if key != "rows")
-        return cli.show(options, values, "\n".join([head, *values["rows"], MARKS]))
+        marks = [mark for key, mark in mlm_batch.MARKS.items() if values[key]]
+        return cli.show(options, values, "\n".join([head, *values["rows"], *marks]))
     first, _, last = options.steps.partition(":")
     if not (first.isdecimal() and last.isdecimal()):
         raise BadInput(f"--steps {options.steps}: expected A:B, the steps A to B - 1")
@@ -56,7 +52,9 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     tokenizer = tokenizers.load(feed.path / "tokenizer")
     phase = next(phase for phase in configs.phases(config) if step < phase.last)
     arrays = next(feed.train(phase, step, step + 1))
-    sha256, arrays = batch.digest(arrays), absent(arrays) | arrays
+    sha256, sequences = batch.digest(arrays), arrays["cls_positions"].shape[1]
+    # A task may have no masks or pairs.
+    arrays = mlm_batch.zeros(phase.batch, phase.length, sequences) | arrays
     weights = arrays["pair_weights"].sum()
     return {
         "step": step,
@@ -66,7 +64,11 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
         "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
         "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
         "masked_per_row": float(arrays["masked_weights"].sum() / phase.batch),
-        "rows": [*chain(*(show(arrays, row, tokenizer) for row in range(min(rows, phase.batch))))],
+        "rows": [
+            *chain(
+                *(mlm_batch.show(arrays, row, tokenizer) for row in range(min(rows, phase.batch)))
+            )
+        ],
     }
 
 
@@ -88,33 +90,3 @@ def prepare_store(config: ConfigDict, log: Callable) -> StoreFeed:
 
     import_stream()
     return StoreFeed(config, prepare.open_or_prepare(config, log))
-
-
-def absent(arrays: dict) -> dict:
-    """Returns the arrays of masks and pairs for a batch whose task may have none: no masked position, no pair."""
-    rows, length = arrays["tokens"].shape
-    shapes = mlm_batch.shapes(rows, length, 0, arrays["cls_positions"].shape[1])
-    return {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
-
-
-def show(arrays: dict, row: int, tokenizer) -> list[str]:
-    """Returns the pieces of each sequence in a row.
-
-    A masked position is {input<target}, or {target} if it is unchanged.
-    """
-    used = arrays["masked_weights"][row] > 0
-    positions = arrays["masked_positions"][row][used]
-    targets = dict(zip(positions, arrays["masked_targets"][row][used], strict=True))
-    owners, texts = arrays["sequence_ids"][row], []
-    for pair in range(owners.max()):
-        pieces = []
-        for position in np.flatnonzero(owners == pair + 1):
-            shown = tokenizer.readable(arrays["tokens"][row, position])
-            if position in targets:
-                target = tokenizer.readable(targets[position])
-                shown = f"{{{target}}}" if shown == target else f"{{{shown}<{target}}}"
-            pieces.append(shown)
-        weight, label = arrays["pair_weights"][row, pair], arrays["pair_labels"][row, pair]
-        number = f".{pair + 1}" if arrays["pair_weights"].shape[1] > 1 else ""
-        texts.append(f"row {row}{number}{f' label {label}' if weight else ''}: {' '.join(pieces)}")
-    return texts

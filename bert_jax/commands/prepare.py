@@ -6,7 +6,10 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.parallel import chips
 
-ROWS, STEPS = 4, 2  # rows of a device and steps that are timed
+TOKENS, STEPS = (
+    2048,
+    2,
+)  # of a step on a device, about, and steps that are timed: seconds for any model
 OPTIONS = [
     cli.CONFIG,
     cli.option("--runner", "runner of Apache Beam; default: local processes", default=""),
@@ -43,8 +46,8 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
     cli.log_progress("prepare: timing a few steps of the recommended run")
     phases = configs.phases(configs.load(name, overrides))
     try:
-        rows = ROWS * jax.device_count()
-        few = [f"phases.{phase.name}.batch={rows}" for phase in phases]
+        rows = {phase.name: max(1, TOKENS // phase.length) for phase in phases}
+        few = [f"phases.{name}.batch={n * jax.device_count()}" for name, n in rows.items()]
         few += ["train.micro_batches=1", "train.rows_per_device=0"]
         config = configs.load(name, [*overrides, *few])
         timed = benchmark.benchmark(config, steps=STEPS, log=cli.log_nothing)["phases"]

@@ -43,6 +43,7 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
     digest = checksums.manifest_digest(fingerprint.of_tree(arrays))
     processes.compare({f"config.init_from={name}: fingerprint": digest})
     source = {"source": Path(name).name, "step": model.step, "fingerprint": digest}
+    source["positions"] = load_model.trained_positions(model)
     encoder = Encoder(arrays, source, model.vocabulary.size, {model.tokenizer.fingerprint})
     if (file := Path(name, huggingface.FILE)).is_file():
         # A store prepared with this file has a tokenizer of its kind, even if that equals a WordPiece tokenizer.

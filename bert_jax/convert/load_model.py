@@ -46,11 +46,13 @@ def untrained_parts(model: Model) -> list[str]:
 
 
 def trained_positions(model: Model) -> int:
-    """Returns the number of positions that training has reached; all of them if the encoder is of another model, whose
-    own training is not known."""
+    """Returns the number of positions that training has reached, also that of the run whose encoder this one started
+    from; all of them for the encoder of another program, whose training is not known."""
     reached = [phase.length for phase in config.phases(model.config) if phase.first < model.step]
     positions = model.config.model.max_length
-    return positions if "imported" in model.info else max(reached, default=positions)
+    if "imported" in model.info:
+        reached.append(model.info["imported"].get("positions", positions))
+    return max(reached, default=positions)
 
 
 def is_run(directory: Path) -> bool:

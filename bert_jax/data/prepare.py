@@ -74,6 +74,9 @@ def prepare(
             with workspace(path, workspace_key(config, text), log) as directory:
                 run = runner(directory / "tasks") if runner else run_locally
                 return build(config, path, sources, text, directory, run, log)
+    except KeyboardInterrupt:
+        log(f"prepare: interrupted; run again to resume from {workspace_root(path)}")
+        raise
     except (OSError, BrokenProcessPool, Unfinished) as error:
         raise Unfinished(
             f"config.store={config.store!r}: not finished ({error}); run again to resume from {workspace_root(path)}"

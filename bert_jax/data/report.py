@@ -163,11 +163,12 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
 
 def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
     """Yields warnings, as find_warnings does, about text that was dropped for other reasons than a filter."""
+    kept = {"lines": report["lines"]}
     documents = report["train"]["documents"] + report["heldout"]["documents"]
     for reason, number in report["problems"].items():
         what, *words = reason.split()
         remedy = next((REMEDIES[word] for word in REMEDIES if word in words), None)
-        share = number / (report["lines"] if what == "lines" else number + documents)
+        share = number / (number + kept.get(what, documents))
         if remedy and share > DROPPED:
             yield f"dropped_{what}", f"{number:,} {reason}, {share:.1%}", remedy
 

@@ -33,8 +33,9 @@ def expected_range(expected_loss: tuple, step: int) -> tuple[float, float] | Non
 
 def describe(split: str, values: dict, expected_loss: tuple, step: int) -> str:
     """Formats a line of metrics for the log; metrics.jsonl has all values."""
+    headline = values.get("headline", "")
     shown = (f"{key} {x:.4g}" for key, x in values.items() if is_shown(split, key, x))
-    parts = [values.get("headline"), *shown]
+    parts = [headline, *(text for text in shown if text.split()[0] != headline.partition(" ")[0])]
     if split == "train":
         parts.append(describe_speed(values))
     elif normal := expected_range(expected_loss, step):

@@ -7,7 +7,7 @@ of a chosen word are masked, so the number of [MASK]s reveals how many pieces a 
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +58,25 @@ def choose(seed: int, window: int, parts: list[str]) -> list[int]:
     bits = prng.fold(key, np.arange(len(parts), dtype=np.uint32))
     drawn = np.flatnonzero(bits < RATE * 2**32).tolist()
     return [index for index in drawn if re.match(r"\w", parts[index])]
+
+
+def choose_words(
+    documents: Iterable[list[str]], tokenizers: list, limit: int, seed: int, number: int
+) -> tuple[list[Window], np.ndarray]:
+    """Returns the first `number` windows with their chosen words, and how many of these each vocabulary does not know.
+
+    A word that is unknown to one of the vocabularies is not chosen.
+    """
+    first = [*islice(windows(documents, tokenizers, limit), number)]
+    unknown = np.zeros(len(tokenizers), np.int64)
+    for index, window in enumerate(first):
+        for word in choose(seed, index, window.parts):
+            pairs = zip(window.pieces[word], tokenizers, strict=True)
+            is_unknown = np.array([not ids or tokenizer.unk in ids for ids, tokenizer in pairs])
+            unknown += is_unknown
+            if not is_unknown.any():
+                window.chosen.append(word)
+    return first, unknown
 
 
 def mask(window: Window, number: int, id: int) -> list[int]:

@@ -74,11 +74,9 @@ def advise(job: Job, tpu: topology.Slice, phase) -> str:
     fitting = next((row for row in rows if row["fits"]), None)
     if not fitting:
         return "no tried setting of micro-batches, remat and fsdp makes it fit"
-    return (
-        f"{search.options(fitting['settings'])} fits:"
-        f" {fitting['bytes_per_chip'] / chips.GIB:.2f} GiB a chip,"
-        f" {fitting['seconds_per_step']:.3g} s a step"
-    )
+    memory = f"{fitting['bytes_per_chip'] / chips.GIB:.2f} GiB a chip"
+    speed = f"{fitting['seconds_per_step']:.3g} s a step"
+    return f"{search.options(fitting['settings'])} fits: {memory}, {speed}"
 
 
 def check_fits(values: dict) -> None:

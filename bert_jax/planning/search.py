@@ -1,5 +1,6 @@
 """Searches for settings on one slice that make a step fit, or make it fast. Each is compiled."""
 
+import math
 from collections.abc import Iterator
 
 from ml_collections import ConfigDict
@@ -23,10 +24,12 @@ def settings(config: ConfigDict, tpu: topology.Slice) -> list[dict]:
     """
     micro = [{"train.rows_per_device": 0, "train.micro_batches": count} for count in MICRO_BATCHES]
     remats = [{"train.remat": remat} for remat in REMATS[REMATS.index(config.train.remat) + 1 :]]
-    now, devices = meshes.fsdp_size(config, topology.devices(tpu)), tpu.chips * tpu.chip.devices
-    sizes = {2**power for power in range(devices.bit_length()) if devices % 2**power == 0} - {now}
+    now, width = meshes.fsdp_size(config, topology.devices(tpu)), config.model.get("width", 1)
+    # A power of two, since the vocabulary is padded to a multiple of one.
+    most = math.gcd(tpu.chips * tpu.chip.devices, width, meshes.VOCABULARY_MULTIPLE)
+    sizes = {2**power for power in range(most.bit_length())} - {now}
     sharded = [{"mesh.data": -1, "mesh.fsdp": size} for size in sorted(sizes)]
-    most = sharded[-1] if now < devices else {}
+    most = sharded[-1] if now < most else {}
     combined = [most | change for change in (*remats, micro[-1] | {"train.remat": REMATS[-1]})]
     return [{}, *micro, *remats, *sharded, *(change for change in combined if change not in remats)]
 

@@ -111,8 +111,8 @@ def bandwidth(tpu: Slice, mesh, kind: str, axes: tuple[str, ...]) -> float:
 
 def axis_links(tpu: Slice, mesh, axes: tuple[str, ...]) -> Iterator[tuple[int, int, int]]:
     """Yields (links of a chip, chips in a group, their distance) for each slice axis along which a group extends."""
-    coordinates = np.array([device.coords for device in mesh.devices.flat])
-    coordinates = coordinates.reshape(*mesh.devices.shape, -1)
+    places = [device.coords for device in mesh.devices.flat]
+    coordinates = np.array(places).reshape(*mesh.devices.shape, -1)
     along = [mesh.axis_names.index(axis) for axis in axes]
     groups = np.moveaxis(coordinates, along, range(len(along)))
     groups = groups.reshape(math.prod(groups.shape[: len(along)]), -1, coordinates.shape[-1])

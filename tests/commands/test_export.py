@@ -15,8 +15,9 @@ from safetensors.numpy import load_file
 
 from bert_jax import config as configs
 from bert_jax.cli import main
-from bert_jax.convert import names
+from bert_jax.convert import load_model, names
 from bert_jax.objectives import base
+from bert_jax.runs.workdir import Workdir
 
 FILES = {"README.md", "config.json", "model.safetensors", "tokenizer.json", "vocab.txt"}
 FILES |= {"tokenizer_config.json", "training.json"}
@@ -59,6 +60,16 @@ def test_positions_that_no_row_has_reached_are_told(tmp_path, capsys):
     assert "rows of up to 32 tokens" in card and "up to 64, were never trained" in card
     settings = json.loads((tmp_path / "out/tokenizer_config.json").read_text())
     assert settings["model_max_length"] == 32
+
+
+def test_positions_that_the_source_of_init_from_has_reached_count(tmp_path):
+    """Those of a model of another program are all taken as trained."""
+    make_run(tmp_path / "run", "model.max_length=64")
+    model = load_model.open_run(Workdir(tmp_path / "run"))
+    assert load_model.trained_positions(model) == 32
+    for imported, reached in (({}, 64), ({"positions": 48}, 48), ({"positions": 16}, 32)):
+        info = model.info | {"imported": imported}
+        assert load_model.trained_positions(model._replace(info=info)) == reached
 
 
 def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):
@@ -149,11 +160,14 @@ def directory(tmp_path_factory):
         ({"--output": "file/out"}, "file/out"),
         ({"--format": "google", "--name": "b"}, "--format google"),
         ({"--name": "my run"}, "--name my run"),
+        ({"--push": "my/own/run"}, "--push my/own/run"),
+        ({"--push": "my/run"}, "hf auth login"),
         ({"--config.seed": "1"}, "config"),
     ],
 )
 def test_bad_input_writes_nothing(directory, monkeypatch, changes, named):
     monkeypatch.chdir(directory)
+    monkeypatch.setattr("bert_jax.commands.export.get_token", lambda: None)
     before = sorted(directory.rglob("*"))
     options = {"--workdir": "run", "--output": "out"} | changes
     assert named in refused("export", *(f"{key}={value}" for key, value in options.items()))

@@ -24,6 +24,7 @@ class Hub(BaseHTTPRequestHandler):
             return self.answer({"error": "no write access"}, 403)
         if self.path == "/api/repos/create":
             name = json.loads(data)
+            assert name["visibility"] == "private"
             return self.answer(
                 {"url": f"{self.server.address}/{name['organization']}/{name['name']}"}
             )

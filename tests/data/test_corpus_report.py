@@ -1,5 +1,6 @@
 """The corpus report: its numbers compared with a plain count, and its warnings."""
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -7,6 +8,7 @@ from math import log
 
 import numpy as np
 import pytest
+from kits import corpora
 from kits.small import small_config, write_corpus
 from kits.stores import random_documents, write_split
 
@@ -84,6 +86,19 @@ def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
     for _, _, remedy in warnings:
         keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
+
+
+def test_the_share_of_dropped_lines_is_of_the_lines_in_records(tmp_path):
+    """A record of JSON is one line of the file, and has any number of lines of text."""
+    record = json.dumps({"text": "the cat saw a dog\n" * 39 + "n\0n\n"}) + "\n"
+    config = corpora.config_of(
+        tmp_path, (record * 40).encode(), "corpus.format=jsonl", "filter.duplicates=False"
+    )
+    warnings = {
+        each["name"]: each["what"]
+        for each in corpora.report_of(corpora.prepare(config))["warnings"]
+    }
+    assert warnings["dropped_lines"] == "40 lines with NUL bytes, 2.5%"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ TEXTS = ["One. Two.", "", None, "第三 texte\nin two lines"]
 def path(tmp_path):
     nested = [{"body": text, "number": 1} for text in TEXTS[:3]] + [None]
     columns = {"text": TEXTS, "meta": nested, "number": [1, 2, 3, 4]}
-    columns["tags"] = [["a", "b"]] * 4
+    columns |= {"tags": [["a", "b"]] * 4, "meta.title": ["a", "b", "c", None]}
     parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet", row_group_size=2)
     return tmp_path / "a.parquet"
 
@@ -33,6 +33,7 @@ def texts(path, field: str) -> list[str]:
 def test_rows_are_read_in_order(path):
     assert texts(path, "text") == ["One. Two.", "", "", "第三 texte\nin two lines"]
     assert texts(path, "meta.body") == ["One. Two.", "", "", ""]
+    assert texts(path, "meta.title") == ["a", "b", "c", ""]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The expected range of the loss."""
+"""The expected range of the loss, and the headline of a line."""
 
 import pytest
 
@@ -29,3 +29,10 @@ def test_the_expected_range_is_interpolated_between_steps(step, expected):
 def test_the_headline_is_compared_with_frequencies_alone(value, expected):
     assert metrics.describe_headline({"loss": value}, "loss", 7.0) == expected
     assert metrics.describe_headline({"loss": value}, "", 7.0) == ""
+
+
+def test_a_line_has_the_headline_metric_once():
+    values = {"loss": 6.5, "mlm_loss": 6.25, "mlm_loss_masked": 6.5}
+    values["headline"] = metrics.describe_headline(values, "mlm_loss_masked", 7.0)
+    line = metrics.describe("heldout", values, (), 1)
+    assert line == f"{values['headline']}  loss 6.5  mlm_loss 6.25"

@@ -100,3 +100,12 @@ def test_one_phase_fits_and_another_does_not(monkeypatch, tmp_path, capsys):
     assert "--config.train.micro_batches=2" in many["advice"]
     for text in (err.splitlines()[-1], describe.describe(values)):
         assert many["reason"] in text and many["advice"] in text
+
+
+def test_the_state_is_sharded_as_far_as_it_divides():
+    """Over 128 of 256 chips, by a vocabulary that is padded to a multiple of 128, or fewer by the width."""
+    tpu, config = topology.find("v5e:16x16"), small_config("mesh.fsdp=1", "model.width=768")
+    for width, most in ((768, 128), (32, 32)):
+        config.model.width = width
+        tried = [change.get("mesh.fsdp", 1) for change in search.settings(config, tpu)]
+        assert max(tried) == tried[-1] == most

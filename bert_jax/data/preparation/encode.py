@@ -72,8 +72,8 @@ def load_encoder(vocabulary: Path):
 
 def encode_shard(vocabulary: Path, task: Task) -> int:
     """Runs in a worker: writes a shard, and returns the number of bytes of its text."""
-    problems = Counter()
-    parsed = corpus.documents(task.block, task.reading, problems)
+    problems, counts = Counter(), Counter()
+    parsed = corpus.documents(task.block, task.reading, problems, counts)
     encode, dtype = load_encoder(vocabulary)
     tokens, ends = encode(parsed)
     lengths = np.diff(ends, prepend=0)
@@ -81,13 +81,14 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
     sizes = np.array([*map(len, parsed)], np.int64)
     owners = np.repeat(np.arange(len(parsed)), sizes)
     sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
-    counts = {
-        "bytes": sum(map(len, task.block)),
-        "lines": sum(bool(line.strip()) for text in task.block for line in text.split(b"\n")),
-        "literal_unknown": sum(text.count(b"<unk>") for text in task.block),
-        "documents": len(parsed),
-        "empty": int((sentences == 0).sum()),
-    }
+    counts.update(
+        {
+            "bytes": sum(map(len, task.block)),
+            "literal_unknown": sum(text.count(b"<unk>") for text in task.block),
+            "documents": len(parsed),
+            "empty": int((sentences == 0).sum()),
+        }
+    )
     arrays = {
         "tokens": tokens.astype(dtype),
         "sentences": lengths[lengths > 0].astype(np.uint32),

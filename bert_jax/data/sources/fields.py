@@ -11,6 +11,6 @@ def get_field(example, field: str):
 
 def text_of(row: dict, field: str) -> bytes:
     """Returns the text of a field; b'' if it, or what it is nested in, is null."""
-    for name in field.split("."):
+    for name in [field] if field in row else field.split("."):
         row = row and row[name]
     return (row or "").encode()

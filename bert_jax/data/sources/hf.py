@@ -26,11 +26,11 @@ def open_library(source: str, field: str) -> Iterator[tuple]:
         raise BadInput(f"config.corpus.source: {source}: expected hf:NAME:CONFIG[SPLIT]")
     try:
         import datasets
-
-        datasets.disable_progress_bars()
-        yield datasets, match[1], match[2], match[3] or "train"
     except ModuleNotFoundError:
         raise BadInput(f"config.corpus.source: {source}: pip install 'bert_jax[hf]'") from None
+    try:
+        datasets.disable_progress_bars()
+        yield datasets, match[1], match[2], match[3] or "train"
     except Exception as error:  # the library raises many types
         is_missing = isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
         kind, reason = BadInput if is_missing else OSError, one_line(error, 300)
