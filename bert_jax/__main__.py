@@ -1,7 +1,9 @@
 """The entry point of `bert-jax` and `python -m bert_jax`."""
 
 import os
+import signal
 import sys
+import threading
 import traceback
 
 from bert_jax.cli import main
@@ -12,6 +14,10 @@ from bert_jax.runs import libtpu
 def run() -> None:
     """Runs the command line and ends the process with its exit code."""
     libtpu.configure()
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # not ignored, as in a script's background
+        signal.signal(signal.SIGINT, interrupt)
     try:
         code = main()
     except SystemExit as error:  # raised by argparse
@@ -20,10 +26,25 @@ def run() -> None:
         traceback.print_exc()
         code = 1
     drop_unwritten()
-    if code in (1, 2, LOST):
-        # After a failure, threads of a library may run forever and keep the process alive.
+    if code in (1, 2, LOST, 130):
+        # After a failure or an interrupt, threads of a library may run forever and keep the process alive.
         os._exit(code)
     sys.exit(code)
+
+
+def interrupt(number: int, frame) -> None:
+    """Handles Ctrl-C: raises KeyboardInterrupt, but not where it would be lost or would break a library.
+
+    Python ignores an exception within a callback of the garbage collector, such as JAX's, and an interrupted import may
+    leave a library half initialized. There, the signal is sent again a little later.
+    """
+    while frame:
+        code = frame.f_code
+        if code.co_name == "_xla_gc_callback" or "importlib" in code.co_filename:
+            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def drop_unwritten() -> None:

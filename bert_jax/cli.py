@@ -17,8 +17,7 @@ from bert_jax.storage.remote import address
 
 DESCRIPTION = """BERT pretraining in JAX: raw text in, a downstream-ready BERT out.
 
-Any key of a config can be set with --config.KEY=VALUE, for example --config.train.micro_batches=4.
-"""
+Any key of a config can be set with --config.KEY=VALUE, for example --config.train.micro_batches=4."""
 EXIT_CODES = """exit codes:
     0  done
     1  failed: fix the reported problem before a restart
@@ -26,12 +25,8 @@ EXIT_CODES = """exit codes:
    75  preempted, after saving or before the first step: restart
    76  another process, a device or a bucket is unreachable, or another process trains in the workdir: restart
   130  interrupted; trained steps are saved, unless it was interrupted twice
-  134  aborted by JAX, because another process of the run was lost: restart
-  137  killed, as by the kernel when memory runs out: restart
   142  stuck, and ended by its own timeout (config.timeouts): restart
-  143  terminated before there was anything to save: restart
-launch/again.sh restarts a command.
-"""
+launch/again.sh restarts a command."""
 # {command: help}. A command is in the file of its name in commands/, or in the file that FILES gives.
 COMMANDS = {
     "prepare": "Convert raw text to a token store.",

@@ -6,6 +6,7 @@ import functools
 import importlib
 import math
 import operator
+import re
 from collections.abc import Iterable
 from types import ModuleType
 
@@ -15,6 +16,9 @@ from bert_jax.errors import BadInput, one_line
 
 GROUPS = ("model", "objective", "task")  # whose keys are in the modules that they name
 MAIN = "phases.main."
+# Messages of ConfigDict: an unknown key or group, and a value of another type.
+UNKNOWN = re.compile(r"""Key "(\w+)" does not exist|'(\w+)\\?'(?:\\n|\n)Did you mean""")
+MISTYPED = re.compile(r"field '(\w+)'.*?\. (.*) is of original .* type <class '(\w+)'>", re.S)
 # {name of a key in other programs: the last part of its name here}
 SHORT_NAMES = {"lr": "learning_rate", "batch_size": "batch", "warmup_steps": "warmup"}
 SHORT_NAMES |= {"hidden_size": "width", "num_layers": "layers", "num_heads": "heads"}
@@ -117,14 +121,29 @@ def parse(key: str, text: str, default):
     raise BadInput(f"--config.{key}={text}: expected {expected.__name__}, such as {default!r}")
 
 
+def explain(error: BaseException, names: Iterable[str]) -> str:
+    """Returns what went wrong in a config file, in one line. names: all keys, `a.b`."""
+    text = str(error)
+    if match := UNKNOWN.search(text):
+        return f"no such key: {match[match.lastindex]}{suggestion(match[match.lastindex], names)}"
+    if match := MISTYPED.search(text):
+        return "{}={}: expected {}".format(*match.groups())
+    # ConfigDict's other messages continue with the whole config.
+    return one_line(error, 300)
+
+
 def suggestion(key: str, names: Iterable[str]) -> str:
     """Returns what an error says about the closest of the names, `a.b`, to a key that does not exist."""
     group, dot, last = key.rpartition(".")
     last = SHORT_NAMES.get(last, last)
+    names = {*names, *(name.rpartition(".")[0] for name in names)} - {""}  # with the groups
+    parts = {name: name.rpartition(".")[2] for name in sorted(names)}
     # The most common slip is a key without its group: `--config.width=64`.
-    same = [name for name in names if name.rsplit(".", 1)[-1] == last]
-    close = difflib.get_close_matches(f"{group}{dot}{last}", same or names, 2, 0 if same else 0.6)
+    same = [name for name in parts if parts[name] == last]
+    close = difflib.get_close_matches(f"{group}{dot}{last}", same or parts, 2, 0 if same else 0.6)
     close = close if same else close[:1]
+    if not close and (likely := difflib.get_close_matches(last, parts.values(), 1)):
+        close = [name for name in parts if parts[name] == likely[0]][:2]
     return (
         f"; did you mean {' or '.join(close)}?" if close else "; see bert-jax config for all keys"
     )

@@ -234,12 +234,10 @@ class Loop:
             return
         first = step - self.row + 1
         broken = "".join(f"; parameter {name} is not finite" for name in self.not_finite(params))
-        workdir = self.workdir.name
-        command = f"bert-jax inspect --config {workdir}/config.json --step {first}"
-        enough = "config.guard.stop_after" if self.row >= most else "all steps of the run"
+        command = f"bert-jax inspect --config {self.workdir.name} --step {first}"
         raise FloatingPointError(
-            f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.row} steps in a row ({enough}){broken};"
-            f" to see the first batch: {command}"
+            f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.row} steps in a row"
+            f" (config.guard.stop_after={most}){broken}; to see the first batch: {command}"
         )
 
     def not_finite(self, params) -> list[str]:

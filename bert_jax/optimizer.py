@@ -44,27 +44,29 @@ def scale_by_rate(rate) -> optax.GradientTransformationExtraArgs:
 
 
 def adam(config) -> optax.GradientTransformation:
-    """Returns Adam, with or without bias correction, whose first moment is stored in `moment_dtype`."""
-    scale = optax.scale_by_adam if config.bias_correction else scale_by_uncorrected_adam
-    inner = scale(config.beta1, config.beta2, config.epsilon)
-    return inner if config.moment_dtype == "float32" else keep_moment_as(inner, config.moment_dtype)
+    """Returns Adam (arXiv:1412.6980), without bias correction if so configured, as in the original BERT.
 
-
-def keep_moment_as(inner: optax.GradientTransformation, dtype) -> optax.GradientTransformation:
-    """Wraps an Adam so that its first moment is stored in `dtype` and updated in float32.
-
-    Optax's `mu_dtype` multiplies by beta1 in that dtype and rounds twice.
+    The first moment is stored in `moment_dtype` and updated in float32; optax's `mu_dtype` rounds it twice.
     """
+    betas, dtype = (config.beta1, config.beta2), config.moment_dtype
 
-    def stored(state):
-        return state._replace(mu=optax.tree.cast(state.mu, dtype))
+    def init(params):
+        mu, nu = (jax.tree.map(jnp.zeros_like, params) for _ in betas)
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), optax.tree.cast(mu, dtype), nu)
 
     def update(gradients, state, params=None):
-        state = state._replace(mu=optax.tree.cast(state.mu, jnp.float32))
-        updates, state = inner.update(gradients, state, params)
-        return updates, stored(state)
+        del params
+        mu = optax.tree.cast(state.mu, jnp.float32)
+        mu = optax.tree.update_moment(gradients, mu, config.beta1, 1)
+        nu = optax.tree.update_moment(gradients, state.nu, config.beta2, 2)
+        count, moments = optax.safe_increment(state.count), (mu, nu)
+        if config.bias_correction:
+            pairs = zip(moments, betas, strict=True)
+            moments = (optax.tree.bias_correction(each, beta, count) for each, beta in pairs)
+        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + config.epsilon), *moments)
+        return updates, optax.ScaleByAdamState(count, optax.tree.cast(mu, dtype), nu)
 
-    return optax.GradientTransformation(lambda params: stored(inner.init(params)), update)
+    return optax.GradientTransformation(init, update)
 
 
 def adafactor(config) -> optax.GradientTransformation:
@@ -75,23 +77,6 @@ def adafactor(config) -> optax.GradientTransformation:
         optax.clip_by_block_rms(1.0),
         optax.scale_by_param_block_rms(),
     )
-
-
-def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float):
-    """Returns Adam (arXiv:1412.6980) without bias correction, as in the original BERT: m / (sqrt(v) + epsilon)."""
-
-    def init(params):
-        mu, nu = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))
-        return optax.ScaleByAdamState(count=jnp.zeros([], jnp.int32), mu=mu, nu=nu)
-
-    def update(gradients, state, params=None):
-        del params
-        mu = optax.tree.update_moment(gradients, state.mu, beta1, 1)
-        nu = optax.tree.update_moment(gradients, state.nu, beta2, 2)
-        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mu, nu)
-        return updates, optax.ScaleByAdamState(optax.safe_increment(state.count), mu, nu)
-
-    return optax.GradientTransformation(init, update)
 
 
 def decayed(params):

@@ -58,9 +58,8 @@ def key(*numbers) -> np.uint32:
 
 def below(bits, bound):
     """Maps uint32[...] to int64[...] in [0, bound), in NumPy; the bias is less than bound / 2**32."""
-    return ((bits.astype(np.uint64) * np.asarray(bound).astype(np.uint64)) >> np.uint64(32)).astype(
-        np.int64
-    )
+    product = bits.astype(np.uint64) * np.asarray(bound).astype(np.uint64)
+    return (product >> np.uint64(32)).astype(np.int64)
 
 
 def uniform(bits):
@@ -84,9 +83,8 @@ def shuffle(numbers: np.ndarray, count: int, key: np.ndarray) -> np.ndarray:
         left, right = np.divmod(shuffled[outside], right_base)
         for left_key, right_key in zip(round_keys[::2], round_keys[1::2], strict=True):
             left = (left + below(fold(left_key, right.astype(np.uint32)), left_base)) % left_base
-            right = (
-                right + below(fold(right_key, left.astype(np.uint32)), right_base)
-            ) % right_base
+            added = below(fold(right_key, left.astype(np.uint32)), right_base)
+            right = (right + added) % right_base
         shuffled[outside] = left * right_base + right
         outside = outside[shuffled[outside] >= count]
     return shuffled.reshape(np.shape(numbers))

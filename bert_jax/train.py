@@ -73,7 +73,8 @@ def pretrain_together(
     with signals.stop_signals(processes) as stop:
         # Hashing a large store takes as long as compiling, so both run at the same time. If a program does not compile,
         # nobody waits for the hashes.
-        hashes_checked = ThreadPoolExecutor(1).submit(check_hashes, config, data)
+        check_hashes = data.check_hashes if config.verify_store else bool
+        hashes_checked = ThreadPoolExecutor(1).submit(check_hashes)
         trainer = build(config, mesh, data.vocabulary, step is None)
         trainer, imported = with_encoder(trainer, encoder) if encoder else (trainer, {})
         hashes_checked.result()
@@ -237,12 +238,6 @@ def with_encoder(trainer: Trainer, encoder: init_from.Encoder) -> tuple[Trainer,
     print(f"init_from: {text}; fresh: {', '.join(fresh) or 'nothing'}", flush=True)
     imported = encoder.source | {"parameters": number}
     return start_from(trainer, encoder.arrays), {"imported": imported, "fresh": fresh}
-
-
-def check_hashes(config: ConfigDict, data: Data) -> None:
-    """Raises BadInput if `verify_store` is set and a data file differs from its manifest."""
-    if config.verify_store:
-        data.check_hashes()
 
 
 def write_run(

@@ -19,10 +19,11 @@ def get_config():
     config = base.get_config()
     config.store = "stores/my_corpus"  # one per combination of corpus, filter and tokenizer keys
 
-    # A directory, a file or a glob, or several separated by commas; plain, .gz, .bz2 or .xz. The format is one of
+    # A directory, a file or a glob, or several separated by commas; plain, .gz, .bz2, .xz or .zst. The format is one of
     #   lines   one sentence or paragraph per line, a blank line between documents
     #   files   one document per file
     #   jsonl   one JSON object per line, with the text in `corpus.field`
+    #   parquet one document per row, with the text in the column `corpus.field`
     #   wiki    the output of WikiExtractor
     config.corpus.source = "text"
     config.corpus.format = "lines"

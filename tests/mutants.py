@@ -118,11 +118,11 @@ weight decay on scales | optimizer.py | test_optimizer.py
 - not in ("bias", "scale")
 + not in ("bias",)
 bias correction always on | optimizer.py | test_optimizer.py
-- optax.scale_by_adam if config.bias_correction else scale_by_uncorrected_adam
-+ optax.scale_by_adam
+- if config.bias_correction:
++ if True:
 epsilon inside the square root | optimizer.py | test_optimizer.py
-- m / (jnp.sqrt(v) + epsilon)
-+ m / jnp.sqrt(v + epsilon)
+- m / (jnp.sqrt(v) + config.epsilon)
++ m / jnp.sqrt(v + config.epsilon)
 clipping by value | optimizer.py | test_optimizer.py
 - jnp.where(norm < most, u, u / norm * most)
 + jnp.clip(u, -most, most)

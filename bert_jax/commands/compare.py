@@ -44,7 +44,7 @@ def compare(a: Path, b: Path) -> dict:
         elif name in right:
             shapes[name] = [list(side[name].shape) for side in (left, right)]
     differences.sort(key=lambda entry: (-entry["difference"], entry["tensor"]))
-    settings = configs.differences(*map(configs.spelled_out, (one.config, two.config)))
+    settings = configs.differences(one.config, two.config)
     pieces = one.tokenizer.pieces, two.tokenizer.pieces
     return {
         "a": str(a),

@@ -39,6 +39,7 @@ OPTIONS = [
 def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
     about = model_card.About(options.name, options.license, options.data_license, options.language)
+    about = about._replace(path=options.push or "")
     if options.push:
         check_name("--push", options.push)
         if not get_token():
@@ -77,7 +78,7 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
     form: huggingface or google. about: fields of the model card, a model_card.About.
     """
     started, about = time.monotonic(), about or model_card.About()
-    if form == "google" and any(about):
+    if form == "google" and any(about._replace(path="")):
         raise BadInput(f"--format {form}: has no model card for --name, --license or --language")
     if about.name:
         check_name("--name", about.name)
@@ -98,7 +99,9 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
             parts = to_huggingface.write(directory, *model, positions)
             # The path as typed, so that the card's code runs in the same directory; absolute paths are of one machine.
             path = output.name if output.is_absolute() else str(output)
-            about = about._replace(path=path, parameters=parameters, positions=positions)
+            about = about._replace(
+                path=about.path or path, parameters=parameters, positions=positions
+            )
             model_card.write(directory, run, source.directory, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(directory.iterdir())}
     return {

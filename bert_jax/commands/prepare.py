@@ -4,6 +4,7 @@ import jax
 
 from bert_jax import cli
 from bert_jax import config as configs
+from bert_jax.errors import BadInput
 from bert_jax.parallel import chips
 
 TOKENS, STEPS = (
@@ -23,6 +24,9 @@ def run(options, overrides) -> int:
     from bert_jax.data import prepare, report
     from bert_jax.data.preparation import beam
 
+    if options.options and not options.runner:
+        hint = "quote a glob, as in --config.corpus.source='text/*.txt'"
+        raise BadInput(f"prepare: {' '.join(options.options)}: not an option; {hint}")
     engine = beam.open_runner(options.runner, options.options)
     values = prepare.prepare(config, cli.log_progress, engine)
     recommended = values["recommendation"]
@@ -30,7 +34,8 @@ def run(options, overrides) -> int:
     recommended["hours"] = estimate_hours(options.config, [*overrides, *changes])
     lines = report.describe(values, options.config, overrides)
     if "seconds" in values:
-        lines.append(f"{values['seconds']:.1f} s, {values['megabytes_per_second']:.1f} MB/s")
+        speed = f"{values['seconds']:.1f} s, {values['megabytes_per_second']:.1f} MB/s"
+        lines.append(f"text read and store written: {speed}")
     return cli.show(options, values, "\n".join(lines))
 
 

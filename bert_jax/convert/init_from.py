@@ -56,10 +56,9 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
 
 def check_settings(config: ConfigDict, source: ConfigDict) -> None:
     """Raises BadInput if the source has another model, apart from the keys that affect training alone."""
-    models = (configs.spelled_out(each).model for each in (source, config))
-    for key, (expected, value) in configs.differences(*models).items():
-        path = f"model.{key}"
-        if configs.is_of_model(path) and not configs.may_change(path):
+    for path, (expected, value) in configs.differences(source, config).items():
+        is_shared = path.startswith("model.") and not configs.may_change(path)
+        if is_shared and configs.is_of_model(path):
             raise BadInput(
                 f"config.{path}={value!r}: config.init_from={config.init_from} has {expected!r}"
             )

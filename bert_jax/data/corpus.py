@@ -128,12 +128,15 @@ def check_format(path: Path, reading: Reading) -> None:
         )
     if kept < problems.total():
         reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
-        raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}")
+        hint = "; set config.corpus.field" * ("without" in reasons)
+        raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}{hint}")
     begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
     likely = next((form for form in SIGNS if begin.startswith(SIGNS[form])), reading.form)
     no_wiki = reading.form == "wiki" and begin and SIGNS["wiki"] not in first
     if reading.form != "files" and (likely != reading.form or no_wiki):
-        raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {begin[:40]!r}")
+        looks = f"as in the format {likely}" if likely != reading.form else "without <doc>"
+        start = " ".join(begin[:40].decode(errors="replace").split())
+        raise BadInput(f"config.corpus.format={reading.form}: {path} begins {looks}: {start}")
 
 
 def materialize(source: Source, directory: Path, run: Callable) -> Source:

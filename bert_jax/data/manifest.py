@@ -31,7 +31,8 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
         is_intact = manifest["digest"] == checksums.manifest_digest(manifest)
         is_supported = manifest["format"] == version and key in manifest
     except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"{directory}: has no {NAME}; {hint}") from None
+        reason = f"has no {NAME}" if Path(directory).is_dir() else "no such directory"
+        raise BadInput(f"{directory}: {reason}; {hint}") from None
     except (KeyError, OSError, TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: unreadable manifest ({error}); {hint}") from None
     if not is_supported:

@@ -97,7 +97,7 @@ def check_space(path: Path, sources: list[corpus.Source]) -> None:
     parent = next(parent for parent in path.parents if parent.exists())
     free = shutil.disk_usage(parent).free
     if free < size:
-        needs = f"takes about {size / 1e9:,.1f} GB while it is prepared, and {parent} has {free / 1e9:,.1f} GB free"
+        needs = f"takes about {size / 1e6:,.0f} MB while it is prepared, and {parent} has {free / 1e6:,.0f} MB free"
         raise BadInput(f"config.store={path}: {needs}")
 
 

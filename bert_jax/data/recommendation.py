@@ -122,13 +122,16 @@ def describe(recommendation: dict, name: str, overrides: list[str] = ()) -> Iter
         f" parameters without embeddings; more than {PASSES} passes are not advised"
     )
     if hours := recommendation.get("hours"):
-        number = f"{float(f'{hours:.2g}'):,g}"  # two digits
-        yield f"  how long: about {number} hours on this machine, by a few timed steps"
+        number, unit = (hours, "hours") if hours >= 1 else (60 * hours, "minutes")
+        digits = f"{float(f'{number:.2g}'):,g}"  # two of them
+        yield f"  how long: about {digits} {unit} on this machine, by a few timed steps"
     else:
         yield "  how long: `bert-jax benchmark` with the same --config options times a step"
     changes = recommendation["changes"]
     typed = [each for each in overrides if each.partition("=")[0] not in changes]
     keys = [*typed, *(f"{key}={value}" for key, value in changes.items())]
-    parts = [f"bert-jax pretrain --config {shlex.quote(name)} --workdir runs/{Path(name).stem}"]
+    names = (f"runs/{Path(name).stem}{suffix}" for suffix in ("", *range(2, 1000)))
+    workdir = next(directory for directory in names if not Path(directory).exists())
+    parts = [f"bert-jax pretrain --config {shlex.quote(name)} --workdir {workdir}"]
     parts += [shlex.quote(f"--config.{key}") for key in keys]
     yield from ("", "    " + " \\\n    ".join(parts), "")

@@ -25,7 +25,7 @@ DROPPED = 0.01  # share of lines or documents dropped for other reasons than a f
 LONG_SENTENCES = 100  # mean tokens
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
-MOST_HELDOUT = 0.5  # share of the documents that a warning suggests, at most
+MOST_HELDOUT = 0.2  # share of the documents that a warning suggests, at most
 UNUSED = 0.5  # share of the vocabulary
 # Advice about dropped lines, records or documents, by a word in the reason. Reasons of filters have none.
 REMEDIES = {
@@ -67,6 +67,7 @@ def build(
         "heldout": count_split(heldout),
         "sources": sources,
         "unigram_entropy": stores.entropy(unigrams),
+        "vocabulary": tokenizer.size,
         "pieces_per_word": float(1 / max(shares[tokenizer.word_starts].sum(), 1e-9)),
         "unknown_share": float(shares[tokenizer.unk]),
         "unused_share": float((unigrams[ordinary] == 0).mean()),
@@ -180,8 +181,9 @@ def describe(report: dict, name: str = "CONFIG", overrides: list[str] = ()) -> l
     """Returns the report as lines of text. name, overrides: of the config, in the recommended command."""
     return [
         *describe_counts(report),
-        f"{report['pieces_per_word']:.2f} pieces per word, {report['unknown_share']:.2%} unknown,"
-        f" {report['unused_share']:.1%} of the vocabulary unused, unigram entropy"
+        f"vocabulary of {report['vocabulary']:,} pieces: {report['pieces_per_word']:.2f} per word,"
+        f" {report['unknown_share']:.2%} unknown,"
+        f" {report['unused_share']:.1%} of it unused, unigram entropy"
         f" {report['unigram_entropy']:.2f} nats",
         *bars("tokens per document", report["document_lengths"]),
         *bars("tokens per sentence", report["sentence_lengths"]),

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bert_jax import config as configs
 from bert_jax import prng
 from bert_jax.config_checks import find_module
 from bert_jax.models import counts
@@ -56,10 +57,16 @@ def reference_losses(config, info: dict) -> str:
     return describe(*values) if describe else ""
 
 
-def model_warnings(config) -> list[str]:
-    """Returns the `warnings` of the model's file about a config; [] if it has no such function."""
-    module = find_module("model", config.model.name)
-    return module.warnings(config) if hasattr(module, "warnings") else []
+def warnings(config) -> list[str]:
+    """Returns warnings about a config, those of the model's file (`warnings`, if it has this function) among them."""
+    module, total = find_module("model", config.model.name), configs.total_steps(config)
+    found = list(module.warnings(config)) if hasattr(module, "warnings") else []
+    if config.schedule.warmup >= total:
+        key = f"schedule.warmup={config.schedule.warmup}"
+        found.append(
+            f"{key}: the run has {total} steps, so the learning rate does not reach its peak"
+        )
+    return found
 
 
 def headline(config) -> str:

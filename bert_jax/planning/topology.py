@@ -75,7 +75,7 @@ def devices(tpu: Slice) -> list:
         version("libtpu")  # requires the package, because `plan` reports its version
         described = topologies.get_topology_desc(platform="tpu", topology_name=tpu.name, **options)
     except (PackageNotFoundError, RuntimeError) as error:
-        how = "run pip install 'bert_jax[plan]'"
+        how = "run pip install -e '.[plan]'"
         raise BadInput(f"libtpu cannot be loaded, {how}: {one_line(error)}") from None
     libtpu.restore_sigterm()
     return list(described.devices)

@@ -21,8 +21,8 @@ def check_data(config, data) -> list[str]:
     if not data.dataset.survey:
         return []
     surveys = {phase.name: data.dataset.survey(phase) for phase in configs.phases(config)}
-    lines = base.model_warnings(config)
-    lines += [line for survey in surveys.values() for line in survey.warnings]
+    lines = [*base.warnings(config), *(line for each in surveys.values() for line in each.warnings)]
+    lines = [f"warning: {line}" for line in lines]
     lines.append("rows " + "; ".join(f"{name} {each.text}" for name, each in surveys.items()))
     return [f"preflight: {line}" for line in lines]
 

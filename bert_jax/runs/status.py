@@ -53,7 +53,7 @@ def describe(values: dict) -> str:
     """Describes a status in one line."""
     parts = [values["state"], f"step {values['step']} of {values['steps']}"]
     if isinstance(values.get("loss"), float):
-        parts.append(f"loss {values['loss']:.4f}")
+        parts.append(f"training loss {values['loss']:.4f}")
     if values["state"] == "running":
         parts.append(f"{values.get('seconds_left')} seconds left")
     if values["state"] in ("running", "silent", "killed"):

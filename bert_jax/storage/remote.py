@@ -87,7 +87,7 @@ class Directory:
                 conf[protocol]["requests_timeout"] = TIMEOUT
             self.files, self.root = fsspec.core.url_to_fs(self.address)
         except (ImportError, ValueError) as error:
-            extra = "pip install 'bert_jax[gcs]'"
+            extra = "pip install -e '.[gcs]'"
             hint = extra if scheme in GOOGLE else one_line(error, LONGEST)
             raise BadInput(f"{address}: cannot read {scheme}:// addresses: {hint}") from None
 

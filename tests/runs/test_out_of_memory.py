@@ -6,10 +6,11 @@ import jax
 import pytest
 from kits.runs import pretraining
 
-from bert_jax import build, train
+from bert_jax import build
 from bert_jax.cli import main
 from bert_jax.errors import BadInput
 from bert_jax.runs import out_of_memory
+from bert_jax.tasks import feed
 
 TPU = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm."
@@ -61,7 +62,7 @@ def test_a_program_that_does_not_fit_is_refused_before_anything_is_written(
     told, hashed = threading.Event(), []
     monkeypatch.setattr(jax.stages.Lowered, "compile", fail)
     # It does not wait until the store is hashed.
-    monkeypatch.setattr(train, "check_hashes", lambda *_: hashed.append(told.wait(20)))
+    monkeypatch.setattr(feed.StoreFeed, "check_hashes", lambda _: hashed.append(told.wait(20)))
     assert "config.train.rows_per_device" in pretrain()
     assert not hashed and not list(tmp_path.rglob("*.json"))
     told.set()

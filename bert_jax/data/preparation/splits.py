@@ -33,7 +33,7 @@ def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
         reasons = "".join(f", {number} {reason}" for reason, number in sorted(problems.items()))
         raise BadInput(
             f"corpus: {different} distinct documents with text{reasons}; at least four are needed, two to train on"
-            " and two held out; check config.corpus.format"
+            " and two held out; separate documents by blank lines, or set another config.corpus.format"
         )
     heldout_count = min(max(2, round(share * different)), different - 2)
     state = np.full(len(order), TRAIN, np.uint8)

@@ -43,7 +43,7 @@ def find_files(source: str) -> list[Path]:
     names = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
     paths = sorted({Path(name) for name in names if os.path.isfile(name)})
     if not paths:
-        hint = "sources must be local files; a comma separates sources, write ? for one in a path"
+        hint = "expected files, pydocs, tfds:NAME or hf:NAME; a comma separates sources, write ? for one in a path"
         raise BadInput(f"config.corpus.source: {source}: no such file ({hint})")
     return paths
 

@@ -27,7 +27,7 @@ def open_library(source: str, field: str) -> Iterator[tuple]:
     try:
         import datasets
     except ModuleNotFoundError:
-        raise BadInput(f"config.corpus.source: {source}: pip install 'bert_jax[hf]'") from None
+        raise BadInput(f"config.corpus.source: {source}: pip install -e '.[hf]'") from None
     try:
         datasets.disable_progress_bars()
         yield datasets, match[1], match[2], match[3] or "train"
