@@ -12,7 +12,7 @@
 
 --rows is per device, and --config.KEY=VALUE sets keys of the measured config. Every program runs in its own process, as
 a user would start it, so that none holds the devices of the next. On a machine without accelerators the page is the
-CPU's, and there are no kernels.
+CPU's, with `xla` as the only kernel.
 """
 
 import itertools
@@ -30,6 +30,7 @@ from pathlib import Path
 from bert_jax import config as configs
 from bert_jax.cli import Parser, positive, split_overrides
 from bert_jax.errors import BadInput
+from bert_jax.parallel.chips import TPUS, has_device
 
 EVERY = 50  # steps between two lines of metrics.jsonl, of the config `demo`
 SHOWN = 3  # costs of a phase
@@ -49,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
         words, overrides = split_overrides(sys.argv[1:] if arguments is None else arguments)
         options = parser.parse_args(words)
         keys = [f"train.rows_per_device={options.rows}", *overrides]
+        if has_device(TPUS) and "speed" in options.only and not options.topology:
+            raise BadInput("--topology: is needed on a TPU; the slice's name, such as v5e:2x2")
         options.phases = configs.load(options.config, keys).phase_order
         options.keys = [f"--config.{key}" for key in keys]
         with tempfile.TemporaryDirectory() as scratch:
@@ -85,13 +88,14 @@ def speed(options, scratch: Path) -> list[str]:
     devices = Counter(values["devices"])
     kinds = ", ".join(f"{count} x {kind}" for kind, count in devices.items())
     lines = [
-        f"{options.config} on {kinds}, {values['dtype']}, {options.rows} rows a device.\n",
-        "| phase | s a step | tokens/s | share of the peak | attention |",
-        "| --- | --- | --- | --- | --- |",
+        f"{options.config} on {kinds}, {values['dtype']}, {options.rows} rows a device at a time.\n",
+        "| phase | rows a step | s a step | tokens/s | share of the peak | attention |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, phase in values["phases"].items():
+        rows = phase["rows_per_second"] * phase["step_seconds"]
         lines.append(
-            f"| {name} | {phase['step_seconds']:.4g} | {phase['tokens_per_second']:,.0f}"
+            f"| {name} | {rows:.0f} | {phase['step_seconds']:.4g} | {phase['tokens_per_second']:,.0f}"
             f" | {phase['utilization'] or 'unknown'} | {phase['attention']} |"
         )
     if any(kind.startswith("TPU") for kind in devices):
@@ -101,12 +105,10 @@ def speed(options, scratch: Path) -> list[str]:
 
 
 def planned(options, job: list[str]) -> list[str]:
-    if not options.topology:
-        raise BadInput("--topology: is needed on a TPU; the slice's name, such as v5e:2x2")
     text = bert_jax("plan", *job, "--topology", options.topology, "--json", "-")
     phases = json.loads(text)["phases"].items()
     return [f"\n`plan` for {options.topology}:\n"] + [
-        f"- {name}: {phase.get('seconds_per_step', phase.get('reason'))} s a step"
+        f"- {name}: {phase.get('reason') or '{seconds_per_step:.4g} s a step'.format(**phase)}"
         for name, phase in phases
     ]
 
@@ -225,7 +227,9 @@ def resume(options, scratch: Path) -> list[str]:
             time.sleep(0.1)
         process.kill()
     kept = reader.steps(checkpoints)
-    if process.returncode >= 0 or kept[-1:] == [options.steps]:
+    if process.returncode > 0:
+        raise BadInput(f"{' '.join(command)}: exit code {process.returncode}")
+    if process.returncode == 0 or kept[-1:] == [options.steps]:
         raise BadInput(
             f"--steps {options.steps}: the run ended before it could be killed; take more"
         )

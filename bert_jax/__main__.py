@@ -14,9 +14,8 @@ from bert_jax.runs import libtpu
 def run() -> None:
     """Runs the command line and ends the process with its exit code."""
     libtpu.configure()
-    if (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    ):  # not ignored, as in a script's background
+    # In the background of a script the signal is ignored.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
     try:
         code = main()

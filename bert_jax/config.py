@@ -81,7 +81,7 @@ def formats(config: ConfigDict) -> list[str]:
 def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     """Returns the validated and locked config of `name` with `a.b=value` overrides; raises BadInput.
 
-    name: a name in configs/ (`demo`), a Python file, or a saved config.json, which may be in a bucket.
+    name: a name in configs/ (`demo`), a Python file, a run, or a saved config.json; the last two may be in a bucket.
     """
     config = find(name)
     apply(config, overrides)
@@ -99,8 +99,6 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
 def find(name: str) -> ConfigDict:
     """Returns the config of a name, a file or an address, see `load`; raises BadInput."""
     path = Path(name)
-    if (path / "config.json").is_file():  # of a run
-        return read(path / "config.json")
     if path.suffix == ".json":
         return read_remote(name) if remote.is_address(name) else read(path)
     if path.suffix == ".py":
@@ -109,6 +107,8 @@ def find(name: str) -> ConfigDict:
         return execute(path)
     module = f"bert_jax.configs.{name}"
     if not name.isidentifier() or importlib.util.find_spec(module) is None:
+        if remote.is_address(name) or (path / "run.json").is_file():
+            return find(f"{name}/config.json")
         paths = Path(importlib.import_module("bert_jax.configs").__file__).parent.glob("[!_]*.py")
         names = ", ".join(sorted(path.stem for path in paths))
         raise BadInput(
@@ -193,9 +193,10 @@ def read(path: Path) -> ConfigDict:
     try:
         config = base_of(flatten(values))
         defaults = config.phases.main.to_dict()
-        config.phases = ConfigDict(
-            {name: defaults | keys for name, keys in values.pop("phases").items()}
-        )
+        phases = {name: defaults | keys for name, keys in values.pop("phases").items()}
+        if None in flatten(phases).values():
+            raise TypeError("null is no value")
+        config.phases = ConfigDict(phases)
         for key, value in flatten(values).items():
             assign(config, key, tuple(value) if isinstance(value, list) else value)
     except Exception as error:  # the file may have anything in place of a value
@@ -322,7 +323,8 @@ def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True)
                 continue
         if group == "phase_order" and was[: len(started)] == now[: len(started)]:
             continue
-        done = f" ({step} are done)" if key.endswith(".steps") else ""
+        done = steps_by_phase(old, step).get(rest.removesuffix(".steps"))
+        done = f" ({done} are done)" if done else ""
         refused.append(f"config.{key}: {was!r} in the run{done}, {now!r} now")
     return refused
 

@@ -17,7 +17,7 @@ from bert_jax.errors import BadInput, one_line
 GROUPS = ("model", "objective", "task")  # whose keys are in the modules that they name
 MAIN = "phases.main."
 # Messages of ConfigDict: an unknown key or group, and a value of another type.
-UNKNOWN = re.compile(r"""Key "(\w+)" does not exist|'(\w+)\\?'(?:\\n|\n)Did you mean""")
+UNKNOWN = re.compile(r"""Key "(\w+)" does not exist|^["'\\]+(\w+)[\\']""")
 MISTYPED = re.compile(r"field '(\w+)'.*?\. (.*) is of original .* type <class '(\w+)'>", re.S)
 # {name of a key in other programs: the last part of its name here}
 SHORT_NAMES = {"lr": "learning_rate", "batch_size": "batch", "warmup_steps": "warmup"}
@@ -124,10 +124,11 @@ def parse(key: str, text: str, default):
 def explain(error: BaseException, names: Iterable[str]) -> str:
     """Returns what went wrong in a config file, in one line. names: all keys, `a.b`."""
     text = str(error)
-    if match := UNKNOWN.search(text):
+    match = UNKNOWN.search(text) if isinstance(error, AttributeError | KeyError) else None
+    if match:
         return f"no such key: {match[match.lastindex]}{suggestion(match[match.lastindex], names)}"
     if match := MISTYPED.search(text):
-        return "{}={}: expected {}".format(*match.groups())
+        return " ".join("{}={:.99}: expected {}".format(*match.groups()).split())
     # ConfigDict's other messages continue with the whole config.
     return one_line(error, 300)
 
@@ -140,9 +141,9 @@ def suggestion(key: str, names: Iterable[str]) -> str:
     parts = {name: name.rpartition(".")[2] for name in sorted(names)}
     # The most common slip is a key without its group: `--config.width=64`.
     same = [name for name in parts if parts[name] == last]
-    close = difflib.get_close_matches(f"{group}{dot}{last}", same or parts, 2, 0 if same else 0.6)
-    close = close if same else close[:1]
-    if not close and (likely := difflib.get_close_matches(last, parts.values(), 1)):
+    number, least = (2, 0) if same else (1, 0.6)
+    close = difflib.get_close_matches(f"{group}{dot}{last}", same or parts, number, least)
+    if not close and (likely := difflib.get_close_matches(last, parts.values(), 1, 0.75)):
         close = [name for name in parts if parts[name] == likely[0]][:2]
     return (
         f"; did you mean {' or '.join(close)}?" if close else "; see bert-jax config for all keys"

@@ -237,7 +237,7 @@ class Loop:
         command = f"bert-jax inspect --config {self.workdir.name} --step {first}"
         raise FloatingPointError(
             f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.row} steps in a row"
-            f" (config.guard.stop_after={most}){broken}; to see the first batch: {command}"
+            f" (see config.guard.stop_after){broken}; to see the first batch: {command}"
         )
 
     def not_finite(self, params) -> list[str]:

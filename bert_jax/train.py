@@ -73,7 +73,7 @@ def pretrain_together(
     with signals.stop_signals(processes) as stop:
         # Hashing a large store takes as long as compiling, so both run at the same time. If a program does not compile,
         # nobody waits for the hashes.
-        check_hashes = data.check_hashes if config.verify_store else bool
+        check_hashes = data.check_hashes if config.verify_store else (lambda: None)
         hashes_checked = ThreadPoolExecutor(1).submit(check_hashes)
         trainer = build(config, mesh, data.vocabulary, step is None)
         trainer, imported = with_encoder(trainer, encoder) if encoder else (trainer, {})

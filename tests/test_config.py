@@ -94,6 +94,14 @@ def test_configs_are_found(tmp_path):
         ("config.seed = 'a'", "mine.py:4: seed=a: expected int"),
         ("config.phases.main.steps = 'b'", "mine.py:4: steps=b: expected int"),
         ("config.seed = None", "config.seed=None: expected int"),
+        (
+            "config.nothing.a = 1",
+            "mine.py:4: no such key: nothing; see bert-jax config for all keys",
+        ),
+        (
+            "config.seed = config.optimizer.lr",
+            "mine.py:4: no such key: lr; did you mean optimizer.learning_rate?",
+        ),
     ],
 )
 def test_wrong_lines_of_a_config_file_are_told_as_on_the_command_line(tmp_path, line, told):
@@ -111,9 +119,15 @@ def test_a_config_file_without_its_function_is_told(tmp_path):
         config.load(str(tmp_path / "mine.py"))
 
 
-def test_a_run_names_its_config(tmp_path):
-    config.save(config.load("demo", ["seed=5"]), tmp_path / "config.json")
-    assert config.load(str(tmp_path)).seed == 5
+def test_a_run_names_its_config(tmp_path, monkeypatch):
+    """But a shipped config of the same name comes first."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("demo", "mine"):
+        (tmp_path / name).mkdir()
+        config.save(config.load("demo", ["seed=5"]), tmp_path / name / "config.json")
+        (tmp_path / name / "run.json").write_text("{}")
+    assert config.load("mine").seed == config.load(f"{tmp_path}/mine").seed == 5
+    assert config.load("demo").seed != 5
 
 
 def test_a_key_that_follows_from_another_is_not_told():
@@ -178,8 +192,8 @@ def test_unknown_keys_and_nulls_are_refused_in_saved_configs(tmp_path, key):
     group[last] = 1 if key == "unheard_of" else None
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values))
-    with pytest.raises(BadInput, match=key):
-        config.load(str(path))
+    with pytest.raises(BadInput, match=f"{path}.*{key.partition('.')[0]}"):
+        config.read(path)
 
 
 def test_a_saved_config_without_a_newer_key_has_its_default(tmp_path):

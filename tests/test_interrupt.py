@@ -1,9 +1,11 @@
 """Ctrl-C at any moment ends a command: also where an exception would be ignored, or would break a library."""
 
+import gc
 import importlib
 import signal
 import time
 
+import jax  # noqa: F401 - installs the callback
 import pytest
 
 from bert_jax.__main__ import interrupt
@@ -25,6 +27,7 @@ def test_an_interrupt_within_a_callback_of_the_collector_is_raised_after_it(hand
     def _xla_gc_callback():  # the name of JAX's
         signal.raise_signal(signal.SIGINT)
 
+    assert "_xla_gc_callback" in [getattr(each, "__name__", "") for each in gc.callbacks]
     _xla_gc_callback()
     with pytest.raises(KeyboardInterrupt):
         time.sleep(60)

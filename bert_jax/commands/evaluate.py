@@ -55,7 +55,9 @@ def evaluate_run(
     """
     with workdir.opened(name) as opened:
         if not load_model.is_run(opened.directory):
-            raise BadInput(f"{name}: not a run; name a text to evaluate a model on, by --config")
+            raise BadInput(
+                f"{name}: not a run (no run.json); for another model, name a text by --config"
+            )
         run = load_model.open_run(opened, overrides)
         data = open_feed(run.config)
         run_info.check_store(opened.directory, run.info, run.step, data)

@@ -36,13 +36,10 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
     length = min(configs.phases(config)[-1].length, *positions)
     store = prepare.open_or_prepare(config, log)
     with closing(heldout_text.documents(config, store)) as documents:
-        chosen = (
-            [model.tokenizer for model in models],
-            length - 2,
-            config.seed,
-            config.evaluate.rows,
+        tokenizers = [model.tokenizer for model in models]
+        windows, unknown = word_windows.choose_words(
+            documents, tokenizers, length - 2, config.seed, config.evaluate.rows
         )
-        windows, unknown = word_windows.choose_words(documents, *chosen)
     words = [window.parts[index] for window in windows for index in window.chosen]
     if not words:
         raise BadInput(f"{store.path}: no held-out word is in all vocabularies")

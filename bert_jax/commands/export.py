@@ -39,8 +39,10 @@ OPTIONS = [
 def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
     about = model_card.About(options.name, options.license, options.data_license, options.language)
-    about = about._replace(path=options.push or "")
+    about = about._replace(repository=options.push or "")
     if options.push:
+        if "/" not in options.push:
+            raise BadInput(f"--push {options.push}: expected OWNER/NAME")
         check_name("--push", options.push)
         if not get_token():
             raise BadInput(f"--push {options.push}: no token; run hf auth login, or set HF_TOKEN")
@@ -50,10 +52,10 @@ def run(options, overrides) -> int:
     return cli.show(options, values, describe(values))
 
 
-def check_name(option: str, name: str) -> None:
+def check_name(option: str, name: str, owner: str = "") -> None:
     """Raises BadInput for a name that the hub does not accept."""
     try:
-        validate_repo_id(name)
+        validate_repo_id(owner + name)
     except HFValidationError as error:
         raise BadInput(f"{option} {name}: {one_line(error)}") from None
 
@@ -68,7 +70,7 @@ def push(directory: Path, name: str) -> str:
         HfApi().upload_folder(repo_id=address.repo_id, folder_path=directory)
         return str(address)
     except Exception as error:  # the library and its HTTP client raise many types
-        again = f"to try again: hf upload {name} {directory}"
+        again = f"to try again: hf upload --private {name} {directory}"
         raise Unfinished(f"--push {name}: {one_line(error, 300)}; {again}") from None
 
 
@@ -78,10 +80,10 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
     form: huggingface or google. about: fields of the model card, a model_card.About.
     """
     started, about = time.monotonic(), about or model_card.About()
-    if form == "google" and any(about._replace(path="")):
+    if form == "google" and any(about._replace(repository="")):
         raise BadInput(f"--format {form}: has no model card for --name, --license or --language")
     if about.name:
-        check_name("--name", about.name)
+        check_name("--name", about.name, "owner/")
     check_free(output, "--output")
     run = load_model.open_run(source)
     check_run(run, source.name)
@@ -99,9 +101,7 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
             parts = to_huggingface.write(directory, *model, positions)
             # The path as typed, so that the card's code runs in the same directory; absolute paths are of one machine.
             path = output.name if output.is_absolute() else str(output)
-            about = about._replace(
-                path=about.path or path, parameters=parameters, positions=positions
-            )
+            about = about._replace(path=path, parameters=parameters, positions=positions)
             model_card.write(directory, run, source.directory, parts, about)
         sizes = {path.name: path.stat().st_size for path in sorted(directory.iterdir())}
     return {

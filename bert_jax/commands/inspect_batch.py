@@ -32,7 +32,7 @@ def run(options, overrides) -> int:
     if is_show:
         values = inspect(config, options.step, options.rows, cli.log_progress)
         head = "  ".join(f"{key} {value}" for key, value in values.items() if key != "rows")
-        marks = [mark for key, mark in mlm_batch.MARKS.items() if values[key]]
+        marks = [mark for key, mark in mlm_batch.MARKS.items() if values[key] is not None]
         return cli.show(options, values, "\n".join([head, *values["rows"], *marks]))
     first, _, last = options.steps.partition(":")
     if not (first.isdecimal() and last.isdecimal()):
@@ -63,7 +63,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
         "real_token_share": float((arrays["sequence_ids"] > 0).mean()),
         "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
         "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
-        "masked_per_row": float(arrays["masked_weights"].sum() / phase.batch),
+        "masked_per_row": float(arrays["masked_weights"].sum() / phase.batch) or None,
         "rows": [
             *chain(
                 *(mlm_batch.show(arrays, row, tokenizer) for row in range(min(rows, phase.batch)))

@@ -4,13 +4,11 @@ import jax
 
 from bert_jax import cli
 from bert_jax import config as configs
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, one_line
 from bert_jax.parallel import chips
 
-TOKENS, STEPS = (
-    2048,
-    2,
-)  # of a step on a device, about, and steps that are timed: seconds for any model
+TOKENS = 2048  # of a timed step on a device, about: few enough to take seconds for any model
+STEPS = 2  # that are timed
 OPTIONS = [
     cli.CONFIG,
     cli.option("--runner", "runner of Apache Beam; default: local processes", default=""),
@@ -49,14 +47,15 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
     from bert_jax.commands import benchmark
 
     cli.log_progress("prepare: timing a few steps of the recommended run")
-    phases = configs.phases(configs.load(name, overrides))
     try:
+        phases = configs.phases(configs.load(name, overrides))
         rows = {phase.name: max(1, TOKENS // phase.length) for phase in phases}
         few = [f"phases.{name}.batch={n * jax.device_count()}" for name, n in rows.items()]
         few += ["train.micro_batches=1", "train.rows_per_device=0"]
         config = configs.load(name, [*overrides, *few])
         timed = benchmark.benchmark(config, steps=STEPS, log=cli.log_nothing)["phases"]
-    except Exception:  # such as a device in use; the report matters more than this number
+    except Exception as error:  # such as a device in use; the report matters more than this number
+        cli.log_progress(f"prepare: steps could not be timed: {one_line(error)}")
         return None
     speeds = {name: timing["rows_per_second"] for name, timing in timed.items()}
     return sum((p.last - p.first) * p.batch / speeds[p.name] for p in phases) / 3600

@@ -57,8 +57,7 @@ def read(config: ConfigDict, processes: Cluster) -> Encoder:
 def check_settings(config: ConfigDict, source: ConfigDict) -> None:
     """Raises BadInput if the source has another model, apart from the keys that affect training alone."""
     for path, (expected, value) in configs.differences(source, config).items():
-        is_shared = path.startswith("model.") and not configs.may_change(path)
-        if is_shared and configs.is_of_model(path):
+        if path.startswith("model.") and configs.is_of_model(path) and not configs.may_change(path):
             raise BadInput(
                 f"config.{path}={value!r}: config.init_from={config.init_from} has {expected!r}"
             )

@@ -27,6 +27,7 @@ class About(NamedTuple):
     license: str = ""  # of the weights, in the hub's spelling: apache-2.0
     data_license: str = ""  # of the training text
     language: str = ""  # in the hub's spelling: en
+    repository: str = ""  # OWNER/NAME on the hub, if it is uploaded there
     path: str = ""  # of the exported directory, in the code of the card
     parameters: int = 0  # number of exported parameters
     positions: int = 0  # the longest row that the model was trained on
@@ -106,7 +107,8 @@ def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> s
         license=about.data_license or "not recorded here; name it before publishing",
         training="\n".join(training(run, info, workdir)) or "Not trained by bert_jax.",
         heldout="\n".join(heldout(run, info, workdir)) or "Not evaluated.",
-        repository=shlex.quote(f"USER/{about.name}"),
+        where=about.repository or about.path,
+        repository=shlex.quote(about.repository or f"USER/{about.name}"),
         path=shlex.quote(about.path),
     )
 

@@ -118,14 +118,16 @@ def check_format(path: Path, reading: Reading) -> None:
     pieces = files.read_lines(path, problems, files.longest_line(reading.form), PROBE)
     # A second piece holds the text after the last line break.
     first = b"".join(itertools.islice(pieces, 2))
-    kept = sum(map(len, text.parse(first, reading.form, reading.field, problems)))
-    not_utf8 = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
-    is_short = kept and not_utf8 < MOST_BAD_LINES
-    if not is_short and not_utf8 > MOST_BAD_SHARE * (kept + not_utf8):
-        share = not_utf8 / (kept + not_utf8)
-        raise BadInput(
-            f"config.corpus.source: {path}: {share:.0%} of its first lines are {text.likely_encoding(first)}"
-        )
+    parsed = list(text.parse(first, reading.form, reading.field, problems))
+    kept = sum(map(len, parsed))
+    bad_lines = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
+    for bad, good in ((bad_lines, kept), (problems[text.RECORD_NOT_UTF8], len(parsed))):
+        is_short = good and bad < MOST_BAD_LINES
+        if not is_short and bad > MOST_BAD_SHARE * (good + bad):
+            share = f"{bad / (good + bad):.0%} of its beginning"
+            raise BadInput(
+                f"config.corpus.source: {path}: {share} is {text.likely_encoding(first)}"
+            )
     if kept < problems.total():
         reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
         hint = "; set config.corpus.field" * ("without" in reasons)

@@ -75,7 +75,8 @@ def prepare(
                 run = runner(directory / "tasks") if runner else run_locally
                 return build(config, path, sources, text, directory, run, log)
     except KeyboardInterrupt:
-        log(f"prepare: interrupted; run again to resume from {workspace_root(path)}")
+        if workspace_root(path).exists():
+            log(f"prepare: interrupted; run again to resume from {workspace_root(path)}")
         raise
     except (OSError, BrokenProcessPool, Unfinished) as error:
         raise Unfinished(

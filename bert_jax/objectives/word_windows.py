@@ -63,10 +63,8 @@ def choose(seed: int, window: int, parts: list[str]) -> list[int]:
 def choose_words(
     documents: Iterable[list[str]], tokenizers: list, limit: int, seed: int, number: int
 ) -> tuple[list[Window], np.ndarray]:
-    """Returns the first `number` windows with their chosen words, and how many of these each vocabulary does not know.
-
-    A word that is unknown to one of the vocabularies is not chosen.
-    """
+    """Returns the first `number` windows with their chosen words, and how many of the drawn words each vocabulary does
+    not know. A word that one of the vocabularies does not know is not chosen."""
     first = [*islice(windows(documents, tokenizers, limit), number)]
     unknown = np.zeros(len(tokenizers), np.int64)
     for index, window in enumerate(first):

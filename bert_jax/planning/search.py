@@ -25,11 +25,12 @@ def settings(config: ConfigDict, tpu: topology.Slice) -> list[dict]:
     micro = [{"train.rows_per_device": 0, "train.micro_batches": count} for count in MICRO_BATCHES]
     remats = [{"train.remat": remat} for remat in REMATS[REMATS.index(config.train.remat) + 1 :]]
     now, width = meshes.fsdp_size(config, topology.devices(tpu)), config.model.get("width", 1)
+    divided = tpu.chips * tpu.chip.devices, meshes.VOCABULARY_MULTIPLE
     # A power of two, since the vocabulary is padded to a multiple of one.
-    most = math.gcd(tpu.chips * tpu.chip.devices, width, meshes.VOCABULARY_MULTIPLE)
-    sizes = {2**power for power in range(most.bit_length())} - {now}
-    sharded = [{"mesh.data": -1, "mesh.fsdp": size} for size in sorted(sizes)]
-    most = sharded[-1] if now < most else {}
+    largest = math.gcd(width, *(size // config.mesh.tensor for size in divided))
+    sizes = [2**power for power in range(largest.bit_length()) if 2**power != now]
+    sharded = [{"mesh.data": -1, "mesh.fsdp": size} for size in sizes]
+    most = sharded[-1] if now < largest else {}
     combined = [most | change for change in (*remats, micro[-1] | {"train.remat": REMATS[-1]})]
     return [{}, *micro, *remats, *sharded, *(change for change in combined if change not in remats)]
 

@@ -52,5 +52,5 @@ def test_the_parts_that_train_run(capsys):
     arguments = ["--config", "bert_tiny", "--rows", "1", "--steps", "100", *parts, *phases]
     assert accelerator.main(arguments) == 0
     page = capsys.readouterr().out
-    assert "0 of " in page and "losses of the log equal" in page
+    assert ": 0 of " in page and "losses of the log equal" in page
     assert page.count("| long | ") == page.count("| short | ") == accelerator.SHOWN

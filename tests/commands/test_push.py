@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -96,6 +97,9 @@ def test_every_file_arrives(hub, tmp_path):
     assert done.returncode == 0, done.stderr
     assert hub.files == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert "model.safetensors" in hub.files and hub.tokens == {f"Bearer {TOKEN}"}
+    card = (tmp_path / "out/README.md").read_text()
+    assert "model='owner/name')" in card and f"hf upload owner/name {tmp_path}" not in card
+    assert re.search(r"hf upload owner/name \S+ \.", card)
     assert done.stdout.rstrip().endswith(f"pushed to {hub.address}/owner/name")
 
 
@@ -104,5 +108,5 @@ def test_a_refusal_is_one_line_and_keeps_the_export(hub, tmp_path):
     done = push(tmp_path, hub.address)
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     assert "--push owner/name: " in done.stderr and "403" in done.stderr
-    assert f"hf upload owner/name {tmp_path}/out" in done.stderr
+    assert f"hf upload --private owner/name {tmp_path}/out" in done.stderr
     assert (tmp_path / "out/model.safetensors").is_file() and not hub.files

@@ -99,6 +99,17 @@ def test_the_share_of_dropped_lines_is_of_the_lines_in_records(tmp_path):
     assert 36 * 40 <= made["lines"] <= 40 * 40
 
 
+def test_the_share_of_dropped_records_is_of_the_records(tmp_path):
+    """After the beginning of the file, which is checked before."""
+    texts = ("\n".join([text] * 30) for text in corpora.make_text(60))
+    records = [json.dumps({"text": text}).encode() for text in texts]
+    records += [b'{"text": "caf\xe9"}'] * 40
+    config = corpora.config_of(tmp_path, b"\n".join(records), "corpus.format=jsonl")
+    made = corpora.report_of(corpora.prepare(config))
+    (what,) = (each["what"] for each in made["warnings"] if each["name"] == "dropped_records")
+    assert what == "40 records not UTF-8, 40.0%"
+
+
 @pytest.mark.slow
 def test_the_command_can_be_pasted(tmp_path, capsys):
     """The recommended command changes the config that was given, which has the same store."""

@@ -98,7 +98,8 @@ def read_lines(
 
 def too_long(longest: int) -> str:
     """Returns the reason under which lines over `longest` bytes are counted."""
-    return f"lines over {longest // 1_000_000} MB"
+    what = "records" if longest == LONGEST_RECORD else "lines"
+    return f"{what} over {longest // 1_000_000} MB"
 
 
 def texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:

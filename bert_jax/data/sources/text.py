@@ -11,8 +11,14 @@ from collections.abc import Iterator
 from bert_jax.data.sources.files import LONGEST_LINE, LONGEST_RECORD, too_long
 
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
-UNKNOWN_TO_ICONV = ["mac_latin2", "mac_iceland", "euc_jis_2004", "ptcp154"]
-# Code pages of Latin letters that are mistaken for cp1252 by this difference in charset-normalizer's `chaos`.
+RECORD_NOT_UTF8 = "records not UTF-8"
+UNKNOWN_TO_ICONV = """
+    cp1006 cp720 euc_jis_2004 hz iso2022_jp iso2022_jp_1 iso2022_jp_2 iso2022_jp_2004 iso2022_jp_3 iso2022_jp_ext
+    iso2022_kr kz1048 latin_1 mac_greek mac_iceland mac_latin2 mac_roman mac_turkish ptcp154 shift_jis_2004
+    shift_jisx0213
+""".split()
+# Code pages for which cp1252, which is more common, is taken if charset-normalizer finds it about as likely: up to this
+# difference of `chaos`.
 LATIN = ("cp1250", "cp1257", "cp437", "cp775", "cp85", "iso8859_", "latin_1", "mac_", "hp_roman8")
 ALIKE = 0.02
 Lines = list[str]  # stripped lines; a document has no empty ones
@@ -126,7 +132,7 @@ def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
             try:
                 value = json.loads(line.decode())
             except UnicodeDecodeError:
-                problems[NOT_UTF8] += 1
+                problems[RECORD_NOT_UTF8] += 1
                 continue
             except (ValueError, RecursionError):
                 problems["records not JSON"] += 1
