@@ -31,7 +31,7 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
         is_intact = manifest["digest"] == checksums.manifest_digest(manifest)
         is_supported = manifest["format"] == version and key in manifest
     except (FileNotFoundError, NotADirectoryError):
-        reason = f"has no {NAME}" if Path(directory).is_dir() else "no such directory"
+        reason = f"has no {NAME}" if Path(directory).is_dir() else f"no such directory with {NAME}"
         raise BadInput(f"{directory}: {reason}; {hint}") from None
     except (KeyError, OSError, TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: unreadable manifest ({error}); {hint}") from None

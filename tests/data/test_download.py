@@ -109,7 +109,7 @@ def test_a_missing_extra_is_named(monkeypatch):
         raise ImportError("Please install gcsfs to access Google Storage")
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", without_gcsfs)
-    with pytest.raises(BadInput, match=rf"{STORE}.*bert_jax\[gcs\]"):
+    with pytest.raises(BadInput, match=rf"{STORE}.*\[gcs\]"):
         download.local(STORE)
 
 

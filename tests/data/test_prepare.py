@@ -187,7 +187,7 @@ def test_shards_of_another_config_or_text_are_not_used(make):
 def test_a_disk_that_is_too_small_is_refused_first(make, tmp_path, monkeypatch):
     config, usage = make(make_text(50)), shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
-    with pytest.raises(BadInput, match=f"config.store={tmp_path}/store: .* GB free"):
+    with pytest.raises(BadInput, match=f"config.store={tmp_path}/store: .* MB free"):
         prepare(config)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
     # An interrupted start has left its part of the work.

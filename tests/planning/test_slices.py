@@ -17,9 +17,13 @@ pytestmark = needs_libtpu
 
 
 @pytest.mark.full
-def test_scaled_numbers_are_close_to_compiled_ones():
-    """From 4 chips to 16, for a small model, whose parameter update is a large part of the step."""
-    config = small_config("dtype=bfloat16", "model.width=128")
+@pytest.mark.parametrize(
+    ("fsdp", "least", "most", "gap"), [(1, 0.7, 1.1, 0.05), (-1, 0.45, 1.6, 0.6)]
+)
+def test_scaled_numbers_are_close_to_compiled_ones(fsdp, least, most, gap):
+    """From 4 chips to 16, for a small model, whose parameter update is a large part of the step. If the state is
+    sharded, the compiler chooses other collectives for 16 chips than for 4."""
+    config = small_config("dtype=bfloat16", "model.width=128", f"mesh.fsdp={fsdp}")
     phase = configs.phases(config)[0]._replace(batch=1024)
     job = compilation.Job(config, [phase], VOCABULARY, {}, print)
     tpus = [topology.find(name) for name in ("v5e:2x2", "v5e:4x4")]
@@ -30,9 +34,9 @@ def test_scaled_numbers_are_close_to_compiled_ones():
     )
     scaled = slices.rescale(step, small, large)
     share = timeline.cycles(scaled.events) / timeline.cycles(compiled.events)
-    assert 0.7 < share < 1.1
+    assert least < share < most
     sent, expected = (sum(timeline.sent(s.events).values()) for s in (scaled, compiled))
-    assert sent == pytest.approx(expected, rel=0.05)
+    assert sent == pytest.approx(expected, rel=gap)
 
 
 @pytest.mark.slow
