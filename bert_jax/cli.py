@@ -25,7 +25,10 @@ EXIT_CODES = """exit codes:
    75  preempted, after saving or before the first step: restart
    76  another process, a device or a bucket is unreachable, or another process trains in the workdir: restart
   130  interrupted; trained steps are saved, unless it was interrupted twice
+  134  aborted by JAX, because another process of the run was lost: restart
+  137  killed, as by the kernel when memory runs out: restart
   142  stuck, and ended by its own timeout (config.timeouts): restart
+  143  terminated before there was anything to save: restart
 launch/again.sh restarts a command."""
 # {command: help}. A command is in the file of its name in commands/, or in the file that FILES gives.
 COMMANDS = {

@@ -30,6 +30,8 @@ CHANGEABLE += ("model.attention", "corpus.workers")
 # Keys that name content, which is compared where the data is opened; another name of the same content is no change.
 BY_CONTENT = ("corpus.source", "tokenizer.path")
 NAMES = tuple(f"{group}.name" for group in GROUPS)
+# What a file with anything in place of a value may raise.
+ODD = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 
 
 class Phase(NamedTuple):
@@ -193,13 +195,11 @@ def read(path: Path) -> ConfigDict:
     try:
         config = base_of(flatten(values))
         defaults = config.phases.main.to_dict()
-        phases = {name: defaults | keys for name, keys in values.pop("phases").items()}
-        if None in flatten(phases).values():
-            raise TypeError("null is no value")
+        phases = {name: defaults | keys for name, keys in values["phases"].items()}
         config.phases = ConfigDict(phases)
-        for key, value in flatten(values).items():
+        for key, value in flatten(values | {"phases": phases}).items():
             assign(config, key, tuple(value) if isinstance(value, list) else value)
-    except Exception as error:  # the file may have anything in place of a value
+    except ODD as error:
         raise BadInput(f"{path}: not a config ({key}: {one_line(error)})") from None
     own = Path(path).absolute().parent / "tokenizer" / Path(config.tokenizer.path).name
     if config.tokenizer.path and not os.path.exists(config.tokenizer.path) and own.is_file():

@@ -124,8 +124,7 @@ def parse(key: str, text: str, default):
 def explain(error: BaseException, names: Iterable[str]) -> str:
     """Returns what went wrong in a config file, in one line. names: all keys, `a.b`."""
     text = str(error)
-    match = UNKNOWN.search(text) if isinstance(error, AttributeError | KeyError) else None
-    if match:
+    if isinstance(error, AttributeError | KeyError) and (match := UNKNOWN.search(text)):
         return f"no such key: {match[match.lastindex]}{suggestion(match[match.lastindex], names)}"
     if match := MISTYPED.search(text):
         return " ".join("{}={:.99}: expected {}".format(*match.groups()).split())
@@ -145,9 +144,8 @@ def suggestion(key: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(f"{group}{dot}{last}", same or parts, number, least)
     if not close and (likely := difflib.get_close_matches(last, parts.values(), 1, 0.75)):
         close = [name for name in parts if parts[name] == likely[0]][:2]
-    return (
-        f"; did you mean {' or '.join(close)}?" if close else "; see bert-jax config for all keys"
-    )
+    hint = f"; did you mean {' or '.join(close)}?"
+    return hint if close else "; see bert-jax config for all keys"
 
 
 def split_list(text: str) -> list[str]:
