@@ -1,28 +1,27 @@
-"""Fine-tunes an exported model, using only Hugging Face transformers and PyTorch, beside random weights.
+"""Fine-tunes a model using only Hugging Face transformers and PyTorch: the reference for `bert-jax finetune`.
 
     python benchmarks/finetune_transformers.py --model exported --data DIR --tasks SST-2 STS-B
 
 DIR has GLUE's directories as they are distributed (SST-2/train.tsv) and wnut17/. Prints a Markdown row per task: the
-mean and the standard deviation over seeds of the exported model, then of the same network with random weights, each
-with the better of the learning rates, and the difference beside two standard errors of it. Both sides take the same
-batches. The rate is the best of the first seed, on the same development set. Like the users of an export, the script
-does not import bert_jax. Needs the extra `parity`.
+mean and the standard deviation over seeds of the score on the development set, with the best of the learning rates by
+the first seed, and the rows a second of training. With --random-weights, a second row has the same network without its
+trained weights. Like the users of an export, the script does not import bert_jax. Needs the extra `parity`.
 """
 
 import argparse
 import csv
-import random
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
 import numpy as np
-import torch
 import transformers
 from scipy.stats import spearmanr
+from seqeval.metrics import f1_score as entity_f1
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 LENGTH = 128  # tokens
 IGNORED = -100  # the label that PyTorch's cross entropy ignores
@@ -33,77 +32,79 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="an exported directory")
     parser.add_argument("--data", type=Path, required=True, help="the directory of the tasks")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--learning-rates", type=float, nargs="+", default=[3e-4, 1e-3, 2e-3])
-    parser.add_argument("--seeds", type=int, default=3, help="at least 2")
+    parser.add_argument("--learning-rates", type=float, nargs="+", default=[5e-5])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--random-weights", action="store_true", help="as a second row")
+    parser.add_argument("--steps", type=int, default=-1, help="at most; to measure the speed")
+    parser.add_argument("--padding", choices=("longest", "max_length"), default="longest")
+    parser.add_argument("--order", choices=("random", "group_by_length"), default="random")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
     for name in options.tasks:
-        task, start = TASKS[name], time.monotonic()
-        train, dev = (task.read(options.data / file) for file in task.files)
-        sides = [better(task, tokenizer, train, dev, options, is_random) for is_random in (0, 1)]
-        texts = (f"{mean(s):.4f} +- {stdev(s):.4f} (rate {rate:g})" for s, rate in sides)
-        (ours, _), (random_weights, _) = sides
-        error = ((stdev(ours) ** 2 + stdev(random_weights) ** 2) / options.seeds) ** 0.5
-        print(
-            f"| {name}, {task.metric} on {len(dev)}, {options.steps} steps of {options.batch} | {' | '.join(texts)}"
-            f" | {mean(ours) - mean(random_weights):+.4f} (two standard errors: {2 * error:.4f}) |",
-            f"{time.monotonic() - start:.0f} s",
-            flush=True,
-        )
+        for is_random in range(1 + options.random_weights):
+            print(row(name, is_random, options), flush=True)
 
 
-def better(task, tokenizer, train, dev, options, is_random) -> tuple[list[float], float]:
-    """Returns the scores of all seeds with the learning rate that is the best with the first seed, and that rate."""
+def row(name: str, is_random: bool, options) -> str:
+    """Returns the Markdown row of a task."""
+    task = TASKS[name]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
+    train, dev = (task.read(options.data / file) for file in task.files)
+    train, dev = ([task.encode(tokenizer, *example) for example in part] for part in (train, dev))
 
-    def trial(rate: float, seed: int) -> float:
-        torch.manual_seed(seed)
+    def trial(rate: float, seed: int) -> tuple[float, float]:
+        transformers.set_seed(seed)
         model = task.make(options.model, is_random)
-        tune(model, task, tokenizer, train, seed, rate, options)
-        score = task.score(predict(model, task, tokenizer, dev), dev)
-        weights = "random weights" if is_random else "trained"
-        print(f"{weights}, rate {rate:g}, seed {seed}: {score:.4f}", file=sys.stderr, flush=True)
-        return score
+        trainer = make_trainer(model, task, tokenizer, train, rate, seed, options)
+        speed = trainer.train().metrics["train_samples_per_second"]
+        score = task.score(trainer.predict(dev))
+        print(
+            f"{name}, rate {rate:g}, seed {seed}: {score:.4f}, {speed:.1f} rows/s", file=sys.stderr
+        )
+        return score, speed
 
     first, rate = max((trial(rate, 0), rate) for rate in options.learning_rates)
-    return [first, *(trial(rate, seed) for seed in range(1, options.seeds))], rate
+    scores, speeds = zip(
+        first, *(trial(rate, seed) for seed in range(1, options.seeds)), strict=True
+    )
+    spread = f" +- {stdev(scores):.4f}" if len(scores) > 1 else ""
+    weights = "random weights" if is_random else "trained"
+    return (
+        f"| {name}, {task.metric} on {len(dev)} | {weights} | {mean(scores):.4f}{spread}, rate {rate:g}"
+        f" | {mean(speeds):.1f} rows/s |"
+    )
 
 
-def tune(model, task, tokenizer, rows, seed: int, rate: float, options) -> None:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    warmup = options.steps // 10  # as in the fine-tuning of arXiv:1810.04805
-    schedule = transformers.get_linear_schedule_with_warmup(optimizer, warmup, options.steps)
-    draw = random.Random(seed)
-    model.train()
-    for _ in range(options.steps):
-        batch = task.collate(tokenizer, draw.sample(rows, options.batch))
-        optimizer.zero_grad()
-        model(**batch).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
+def make_trainer(model, task, tokenizer, train, rate, seed, options) -> transformers.Trainer:
+    """Returns a Trainer of the recipe of arXiv:1810.04805: AdamW, a tenth of the steps warm-up, linear decay."""
+    length = LENGTH if options.padding == "max_length" else None
+    arguments = transformers.TrainingArguments(
+        output_dir=tempfile.mkdtemp(),
+        num_train_epochs=options.epochs,
+        max_steps=options.steps,
+        per_device_train_batch_size=options.batch,
+        per_device_eval_batch_size=64,
+        learning_rate=rate,
+        weight_decay=0.01,
+        warmup_steps=0.1,
+        train_sampling_strategy=options.order,
+        seed=seed,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        logging_steps=1_000_000,
+    )
+    collate = task.collator(tokenizer, padding=options.padding, max_length=length)
+    return transformers.Trainer(model, arguments, collate, train_dataset=train)
 
 
-def predict(model, task, tokenizer, rows, size: int = 64) -> list:
-    """Returns the predictions of rows, in their order: a number for a text, a list of labels for words."""
-    model.eval()
-    predictions = []
-    with torch.no_grad():
-        for start in range(0, len(rows), size):
-            batch = task.collate(tokenizer, rows[start : start + size])
-            logits = model(**batch).logits
-            values = logits[..., 0] if logits.shape[-1] == 1 else logits.argmax(-1)
-            pairs = zip(values.tolist(), batch["labels"].tolist(), strict=True)
-            predictions += [
-                # Words that truncation cut off have no prediction, and count as outside of a name.
-                [v for v, label in zip(value, labels, strict=True) if label != IGNORED]
-                if isinstance(labels, list)
-                else value
-                for value, labels in pairs
-            ]
-    return predictions
+def read_tsv(path: Path, header: bool) -> list[list[str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[header:]
 
 
 class Texts(NamedTuple):
@@ -114,29 +115,29 @@ class Texts(NamedTuple):
     label: int  # the column of the label
     labels: int  # the number of classes; 1 for a score
     metric: str
-    compare: Callable
+    compare: Callable  # (labels, predictions) -> score
     header: int = 1  # lines
+    names: tuple[str, ...] = ()  # of the classes, where the file does not have their numbers
+    collator: Callable = transformers.DataCollatorWithPadding
 
-    def read(self, path: Path) -> list[tuple[tuple[str, ...], float]]:
-        with open(path, encoding="utf-8", newline="") as file:
-            lines = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[self.header :]
-        return [(tuple(line[i] for i in self.columns), float(line[self.label])) for line in lines]
+    def read(self, path: Path) -> Iterator[tuple[list[str], float]]:
+        for line in read_tsv(path, self.header):
+            label = line[self.label]
+            label = self.names.index(label) if self.names else float(label)
+            yield [line[i] for i in self.columns], label
+
+    def encode(self, tokenizer, texts: list[str], label: float) -> dict:
+        label = label if self.labels == 1 else int(label)
+        return {**tokenizer(*texts, truncation=True, max_length=LENGTH), "label": label}
 
     def make(self, name: str, is_random: bool):
         model = transformers.AutoModelForSequenceClassification
         return load(model, name, is_random, num_labels=self.labels)
 
-    def collate(self, tokenizer, rows) -> dict:
-        texts, labels = zip(*rows, strict=True)
-        columns = map(list, zip(*texts, strict=True))
-        arrays = tokenizer(
-            *columns, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt"
-        )
-        dtype = torch.float32 if self.labels == 1 else torch.int64
-        return arrays | {"labels": torch.tensor(labels, dtype=dtype)}
-
-    def score(self, predictions, rows) -> float:
-        return float(self.compare(np.array(predictions), np.array([label for _, label in rows])))
+    def score(self, found) -> float:
+        logits = found.predictions
+        values = logits[:, 0] if self.labels == 1 else logits.argmax(-1)
+        return float(self.compare(found.label_ids, values))
 
 
 class Names(NamedTuple):
@@ -145,58 +146,40 @@ class Names(NamedTuple):
     files: tuple[str, str]
     kinds: tuple[str, ...]
     metric: str = "F1 of names"
+    collator: Callable = transformers.DataCollatorForTokenClassification
 
     @property
     def labels(self) -> list[str]:
         return ["O", *(f"{edge}-{kind}" for kind in self.kinds for edge in "BI")]
 
-    def read(self, path: Path) -> list[tuple[list[str], list[int]]]:
-        index = {label: i for i, label in enumerate(self.labels)}
-        sentences = [([], [])]
-        for line in path.read_text(encoding="utf-8").splitlines():
-            word, _, label = line.partition("\t")
-            if label:
-                sentences[-1][0].append(word)
-                sentences[-1][1].append(index[label])
-            elif sentences[-1][0]:
-                sentences.append(([], []))
-        return [sentence for sentence in sentences if sentence[0]]
+    def read(self, path: Path) -> Iterator[tuple[list[str], list[int]]]:
+        for block in path.read_text(encoding="utf-8").split("\n\n"):
+            pairs = [line.split("\t") for line in block.splitlines() if "\t" in line]
+            if pairs:
+                words, labels = zip(*pairs, strict=True)
+                yield list(words), [self.labels.index(label) for label in labels]
+
+    def encode(self, tokenizer, words: list[str], labels: list[int]) -> dict:
+        """The first token of a word has its label."""
+        arrays = tokenizer(words, is_split_into_words=True, truncation=True, max_length=LENGTH)
+        numbers = arrays.word_ids()
+        firsts = [word not in numbers[:place] for place, word in enumerate(numbers)]
+        found = zip(numbers, firsts, strict=True)
+        targets = [labels[n] if n is not None and first else IGNORED for n, first in found]
+        return {**arrays, "labels": targets}
 
     def make(self, name: str, is_random: bool):
         model = transformers.AutoModelForTokenClassification
         return load(model, name, is_random, num_labels=len(self.labels))
 
-    def collate(self, tokenizer, rows) -> dict:
-        """The first token of a word has its label."""
-        words, labels = zip(*rows, strict=True)
-        arrays = tokenizer(
-            list(words), is_split_into_words=True, padding=True, truncation=True,
-            max_length=LENGTH, return_tensors="pt",
-        )  # fmt: skip
-        targets = torch.full(arrays["input_ids"].shape, IGNORED)
-        for row, of_words in enumerate(labels):
-            seen = set()
-            for position, word in enumerate(arrays.word_ids(row)):
-                if word is not None and word not in seen:
-                    seen.add(word)
-                    targets[row, position] = of_words[word]
-        return arrays | {"labels": targets}
-
-    def score(self, predictions, rows) -> float:
-        found = set(self.spans(predictions))
-        true = set(self.spans([labels for _, labels in rows]))
-        return 2 * len(found & true) / max(1, len(found) + len(true))
-
-    def spans(self, rows) -> Iterator[tuple[int, int, int, str]]:
-        """Yields (sentence, first word, last word + 1, kind) of each name; an I without its B begins one."""
-        for row, labels in enumerate(rows):
-            start, kind = 0, ""
-            for place, label in enumerate([*(self.labels[i] for i in labels), "O"]):
-                if kind and label != f"I-{kind}":
-                    yield row, start, place, kind
-                    kind = ""
-                if label != "O" and not kind:
-                    start, kind = place, label[2:]
+    def score(self, found) -> float:
+        pairs = zip(found.label_ids, found.predictions.argmax(-1), strict=True)
+        truth, said = [], []
+        for labels, values in pairs:
+            used = labels != IGNORED
+            truth.append([self.labels[i] for i in labels[used]])
+            said.append([self.labels[i] for i in values[used]])
+        return float(entity_f1(truth, said))
 
 
 def load(model, name: str, is_random: bool, **settings):
@@ -205,17 +188,8 @@ def load(model, name: str, is_random: bool, **settings):
     return model.from_pretrained(name, **settings)
 
 
-def accuracy(found, true) -> float:
-    return np.mean(found == true)
-
-
-def matthews(found, true) -> float:
-    """The Matthews correlation, which is Pearson's of two binary variables; 0 if all are of one class."""
-    return np.corrcoef(found, true)[0, 1] if len(set(found)) > 1 else 0.0
-
-
-def spearman(found, true) -> float:
-    return spearmanr(found, true).statistic
+def spearman(true, found) -> float:
+    return spearmanr(true[:, 0] if np.ndim(true) > 1 else true, found).statistic
 
 
 def tsv(name: str, train: str = "train.tsv") -> tuple[str, str]:
@@ -223,11 +197,13 @@ def tsv(name: str, train: str = "train.tsv") -> tuple[str, str]:
 
 
 KINDS = ("corporation", "creative-work", "group", "location", "person", "product")
+ENTAILMENT = ("entailment", "not_entailment")
 TASKS = {
-    "SST-2": Texts(tsv("SST-2"), (0,), 1, 2, "accuracy", accuracy),
+    "SST-2": Texts(tsv("SST-2"), (0,), 1, 2, "accuracy", accuracy_score),
     "STS-B": Texts(tsv("STS-B"), (7, 8), 9, 1, "Spearman", spearman),
-    "MRPC": Texts(tsv("MRPC"), (3, 4), 0, 2, "accuracy", accuracy),
-    "CoLA": Texts(tsv("CoLA"), (3,), 1, 2, "Matthews", matthews, header=0),
+    "MRPC": Texts(tsv("MRPC", "train_3668_rebuilt.tsv"), (3, 4), 0, 2, "F1", f1_score),
+    "CoLA": Texts(tsv("CoLA"), (3,), 1, 2, "Matthews", matthews_corrcoef, header=0),
+    "RTE": Texts(tsv("RTE"), (1, 2), 3, 2, "accuracy", accuracy_score, names=ENTAILMENT),
     "WNUT-17": Names(("wnut17/wnut17train.conll", "wnut17/emerging.dev.conll"), KINDS),
 }
 

@@ -1,6 +1,7 @@
 """From a config to compiled programs: shapes, then shardings, then arrays."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
-from bert_jax.data.dataset import Dataset
+from bert_jax.data.dataset import Dataset, lengths
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
@@ -33,7 +34,7 @@ class Trainer(NamedTuple):
     train: dict  # {phase: (state, batch) -> (state, metrics, verdict)}
     evaluate: dict  # {phase: (params, batch) -> (metrics, terms, outputs)}
     fingerprint: Any  # the program of fingerprint.lower: {item: tree} -> (sums, counts)
-    flops: dict  # {phase: FLOPs of a training step}
+    flops: dict  # {phase: {length: FLOPs of a training step}}
     compile_seconds: float  # wall time until all programs were compiled
 
 
@@ -89,13 +90,22 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
     started = time.monotonic()
     parts = design(config, mesh, vocabulary)
     shapes, shardings = parts.shapes, parts.shardings
-    phases = configs.phases(config)
-    flops = {
-        phase.name: base.step_flops(
-            config, vocabulary, shapes.params, parts.dataset.shapes(phase, phase.batch)
-        )
-        for phase in phases
-    }
+
+    def of_lengths(make: Callable) -> dict:
+        """Returns {phase: {length: make(a phase with rows of this length)}}."""
+        return {
+            phase.name: {
+                length: make(phase._replace(length=length))
+                for length in lengths(parts.dataset, phase)
+            }
+            for phase in configs.phases(config)
+        }
+
+    def step_flops(phase) -> float:
+        rows = parts.dataset.shapes(phase, phase.batch)
+        return base.step_flops(config, vocabulary, shapes.params, rows)
+
+    flops = of_lengths(step_flops)
     with jax.set_mesh(mesh), ThreadPoolExecutor(COMPILERS) as compilers:
         # XLA compiles, or reads its cache, without holding the GIL, so Python lowers the next program at the same time.
         def compiled(lowered, what: str):
@@ -107,18 +117,15 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
 
         initialize = compiled(lower_initialize(parts), "initial state")
         initial_state = compilers.submit(initialized) if init_state else None
-        train = {
-            phase.name: compiled(lower_train(config, parts, phase), f"phase {phase.name}, a step")
-            for phase in phases
-        }
+
+        def programs(lower: Callable, what: str) -> dict:
+            name = f"phase {{}}, {what}".format
+            return of_lengths(lambda phase: compiled(lower(config, parts, phase), name(phase.name)))
+
+        train = programs(lower_train, "a step")
         fingerprints = fingerprint.lower(mesh, reader.items(shapes), reader.items(shardings))
         fingerprints = compiled(fingerprints, "fingerprints of the state")
-        evaluators = {
-            phase.name: compiled(
-                lower_evaluate(config, parts, phase), f"phase {phase.name}, evaluation"
-            )
-            for phase in phases
-        }
+        evaluators = programs(lower_evaluate, "evaluation")
     if init_state:
         initial_state.result()  # raises its error before anything is written
     return Trainer(
@@ -127,12 +134,20 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
         shapes,
         shardings,
         initial_state.result if init_state else initialize.result(),
-        {name: program.result() for name, program in train.items()},
-        {name: program.result() for name, program in evaluators.items()},
+        {name: by_length(programs) for name, programs in train.items()},
+        {name: by_length(programs) for name, programs in evaluators.items()},
         fingerprints.result(),
         flops,
         time.monotonic() - started,
     )
+
+
+def by_length(programs: dict) -> Callable:
+    """Returns a function that calls the program of its batch's length. programs: {length: future}."""
+    compiled = {length: program.result() for length, program in programs.items()}
+    if len(compiled) == 1:
+        return next(iter(compiled.values()))
+    return lambda state, batch: compiled[batch["tokens"].shape[1]](state, batch)
 
 
 def start_from(trainer: Trainer, arrays: dict) -> Trainer:

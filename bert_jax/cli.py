@@ -34,6 +34,7 @@ launch/again.sh restarts a command."""
 COMMANDS = {
     "prepare": "Convert raw text to a token store.",
     "pretrain": "Train, or resume from the newest checkpoint of the workdir.",
+    "finetune": "Train a run or a model on a task with labelled examples.",
     "config": "Print every resolved key, and mark those that differ from base.",
     "inspect": "Show the batch of a step (rows, masks, real tokens, pair ratio, SHA-256), or save many batches.",
     "benchmark": "Time the training step of each phase on this machine's devices; needs no text and no workdir.",

@@ -100,13 +100,16 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
 
 def find(name: str) -> ConfigDict:
     """Returns the config of a name, a file or an address, see `load`; raises BadInput."""
+    name, argument = name, ()
+    if not remote.is_address(name):  # configs/glue.py:sst2
+        name, *argument = name.split(":")
     path = Path(name)
     if path.suffix == ".json":
         return read_remote(name) if remote.is_address(name) else read(path)
     if path.suffix == ".py":
         if not path.is_file():
             raise BadInput(f"--config {name}: no such file")
-        return execute(path)
+        return execute(path, argument)
     module = f"bert_jax.configs.{name}"
     if not name.isidentifier() or importlib.util.find_spec(module) is None:
         if remote.is_address(name) or (path / "run.json").is_file():
@@ -117,7 +120,7 @@ def find(name: str) -> ConfigDict:
             f"--config {name}: no such config; expected one of {names}, or a path to a .py file"
         )
     module = importlib.import_module(module)
-    return complete(module.get_config(), vars(module))
+    return complete(module.get_config(*argument), vars(module))
 
 
 def complete(config: ConfigDict, module: dict) -> ConfigDict:
@@ -131,13 +134,13 @@ def complete(config: ConfigDict, module: dict) -> ConfigDict:
     return config
 
 
-def execute(path: Path) -> ConfigDict:
+def execute(path: Path, argument=()) -> ConfigDict:
     """Returns the config of a Python file; raises BadInput with the line of any error in the file."""
     try:
         module = runpy.run_path(str(path))
         if "get_config" not in module:
             raise TypeError("has no function get_config")
-        config = module["get_config"]()
+        config = module["get_config"](*argument)
         if not isinstance(config, ConfigDict):
             raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
         flatten(config)  # raises RecursionError for a config that contains itself

@@ -52,9 +52,20 @@ def score(batches: "Batches", outputs: list[dict]) -> dict[str, float]:
     """Returns the task's scores of a split, computed on the host. outputs: those of each batch."""
     if not batches.score:
         return {}
-    joined = jax.tree.map(lambda *arrays: np.concatenate(arrays)[: batches.local.rows], *outputs)
+    joined = jax.tree.map(lambda *arrays: join(arrays)[: batches.local.rows], *outputs)
     scores = batches.score(joined, batches.local.chosen())
     return {name: float(value) for name, value in scores.items()}
+
+
+def join(arrays: list[np.ndarray]) -> np.ndarray:
+    """Concatenates the outputs of batches of several lengths, [B, ...] or [B, L, ...], with zeros after the shorter."""
+    longest = max(array.shape[1:2] for array in arrays)
+    pads = (longest[0] - array.shape[1] if longest else 0 for array in arrays)
+    padded = (
+        np.pad(array, [(0, 0), (0, pad), *[(0, 0)] * (array.ndim - 2)]) if pad else array
+        for array, pad in zip(arrays, pads, strict=True)
+    )
+    return np.concatenate(list(padded))
 
 
 def batch_size(config, phase, mesh) -> int:

@@ -69,7 +69,7 @@ class Loop:
         self.reported = 0  # the step of the newest training line
         traced = config.profile.steps if processes.is_main else ()
         self.traces = Traces(traced, run.directory / TRACES, reporter.log)
-        # Both wait for the next dispatch: (step, verdict) of the last step, and the (phase, step, sums) to report.
+        # Both wait for the next dispatch: (step, verdict) of the last step, and what `report` writes.
         self.verdict = self.unreported = None
         self.row = 0  # steps in a row that were not finite, up to the last fetched verdict
 
@@ -142,7 +142,7 @@ class Loop:
         Verdicts and metrics are fetched after the next step was dispatched, so that devices do not wait for the host.
         """
         train, last = self.first_step(phase), self.phases[-1].last
-        sums, stopped = None, False
+        sums, flops, stopped = None, 0.0, False
         self.clock.start()
         self.reported = step
         self.watchdog.arm("compile")  # the first step may wait until the row index is built
@@ -154,12 +154,13 @@ class Loop:
             self.catch_up(state.params)
             self.verdict = step - 1, verdict
             sums = values if sums is None else self.combine(sums, values)
+            flops += self.trainer.flops[phase.name][rows["tokens"].shape[1]]
             self.reporter.advance(step)
             # Called once per step, equally often in all processes; a later signal waits for the next step.
             stopped = stop.requested()
             actions = due(step, self.config, phase.last, last, stopped)
             if actions.report:
-                self.unreported, sums = (phase, step, sums), None
+                self.unreported, sums, flops = (phase, step, sums, flops), None, 0.0
             if actions.save or actions.evaluate:
                 self.catch_up(state.params)
             # If the last step was not finite, its parameters may be bad: keep the older checkpoint, save no new one.
@@ -246,8 +247,11 @@ class Loop:
         flags = jax.tree.leaves_with_path(jax.device_get(find(params)))
         return [meshes.path_name(path) for path, flag in flags if flag]
 
-    def report(self, phase, step: int, sums) -> None:
-        """Writes one line of training metrics: means over the steps applied since the previous line."""
+    def report(self, phase, step: int, sums, flops: float) -> None:
+        """Writes one line of training metrics: means over the steps applied since the previous line.
+
+        flops: of all steps since then.
+        """
         self.check_data()
         writer.check(self.checkpoints)
         sums = jax.device_get(sums)
@@ -255,7 +259,6 @@ class Loop:
         self.reported = step
         seconds, values = times["seconds"], metrics.means(sums)
         steps = float(sums["loss"][1])
-        flops = self.trainer.flops[phase.name] * steps
         devices = self.trainer.mesh.devices.flatten()
         values |= {
             "learning_rate": float(self.trainer.rate(step - 1)),

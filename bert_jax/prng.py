@@ -29,6 +29,7 @@ PURPOSE = {
     "packed_order": 14,
     "row": 15,
     "cuts": 16,
+    "batches": 17,
 }
 
 GOLDEN = np.uint32(0x9E3779B9)

@@ -83,6 +83,13 @@ def as_weights(values):
     return tf.cast(values, tf.float32)
 
 
+def look_up(array: np.ndarray, numbers):
+    """Returns array[numbers], of an array in memory or mapped; it becomes a constant outside of the graph."""
+    with tf.init_scope():
+        array = tf.constant(array)
+    return tf.gather(array, numbers)
+
+
 def gather_range(tokens, separators, ranges, length: int, special: dict) -> dict[str, tf.Tensor]:
     """Returns rows before masking, what `gather` returns without pairs: [CLS], a range of the stream of
     tasks/documents.py, [SEP].

@@ -33,6 +33,18 @@ class Dataset(NamedTuple):
     make: Callable  # (phase, split, rows int64[B, ...], keys) -> {name: tensor[B, ...]}
     survey: Callable | None = None  # (phase) -> Survey; raises BadInput if a run cannot work
     score: Callable | None = None  # (split, outputs, rows) -> {metric: number}, on the host
+    # (rows) -> int64[...], tokens of each; if given, batches have rows of similar sizes, cut to one of `lengths`
+    sizes: Callable | None = None
+
+
+SHARES = 1, 2, 4, 8  # of a phase's length: what the lengths of its batches are
+
+
+def lengths(dataset: Dataset, phase) -> list[int]:
+    """Returns the lengths of a phase's batches, increasing: fractions of its length, in multiples of 8, if the dataset
+    has `sizes`."""
+    shares = SHARES if dataset.sizes else SHARES[:1]
+    return sorted({min(phase.length, -(-phase.length // (8 * share)) * 8) for share in shares})
 
 
 def draw_key(seed: int, purpose: str, split: int, phase: int, epoch: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.data import corpus, download, origin, report
+from bert_jax.data import corpus, download, examples, origin, report
 from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
@@ -107,6 +107,8 @@ def open_or_prepare(config, log: Callable[[str], None]) -> stores.Store:
 
     If its text has changed since, logs a line, and opens it as it is.
     """
+    if examples.module_of(config):
+        return examples.open_or_build(config, log=log)
     if not download.exists(config.store):
         prepare(config, log)
     store, changed = open_matching(config)

@@ -72,7 +72,8 @@ def open_store(directory: str | Path, *, hashes: bool = False) -> Store:
     directory = Path(directory)
     content = read_manifest(directory)
     manifest.verify_files(directory, content, hashes)
-    splits = {name: open_split(directory / name, content["sources"]) for name in SPLITS}
+    sources = content["sources"]
+    splits = {name: open_split(directory / name, sources) for name in sources[0]["documents"]}
     return Store(directory, content, splits)
 
 

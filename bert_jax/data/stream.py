@@ -14,12 +14,13 @@ import tensorflow as tf
 
 from bert_jax import prng
 from bert_jax.data import batch as contract
-from bert_jax.data.dataset import Dataset, draw_key
+from bert_jax.data.dataset import Dataset, draw_key, lengths
 from bert_jax.data.epochs import Epochs
 
 WINDOW = 1 << 24  # bytes of the rows' numbers that are read from their files at a time
 # Epochs of fewer steps share a tf.data iterator, since starting one takes a tenth of a second.
 SHORT = 64
+POOL = 64  # batches among which rows are sorted by their sizes
 THREADS = 2  # of tf.data, in total
 
 # Otherwise TensorFlow would allocate the accelerators' memory, which JAX needs.
@@ -34,7 +35,8 @@ class Pipeline:
     """
 
     def __init__(self, dataset: Dataset, phase, split, seed: int, batch: int, positions=None):
-        self.seed, self.phase, self.batch = seed, phase, batch
+        self.seed, self.phase, self.batch, self.dataset = seed, phase, batch, dataset
+        self.lengths, self.orders, self.limit = np.array(lengths(dataset, phase)), {}, None
         self.positions = np.arange(batch) if positions is None else np.asarray(positions)
         self.split = dataset.splits.index(split)
         self.epochs = Epochs(dataset, phase, split)
@@ -62,8 +64,19 @@ class Pipeline:
         numbers = np.unique(steps // epoch)
         parts = [self.rows(steps[steps // epoch == number] % epoch, number) for number in numbers]
         rows, keys = map(np.concatenate, zip(*parts, strict=True))
-        batches = self.make_dataset(rows, keys).with_options(options())
-        yield from batches.as_numpy_iterator()
+        batches = self.make_dataset(rows, keys).with_options(options()).as_numpy_iterator()
+        for step, arrays in zip(steps, batches, strict=True):
+            yield self.cut(arrays, step, epoch) if self.dataset.sizes else arrays
+
+    def cut(self, arrays: dict, step: int, epoch: int) -> dict:
+        """Cuts the arrays of this host's rows to the least length that holds all rows of the step's batch."""
+        numbers = step % epoch * self.batch + np.arange(self.batch)
+        longest = self.dataset.sizes(self.choose(numbers, step // epoch)).max()
+        length = int(self.lengths[np.searchsorted(self.lengths, longest)])
+        shapes = self.dataset.shapes(self.phase._replace(length=length), len(self.positions))
+        return {
+            name: array[tuple(map(slice, shapes[name].shape))] for name, array in arrays.items()
+        }
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows, int64[N, B, ...], and their keys, uint32[N, B], of N steps of an epoch."""
@@ -74,7 +87,30 @@ class Pipeline:
     def choose(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
         """Returns the rows with these numbers, int64[...], in the epoch's random order."""
         rows = self.epochs.open(int(epoch))
+        if self.dataset.sizes:
+            order = self.order(rows, int(epoch))
+            return rows[order[numbers % len(order)]]
         return rows[prng.shuffle(numbers % len(rows), len(rows), self.key("order", epoch))]
+
+    def order(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
+
+        The random order is sorted by size within pools of batches; then the batches are put in random order. Rows that
+        are evaluated, the first `limit` of the random order, are sorted as a whole.
+        """
+        if epoch not in self.orders:
+            sizes, count = self.dataset.sizes(rows), len(rows)
+            order = prng.shuffle(np.arange(count), count, self.key("order", epoch))[: self.limit]
+            pool = len(order) if self.split else POOL * self.batch
+            for first in range(0, len(order), pool):
+                part = order[first : first + pool]
+                order[first : first + pool] = part[np.argsort(sizes[part], kind="stable")]
+            batches = 0 if self.split else count // self.batch
+            whole = order[: batches * self.batch].reshape(batches, self.batch)
+            moved = prng.shuffle(np.arange(batches), max(1, batches), self.key("batches", epoch))
+            order[: whole.size] = whole[moved].reshape(-1)
+            self.orders = {epoch: order, **dict(list(self.orders.items())[:1])}
+        return self.orders[epoch]
 
     def key(self, purpose: str, epoch: int) -> np.ndarray:
         return draw_key(self.seed, purpose, self.split, self.phase.number, int(epoch))
@@ -102,7 +138,7 @@ class Evaluation:
 
     def __init__(self, dataset, phase, split: str, rows: int, batch: int, positions=None):
         self.pipeline = Pipeline(dataset, phase, split, 0, batch, positions)
-        self.rows = min(rows, self.pipeline.epochs.rows_per_epoch())
+        self.rows = self.pipeline.limit = min(rows, self.pipeline.epochs.rows_per_epoch())
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         pipeline = self.pipeline

@@ -83,7 +83,11 @@ class Encoder(nn.Module):
         self.pooler = layers.Dense(self.width, self.initializer, self.gradient_dtype)
 
     def __call__(self, batch, keys=None):
-        """Returns the hidden states [B, L, D] in `dtype`. batch: see data/batch.py.
+        """Returns the hidden states [B, L, D] of the last layer; see `states`."""
+        return self.states(batch, keys)[-1]
+
+    def states(self, batch, keys=None) -> list:
+        """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.
 
         keys: uint32[B], one per row, or None for no dropout.
         """
@@ -92,11 +96,11 @@ class Encoder(nn.Module):
         remat = self.remat == "attention"
         attend = attention.make(name, batch, self.attention_dropout, remat, self.causal)
         x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
-        x = layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)
+        states = [layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)]
         for number, block in enumerate(self.blocks):
             layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            x = block(x, attend, layer_keys)
-        return x
+            states.append(block(states[-1], attend, layer_keys))
+        return states
 
     def pool(self, x, cls_positions):
         """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence. cls_positions int32[B, S]."""

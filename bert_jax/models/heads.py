@@ -1,11 +1,12 @@
 """Output heads on top of an encoder.
 
-D width, V padded vocabulary.
+B batch, L length, S packed sequences per row, D width, V padded vocabulary, C outputs.
 """
 
 import jax.numpy as jnp
 from flax import linen as nn
 
+from bert_jax.config_checks import check_keys, require
 from bert_jax.models import layers
 
 
@@ -38,3 +39,91 @@ def lm_head(encoder) -> LMHead:
         encoder.gradient_dtype,
         encoder.epsilon,
     )
+
+
+POOLS = ("cls", "first", "mean", "max", "concat")
+FEATURES = ("last", "mix", "last4")
+DROPOUT = 1 << 16  # number of the dropout in front of the label; those of the layers are smaller
+# Keys of an objective with a Classifier.
+DEFAULTS = {
+    # vectors of the tokens. last: the last states. mix: the mean of all layers with learned weights and scale (ELMo,
+    # arXiv:1802.05365). last4: those of the last four layers, one after the other (arXiv:1810.04805, table 7)
+    "features": "last",
+    "dropout": 0.1,  # dropout rate on the vectors in front of the last dense layer
+}
+# Keys of an objective whose Classifier has a vector for each text.
+POOL_DEFAULTS = {
+    # the vector of a text. cls: BERT's pooler on the last state of [CLS]. first: the vector of [CLS]. mean, max: of the
+    # tokens' vectors. concat: these three, one after the other (ULMFiT, arXiv:1801.06146)
+    "pool": "cls",
+    **DEFAULTS,
+}
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the keys above that has an invalid value."""
+    keys = config.objective
+    check_keys(config, choices={"objective.features": FEATURES}, shares=["objective.dropout"])
+    if "pool" in keys:
+        check_keys(config, choices={"objective.pool": POOLS})
+        fits = keys.pool != "cls" or keys.features == "last"
+        require(fits, "objective.pool", config, "the pooler reads the last states alone; use first")
+
+
+class Mix(nn.Module):
+    """The weighted mean of the states of all layers, by the softmax of learned weights, times a learned scale."""
+
+    @nn.compact
+    def __call__(self, states):
+        """Returns [B, L, D]. states: those of N layers, each [B, L, D]."""
+        weights = self.param("weights", nn.initializers.zeros, (len(states),), jnp.float32)
+        scale = self.param("scale", nn.initializers.ones, (), jnp.float32)
+        shares = scale * nn.softmax(weights)
+        mixed = sum(share * x.astype(jnp.float32) for share, x in zip(shares, states, strict=True))
+        return mixed.astype(states[0].dtype)
+
+
+class Classifier(nn.Module):
+    """An encoder with a dense layer on the vectors of tokens or, with `pool`, of packed sequences."""
+
+    encoder: nn.Module
+    outputs: int
+    features: str
+    dropout: float
+    pool: str = ""
+
+    def setup(self):
+        encoder = self.encoder
+        self.mix = Mix()
+        self.label = layers.Dense(self.outputs, encoder.initializer, encoder.gradient_dtype)
+
+    def __call__(self, batch, keys):
+        """Returns label_logits float32[B, L, C], or float32[B, S, C] with `pool`."""
+        states = self.encoder.states(batch, keys)
+        if self.features == "mix":
+            x = self.mix(states)
+        else:
+            x = states[-1] if self.features == "last" else jnp.concatenate(states[-4:], axis=-1)
+        if self.pool:
+            x = pool(self.encoder, x, batch, self.pool)
+        x = layers.maybe_dropout(x, keys, DROPOUT, self.dropout)
+        return {"label_logits": self.label(x).astype(jnp.float32)}
+
+
+def pool(encoder, x, batch, name: str):
+    """Returns [B, S, D], or [B, S, 3 D] for concat: the vector of each packed sequence, from its vectors x[B, L, D].
+
+    name: of POOLS. Padding does not count.
+    """
+    places = batch["cls_positions"]
+    if name == "cls":
+        return encoder.pool(x, places)
+    first = jnp.take_along_axis(x, places[..., None], axis=1)
+    numbers = 1 + jnp.arange(places.shape[1])[:, None]
+    member = (batch["sequence_ids"][:, None] == numbers)[..., None]  # [B, S, L, 1]
+    count = jnp.maximum(member.sum(axis=2), 1)
+    mean = jnp.where(member, x[:, None], 0).sum(axis=2, dtype=jnp.float32) / count
+    most = jnp.where(member, x[:, None], layers.MASKED).max(axis=2)
+    vectors = {"first": first, "mean": mean.astype(x.dtype), "max": most}
+    chosen = vectors.values() if name == "concat" else [vectors[name]]
+    return jnp.concatenate(list(chosen), axis=-1)

@@ -47,7 +47,7 @@ def phase_info(config, phase, trainer) -> dict:
     parts = meshes.micro_batches(mesh, phase.batch, config.train)
     return {
         "tokens_per_step": phase.batch * phase.length,
-        "flops_per_step": trainer.flops[phase.name],
+        "flops_per_step": trainer.flops[phase.name][phase.length],
         "attention": tasks.attention(config, phase, mesh),
         "micro_batches": parts,
         # Rows of one micro-batch.

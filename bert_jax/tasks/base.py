@@ -22,11 +22,12 @@ def make(config, store: Store | None = None) -> Dataset:
 def fill(config, store: Store) -> None:
     """Sets the keys of the task that its data decides and that are empty, such as the names of labels.
 
-    The task's module names them by `fill(config, store) -> {key: value}`, if it has any.
+    A store of labelled examples has their `labels`. The task's module names others by `fill(config, store) -> {key:
+    value}`, if it has any.
     """
     module = find_module("task", config.task.name)
-    if hasattr(module, "fill"):
-        take_filled(config, module.fill(config, store))
+    values = {key: store.manifest[key] for key in ("labels",) if key in store.manifest}
+    take_filled(config, values | (module.fill(config, store) if hasattr(module, "fill") else {}))
 
 
 def take_filled(config, values: dict) -> None:

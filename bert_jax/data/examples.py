@@ -1,0 +1,197 @@
+"""Labelled examples, for fine-tuning: their store is a token store (store.py) with the splits and arrays of a task.
+
+A document of the store is an example, and its sentences are the example's texts. The file of a task with labelled
+examples has, besides what tasks/base.py names,
+
+    load(config, path) -> [Example]                              reads a file
+    names(config, examples) -> [str]                             the names of the labels of the examples to train on
+    encode(config, tokenizer, examples, names) -> Encoded        raises BadInput for a label that is not in `names`
+    decode(config, store, split, outputs, rows) -> [dict]        the prediction for each example, in their order
+
+and its config keys include DEFAULTS.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_jax import prng
+from bert_jax.config_checks import find_module
+from bert_jax.data import dataset, download, origin
+from bert_jax.data import manifest as manifests
+from bert_jax.data import store as stores
+from bert_jax.data.preparation import splits
+from bert_jax.data.sources import files
+from bert_jax.errors import BadInput
+from bert_jax.storage import atomic
+
+DEFAULTS = {
+    "data": "",  # directory of the files
+    "train": "train.tsv",  # file of the examples to train on
+    "dev": ("dev.tsv",),  # files that are evaluated; (): a share of `train`, see `heldout`
+    "heldout": 0.1,  # share of the examples in `train` that is evaluated if there is no file in `dev`
+    "labels": (),  # names of the labels, in their order; (): those in `train`, sorted
+    "epochs": 3.0,  # passes over the examples, which decide the steps of the last phase; 0: its steps
+    "warmup": 0.1,  # share of the steps with a rising learning rate, if `epochs` decides them
+}
+FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store
+
+
+class Example(NamedTuple):
+    """An example as its file has it."""
+
+    place: str  # its file and line, for messages
+    texts: list[str]
+    label: Any  # None: unknown
+
+
+class Encoded(NamedTuple):
+    """The examples of a split as its store has them."""
+
+    texts: list[list[list[int]]]  # the ids of each text of each example; a text has at least one
+    arrays: dict[str, np.ndarray | list]  # each becomes NAME.npy, or NAME.json, beside the tokens
+
+
+def module_of(config) -> ModuleType | None:
+    """Returns the module of the task; None if the task has no labelled examples."""
+    module = find_module("task", config.task.name)
+    return module if hasattr(module, "encode") else None
+
+
+def paths(config) -> dict[str, Path]:
+    """Returns {split: file}: train, and the files in `dev`, each named by its stem."""
+    names = {"train": config.task.train} | {Path(name).stem: name for name in config.task.dev}
+    return {split: Path(config.task.data, name) for split, name in names.items()}
+
+
+def split_names(config) -> tuple[str, ...]:
+    """Returns the names of the splits: those of `paths`, or train and dev if `dev` is empty."""
+    return tuple(paths(config)) if config.task.dev else ("train", "dev")
+
+
+def encode_texts(tokenizer, examples: list[Example]) -> list[list[list[int]]]:
+    """Returns the ids of each text of each example.
+
+    An empty text becomes one [UNK], since a row without tokens is no row.
+    """
+    ids = iter(tokenizer.encode([text for example in examples for text in example.texts]))
+    return [[next(ids) or [tokenizer.unk] for _ in example.texts] for example in examples]
+
+
+def number(example: Example, label: str, names: list[str]) -> int:
+    """Returns the number of a label of an example. Raises BadInput, which names the place, if it is unknown."""
+    if label not in names:
+        known = ", ".join(names[:20])
+        raise BadInput(f"{example.place}: label {label!r}: not one of those to train on: {known}")
+    return names.index(label)
+
+
+def open_or_build(config, tokenizer=None, log: Callable[[str], None] = print) -> stores.Store:
+    """Opens the store of a task's examples; builds it with the tokenizer first if it is missing.
+
+    Raises BadInput if the examples are unusable, or if the store is of other examples.
+    """
+    if not download.exists(config.store):
+        if not tokenizer:
+            raise BadInput(f"config.store={config.store}: missing; bert-jax finetune makes it")
+        log(f"reading the examples of {config.task.data}")
+        build(config, tokenizer, read(config), Path(config.store))
+    path = download.local(config.store, hashes=config.verify_store)
+    store = stores.open_store(path)
+    made, recorded = made_from(config), store.manifest["made_from"]
+    made.setdefault("task.data", recorded["task.data"])  # without its files, the store is used
+    changed = origin.differences(path, recorded, made)
+    if config.task.labels and list(config.task.labels) != store.manifest["labels"]:
+        changed = f"config.task.labels={config.task.labels}: {store.manifest['labels']} there"
+    if changed:
+        remedy = "name another config.store, or delete this one"
+        raise BadInput(f"{config.store}: the store is of another config: {changed}; {remedy}")
+    return store
+
+
+def made_from(config) -> dict:
+    """Returns the config keys and values that decide a store's content. task.data is the digest of its files; missing
+    without them."""
+    made = {f"task.{key}": value for key, value in config.task.items() if key not in FREE}
+    files_of_task = paths(config).values()
+    del made["task.data"]
+    if all(path.is_file() for path in files_of_task):
+        made["task.data"] = files.identify([*files_of_task])["sha256"][:16]
+    return made
+
+
+def read(config) -> dict[str, list[Example]]:
+    """Returns the examples of each split. Raises BadInput if a file is missing or a split is empty."""
+    parts = {}
+    for split, path in paths(config).items():
+        if not path.is_file():
+            raise BadInput(f"config.task.data={config.task.data}: no file {path}")
+        parts[split] = module_of(config).load(config, path)
+    if not config.task.dev:
+        parts = split_off(parts["train"], config.task.heldout)
+    for split, part in parts.items():
+        if not part:
+            raise BadInput(f"config.task.data={config.task.data}: split {split} has no examples")
+    return parts
+
+
+def split_off(examples: list[Example], share: float) -> dict[str, list[Example]]:
+    """Returns {"train": examples, "dev": others}: a random share is held out, the same at every call."""
+    order = np.arange(len(examples))
+    order = prng.shuffle(order, max(1, len(order)), dataset.draw_key(0, "order", 1, 0, 0))
+    held = {*order[: round(share * len(order))].tolist()}
+    parts = {"train": [], "dev": []}
+    for position, example in enumerate(examples):
+        parts["dev" if position in held else "train"].append(example)
+    return parts
+
+
+def build(config, tokenizer, parts: dict[str, list[Example]], path: Path) -> None:
+    """Writes the store of the examples of each split; the first split decides the names of the labels."""
+    task = module_of(config)
+    names = [*config.task.labels] or task.names(config, next(iter(parts.values())))
+    encoded = {split: task.encode(config, tokenizer, part, names) for split, part in parts.items()}
+    with atomic.new_directory(path, "config.store") as directory:
+        counts = {
+            split: write(directory / split, part, tokenizer) for split, part in encoded.items()
+        }
+        unigrams = sum(each.pop("unigrams") for each in counts.values())
+        tokenizer.save(directory / "tokenizer")
+        made = made_from(config)
+        identity = json.dumps([made, tokenizer.fingerprint, names], sort_keys=True)
+        table = {
+            key: {name: counts[name][key] for name in counts} for key in ("documents", "tokens")
+        }
+        manifest = {
+            "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
+            "made_from": made,
+            "vocabulary": tokenizer.size,
+            "special": tokenizer.special,
+            "sources": [{"source": config.task.data, "format": config.task.name, **table}],
+            "splits": counts,
+            "unigram_entropy": stores.entropy(unigrams),
+            "labels": names,
+        }
+        manifests.write(directory, manifest, stores.FORMAT)
+
+
+def write(directory: Path, part: Encoded, tokenizer) -> dict:
+    """Writes a split; returns the numbers of its documents, sentences and tokens, and the count of each piece."""
+    texts = [*chain(*part.texts)]
+    sentences, documents = np.array([*map(len, texts)]), np.array([*map(len, part.texts)])
+    tokens = np.fromiter(chain(*texts), stores.token_type(tokenizer.size), sentences.sum())
+    with splits.create(directory, tokens.dtype) as arrays:
+        splits.append_documents(arrays, tokens, sentences, documents)
+    for name, array in part.arrays.items():
+        if isinstance(array, np.ndarray):
+            np.save(directory / f"{name}.npy", array)
+        else:
+            (directory / f"{name}.json").write_text(json.dumps(array))
+    counts = {"documents": len(documents), "sentences": len(texts), "tokens": len(tokens)}
+    return counts | {"unigrams": np.bincount(tokens, minlength=tokenizer.size)}

@@ -1,0 +1,58 @@
+"""Classification and regression of texts: a dense layer on a vector of each text (arXiv:1810.04805, section 4.1).
+
+B batch, C outputs: one for each label, or one for a number. It reads, besides the arrays of the batch contract,
+
+    targets         int32[B] the class, float32[B, C] 1 for each label that applies, or float32[B] the number
+    label_weights   float32[B]
+"""
+
+import jax.numpy as jnp
+import optax
+
+from bert_jax.config_checks import check_keys, require
+from bert_jax.models import heads
+from bert_jax.objectives import base
+from bert_jax.tokenizers.special_tokens import Vocabulary
+
+DEFAULTS = {
+    **heads.POOL_DEFAULTS,
+    "label_smoothing": 0.0,  # share of the probability that is spread over all classes
+}
+# See base.py.
+READS = "targets label_weights"
+HEADS = {"label_logits": {"pooler", "label", "mix"}}
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the objective's keys that has an invalid value."""
+    heads.check(config)
+    check_keys(config, shares=["objective.label_smoothing"])
+
+
+def make(config, vocabulary: Vocabulary) -> base.Objective:
+    """Returns the objective of `task.kind`, with the term `label`: cross-entropy in nats (of each label by itself if
+    several apply), or the squared error of a number."""
+    keys, kind, names = config.objective, config.task.kind, config.task.labels
+    require(names or kind == "number", "task.labels", config, "known once there is a store")
+
+    def weights(batch):
+        return {"label": jnp.maximum(batch["label_weights"].sum(), 1.0)}
+
+    def losses(logits, targets):
+        """Returns float32[B]."""
+        if kind == "number":
+            return jnp.square(logits[:, 0] - targets)
+        if kind == "labels":
+            return optax.sigmoid_binary_cross_entropy(logits, targets).mean(axis=-1)
+        wanted = optax.smooth_labels(jnp.eye(len(names))[targets], keys.label_smoothing)
+        return optax.softmax_cross_entropy(logits, wanted)
+
+    def terms(outputs, batch):
+        weight = batch["label_weights"]
+        loss = losses(outputs["label_logits"][:, 0], batch["targets"])
+        return {"label_loss": ((weight * loss).sum(), weight.sum())}
+
+    encoder = base.make_encoder(config, vocabulary)
+    settings = keys.features, keys.dropout, keys.pool
+    module = heads.Classifier(encoder, max(1, len(names)), *settings)
+    return base.from_module(module, weights, terms)

@@ -1,0 +1,147 @@
+"""Texts or pairs of texts with a label: one of several classes, any of several labels, or a number.
+
+The examples are rows of tables (see data/tables.py) with one or two columns of texts and one of labels.
+A batch has, besides the arrays of the batch contract,
+
+    targets         int32[B] the class, float32[B, C] 1 for each label that applies, or float32[B] the number
+    label_weights   float32[B]
+"""
+
+from itertools import chain
+
+import jax
+import numpy as np
+
+from bert_jax.config_checks import check_keys, require, split_list
+from bert_jax.data import batch, examples, tables
+from bert_jax.data.dataset import Dataset
+from bert_jax.data.examples import Encoded, Example
+from bert_jax.data.store import Store, open_array
+from bert_jax.errors import BadInput
+from bert_jax.objectives import scores
+from bert_jax.tasks import texts
+
+DEFAULTS = {
+    **examples.DEFAULTS,
+    # columns of one or two texts, by name, or by number in files without a header
+    "text": ("sentence",),
+    "label": "label",  # column of the label
+    "kind": "classes",  # classes: one of them. labels: any of them, separated by commas. number: a score
+    "metrics": (
+        "accuracy",
+    ),  # see objectives/scores.py; the first one decides which run is the best
+}
+PHASE_DEFAULTS = {}
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the task's keys that has an invalid value."""
+    kinds = "classes", "labels", "number"
+    check_keys(config, choices={"task.kind": kinds}, shares=["task.heldout"])
+    require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
+    scores.check(config)
+    texts.check_lengths(config)
+
+
+def load(config, path) -> list[Example]:
+    """Reads the examples of a file, which may lack the column of the label."""
+    label = config.task.label
+    rows = tables.read(path, [*config.task.text, label], optional=label)
+    return [Example(place, row[:-1], row[-1]) for place, row in rows]
+
+
+def names(config, found: list[Example]) -> list[str]:
+    """Returns the sorted names of the labels; none for numbers."""
+    if config.task.kind == "number":
+        return []
+    return sorted({*chain(*(labels(config, example) for example in found))})
+
+
+def labels(config, example: Example) -> list[str]:
+    """Returns the names of an example's labels."""
+    label = example.label
+    if config.task.kind == "labels" and not isinstance(label, list):
+        return [name for name in split_list(label) if name]
+    return label if isinstance(label, list) else [label]
+
+
+def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
+    """Converts examples to ids and targets."""
+    dtype = np.int32 if config.task.kind == "classes" else np.float32
+    targets = np.array([target(config, example, names) for example in found], dtype)
+    return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
+
+
+def target(config, example: Example, names: list[str]) -> int | float | list[int]:
+    """Converts a label to a target; an unknown one to the first label."""
+    kind, label = config.task.kind, example.label
+    if kind == "number":
+        try:
+            return float(label or 0)
+        except ValueError:
+            raise BadInput(f"{example.place}: label {label!r}: expected a number") from None
+    known = [] if label is None else labels(config, example)
+    numbers = [examples.number(example, name, names) for name in known]
+    return sum(numbers) if kind == "classes" else np.isin(np.arange(len(names)), numbers)
+
+
+def make(config, store: Store | None = None) -> Dataset:
+    """Returns the dataset of a store of examples; see tasks/base.py."""
+    kind, splits = config.task.kind, examples.split_names(config)
+
+    def targets(split: str) -> np.ndarray:
+        return open_array(store.splits[split].path / "targets.npy")
+
+    def shapes(phase, rows: int) -> dict:
+        shape = (rows, len(config.task.labels)) if kind == "labels" else (rows,)
+        dtype = np.int32 if kind == "classes" else np.float32
+        own = batch.structs({"label_weights": (rows,)})
+        own["targets"] = jax.ShapeDtypeStruct(shape, dtype)
+        return batch.shapes(rows, phase.length) | own
+
+    def rows(phase, split: str, epoch: int) -> np.ndarray:
+        return texts.pairs(store.splits[split], phase.length)
+
+    def make_batch(phase, split: str, rows, keys) -> dict:
+        from bert_jax.data import assemble
+
+        tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
+        special, paired = store.manifest["special"], len(config.task.text) == 2
+        made = assemble.gather(tokens, rows[:, None], phase.length, special, paired)
+        made["targets"] = assemble.look_up(targets(split), rows[:, 4])
+        made["label_weights"] = assemble.as_weights(rows[:, 1] > 0)
+        return {name: made[name] for name in shapes(phase, 1) if name in made}
+
+    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
+        found = predictions(kind, outputs["label_logits"][:, 0])
+        return scores.compute(config.task.metrics, targets(split)[rows[:, 4]], found)
+
+    def survey(phase):
+        return texts.survey(rows(phase, splits[0], 0), phase.length)
+
+    return Dataset(shapes, splits, rows, make_batch, survey, score, texts.sizes)
+
+
+def predictions(kind: str, logits: np.ndarray) -> np.ndarray:
+    """Returns [N] the classes or numbers, or bool[N, C] which labels apply. logits: float32[N, C]."""
+    if kind == "number":
+        return logits[:, 0]
+    return logits.argmax(-1) if kind == "classes" else logits > 0
+
+
+def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
+    """Returns {prediction, probabilities} of each row: the name of the class, the names of the labels, or a number."""
+    kind, logits, names = config.task.kind, outputs["label_logits"][:, 0], config.task.labels
+    found = predictions(kind, logits)
+    if kind == "number":
+        return [{"prediction": float(value)} for value in found]
+    if kind == "classes":
+        odds = np.exp(logits - logits.max(-1, keepdims=True))
+        shares, chosen = odds / odds.sum(-1, keepdims=True), [names[i] for i in found]
+    else:
+        shares = 1 / (1 + np.exp(-logits))
+        chosen = [[names[i] for i in np.flatnonzero(row)] for row in found]
+    return [
+        {"prediction": name, "probabilities": dict(zip(names, map(float, row), strict=True))}
+        for name, row in zip(chosen, shares, strict=True)
+    ]
