@@ -49,7 +49,8 @@ environment() {
       make_environment || return
     fi
     echo "installing into .venv: once, a few minutes"
-    .venv/bin/python -m pip install --disable-pip-version-check --no-input $quiet \
+    # --use-pep517: the default of pip 25.3 and later; without it, older ones cannot build seqeval.
+    .venv/bin/python -m pip install --disable-pip-version-check --no-input --use-pep517 $quiet \
       --constraint constraints.txt --editable ".${extras:+[$extras]}" </dev/null || return
     # An environment with an extra also has the base.
     for extra in '' ${extras//,/ }; do
