@@ -1,8 +1,6 @@
 """Configs: load, override, print and compare them; which keys a resumed run may change."""
 
 import hashlib
-import importlib
-import importlib.util
 import itertools
 import json
 import os
@@ -29,6 +27,7 @@ CHANGEABLE += ("expected_loss",)
 CHANGEABLE += ("model.attention", "corpus.workers")
 # Keys that name content, which is compared where the data is opened; another name of the same content is no change.
 BY_CONTENT = ("corpus.source", "tokenizer.path")
+SHIPPED = Path(base_config.__file__).parent
 NAMES = tuple(f"{group}.name" for group in GROUPS)
 # What a file with anything in place of a value may raise.
 ODD = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
@@ -99,28 +98,40 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
 
 
 def find(name: str) -> ConfigDict:
-    """Returns the config of a name, a file or an address, see `load`; raises BadInput."""
-    name, argument = name, ()
-    if not remote.is_address(name):  # configs/glue.py:sst2
-        name, *argument = name.split(":")
-    path = Path(name)
-    if path.suffix == ".json":
-        return read_remote(name) if remote.is_address(name) else read(path)
-    if path.suffix == ".py":
-        if not path.is_file():
-            raise BadInput(f"--config {name}: no such file")
-        return execute(path, argument)
-    module = f"bert_jax.configs.{name}"
-    if not name.isidentifier() or importlib.util.find_spec(module) is None:
-        if remote.is_address(name) or (path / "run.json").is_file():
-            return find(f"{name}/config.json")
-        paths = Path(importlib.import_module("bert_jax.configs").__file__).parent.glob("[!_]*.py")
-        names = ", ".join(sorted(path.stem for path in paths))
-        raise BadInput(
-            f"--config {name}: no such config; expected one of {names}, or a path to a .py file"
-        )
-    module = importlib.import_module(module)
-    return complete(module.get_config(*argument), vars(module))
+    """Returns the config of a name, a file or an address, see `load`; raises BadInput.
+
+    What follows a colon, as in configs/glue.py:sst2, is the argument of the file's function `get_config`.
+    """
+    if remote.is_address(name):
+        return read_remote(name) if name.endswith(".json") else find(f"{name}/config.json")
+    if name.endswith(".json"):
+        return read(Path(name))
+    if (Path(name) / "run.json").is_file() and not is_shipped(name):
+        return read(Path(name) / "config.json")
+    name, *argument = name.split(":")
+    return execute(file_of(name), argument)
+
+
+def is_shipped(name: str) -> bool:
+    return name.isidentifier() and (SHIPPED / f"{name}.py").is_file()
+
+
+def file_of(name: str) -> Path:
+    """Returns the file of a config, given its path or its name in configs/; raises BadInput."""
+    path = Path(name) if name.endswith(".py") else SHIPPED / f"{name}.py"
+    if not (path.is_file() if name.endswith(".py") else is_shipped(name)):
+        names = ", ".join(sorted(path.stem for path in SHIPPED.glob("[!_]*.py")))
+        hint = f"expected one of {names}, or a path to a .py file"
+        raise BadInput(f"--config {name}: no such config; {hint}")
+    return path
+
+
+def arguments(name: str) -> list[str]:
+    """Returns the arguments of a config's function `get_config`: the keys of TASKS in its file. Raises BadInput."""
+    path = file_of(name)
+    if "TASKS" not in (values := runpy.run_path(str(path))):
+        raise BadInput(f"--config {name}:all: {path} has no TASKS")
+    return list(values["TASKS"])
 
 
 def complete(config: ConfigDict, module: dict) -> ConfigDict:

@@ -52,20 +52,24 @@ def score(batches: "Batches", outputs: list[dict]) -> dict[str, float]:
     """Returns the task's scores of a split, computed on the host. outputs: those of each batch."""
     if not batches.score:
         return {}
-    joined = jax.tree.map(lambda *arrays: join(arrays)[: batches.local.rows], *outputs)
+    joined = {name: array[: batches.local.rows] for name, array in join(outputs).items()}
     scores = batches.score(joined, batches.local.chosen())
     return {name: float(value) for name, value in scores.items()}
 
 
-def join(arrays: list[np.ndarray]) -> np.ndarray:
-    """Concatenates the outputs of batches of several lengths, [B, ...] or [B, L, ...], with zeros after the shorter."""
-    longest = max(array.shape[1:2] for array in arrays)
-    pads = (longest[0] - array.shape[1] if longest else 0 for array in arrays)
-    padded = (
-        np.pad(array, [(0, 0), (0, pad), *[(0, 0)] * (array.ndim - 2)]) if pad else array
-        for array, pad in zip(arrays, pads, strict=True)
-    )
-    return np.concatenate(list(padded))
+def join(outputs: list[dict]) -> dict[str, np.ndarray]:
+    """Concatenates the outputs of batches, [B, ...] or [B, L, ...] of several lengths L, padded with zeros."""
+
+    def concatenate(*arrays):
+        longest = max(array.shape[1:2] for array in arrays)
+        pads = ([(0, n - m) for n, m in zip(longest, a.shape[1:2], strict=True)] for a in arrays)
+        padded = (
+            np.pad(array, [(0, 0), *pad, *[(0, 0)] * (array.ndim - 2)])
+            for array, pad in zip(arrays, pads, strict=True)
+        )
+        return np.concatenate(list(padded))
+
+    return jax.tree.map(concatenate, *outputs)
 
 
 def batch_size(config, phase, mesh) -> int:

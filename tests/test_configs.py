@@ -47,4 +47,5 @@ def test_a_config_has_the_keys_of_base_and_its_command(name):
     assert by_name.to_json() == by_path.to_json()
     assert set(keys(by_name)) == set(keys(config.base(by_name)))
     text = source.read_text(encoding="utf-8")
-    assert f"--config {name} " in text, "the docstring should say how to run it"
+    named = f"--config {name} " in text or f"--config {name}:" in text
+    assert named, "the docstring should say how to run it"

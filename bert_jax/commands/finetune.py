@@ -1,30 +1,91 @@
-"""`finetune`: trains a run or a model of another program on a task with labelled examples."""
+"""`finetune`: trains a run or a model of another program on tasks with labelled examples."""
 
+import itertools
 import math
+import statistics
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from bert_jax import cli
 from bert_jax import config as configs
+from bert_jax.config_checks import split_list
 from bert_jax.convert import load_model
 from bert_jax.data import download, examples
 from bert_jax.errors import BadInput
+from bert_jax.runs import workdir
+from bert_jax.storage import remote
 from bert_jax.tasks import base as tasks
 
-OPTIONS = [cli.CONFIG, cli.WORKDIR]
+OPTIONS = [
+    cli.CONFIG,
+    cli.WORKDIR,
+    cli.option("--seeds", "runs of each config, with the seeds from its own on", type=cli.positive),
+    cli.option(
+        "--search",
+        "KEY=VALUE,VALUE,...: a run for each value; several keys: for each combination",
+        action="append",
+        default=[],
+        metavar="KEY=VALUES",
+    ),
+    cli.AS_JSON,
+]
+
+
+class Trial(NamedTuple):
+    """A config, which one or more runs with different seeds share."""
+
+    name: str  # in the table, and of its directory in the workdir; '' if there is only one
+    config: str
+    overrides: list[str]
 
 
 def run(options, overrides) -> int:
-    config = cli.load_config(options, overrides)
+    """Runs all trials and seeds one after the other, and prints their table; a finished run is not repeated.
+
+    Several runs are in the workdir's subdirectories, and train in one process each.
+    """
+    results, several = {}, bool(options.seeds or options.search or ":" in options.config)
+    for trial in trials(options.config, options.search, overrides):
+        for seed in range(options.seeds or 1):
+            config = configs.load(trial.config, trial.overrides)
+            config.seed += seed
+            name = "/".join(filter(None, (trial.name, f"seed{seed}" if options.seeds else "")))
+            place = f"{options.workdir}/{name}" if name else str(options.workdir)
+            if code := finetune(config, place):
+                return code
+            results.setdefault(trial.name, []).append(read_scores(config, place))
+    values = {name: summarize(scores) for name, scores in results.items()}
+    return cli.show(options, values, describe(values)) if several else 0
+
+
+def trials(name: str, search: list[str], overrides: list[str]) -> Iterator[Trial]:
+    """Yields a trial for each task of a config (`configs/glue.py:cola,rte`, or `:all`) and each combination of the
+    values of `--search`."""
+    path, _, argument = ("", "", "") if remote.is_address(name) else name.partition(":")
+    listed = configs.arguments(path) if argument == "all" else split_list(argument)
+    keys = [each.partition("=")[::2] for each in search]
+    for task in listed or [""]:
+        config = f"{path}:{task}" if task else name
+        for values in itertools.product(*(split_list(values) for _, values in keys)):
+            chosen = [f"{key}={value}" for (key, _), value in zip(keys, values, strict=True)]
+            short = ",".join(each.rpartition(".")[2] for each in chosen)
+            several = task if len(listed) > 1 else ""
+            yield Trial("/".join(filter(None, (several, short))), config, [*overrides, *chosen])
+
+
+def finetune(config: ConfigDict, place: str) -> int:
+    """Trains to the last step; returns the exit code, see train.pretrain."""
     from bert_jax.train import pretrain
 
-    return pretrain(resolve(config, options.workdir), options.workdir)
+    return pretrain(resolve(config, place), place)
 
 
-def resolve(config: ConfigDict, workdir) -> ConfigDict:
+def resolve(config: ConfigDict, place: str) -> ConfigDict:
     """Returns the config with the model of config.init_from, and with the labels and steps that the task's data decide.
 
-    Builds the store of the examples, by default in the workdir, if it is missing. Raises BadInput.
+    Builds the store of the examples, by default in the workdir `place`, if it is missing. Raises BadInput.
     """
     if not examples.module_of(config):
         raise BadInput(
@@ -36,7 +97,7 @@ def resolve(config: ConfigDict, workdir) -> ConfigDict:
     config = config.copy_and_resolve_references()
     names = [key for key in model.config.model if configs.is_of_model(f"model.{key}")]
     config.model.update({key: model.config.model[key] for key in names})
-    config.store = config.store or f"{download.absolute(str(workdir))}.store"
+    config.store = config.store or f"{download.absolute(place)}.store"
     store = examples.open_or_build(config, model.tokenizer, cli.log_progress)
     tasks.fill(config, store)
     if config.task.epochs:
@@ -46,3 +107,36 @@ def resolve(config: ConfigDict, workdir) -> ConfigDict:
         config.schedule.warmup = round(config.task.warmup * configs.total_steps(config))
     configs.check(config)
     return config
+
+
+def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
+    """Returns {split/metric: score} of a finished run."""
+    with workdir.opened(place) as run:
+        summary = workdir.read_json(run.directory / "summary.json")
+    wanted = config.task.get("metrics", ("loss",))
+    splits = examples.split_names(config)[1:]
+    return {f"{split} {name}": summary[split][name] for split in splits for name in wanted}
+
+
+def summarize(scores: list[dict]) -> dict:
+    """Returns {metric: {mean, deviation, scores}} of runs with different seeds; the deviation of one run is None."""
+    found = {name: [each[name] for each in scores] for name in scores[0]}
+    return {
+        name: {
+            "mean": statistics.mean(values),
+            "deviation": statistics.stdev(values) if len(values) > 1 else None,
+            "scores": values,
+        }
+        for name, values in found.items()
+    }
+
+
+def describe(values: dict) -> str:
+    """Returns a Markdown table: a row for each trial and metric."""
+    lines = ["| | metric | mean | deviation | runs |", "| --- | --- | --- | --- | --- |"]
+    for trial, metrics in values.items():
+        for name, found in metrics.items():
+            spread = "" if found["deviation"] is None else f"{found['deviation']:.4f}"
+            runs = len(found["scores"])
+            lines.append(f"| {trial} | {name} | {found['mean']:.4f} | {spread} | {runs} |")
+    return "\n".join(lines)

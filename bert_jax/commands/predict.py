@@ -1,72 +1,142 @@
-"""`predict`: predicts the pieces at [MASK] in texts."""
+"""`predict`: predicts the pieces at [MASK] in texts, or the labels of texts by a fine-tuned model."""
 
+import json
+import tempfile
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from bert_jax import cli
+from bert_jax import cli, evaluate
+from bert_jax import config as configs
 from bert_jax.convert import load_model
+from bert_jax.data import examples
+from bert_jax.data import store as stores
+from bert_jax.data.examples import Example
 from bert_jax.errors import BadInput
 from bert_jax.objectives import fill_mask
+from bert_jax.storage import atomic
+from bert_jax.tasks import base as tasks
 
 MODEL = "directory of a run, or of a model of another program"
+ROWS = 32  # of a batch
 OPTIONS = [
     cli.option("--model --workdir", MODEL, type=cli.to_address, **cli.REQUIRED),
     cli.option("--top", "number of candidates for each mask", type=cli.positive, default=5),
-    cli.option("texts", "text with one or more [MASK]", nargs="+", metavar="TEXT"),
+    cli.option(
+        "--input", "file of examples, as the task reads it; labels may be missing", type=cli.to_path
+    ),
+    cli.option(
+        "--output",
+        "file to write: .tsv (index and prediction), .json (prediction by id) or .jsonl (all values)",
+        type=cli.to_path,
+    ),
+    cli.option("--context", "file of a text that has the answer to --question", type=cli.to_path),
+    cli.option("--question", "question about --context"),
+    cli.option("texts", "text; with [MASK] for a masked LM", nargs="*", metavar="TEXT", default=[]),
     cli.AS_JSON,
 ]
 
 
 def run(options, overrides) -> int:
-    cli.refuse_overrides(overrides)
-    values = predict(options.model, options.texts, options.top)
-    return cli.show(options, values, "\n".join(map(describe, values)))
+    asked = [options.question, read_text(options.context)] if options.context else options.texts
+    for text in asked:
+        check_text(text)
+    if bool(asked) == bool(options.input):
+        raise BadInput("predict: expected texts, --question with --context, or --input FILE")
+    results, scores = predict(options.model, asked, options.top, options.input, overrides)
+    if options.output:
+        write(options.output, results)
+    lines = [] if options.output else map(describe, results)
+    scored = (f"{name} {value:.4f}" for name, value in scores.items())
+    return cli.show(options, results, "\n".join([*lines, "  ".join(scored)]).strip())
 
 
-def predict(directory: Path, texts: list[str], top: int = 5) -> list[dict]:
-    """Returns [{text, masks: [[{piece, probability}]]}]: the `top` most likely pieces for each mask of each text."""
-    model = load_model.open_model(directory)
-    load_model.check_masks(directory, model)
-    model = model._replace(params=jax.device_put(model.params))
-    return [predict_text(model, text, top) for text in texts]
-
-
-def predict_text(model, text: str, top: int) -> dict:
-    """Returns the result of one text."""
-    outputs = jax.jit(model.objective.outputs)(model.params, encode(model, text))
-    logits = outputs["mlm_logits"][0, :, : model.vocabulary.size]
-    masks = []
-    for row in np.asarray(jax.nn.softmax(logits, axis=-1)):
-        best = np.argsort(-row)[:top]
-        masks.append(
-            [{"piece": model.tokenizer.readable(id), "probability": float(row[id])} for id in best]
-        )
-    return {"text": text, "masks": masks}
-
-
-def encode(model, text: str) -> dict:
-    """Returns a batch of one row, whose masked positions are the masks of the text."""
+def read_text(path: Path) -> str:
+    """Reads a text file. Raises BadInput."""
     try:
-        text.encode()
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--context {path}: {error}") from None
+
+
+def check_text(text: str | None) -> None:
+    try:
+        (text or "").encode()
     except UnicodeEncodeError:  # the bytes of the argument are not UTF-8
         raise BadInput(f"{text[:40]!r}: not UTF-8") from None
-    ids = model.tokenizer.encode_with_masks(text)
-    masks, longest = ids.count(model.vocabulary.mask), model.config.model.max_length
-    if not masks:
-        raise BadInput(f"{text!r}: has no [MASK] to fill in")
-    if len(ids) + 2 > longest:
-        raise BadInput(
-            f"{text[:40]!r}...: {len(ids) + 2} tokens, the model has {longest} positions"
-        )
-    # Lengths are rounded up to multiples of 32, so that texts share compiled programs.
-    length = min(longest, -(-(len(ids) + 2) // 32) * 32)
-    return fill_mask.make_batch([ids], 1, length, masks, model.vocabulary)
+    if not text:
+        raise BadInput("predict: an empty text, or --context without --question")
+
+
+def predict(
+    directory: Path, texts: list[str], top: int = 5, file: Path | None = None, overrides=()
+) -> tuple[list[dict], dict]:
+    """Returns the results for the texts, or for the examples of a file, and their scores if the file has labels.
+
+    A result has {text, masks: [[{piece, probability}]]}, the `top` most likely pieces for each mask, or what the
+    task's `decode` returns and the `text`.
+    """
+    model = load_model.open_model(directory, overrides)
+    task = examples.module_of(model.config)
+    if not task:
+        load_model.check_masks(directory, model)
+        model = model._replace(params=jax.device_put(model.params))
+        return [{"text": t, "masks": fill_mask.candidates(model, t, top)} for t in texts], {}
+    if file:
+        return predict_examples(model, task.load(model.config, file))
+    return predict_examples(model, task.parse(model.config, texts))
+
+
+def predict_examples(model, found: list[Example]) -> tuple[list[dict], dict]:
+    """Returns the task's predictions for examples, and its scores if all have labels."""
+    from bert_jax.data import stream
+
+    config, task = model.config, examples.module_of(model.config)
+    phase, split = configs.phases(config)[-1], examples.split_names(config)[0]
+    with tempfile.TemporaryDirectory() as scratch:
+        examples.build(config, model.tokenizer, {split: found}, Path(scratch, "store"))
+        store = stores.open_store(Path(scratch, "store"))
+        dataset = tasks.make(config, store)
+        rows = dataset.rows(phase, split, 0)
+        batches = stream.Evaluation(dataset, phase, split, len(rows), ROWS)
+        run, params = jax.jit(model.objective.outputs), jax.device_put(model.params)
+        outputs = evaluate.join([jax.device_get(run(params, arrays)) for arrays in batches])
+        back = np.argsort(batches.places())  # rows that fill the last batch are after the others
+        outputs = {name: array[back] for name, array in outputs.items()}
+        results = task.decode(config, store, split, outputs, rows)
+        is_labelled = all(example.label is not None for example in found)
+        scores = dataset.score(split, outputs, rows) if is_labelled else {}
+    shown = (" | ".join(example.texts) for example in found)
+    return [{"text": t} | result for t, result in zip(shown, results, strict=True)], scores
+
+
+def write(path: Path, results: list[dict]) -> None:
+    """Writes predictions in the format that the name says: a .tsv as GLUE wants it, a .json as SQuAD wants it."""
+    if path.suffix == ".jsonl":
+        lines = map(json.dumps, results)
+    elif path.suffix == ".json":
+        pairs = {result.get("id", i): result["prediction"] for i, result in enumerate(results)}
+        lines = [json.dumps(pairs)]
+    else:
+        rows = (f"{i}\t{plain(result['prediction'])}" for i, result in enumerate(results))
+        lines = ["index\tprediction", *rows]
+    atomic.write(path, "".join(f"{line}\n" for line in lines))
+
+
+def plain(prediction) -> str:
+    """Returns a prediction as a value of a .tsv file."""
+    if isinstance(prediction, list):
+        return " ".join(prediction)
+    return f"{prediction:.3f}" if isinstance(prediction, float) else str(prediction)
 
 
 def describe(result: dict) -> str:
-    """Returns the text, and a line for each mask."""
+    """Returns the text and the prediction, or a line for each mask."""
+    if "masks" not in result:
+        share = result.get("probabilities", {}).get(str(result["prediction"]))
+        share = "" if share is None else f"  {share:.3f}"
+        return f"{result['text'][:80]}\n  {plain(result['prediction'])}{share}"
     lines = [result["text"]]
     for number, candidates in enumerate(result["masks"], 1):
         shown = "  ".join(f"{c['piece']} {c['probability']:.3f}" for c in candidates)

@@ -3,7 +3,8 @@
 A document of the store is an example, and its sentences are the example's texts. The file of a task with labelled
 examples has, besides what tasks/base.py names,
 
-    load(config, path) -> [Example]                              reads a file
+    load(config, path) -> [Example]                              reads a file, which may lack labels
+    parse(config, texts) -> [Example]                            examples without labels, of texts
     names(config, examples) -> [str]                             the names of the labels of the examples to train on
     encode(config, tokenizer, examples, names) -> Encoded        raises BadInput for a label that is not in `names`
     decode(config, store, split, outputs, rows) -> [dict]        the prediction for each example, in their order

@@ -86,11 +86,15 @@ class Pipeline:
 
     def choose(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
         """Returns the rows with these numbers, int64[...], in the epoch's random order."""
+        return self.epochs.open(int(epoch))[self.places(numbers, epoch)]
+
+    def places(self, numbers: np.ndarray, epoch: int) -> np.ndarray:
+        """Returns where the rows with these numbers of the random order are in the epoch's rows, int64[...]."""
         rows = self.epochs.open(int(epoch))
         if self.dataset.sizes:
             order = self.order(rows, int(epoch))
-            return rows[order[numbers % len(order)]]
-        return rows[prng.shuffle(numbers % len(rows), len(rows), self.key("order", epoch))]
+            return order[numbers % len(order)]
+        return prng.shuffle(numbers % len(rows), len(rows), self.key("order", epoch))
 
     def order(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """Returns the order of an epoch in which neighbours have similar sizes, int64[R].
@@ -152,6 +156,10 @@ class Evaluation:
     def chosen(self) -> np.ndarray:
         """Returns the rows that are evaluated, int64[R, ...], in the order of the batches."""
         return self.pipeline.choose(np.arange(self.rows), 0)
+
+    def places(self) -> np.ndarray:
+        """Returns where these rows are in the rows of the split, int64[R]."""
+        return self.pipeline.places(np.arange(self.rows), 0)
 
 
 def windows(first: int, last: int, epoch: int, step_bytes: int) -> Iterator[np.ndarray]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.errors import BadInput
 from bert_jax.objectives import mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -61,3 +62,34 @@ def predict(objective, params, arrays):
     logits, targets = objective.outputs(params, arrays)["mlm_logits"], arrays["masked_targets"]
     chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - chosen, logits.argmax(axis=-1) == targets
+
+
+def candidates(model, text: str, top: int) -> list[list[dict]]:
+    """Returns [{piece, probability}] of the `top` most likely pieces, for each [MASK] of a text.
+
+    Raises BadInput for a text without [MASK], or with more tokens than the model has positions.
+    """
+    outputs = jax.jit(model.objective.outputs)(model.params, encode(model, text))
+    logits = outputs["mlm_logits"][0, :, : model.vocabulary.size]
+    return [
+        [
+            {"piece": model.tokenizer.readable(id), "probability": float(row[id])}
+            for id in np.argsort(-row)[:top]
+        ]
+        for row in np.asarray(jax.nn.softmax(logits, axis=-1))
+    ]
+
+
+def encode(model, text: str) -> dict:
+    """Returns a batch of one row, whose masked positions are the masks of the text."""
+    ids = model.tokenizer.encode_with_masks(text)
+    masks, longest = ids.count(model.vocabulary.mask), model.config.model.max_length
+    if not masks:
+        raise BadInput(f"{text!r}: has no [MASK] to fill in")
+    if len(ids) + 2 > longest:
+        raise BadInput(
+            f"{text[:40]!r}...: {len(ids) + 2} tokens, the model has {longest} positions"
+        )
+    # Lengths are rounded up to multiples of 32, so that texts share compiled programs.
+    length = min(longest, -(-(len(ids) + 2) // 32) * 32)
+    return make_batch([ids], 1, length, masks, model.vocabulary)

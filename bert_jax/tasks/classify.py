@@ -50,6 +50,15 @@ def load(config, path) -> list[Example]:
     return [Example(place, row[:-1], row[-1]) for place, row in rows]
 
 
+def parse(config, found: list[str]) -> list[Example]:
+    """Returns examples without labels, each of as many of the texts as there are columns of texts."""
+    size = len(config.task.text)
+    if len(found) % size:
+        raise BadInput(f"{found[-1]!r}: the model reads pairs of texts; expected a second one")
+    parts = (found[start : start + size] for start in range(0, len(found), size))
+    return [Example(part[0], part, None) for part in parts]
+
+
 def names(config, found: list[Example]) -> list[str]:
     """Returns the sorted names of the labels; none for numbers."""
     if config.task.kind == "number":
