@@ -1,7 +1,6 @@
 """Configs: load, override, print and compare them; which keys a resumed run may change."""
 
 import hashlib
-import itertools
 import json
 import os
 import runpy
@@ -23,8 +22,9 @@ from bert_jax.storage import atomic, remote
 # fingerprint instead.
 CHANGEABLE = ("mesh", "train", "guard", "log", "profile", "evaluate", "checkpoint", "timeouts")
 CHANGEABLE += ("store", "verify_store", "batches", "compilation_cache", "distributed")
-CHANGEABLE += ("expected_loss",)
 CHANGEABLE += ("model.attention", "corpus.workers")
+REMOVED = "expected_loss"  # a key of older runs, which is ignored
+CHANGEABLE += (REMOVED,)
 # Keys that name content, which is compared where the data is opened; another name of the same content is no change.
 BY_CONTENT = ("corpus.source", "tokenizer.path")
 SHIPPED = Path(base_config.__file__).parent
@@ -86,9 +86,6 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     """
     config = find(name)
     apply(config, overrides)
-    keys = {override.partition("=")[0] for override in overrides}
-    if "expected_loss" not in keys and not all(map(may_change, keys)):
-        config.expected_loss = ()  # measured without these overrides
     check(config)
     for key in ("store", "batches", "init_from"):
         config[key] = os.path.expanduser(config[key])
@@ -134,17 +131,6 @@ def arguments(name: str) -> list[str]:
     return list(values["TASKS"])
 
 
-def complete(config: ConfigDict, module: dict) -> ConfigDict:
-    """Adds to each phase the keys that it lacks, and sets `expected_loss` from the EXPECTED_LOSS of a config's own
-    module; returns the config.
-
-    If a config starts from another one, as most start from bert_base, the EXPECTED_LOSS of that one is not used.
-    """
-    base_config.use(config, task=config.task.name)
-    config.expected_loss = tuple(itertools.chain(*module.get("EXPECTED_LOSS", ())))
-    return config
-
-
 def execute(path: Path, argument=()) -> ConfigDict:
     """Returns the config of a Python file; raises BadInput with the line of any error in the file."""
     try:
@@ -155,7 +141,8 @@ def execute(path: Path, argument=()) -> ConfigDict:
         if not isinstance(config, ConfigDict):
             raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
         flatten(config)  # raises RecursionError for a config that contains itself
-        return complete(config, module)
+        base_config.use(config, task=config.task.name)  # adds the keys that a phase lacks
+        return config
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
@@ -205,6 +192,7 @@ def read(path: Path) -> ConfigDict:
         raise BadInput(f"{path}: not a readable config ({error})") from None
     if not isinstance(values, dict):
         raise BadInput(f"{path}: not a config (expected a JSON object)")
+    values.pop(REMOVED, None)
     key = "phases"
     try:
         config = base_of(flatten(values))

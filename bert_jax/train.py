@@ -85,7 +85,7 @@ def pretrain_together(
                 held.enter_context(run.locked())
                 prepare_workdir(config, run, data, trainer, newest, imported)
                 run.upload()
-                reporter = report.Reporter(run, step or 0, config, data.splits)
+                reporter = report.Reporter(run, step or 0, config)
             held.enter_context(reporter)
 
             def on_failure(reason: str, code: int) -> None:

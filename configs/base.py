@@ -204,10 +204,6 @@ def get_config(
     # steps between comparisons of the copies of parameters that several devices hold; 0: only at each save
     config.checkpoint.compare = 100
 
-    # normal held-out loss of exactly this config (the sum of the objective's terms), in nats: step, lowest, highest,
-    # next step, ... A config file sets it by EXPECTED_LOSS; the log prints it beside the measured loss. (): unknown
-    config.expected_loss = ()
-
     config.lock()
     return config
 
@@ -236,7 +232,6 @@ NOT_NEGATIVE = """
     evaluate.batch checkpoint.keep_every checkpoint.compare
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
-LARGEST = 1e300  # absolute value of numbers in a tuple; a comparison with it rejects NaN, too
 FORMATS = ("lines", "files", "wiki", "jsonl", "parquet")
 
 
@@ -251,7 +246,6 @@ def check(config: ConfigDict) -> None:
     fits = config.guard.spike == 0 or config.guard.spike >= 2
     require(fits, "guard.spike", config, "expected 0, or at least 2 mean deviations")
     check_corpus(config)
-    check_expected_loss(config)
     check_optimizer(config)
     check_phases(config)
     both = config.train.rows_per_device and config.train.micro_batches > 1
@@ -270,17 +264,6 @@ def check_corpus(config: ConfigDict) -> None:
     hint = f"expected one of {', '.join(FORMATS)}, or one for each of {number} sources"
     fits = set(names) <= set(FORMATS) and len(names) in (1, number)
     require(fits, "corpus.format", config, hint)
-
-
-def check_expected_loss(config: ConfigDict) -> None:
-    hint = "expected increasing steps, each with the lowest and highest normal loss"
-    triples = config.expected_loss
-    numbers = all(type(x) in (int, float) and abs(x) < LARGEST for x in triples)
-    require(numbers and len(triples) % 3 == 0, "expected_loss", config, hint)
-    steps, least, largest = triples[::3], triples[1::3], triples[2::3]
-    rising = list(steps) == sorted(set(steps))
-    rising &= all(a <= b for a, b in zip(least, largest, strict=True))
-    require(rising, "expected_loss", config, hint)
 
 
 def check_optimizer(config: ConfigDict) -> None:

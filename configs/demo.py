@@ -1,13 +1,12 @@
 """A small BERT trained on the documentation inside every Python installation: minutes on two CPU cores.
 
 bash launch/local.sh        or        bert-jax pretrain --config demo --workdir runs/demo
+
+The held-out loss, with Python 3.11's documentation and constraints.txt, is 4.8 to 5.3 nats at step 700, 3.9 to 4.55 at
+1,400, 3.5 to 4.1 at 2,100 and 3.35 to 3.95 at the end: the range of three runs on two machines, widened by 0.15.
 """
 
 from bert_jax.configs import base
-
-# Held-out loss, with Python 3.11's documentation and constraints.txt: the range of three runs on two machines, with two
-# seeds, widened by 0.15.
-EXPECTED_LOSS = ((700, 4.8, 5.3), (1400, 3.9, 4.55), (2100, 3.5, 4.1), (2800, 3.35, 3.95))
 
 
 def get_config():

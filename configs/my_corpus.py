@@ -11,9 +11,6 @@ then the loss falls.
 
 from bert_jax.configs import base
 
-# After a run, write down which held-out mlm_loss is normal, for those who run it next: (step, lowest, highest).
-# EXPECTED_LOSS = ((10_000, 4.1, 4.4), (30_000, 3.2, 3.5))
-
 
 def get_config():
     config = base.get_config()

@@ -59,7 +59,6 @@ def to_config(source: Source, config: ConfigDict | None, overrides: Iterable[str
             config.schedule.warmup = phase.steps // 10
         configs.apply(config, overrides)
     configs.check(config)
-    config.expected_loss = ()  # measured for runs that train from scratch
     config.lock()
     for key in FIXED:
         if config.model[key] != source.settings[key]:

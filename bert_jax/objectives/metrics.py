@@ -3,7 +3,6 @@
 import math
 
 import jax
-import numpy as np
 
 
 def add(a: dict, b: dict) -> dict:
@@ -20,33 +19,14 @@ def means(metrics: dict) -> dict[str, float]:
     }
 
 
-def expected_range(expected_loss: tuple, step: int) -> tuple[float, float] | None:
-    """Returns (least, largest) expected held-out loss at a step, by linear interpolation; None outside.
-
-    expected_loss: (step, least, largest, next step, ...), as in `config.expected_loss`.
-    """
-    steps, least, largest = expected_loss[::3], expected_loss[1::3], expected_loss[2::3]
-    if not steps or not steps[0] <= step <= steps[-1]:
-        return None
-    return float(np.interp(step, steps, least)), float(np.interp(step, steps, largest))
-
-
-def describe(split: str, values: dict, expected_loss: tuple, step: int) -> str:
+def describe(split: str, values: dict) -> str:
     """Formats a line of metrics for the log; metrics.jsonl has all values."""
     headline = values.get("headline", "")
     shown = (f"{key} {x:.4g}" for key, x in values.items() if is_shown(split, key, x))
     parts = [headline, *(text for text in shown if text.split()[0] != headline.partition(" ")[0])]
     if split == "train":
         parts.append(describe_speed(values))
-    elif normal := expected_range(expected_loss, step):
-        parts.append(describe_loss(values["loss"], *normal))
     return "  ".join(filter(None, parts))
-
-
-def describe_loss(loss: float, least: float, largest: float) -> str:
-    """Says whether a loss is in the expected range."""
-    where = "above" if loss > largest else "below" if loss < least else "within"
-    return f"loss is {where} the expected {least:.2f} to {largest:.2f}"
 
 
 LEARNT = 0.1  # nats under the unigram entropy from which a model has learnt more than frequencies

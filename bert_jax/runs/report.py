@@ -23,10 +23,9 @@ HEARTBEAT = 10  # seconds between two writes of status.json without other report
 class Reporter:
     """The reports of one run. A context manager, so that the files and the bar are closed."""
 
-    def __init__(self, run: Workdir, step: int, config, splits: tuple[str, ...]):
-        """step: the last completed step. splits: those that are evaluated; expected_loss is that of the first."""
+    def __init__(self, run: Workdir, step: int, config):
+        """step: the last completed step."""
         self.run, self.workdir, self.config = run, run.directory, config
-        self.expected = {split: config.expected_loss for split in splits[:1]}
         self.first, self.step, self.total = step, step, configs.total_steps(config)
         # {split: values of its newest line}, {split: what it says about the headline metric}, {phase: FLOPs of a step}
         self.newest, self.headlines, self.flops = {}, {}, {}
@@ -93,7 +92,7 @@ class Reporter:
         if split == "train" and not self.bar.disable:
             self.bar.set_postfix({"loss": values["loss"]} | self.headlines)
         else:
-            text = metrics.describe(split, values, self.expected.get(split, ()), step)
+            text = metrics.describe(split, values)
             left = f"  {timedelta(seconds=round(self.seconds_left()))} left" * (split == "train")
             self.log(f"step {step}/{self.total}  {split:7}  {text}{left}")
         self.status("running")

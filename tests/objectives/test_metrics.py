@@ -1,19 +1,8 @@
-"""The expected range of the loss, and the headline of a line."""
+"""The headline of a line."""
 
 import pytest
 
 from bert_jax.objectives import metrics
-
-EXPECTED_LOSS = (10, 5.0, 6.0, 20, 3.0, 5.0)
-
-
-@pytest.mark.parametrize(
-    "step, expected",
-    [(9, None), (10, (5.0, 6.0)), (15, (4.0, 5.5)), (20, (3.0, 5.0)), (21, None)],
-)
-def test_the_expected_range_is_interpolated_between_steps(step, expected):
-    assert metrics.expected_range(EXPECTED_LOSS, step) == expected
-    assert metrics.expected_range((), step) is None
 
 
 @pytest.mark.parametrize(
@@ -34,5 +23,5 @@ def test_the_headline_is_compared_with_frequencies_alone(value, expected):
 def test_a_line_has_the_headline_metric_once():
     values = {"loss": 6.5, "mlm_loss": 6.25, "mlm_loss_masked": 6.5}
     values["headline"] = metrics.describe_headline(values, "mlm_loss_masked", 7.0)
-    line = metrics.describe("heldout", values, (), 1)
+    line = metrics.describe("heldout", values)
     assert line == f"{values['headline']}  loss 6.5  mlm_loss 6.25"

@@ -83,7 +83,7 @@ def test_an_error_does_not_end_the_heartbeat(tmp_path, monkeypatch):
         write_status(*arguments, **values)
 
     monkeypatch.setattr(workdir, "write_status", failing)
-    with report.Reporter(workdir.Workdir(tmp_path), 0, small_config(), ()):
+    with report.Reporter(workdir.Workdir(tmp_path), 0, small_config()):
         before = read(tmp_path)
         wait_until(lambda: read(tmp_path)["time"] > before["time"])
     assert not errors
@@ -92,7 +92,7 @@ def test_an_error_does_not_end_the_heartbeat(tmp_path, monkeypatch):
 def test_a_run_has_a_heartbeat_until_it_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "HEARTBEAT", 0.05)
     workdir.write_info(tmp_path, {"unigram_entropy": 3.0, "phases": {}})
-    with report.Reporter(workdir.Workdir(tmp_path), 0, small_config(), ()) as reporter:
+    with report.Reporter(workdir.Workdir(tmp_path), 0, small_config()) as reporter:
         assert read(tmp_path)["state"] == "running", "also before the first step"
         reporter.start(0, 1.0)
         reporter.advance(3)
