@@ -12,15 +12,11 @@ from bert_jax.data.sources.files import LONGEST_LINE, LONGEST_RECORD, too_long
 
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
 RECORD_NOT_UTF8 = "records not UTF-8"
-UNKNOWN_TO_ICONV = """
-    cp1006 cp720 euc_jis_2004 hz iso2022_jp iso2022_jp_1 iso2022_jp_2 iso2022_jp_2004 iso2022_jp_3 iso2022_jp_ext
-    iso2022_kr kz1048 latin_1 mac_greek mac_iceland mac_latin2 mac_roman mac_turkish ptcp154 shift_jis_2004
-    shift_jisx0213
+# The encodings that an error may name. Code pages of Latin letters are hard to tell apart, so only the most common of
+# them is here.
+ENCODINGS = """
+    utf_16 utf_16_le utf_16_be cp1252 cp1251 cp1253 cp1255 cp1256 koi8_r gb18030 big5 shift_jis euc_kr
 """.split()
-# Code pages for which cp1252, which is more common, is taken if charset-normalizer finds it about as likely: up to this
-# difference of `chaos`.
-LATIN = ("cp1250", "cp1257", "cp437", "cp775", "cp85", "iso8859_", "latin_1", "mac_", "hp_roman8")
-ALIKE = 0.02
 Lines = list[str]  # stripped lines; a document has no empty ones
 
 
@@ -55,39 +51,17 @@ def decode(text: bytes, longest: int, problems: Counter) -> Lines:
 
 def likely_encoding(text: bytes) -> str:
     """Returns what an error says about a text that is not UTF-8: the likely encoding, and how to convert it."""
-    name = utf16(text) if b"\0" in text else code_page(text)
-    if not name:
+    import charset_normalizer  # only here: a machine that trains on saved batches may lack it
+
+    whole = text[: len(text) // 2 * 2]  # of UTF-16, the last line break may be cut in half
+    best = charset_normalizer.from_bytes(whole, cp_isolation=ENCODINGS).best()
+    if not best:
         return "not UTF-8; is it text?"
+    name = best.encoding.upper().replace("_", "-").replace("16-", "16")  # as iconv spells it
     return (
         f"not UTF-8 but probably {name}; convert it, and look at the result:"
         f" iconv -f {name} -t UTF-8 FILE > NEW"
     )
-
-
-def utf16(text: bytes) -> str:
-    """Returns the UTF-16 encoding of a text with NUL bytes, or ''. Line breaks and digits have one, on one side."""
-    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "UTF-16"
-    first, second = (text[side::2].count(0) for side in (0, 1))
-    if max(first, second) < 8 * min(first, second):
-        return ""
-    return "UTF-16LE" if second > first else "UTF-16BE"
-
-
-def code_page(text: bytes) -> str:
-    """Returns the likely encoding of a text without NUL bytes, as iconv names it; '' if there is none."""
-    import charset_normalizer  # only here: a machine that trains on saved batches may lack it
-
-    # Lines of ASCII alone would mislead it.
-    lines = b"\n".join(dict.fromkeys(line for line in text.split(b"\n") if not line.isascii()))
-    found = charset_normalizer.from_bytes(lines, cp_exclusion=UNKNOWN_TO_ICONV)
-    best = found.best()
-    if not best or best.encoding == "utf_8":
-        return ""
-    # Code pages of Latin letters are hard to tell apart; the most common one is taken if it is about as likely.
-    common = next((each for each in found if each.encoding == "cp1252"), best)
-    is_alike = best.encoding.startswith(LATIN) and common.chaos <= best.chaos + ALIKE
-    return (common if is_alike else best).encoding.replace("_", "-").upper()
 
 
 def split_documents(lines: Lines) -> Iterator[Lines]:
