@@ -1,6 +1,6 @@
 """The report at the end of `prepare`: statistics of the corpus, warnings, and a recommended run.
 
-Arrays are memory-mapped and read in parts. Memory holds 24 bytes per document; few of the tokens are read.
+Arrays are memory-mapped. Memory holds 24 bytes per document; few of the tokens are read.
 """
 
 from collections import Counter
@@ -13,8 +13,6 @@ from bert_jax.data import recommendation
 from bert_jax.data import store as stores
 from bert_jax.data.sources import files
 
-PART = 1 << 20  # lengths read at a time
-BAR = 40  # characters of the longest bar of a histogram
 SHOWN_DOCUMENTS, SHOWN_SENTENCES, SHOWN_PIECES = 3, 3, 30
 # A warning is reported beyond these limits.
 SHORT_DOCUMENTS = 0.2  # share of documents with a single sentence
@@ -71,8 +69,6 @@ def build(
         "pieces_per_word": float(1 / max(shares[tokenizer.word_starts].sum(), 1e-9)),
         "unknown_share": float(shares[tokenizer.unk]),
         "unused_share": float((unigrams[ordinary] == 0).mean()),
-        "document_lengths": histogram(document_ends),
-        "sentence_lengths": histogram(train.sentence_ends),
         "longest_document_share": int(np.diff(document_ends, prepend=0).max()) / len(train.tokens),
         "single_sentence_share": float(np.mean(np.diff(train.document_ends, prepend=0) == 1)),
         "mean_sentence": len(train.tokens) / len(train.sentence_ends),
@@ -95,17 +91,6 @@ def count_split(split: stores.Split) -> dict[str, int]:
     """Returns the number of documents, sentences and tokens of a split."""
     ends = split.document_ends, split.sentence_ends, split.tokens
     return dict(zip(("documents", "sentences", "tokens"), map(len, ends), strict=True))
-
-
-def histogram(ends: np.ndarray) -> list[list[int]]:
-    """Returns [2**k, number of lengths in [2**k, 2**(k + 1))] for each k from the first to the last non-empty bin."""
-    counts, before = np.zeros(64, np.int64), 0
-    for first in range(0, len(ends), PART):
-        part = ends[first : first + PART]
-        counts += np.bincount(np.frexp(np.diff(part, prepend=before))[1] - 1, minlength=64)
-        before = part[-1]
-    used = np.flatnonzero(counts)
-    return [[1 << k, int(counts[k])] for k in range(used[0], used[-1] + 1)]
 
 
 def first_documents(train: stores.Split, tokenizer) -> Iterator[str]:
@@ -179,14 +164,15 @@ def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
 
 def describe(report: dict, name: str = "CONFIG", overrides: list[str] = ()) -> list[str]:
     """Returns the report as lines of text. name, overrides: of the config, in the recommended command."""
+    train = report["train"]
     return [
         *describe_counts(report),
         f"vocabulary of {report['vocabulary']:,} pieces: {report['pieces_per_word']:.2f} per word,"
         f" {report['unknown_share']:.2%} unknown,"
         f" {report['unused_share']:.1%} of it unused, unigram entropy"
         f" {report['unigram_entropy']:.2f} nats",
-        *bars("tokens per document", report["document_lengths"]),
-        *bars("tokens per sentence", report["sentence_lengths"]),
+        f"means: {train['tokens'] / train['documents']:,.0f} tokens per document,"
+        f" {report['mean_sentence']:.1f} per sentence",
         "",
         "the first documents, as the model will see them:",
         *report["first_documents"],
@@ -209,11 +195,3 @@ def describe_counts(report: dict) -> Iterator[str]:
     )
     for reason, number in report["problems"].items():
         yield f"problems: {number:,} {reason}"
-
-
-def bars(title: str, counts: list[list[int]]) -> Iterator[str]:
-    yield from ("", f"{title}:")
-    most = max(number for _, number in counts)
-    for low, number in counts:
-        span = f"{low:,} to {2 * low - 1:,}" if low > 1 else "1"
-        yield f"{span:>24} {number:>14,} {'#' * -(-BAR * number // most)}".rstrip()
