@@ -15,7 +15,6 @@ from pathlib import Path
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums
 
-EMPTY = "empty files"  # a reason in the counts of problems
 PIECE = 1 << 20  # bytes read at a time
 LONGEST_LINE = 1_000_000  # bytes; longer lines are dropped, since they are rarely text
 LONGEST_RECORD = 16_000_000  # bytes of a line of JSON, which can hold a book
