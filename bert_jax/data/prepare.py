@@ -171,8 +171,6 @@ def build(
 def finish(config, text: dict, directory: Path, tokenizer: Tokenizer, result: dict) -> None:
     """Writes the report and then the manifest, which marks the store as complete."""
     (directory / "report.json").write_text(json.dumps(result, indent=1) + "\n")
-    lines = "".join(f"{line}\n" for line in report.describe(result))
-    (directory / "report.txt").write_text(lines, encoding="utf-8")
     paths = [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
     content = {path: checksums.digest(directory / path) for path in paths}
     made_from, table = origin.made_from(config), result["sources"]

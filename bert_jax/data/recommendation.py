@@ -104,7 +104,7 @@ def run_keys(config, chosen: dict) -> dict:
     }
 
 
-def describe(recommendation: dict, name: str, overrides: list[str] = ()) -> Iterator[str]:
+def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[str]:
     """Yields the recommendation as text: the run, the reason, and its command.
 
     name, overrides: of the config that prepared the store.

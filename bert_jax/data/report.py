@@ -130,7 +130,7 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
 # --- Text -----------------------------------------------------------------------------------------
 
 
-def describe(report: dict, name: str = "CONFIG", overrides: list[str] = ()) -> list[str]:
+def describe(report: dict, name: str, overrides: list[str]) -> list[str]:
     """Returns the report as lines of text. name, overrides: of the config, in the recommended command."""
     train = report["train"]
     return [

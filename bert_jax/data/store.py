@@ -3,8 +3,7 @@
     manifest.json             format, config keys, identity of the text, fingerprint, counts, SHA-256 of every file and
                               of itself
     tokenizer/                the tokenizer, as bert_jax.tokenizers.tokenizer reads it
-    report.json               the report of `prepare`, as JSON
-    report.txt                the same as text
+    report.json               the report of `prepare`
     unigrams.npy              int64[K, V] the count of each piece in the training split, by source
     train/tokens.npy          uint16 or uint32[T], all sentences one after the other, without special tokens
     train/sentence_ends.npy   int64[S]    where each sentence ends in tokens, increasing
