@@ -190,11 +190,11 @@ a mask off by one | data/masking.py | data/test_masking.py
 - return prng.fold(keys, tf.cast(positions, tf.uint32), shift)
 + return prng.fold(keys, tf.cast(positions, tf.uint32) + 1, shift)
 82 % [MASK] instead of 80 % | data/masking.py | data/test_statistics.py
-- masked_below = round(settings.mask_share * 2**32)
-+ masked_below = round((settings.mask_share + 0.02) * 2**32)
+- masked_below = round(task.mask_share * 2**32)
++ masked_below = round((task.mask_share + 0.02) * 2**32)
 number of predictions rounded down | data/masking.py | data/test_masking.py
-- np.rint(settings.mask_rate * np.arange(length + 1))
-+ np.floor(settings.mask_rate * np.arange(length + 1))
+- np.rint(mask_rate * np.arange(length + 1))
++ np.floor(mask_rate * np.arange(length + 1))
 wrong shift in the hash | prng.py | test_prng.py
 - x = (x ^ shift(x, np.uint32(15)))
 + x = (x ^ shift(x, np.uint32(14)))

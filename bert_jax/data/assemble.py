@@ -32,7 +32,7 @@ def map_file(path: Path) -> tf.Tensor:
 def gather(tokens, pairs, length: int, special: dict, paired: bool) -> dict[str, tf.Tensor]:
     """Returns rows before masking: [CLS] A [SEP] B [SEP] for each pair, or [CLS] A [SEP], one pair after the other.
 
-    Besides arrays of the batch contract, it returns inputs of masking.mask: ends, int32[B, S], where each pair ends;
+    Besides arrays of the batch contract, it returns inputs of masking.apply: ends, int32[B, S], where each pair ends;
     sizes, int32[B, S], the number of tokens of A and B together; maskable, bool[B, L], tokens of A or B; begins,
     bool[B, L], the first token of A and of B.
 

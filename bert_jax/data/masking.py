@@ -1,7 +1,7 @@
 """80/10/10 masking of whole batches, as TensorFlow graph operations: single tokens or whole words.
 
 A pair of n tokens, including [CLS] and [SEP], gets round(mask_rate * n) predictions, at least one. If a row would
-get more than max_predictions, its pairs get fewer in proportion. Tokens and replacements are drawn by the row's key and
+get more than `predictions`, its pairs get fewer in proportion. Tokens and replacements are drawn by the row's key and
 the position in the row, so masks do not depend on batch or host, and change with every epoch.
 
 B rows, L length, P predictions, S pairs per row at most. Words are numbered along the row from 0.
@@ -14,16 +14,6 @@ import tensorflow as tf
 
 from bert_jax import prng
 from bert_jax.data.assemble import exclusive, of_pair, owners
-
-
-class Settings(NamedTuple):
-    """How rows are masked."""
-
-    masking: str  # token or whole_word
-    mask_rate: float
-    mask_share: float
-    random_share: float
-    max_predictions: int  # masked positions per row, at most
 
 
 class Pairs(NamedTuple):
@@ -41,52 +31,33 @@ class Pairs(NamedTuple):
 
 
 def apply(task, predictions: int, special: dict, word_starts: np.ndarray, keys, arrays) -> dict:
-    """Masks assembled rows: returns the arrays of a batch.
+    """Masks assembled rows: chooses positions, replaces their tokens, and adds the masked_* arrays of the contract.
 
-    task: `config.task`. predictions: masked positions per row, at most. special: {name: id}. arrays: those of the batch
-    contract and the inputs of `mask`, as functions of assemble.py return them.
-    """
-    shares = task.mask_rate, task.mask_share, task.random_share
-    settings = Settings(task.masking, *shares, predictions)
-    inputs = [arrays.pop(name) for name in ("ends", "sizes", "maskable", "begins")]
-    rows = arrays["tokens"], *inputs
-    return arrays | mask(settings, special["mask"], word_starts, keys, *rows)
-
-
-def mask(
-    settings: Settings,
-    mask_id: int,
-    word_starts: np.ndarray,
-    keys,
-    tokens,
-    ends,
-    sizes,
-    maskable,
-    begins,
-) -> dict[str, tf.Tensor]:
-    """Chooses positions and replaces their tokens; returns tokens and the masked_* arrays of the batch contract.
-
+    task: `config.task`.    predictions: masked positions per row, at most.    special: {name: id}.
     word_starts: bool[V], the pieces that start a word.    keys: uint32[B], one for each row.
-    tokens: int32[B, L].    ends: int32[B, S], where each pair ends in its row; an absent pair ends where it begins.
-    sizes: int32[B, S], number of maskable tokens in each pair.    maskable: bool[B, L], tokens of A or B.
-    begins: bool[B, L], the first token of A and of B.
+    arrays: those of the batch contract, and besides, which are left out of the result: ends, int32[B, S], where each
+    pair ends in its row; an absent pair ends where it begins. sizes, int32[B, S], number of maskable tokens in each
+    pair. maskable, bool[B, L], tokens of A or B. begins, bool[B, L], the first token of A and of B.
     """
-    pairs, length = Pairs(ends, sizes, keys), tokens.shape[1]
-    wanted = number_wanted(settings, pairs, length)
-    if settings.masking == "whole_word":
+    arrays = dict(arrays)
+    ends, sizes, maskable, begins = map(arrays.pop, ("ends", "sizes", "maskable", "begins"))
+    tokens, pairs = arrays["tokens"], Pairs(ends, sizes, keys)
+    length = tokens.shape[1]
+    wanted = number_wanted(task.mask_rate, predictions, pairs, length)
+    if task.masking == "whole_word":
         clipped = tf.minimum(tokens, len(word_starts) - 1)
         starts = maskable & (begins | tf.gather(tf.constant(word_starts), clipped))
-        positions = choose_words(settings, pairs, wanted, maskable, starts)
+        positions = choose_words(predictions, pairs, wanted, maskable, starts)
     else:
-        positions = choose_tokens(settings, pairs, wanted, maskable)
+        positions = choose_tokens(predictions, pairs, wanted, maskable)
     used = positions < length
     positions = tf.where(used, positions, 0)
     targets = tf.gather(tokens, positions, batch_dims=1)
-    shown = replacements(settings, mask_id, len(word_starts), pairs, positions, targets)
+    shown = replacements(task, special["mask"], len(word_starts), pairs, positions, targets)
     # Unused predictions write the [CLS] at position 0 over itself.
     shown = tf.where(used, shown, tokens[:, :1])
     rows = tf.broadcast_to(tf.range(tf.shape(tokens)[0])[:, None], tf.shape(shown))
-    return {
+    return arrays | {
         "tokens": tf.tensor_scatter_nd_update(tokens, tf.stack([rows, positions], 2), shown),
         "masked_positions": positions,
         "masked_targets": tf.where(used, targets, 0),
@@ -94,14 +65,14 @@ def mask(
     }
 
 
-def number_wanted(settings: Settings, pairs: Pairs, length: int):
-    """Returns int32[B, S]: the number of predictions of each pair, at most max_predictions per row."""
-    table = np.maximum(np.rint(settings.mask_rate * np.arange(length + 1)), 1).astype(np.int32)
+def number_wanted(mask_rate: float, predictions: int, pairs: Pairs, length: int):
+    """Returns int32[B, S]: the number of predictions of each pair, at most `predictions` per row."""
+    table = np.maximum(np.rint(mask_rate * np.arange(length + 1)), 1).astype(np.int32)
     wanted = tf.gather(tf.constant(table), pairs.ends - exclusive(pairs.ends))
     # If a row has too many, its predictions are divided in proportion; rounding cumulative sums keeps their total.
     upto = tf.cast(tf.cumsum(tf.minimum(wanted, pairs.sizes), axis=1), tf.int64)
     total = upto[:, -1:]
-    upto = upto * tf.minimum(total, settings.max_predictions) // tf.maximum(total, 1)
+    upto = upto * tf.minimum(total, predictions) // tf.maximum(total, 1)
     return tf.cast(upto - exclusive(upto), tf.int32)
 
 
@@ -119,19 +90,19 @@ def random_order(pairs: Pairs, eligible, number: int):
     return tf.math.top_k(scores, number).indices
 
 
-def choose_tokens(settings: Settings, pairs: Pairs, wanted, maskable):
+def choose_tokens(predictions: int, pairs: Pairs, wanted, maskable):
     """Returns int32[B, P]: `wanted` distinct positions of each pair, uniformly drawn; ascending, then L."""
     length, sequences = maskable.shape[1], wanted.shape[1]
     # A full sort is needed only for packed rows; with one pair, the top P positions are cheaper.
-    order = random_order(pairs, maskable, settings.max_predictions if sequences == 1 else length)
-    upto, slot = tf.cumsum(wanted, axis=1), tf.range(settings.max_predictions)[None, :]
+    order = random_order(pairs, maskable, predictions if sequences == 1 else length)
+    upto, slot = tf.cumsum(wanted, axis=1), tf.range(predictions)[None, :]
     first = exclusive(tf.cumsum(pairs.sizes, axis=1)) - exclusive(upto)
     used = slot < upto[:, -1:]
     best = tf.where(used, slot + of_pair(first, owners(upto, slot)), 0)
     return tf.sort(tf.where(used, tf.gather(order, best, batch_dims=1), length), axis=1)
 
 
-def choose_words(settings: Settings, pairs: Pairs, wanted, maskable, starts):
+def choose_words(predictions: int, pairs: Pairs, wanted, maskable, starts):
     """Returns int32[B, P]: the positions of randomly drawn whole words; ascending, then L.
 
     As in the original code, skips a word that would exceed `wanted` tokens of its pair. starts: bool[B, L], where words
@@ -149,7 +120,7 @@ def choose_words(settings: Settings, pairs: Pairs, wanted, maskable, starts):
     taken = count_by_column(order, taken)
     chosen = maskable & (tf.gather(taken, words, batch_dims=1) > 0)
     from_end = tf.where(chosen, length - tf.range(length), 0)
-    return length - tf.math.top_k(from_end, settings.max_predictions).values
+    return length - tf.math.top_k(from_end, predictions).values
 
 
 def count_by_column(columns, flags):
@@ -196,14 +167,12 @@ def take_in_order(words: Pairs, sizes, room):
     return tf.while_loop(lambda *state: tf.reduce_any(fitting(*state)), body, start)[0]
 
 
-def replacements(
-    settings: Settings, mask_id: int, vocabulary: int, pairs: Pairs, positions, targets
-):
+def replacements(task, mask_id: int, vocabulary: int, pairs: Pairs, positions, targets):
     """Returns the model's input at the chosen positions: [MASK], a random id of the vocabulary, or the token itself."""
     chance = tf.cast(pairs.draw("replace", positions), tf.int64)
     bits = tf.cast(pairs.draw("random_token", positions), tf.int64)
     random = tf.cast(tf.bitwise.right_shift(bits * vocabulary, np.int64(32)), tf.int32)
-    masked_below = round(settings.mask_share * 2**32)
-    random_below = round((settings.mask_share + settings.random_share) * 2**32)
+    masked_below = round(task.mask_share * 2**32)
+    random_below = round((task.mask_share + task.random_share) * 2**32)
     other = tf.where(chance < random_below, random, targets)
     return tf.where(chance < masked_below, mask_id, other)

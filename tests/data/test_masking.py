@@ -1,6 +1,7 @@
 """Masking: number and positions of predictions, replacements, and whole words compared with the original's loop."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,13 +28,15 @@ def make_rows(number: int, length: int = 96):
 
 
 def apply(kind, rows):
-    settings = masking.Settings(kind, 0.15, 0.8, 0.1, PREDICTIONS)
+    task = SimpleNamespace(masking=kind, mask_rate=0.15, mask_share=0.8, random_share=0.1)
     tokens, maskable, begins = rows
     keys = prng.fold(np.uint32(1), np.arange(len(tokens), dtype=np.uint32))
     sizes = maskable.sum(1, dtype=np.int32)[:, None]
-    rows = keys, tokens, sizes + 3, sizes, maskable, begins
-    run = tf.function(partial(masking.mask, settings, MASK, WORD_STARTS), autograph=False)
-    return {name: value.numpy() for name, value in run(*rows).items()}
+    arrays = {"tokens": tokens, "ends": sizes + 3, "sizes": sizes}
+    arrays |= {"maskable": maskable, "begins": begins}
+    function = partial(masking.apply, task, PREDICTIONS, {"mask": MASK}, WORD_STARTS)
+    made = tf.function(function, autograph=False)(keys, arrays)
+    return {name: value.numpy() for name, value in made.items()}
 
 
 def wanted(length):
