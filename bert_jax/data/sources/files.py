@@ -16,7 +16,8 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import checksums
 
 PIECE = 1 << 20  # bytes read at a time
-LONGEST_LINE = 1_000_000  # bytes; longer lines are dropped, since they are rarely text
+# Bytes; longer lines are dropped, since they are rarely text, but for those that are read as a part of one piece.
+LONGEST_LINE = 1_000_000
 LONGEST_RECORD = 16_000_000  # bytes of a line of JSON, which can hold a book
 LONGEST_DOCUMENT = 4 << 20  # bytes; a longer document is split between lines, which bounds memory
 

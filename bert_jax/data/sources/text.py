@@ -8,8 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from bert_jax.data.sources.files import LONGEST_LINE, LONGEST_RECORD, too_long
-
 NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to drop a line
 RECORD_NOT_UTF8 = "records not UTF-8"
 # The encodings that an error may name. Code pages of Latin letters are hard to tell apart, so only the most common of
@@ -25,21 +23,19 @@ def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lin
     text = text.removeprefix(codecs.BOM_UTF8)
     if form == "jsonl":
         for record in records(text, field, problems):
-            yield from single_document(decode(record, LONGEST_RECORD, problems))
+            yield from single_document(decode(record, problems))
     elif form in ("text", "parquet"):
-        yield from single_document(decode(text, len(text), problems))
+        yield from single_document(decode(text, problems))
     else:
         split = {"lines": split_documents, "files": single_document, "wiki": split_wiki}[form]
-        yield from split(decode(text, LONGEST_LINE, problems))
+        yield from split(decode(text, problems))
 
 
-def decode(text: bytes, longest: int, problems: Counter) -> Lines:
+def decode(text: bytes, problems: Counter) -> Lines:
     """Returns the stripped lines of a text, with empty ones. Drops and counts lines that are not text."""
     lines = []
     for line in text.split(b"\n"):
-        if len(line) > longest:
-            problems[too_long(longest)] += 1
-        elif b"\0" in line:
+        if b"\0" in line:
             problems[WITH_NUL] += 1
         else:
             try:
@@ -100,9 +96,7 @@ def split_wiki(lines: Lines) -> Iterator[Lines]:
 def records(text: bytes, field: str, problems: Counter) -> Iterator[bytes]:
     """Yields the text under `field` of each line of JSON. Drops and counts records without it; skips blank lines."""
     for line in text.split(b"\n"):
-        if len(line) > LONGEST_RECORD:
-            problems[too_long(LONGEST_RECORD)] += 1
-        elif line and not line.isspace():
+        if line and not line.isspace():
             try:
                 value = json.loads(line.decode())
             except UnicodeDecodeError:
