@@ -52,34 +52,26 @@ def text_has_changed(config, directory: Path, text: dict) -> bool:
     """
     names, recorded = sources(config), text["names"]
     made = (directory / manifests.NAME).stat().st_mtime
-    try:
-        found = {name: files.find_files(name) for name in names if not is_data_set(name)}
-    except BadInput as error:
-        if names == recorded:
-            return False
-        raise BadInput(f"{other_source(config, directory, text)}; {error}") from None
 
     def is_same(name: str, before: str, identity: dict) -> bool:
-        if is_data_set(name):
+        if name == "pydocs" or corpus.library_of(name):  # identified by its name
             return name == before
-        paths = found[name]
+        paths = files.find_files(name)
         if not files.count(paths).items() <= identity.items():
             return False
         is_old = max(path.stat().st_mtime for path in paths) < made
         return (name == before and is_old) or files.identify(paths) == identity
 
-    parts = zip(names, recorded, text["identities"], strict=False)
-    if len(names) == len(recorded) and all(is_same(*part) for part in parts):
-        return False
+    try:
+        parts = zip(names, recorded, text["identities"], strict=False)
+        if len(names) == len(recorded) and all(is_same(*part) for part in parts):
+            return False
+        reason = "other text"
+    except BadInput as error:  # no such file
+        if names == recorded:
+            return False
+        reason = str(error)
     if names != recorded:
-        raise BadInput(f"{other_source(config, directory, text)}, other text")
+        source, built = f"config.corpus.source={config.corpus.source!r}", ",".join(recorded)
+        raise BadInput(f"{source}: {directory} was built from {built!r}; {reason}")
     return True
-
-
-def is_data_set(name: str) -> bool:
-    """Returns whether a source is identified by its name: no file that the user names."""
-    return name == "pydocs" or corpus.library_of(name) is not None
-
-
-def other_source(config, directory: Path, text: dict) -> str:
-    return f"config.corpus.source={config.corpus.source!r}: {directory} was built from {','.join(text['names'])!r}"
