@@ -1,7 +1,10 @@
-"""Fields of examples and rows; dots in a name address nested ones, as in `meta.body`."""
+"""Fields of examples and rows (dots in a name address nested ones, as in `meta.body`); errors of data set libraries."""
 
+import contextlib
 import functools
 import operator
+
+from bert_jax.errors import BadInput, one_line
 
 
 def get_field(example, field: str):
@@ -14,3 +17,16 @@ def text_of(row: dict, field: str) -> bytes:
     for name in [field] if field in row else field.split("."):
         row = row and row[name]
     return (row or "").encode()
+
+
+@contextlib.contextmanager
+def explain(source: str, field: str, is_reading: bool):
+    """Converts every error of a library to BadInput, but one of the disk or network to OSError; with is_reading all
+    errors, since BadInput would delete the finished shards."""
+    try:
+        yield
+    except Exception as error:  # the libraries raise many types
+        is_missing = isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
+        kind = BadInput if is_missing and not is_reading else OSError
+        reason = f"config.corpus.field={field!r}: {one_line(error, 300)}"
+        raise kind(f"config.corpus.source: {source}, {reason}") from None

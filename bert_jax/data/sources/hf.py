@@ -8,19 +8,16 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from bert_jax.data.sources.fields import get_field, text_of
-from bert_jax.errors import BadInput, one_line
+from bert_jax.data.sources.fields import explain, get_field, text_of
+from bert_jax.errors import BadInput
 
 PREFIX = "hf:"
 SOURCE = re.compile(r"hf:([^:\[\]\s]+)(?::([^:\[\]\s]+))?(?:\[(.+)\])?")
 
 
 @contextlib.contextmanager
-def open_library(source: str, field: str) -> Iterator[tuple]:
-    """Yields the library, and the name, configuration and split of a source.
-
-    Converts every error raised within to BadInput; an OSError of the disk or network stays an OSError.
-    """
+def open_library(source: str, field: str, is_reading: bool = False) -> Iterator[tuple]:
+    """Yields the library, and the name, configuration and split of a source. Errors are those of fields.explain."""
     match = SOURCE.fullmatch(source)
     if not match:
         raise BadInput(f"config.corpus.source: {source}: expected hf:NAME:CONFIG[SPLIT]")
@@ -28,13 +25,9 @@ def open_library(source: str, field: str) -> Iterator[tuple]:
         import datasets
     except ModuleNotFoundError:
         raise BadInput(f"config.corpus.source: {source}: pip install -e '.[hf]'") from None
-    try:
-        datasets.disable_progress_bars()
+    datasets.disable_progress_bars()
+    with explain(source, field, is_reading):
         yield datasets, match[1], match[2], match[3] or "train"
-    except Exception as error:  # the library raises many types
-        is_missing = isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
-        kind, reason = BadInput if is_missing else OSError, one_line(error, 300)
-        raise kind(f"config.corpus.source: {source}, field {field!r}: {reason}") from None
 
 
 def identify(source: str, field: str, prepare: bool = False) -> dict:
@@ -55,8 +48,8 @@ def identify(source: str, field: str, prepare: bool = False) -> dict:
 
 
 def texts(source: str, field: str) -> Iterator[bytes]:
-    """Yields the text of each example, in order; b'' for a null."""
-    with open_library(source, field) as (library, name, config, split):
+    """Yields the text of each example, in order; b'' for a null. Raises OSError if reading fails."""
+    with open_library(source, field, is_reading=True) as (library, name, config, split):
         data = library.load_dataset(name, config, split=split)
         for example in data.select_columns(field.split(".")[0]):
             yield text_of(example, field)

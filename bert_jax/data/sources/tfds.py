@@ -8,8 +8,8 @@ import re
 import warnings
 from collections.abc import Iterator
 
-from bert_jax.data.sources.fields import get_field
-from bert_jax.errors import BadInput, one_line
+from bert_jax.data.sources.fields import explain, get_field
+from bert_jax.errors import BadInput
 
 PREFIX = "tfds:"
 BATCH = 64  # examples read from TensorFlow at a time; one by one takes three times as long
@@ -17,31 +17,20 @@ SOURCE = re.compile(r"tfds:([^\[\]\s]+)(?:\[(.+)\])?")
 
 
 @contextlib.contextmanager
-def open_builder(source: str, field: str) -> Iterator[tuple]:
-    """Yields the library, the builder of the data set, and the name of the split.
+def open_builder(source: str, field: str, is_reading: bool = False) -> Iterator[tuple]:
+    """Yields the library, the builder of the data set, and the name of the split. Errors are those of fields.explain.
 
-    Converts every error raised within to BadInput; an OSError of the disk or network stays an OSError. Imports the
-    library late: with TensorFlow, that takes seconds.
+    Imports the library late: with TensorFlow, that takes seconds.
     """
     match = SOURCE.fullmatch(source)
     if not match:
         raise BadInput(f"config.corpus.source: {source}: expected tfds:NAME or tfds:NAME[SPLIT]")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import tensorflow_datasets
+    with explain(source, field, is_reading), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import tensorflow_datasets
 
-            builder = tensorflow_datasets.builder(match[1])
-            yield tensorflow_datasets, builder, match[2] or "train"
-    except Exception as error:
-        error_type = OSError if isinstance(error, OSError) else BadInput
-        raise error_type(describe(source, field, error)) from None
-
-
-def describe(source: str, field: str, error: Exception) -> str:
-    """Returns the message of an error, with the source and field."""
-    reason = one_line(error, 300)
-    return f"config.corpus.source: {source}, config.corpus.field={field!r}: {reason}"
+        builder = tensorflow_datasets.builder(match[1])
+        yield tensorflow_datasets, builder, match[2] or "train"
 
 
 def identify(source: str, field: str, prepare: bool = False) -> dict:
@@ -68,12 +57,9 @@ def identify(source: str, field: str, prepare: bool = False) -> dict:
 
 def texts(source: str, field: str) -> Iterator[bytes]:
     """Yields the text of each example in the order of the files. Raises OSError if reading fails."""
-    with open_builder(source, field) as (library, builder, split):
+    with open_builder(source, field, is_reading=True) as (library, builder, split):
         in_order = library.ReadConfig(interleave_cycle_length=1, try_autocache=False)
         examples = builder.as_dataset(split=split, read_config=in_order)
         read = examples.map(lambda example: get_field(example, field)).batch(BATCH)
-    try:
         for batch in read.as_numpy_iterator():
             yield from batch
-    except Exception as error:  # OSError, not BadInput, since that would delete the finished shards
-        raise OSError(describe(source, field, error)) from None
