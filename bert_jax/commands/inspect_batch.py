@@ -11,6 +11,7 @@ from bert_jax import config as configs
 from bert_jax.data import batch, batch_files
 from bert_jax.errors import BadInput
 from bert_jax.objectives import mlm_batch
+from bert_jax.storage.atomic import check_free
 from bert_jax.tasks.feed import StoreFeed, check_unscored, import_stream, open_feed
 from bert_jax.tokenizers import tokenizer as tokenizers
 
@@ -35,9 +36,8 @@ def run(options, overrides) -> int:
         marks = [mark for key, mark in mlm_batch.MARKS.items() if values[key] is not None]
         return cli.show(options, values, "\n".join([head, *values["rows"], *marks]))
     first, _, last = options.steps.partition(":")
-    if not (first.isdecimal() and last.isdecimal()):
-        raise BadInput(f"--steps {options.steps}: expected A:B, the steps A to B - 1")
-    values = save(config, int(first), int(last), options.save, cli.log_progress)
+    steps = (int(number) if number.isdecimal() else -1 for number in (first, last))
+    values = save(config, *steps, options.save, cli.log_progress)
     hint = f"to train on them: --config.batches={values['saved']}"
     return cli.show(options, values, f"{values['bytes'] / 1e6:,.1f} MB; {hint}")
 
@@ -73,8 +73,15 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
 
 
 def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callable) -> dict:
-    """Saves the batches of steps first to last - 1, for machines without TensorFlow; see batch_files.save."""
-    batch_files.check(config, first, last, directory)
+    """Saves the batches of steps first to last - 1, for machines without TensorFlow; see batch_files.save.
+
+    Raises BadInput for invalid steps or an unusable directory, before anything is computed or written.
+    """
+    total = configs.total_steps(config)
+    if not 0 <= first < last <= total:
+        hint = f"expected A:B for the steps A to B - 1, from 0 to {total - 1}"
+        raise BadInput(f"--steps {first}:{last}: {hint}")
+    check_free(directory, "--save")
     if config.batches:
         raise BadInput(f"config.batches={config.batches}: must be empty, --save reads the store")
     check_unscored(config)

@@ -27,7 +27,7 @@ from bert_jax import config as configs
 from bert_jax.data import batch, origin
 from bert_jax.data import manifest as manifests
 from bert_jax.errors import BadInput
-from bert_jax.storage.atomic import check_free, new_directory
+from bert_jax.storage.atomic import new_directory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FORMAT = 8
@@ -46,20 +46,10 @@ def dependencies(config: ConfigDict) -> dict:
 # --- Writing --------------------------------------------------------------------------------------
 
 
-def check(config, first: int, last: int, directory: Path) -> None:
-    """Raises BadInput for invalid steps or an unusable directory, before anything is computed or written."""
-    total = configs.total_steps(config)
-    if not 0 <= first < last <= total:
-        raise BadInput(
-            f"--steps {first}:{last}: expected A:B for the steps A to B - 1, from 0 to {total - 1}"
-        )
-    check_free(directory, "--save")
-
-
 def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
     """Writes the batches of steps first..last-1 of a StoreFeed, and the rows that their phases are evaluated on.
 
-    Returns a summary of what was written. Memory does not grow with the number of steps.
+    Returns the manifest without its table of files, and the number of bytes. Memory does not grow with the steps.
     """
     with new_directory(directory, "--save") as target:
         shutil.copytree(feed.path / "tokenizer", target / "tokenizer")
@@ -78,17 +68,9 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
             "steps": [first, last],
             "phases": phases,
         }
-        manifest = manifests.write(target, manifest, FORMAT)
-    return {
-        "saved": str(directory),
-        "steps": [first, last],
-        "evaluated_rows": {
-            name: {split: values["rows"] for split, values in phase["splits"].items()}
-            for name, phase in phases.items()
-        },
-        "fingerprint": feed.fingerprint,
-        "bytes": sum(file["bytes"] for file in manifest["files"].values()),
-    }
+        files = manifests.write(target, manifest, FORMAT)["files"]
+    size = sum(file["bytes"] for file in files.values())
+    return {"saved": str(directory), "bytes": size, **manifest}
 
 
 def save_phase(feed, phase, first: int, last: int, target: Path, log: Callable) -> dict:
