@@ -102,16 +102,13 @@ def compile_phase(config, design: build.Design, phase) -> tuple:
 def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) -> dict:
     """Returns the JSON values of a phase.
 
-    `peak_bytes` is the device's counter if it rose during this phase, else the compiler's number: the counter is the
-    maximum since the process started, which may be from an earlier phase.
+    `planned_bytes` is the compiler's number. `peak_bytes` is the device's counter if it has one: the maximum since the
+    process started, which may be from an earlier phase.
     """
     initialize, train, compile_seconds = compile_phase(config, design, phase)
     mesh = design.mesh
-    before = chips.peak_bytes(mesh.local_devices)
     seconds = time_steps(initialize, train, design, phase, steps, traces)
-    peak = chips.peak_bytes(mesh.local_devices)
-    is_measured = peak != before
-    median, planned = statistics.median(seconds), hlo.memory(train).total
+    median = statistics.median(seconds)
     shapes = design.dataset.shapes(phase, phase.batch)
     flops = base.step_flops(config, design.vocabulary, design.shapes.params, shapes)
     return {
@@ -124,9 +121,8 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
         "tokens_per_second": phase.batch * phase.length / median,
         "flops_per_step": flops,
         "utilization": chips.utilization(flops / median, mesh.devices.flatten()),
-        "peak_bytes": peak if is_measured else planned,
-        "peak_bytes_from": "device" if is_measured else "compiler",
-        "planned_bytes": planned,
+        "peak_bytes": chips.peak_bytes(mesh.local_devices),
+        "planned_bytes": hlo.memory(train).total,
     }
 
 
@@ -169,7 +165,7 @@ def describe(values: dict) -> str:
             f" (slowest of {phase['steps']}: {phase['slowest_seconds']:.4g}),"
             f" {phase['tokens_per_second']:,.0f} tokens/s, {phase['rows_per_second']:,.1f} rows/s,"
             f" {phase['flops_per_step']:.3g} FLOPs a step, {use},{attention}"
-            f" {phase['peak_bytes'] / chips.GIB:,.3f} GiB"
-            f" a device ({phase['peak_bytes_from']}), compiled in {phase['compile_seconds']:.1f} s"
+            f" {(phase['peak_bytes'] or phase['planned_bytes']) / chips.GIB:,.3f} GiB a device,"
+            f" compiled in {phase['compile_seconds']:.1f} s"
         )
     return "\n".join(lines)
