@@ -23,9 +23,7 @@ OPTIONS = [
         "--output", "directory to write; must not exist yet", type=cli.to_path, **cli.REQUIRED
     ),
     cli.option("--format", "default: %(default)s", choices=names.FORMATS, default=names.FORMATS[0]),
-    cli.option("--name", "of the model, in its card; default: the workdir's", default=""),
     cli.option("--license", "of the weights, such as apache-2.0", default="", metavar="ID"),
-    cli.option("--data-license", "of the text, such as cc-by-sa-4.0", default="", metavar="ID"),
     cli.option("--language", "of the text, such as en", default="", metavar="CODE"),
     cli.option(
         "--push",
@@ -38,26 +36,25 @@ OPTIONS = [
 
 def run(options, overrides) -> int:
     cli.refuse_overrides(overrides)
-    about = model_card.About(options.name, options.license, options.data_license, options.language)
-    about = about._replace(repository=options.push or "")
+    about = model_card.About(options.license, options.language, options.push or "")
     if options.push:
-        if "/" not in options.push:
-            raise BadInput(f"--push {options.push}: expected OWNER/NAME")
-        check_name("--push", options.push)
-        if not get_token():
-            raise BadInput(f"--push {options.push}: no token; run hf auth login, or set HF_TOKEN")
+        check_push(options.push)
     with workdir.opened(options.model) as source:
         values = export(source, options.output, options.format, about)
     values["pushed"] = push(options.output, options.push) if options.push else None
     return cli.show(options, values, describe(values))
 
 
-def check_name(option: str, name: str, owner: str = "") -> None:
-    """Raises BadInput for a name that the hub does not accept."""
+def check_push(name: str) -> None:
+    """Raises BadInput for a name that the hub does not accept, or without a token."""
     try:
-        validate_repo_id(owner + name)
+        validate_repo_id(name)
     except HFValidationError as error:
-        raise BadInput(f"{option} {name}: {one_line(error)}") from None
+        raise BadInput(f"--push {name}: {one_line(error)}") from None
+    if "/" not in name:
+        raise BadInput(f"--push {name}: expected OWNER/NAME")
+    if not get_token():
+        raise BadInput(f"--push {name}: no token; run hf auth login, or set HF_TOKEN")
 
 
 def push(directory: Path, name: str) -> str:
@@ -80,10 +77,8 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
     form: huggingface or google. about: fields of the model card, a model_card.About.
     """
     started, about = time.monotonic(), about or model_card.About()
-    if form == "google" and any(about._replace(repository="")):
-        raise BadInput(f"--format {form}: has no model card for --name, --license or --language")
-    if about.name:
-        check_name("--name", about.name, "owner/")
+    if form == "google" and (about.license or about.language):
+        raise BadInput(f"--format {form}: has no model card for --license or --language")
     check_free(output, "--output")
     run = load_model.open_run(source)
     check_run(run, source.name)

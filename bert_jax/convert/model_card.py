@@ -23,9 +23,7 @@ SHOWN = ("corpus.source", "dtype", "init_from", "seed", "store", "tokenizer.path
 class About(NamedTuple):
     """The card's fields that a run does not have."""
 
-    name: str = ""  # default: the name of the workdir
     license: str = ""  # of the weights, in the hub's spelling: apache-2.0
-    data_license: str = ""  # of the training text
     language: str = ""  # in the hub's spelling: en
     repository: str = ""  # OWNER/NAME on the hub, if it is uploaded there
     path: str = ""  # of the exported directory, in the code of the card
@@ -77,7 +75,7 @@ def strip_directories(paths: str) -> str:
 
 def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> str:
     """Returns the text of README.md. parts: the parts of names.py that were exported."""
-    about = about._replace(name=about.name or workdir.absolute().name)
+    name = workdir.absolute().name
     task = "fill-mask" if "mlm" in parts else "feature-extraction"
     head = ModelCardData(
         license=about.license or "other",
@@ -95,6 +93,7 @@ def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> s
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return template.format(
         about=about,
+        name=name,
         head=head.to_yaml(),
         model=run.config.model,
         size=run.vocabulary.size,
@@ -104,11 +103,10 @@ def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> s
         task=task,
         mask=run.tokenizer.pieces[run.tokenizer.mask],
         data="\n".join(data(run, info)),
-        license=about.data_license or "not recorded here; name it before publishing",
         training="\n".join(training(run, info, workdir)) or "Not trained by bert_jax.",
         heldout="\n".join(heldout(run, info, workdir)) or "Not evaluated.",
         where=about.repository or about.path,
-        repository=shlex.quote(about.repository or f"USER/{about.name}"),
+        repository=shlex.quote(about.repository or f"USER/{name}"),
         path=shlex.quote(about.path),
     )
 

@@ -80,14 +80,13 @@ def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):
 
     settings, workdir = finished
     (tmp_path / "run").symlink_to(workdir)
-    options = "--name", "mine", "--license", "apache-2.0", "--language", "no"
-    text = export(tmp_path, *options, "--data-license", "cc-by-sa-4.0")
+    text = export(tmp_path, "--license", "apache-2.0", "--language", "no")
     summary = json.loads((workdir / "summary.json").read_text())
     expected = {"license": "apache-2.0", "language": "no", "library_name": "transformers"}
     head = yaml.safe_load(text.split("---\n")[1])
     assert head | expected | {"pipeline_tag": "fill-mask"} == head
     for part in (
-        "# mine\n",
+        "# run\n",
         f"{summary['parameters']:,}",
         f"{20 * 16 * 32:,}",
         f"| mlm_loss_masked | {summary['heldout']['mlm_loss_masked']:.4f} |",
@@ -95,8 +94,7 @@ def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):
         f"{summary['heldout']['headline']}.",
         "seed 12345",
         "model.width = 32",
-        "hf upload USER/mine out .",
-        "cc-by-sa-4.0",
+        "hf upload USER/run out .",
     ):
         assert part in text, part
     training = configs.load(str(tmp_path / "out/training.json"))
@@ -160,9 +158,7 @@ def directory(tmp_path_factory):
         ({"--workdir": "broken"}, "cls.predictions.transform.LayerNorm.weight"),
         ({"--output": "full"}, "--output full"),
         ({"--output": "file/out"}, "file/out"),
-        ({"--format": "google", "--name": "b"}, "--format google"),
-        ({"--name": "my run"}, "--name my run"),
-        ({"--name": "my/run"}, "--name my/run"),
+        ({"--format": "google", "--license": "mit"}, "--format google"),
         ({"--push": "my/own/run"}, "--push my/own/run"),
         ({"--push": "run"}, "OWNER/NAME"),
         ({"--push": "my/run"}, "hf auth login"),
