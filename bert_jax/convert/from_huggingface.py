@@ -14,7 +14,7 @@ from bert_jax.tokenizers import huggingface, wordpiece
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS, SHARDS = "model.safetensors", "model-?????-of-?????.safetensors"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 # float32 represents every value of these types exactly.
@@ -28,7 +28,7 @@ TIED |= {f"{DECODER}.bias": "cls.predictions.bias"}
 def matches(directory: Path) -> bool:
     """Returns whether a directory is in Hugging Face's format: it has such weights, or config.json and no weights."""
     path = directory / "config.json"
-    if any((directory / name).exists() for name in (WEIGHTS, INDEX, *PICKLES)):
+    if any(any(directory.glob(name)) for name in (WEIGHTS, SHARDS, *PICKLES)):
         return True
     others = any(directory.glob("*.ckpt*.index"))
     return not others and path.is_file() and "model_type" in workdir.read_json(path)
@@ -54,28 +54,18 @@ def read(directory: Path) -> Source:
 
 
 def find_files(directory: Path) -> dict[str, Path]:
-    """Returns {name of a tensor in its file: file}, from one safetensors file or from the files of an index."""
-    index = directory / INDEX
-    if (directory / WEIGHTS).is_file():
-        path = directory / WEIGHTS
-        with open_weights(path) as file:
-            return dict.fromkeys(file.keys(), path)
-    if not index.is_file():
+    """Returns {name of a tensor in its file: file}, from one safetensors file or from shards. Raises BadInput if a
+    shard is missing."""
+    paths = [*directory.glob(WEIGHTS)] or sorted(directory.glob(SHARDS))
+    if not paths:
         refuse_other_formats(directory)
-    shards = workdir.read_json(index).get("weight_map")
-    if not isinstance(shards, dict) or not all(map(is_file_name, shards.values())):
-        raise BadInput(f"{index}: expected a weight_map from tensors to files of this directory")
+    if paths[0].name != WEIGHTS and f"{len(paths):05d}" != paths[0].stem[-5:]:
+        raise BadInput(f"{paths[0]}: {len(paths)} shards are here, its name tells another number")
     files = {}
-    for name in sorted(set(shards.values())):
-        with open_weights(directory / name) as file:
-            files |= dict.fromkeys(file.keys(), directory / name)
-    for name in sorted(shards.keys() - files.keys()):
-        raise BadInput(f"{index}: {name} is missing in {shards[name]}")
+    for path in paths:
+        with open_weights(path) as file:
+            files |= dict.fromkeys(file.keys(), path)
     return files
-
-
-def is_file_name(name) -> bool:
-    return isinstance(name, str) and name == Path(name).name and name.endswith(".safetensors")
 
 
 def refuse_other_formats(directory: Path) -> None:
@@ -122,17 +112,12 @@ def rename(files: dict[str, Path], directory: Path) -> dict[str, str]:
 def check_tied(directory: Path, tensors: dict[str, str], load: "Loader") -> None:
     """Raises BadInput if the MLM head has an output matrix of its own: here it is the word embeddings."""
     for head, shared in TIED.items():
-        if head in tensors and shared in tensors and not same(load(head), load(shared)):
+        # Bits are compared, since NaN is reported later.
+        if {head, shared} <= tensors.keys() and load(head).tobytes() != load(shared).tobytes():
             raise BadInput(
                 f"{directory}: {tensors[head]} is not {tensors[shared]}; models whose output matrix is"
                 " not tied to the word embeddings are not supported"
             )
-
-
-def same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Returns whether two arrays have the same bits. NaN is reported later."""
-    is_alike = a.dtype == b.dtype and a.shape == b.shape
-    return is_alike and np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
 
 
 class Loader:
@@ -180,20 +165,9 @@ def read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
     lowercase = read_lowercase(tokenizer.document)
     if lowercase is not None:
         tokenizer = wordpiece.WordPiece(tokenizer.pieces, lowercase)
-        check_case(directory, lowercase)
     if vocab.is_file() and tokenizers.from_file(vocab, lowercase=False).pieces != tokenizer.pieces:
         raise BadInput(f"{vocab}: not the vocabulary of {tokenizer_json}")
     return tokenizer
-
-
-def check_case(directory: Path, lowercase: bool) -> None:
-    """Raises BadInput if tokenizer_config.json contradicts tokenizer.json, because transformers would follow it."""
-    path = directory / "tokenizer_config.json"
-    other = workdir.read_json(path).get("do_lower_case", lowercase) if path.is_file() else lowercase
-    if other != lowercase:
-        raise BadInput(
-            f"{path}: do_lower_case is {other}, {huggingface.FILE} has lowercase {lowercase}"
-        )
 
 
 def read_lowercase(document: dict) -> bool | None:

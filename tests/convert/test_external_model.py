@@ -112,12 +112,3 @@ def test_tokenizer_json_takes_precedence_over_vocab_txt(source):
     assert not open_directory(source).tokenizer.lowercase
     external_models.write_vocabulary(source, [*external_models.PIECES[:-1], "else"])
     assert refused_import(source).startswith(f"{source / 'vocab.txt'}: ")
-
-
-def test_files_that_disagree_on_lower_casing_are_refused(source):
-    """transformers would follow tokenizer_config.json."""
-    write_tokenizer(source)
-    (source / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    assert "do_lower_case" in refused_import(source)
-    (source / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert not open_directory(source).tokenizer.lowercase

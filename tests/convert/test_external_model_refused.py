@@ -9,7 +9,6 @@ from kits import external_models
 from kits.malformed_inputs import (
     CONFIGS,
     FORMATS,
-    INDEX,
     UP,
     WEIGHTS,
     WORDS,
@@ -77,17 +76,6 @@ def tokenizer(change):
     return lambda directory, form: write_tokenizer(directory, change)
 
 
-def shards(change):
-    """Returns a damage. change(table): changes the table of the index, {tensor: file}."""
-
-    def damage(directory, form):
-        index = split(directory)
-        change(index["weight_map"])
-        (directory / INDEX).write_text(json.dumps(index))
-
-    return damage
-
-
 def drop_shard(directory, form):
     split(directory)
     (directory / "model-00002-of-00002.safetensors").unlink()
@@ -135,9 +123,7 @@ HUGGINGFACE = {
     "empty": (truncate(WEIGHTS, 0), WEIGHTS),
     "header cut": (truncate(WEIGHTS, 100), WEIGHTS),
     "data cut": (truncate(WEIGHTS, -1), WEIGHTS),
-    "a shard is missing": (drop_shard, "model-00002-of-00002.safetensors"),
-    "a tensor of no shard": (shards(lambda m: m.update(lost=m[NAME])), "lost"),
-    "up": (shards(lambda m: m.update({NAME: "../x.safetensors"})), INDEX),
+    "a shard is missing": (drop_shard, "model-00001-of-00002.safetensors: 1 shards"),
     "pickle": (rename("pytorch_model.bin"), r"pytorch_model\.bin"),
     "no weights": (rename("tf_model.h5"), WEIGHTS),
     "no tokenizer": (delete("vocab.txt"), r"vocab\.txt"),

@@ -14,7 +14,7 @@ from bert_jax.tokenizers.wordpiece import WordPiece
 
 FORMATS = names.FORMATS
 CONFIGS = {"huggingface": "config.json", "google": "bert_config.json"}
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
 WORDS, UP = "encoder/embedder/words", "encoder/blocks_1/feed_forward/up/kernel"
 
 
@@ -70,8 +70,8 @@ def check_same(
             assert not ours[len(theirs) :].any()
 
 
-def split(directory) -> dict:
-    """Splits the weights of a directory into two files and an index; returns the index."""
+def split(directory) -> None:
+    """Splits the weights of a directory into two files."""
     tensors = load_file(directory / WEIGHTS)
     (directory / WEIGHTS).unlink()
     shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
@@ -80,9 +80,6 @@ def split(directory) -> dict:
         save_file(
             {name: tensors[name] for name in files if files[name] == shard}, directory / shard
         )
-    index = {"metadata": {"total_size": 0}, "weight_map": files}
-    (directory / INDEX).write_text(json.dumps(index))
-    return index
 
 
 def write_tokenizer(directory, change=lambda document: None) -> None:
