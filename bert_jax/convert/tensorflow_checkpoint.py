@@ -14,7 +14,7 @@ from bert_jax.runs import workdir
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers import wordpiece
 
-CONFIG, CHECKPOINT, NEWEST = "bert_config.json", "bert_model.ckpt", "checkpoint"
+CONFIG, CHECKPOINT = "bert_config.json", "bert_model.ckpt"
 TOKENIZER = "tokenizer_config.json"
 
 # Variables of the optimizer, which are not parameters.
@@ -53,25 +53,14 @@ def checkpoints(directory: Path) -> list[Path]:
 
 
 def find_checkpoint(directory: Path) -> Path:
-    """Returns the only checkpoint, or the one that the file `checkpoint` names."""
+    """Returns the only checkpoint."""
     paths = checkpoints(directory)
     if not paths:
         raise BadInput(f"{directory}: neither {CHECKPOINT}.index nor another *.ckpt*.index")
-    if len(paths) == 1:
-        return paths[0]
-    several = ", ".join(path.name for path in paths)
-    newest = directory / NEWEST
-    if not newest.is_file():
-        raise BadInput(
-            f"{directory}: several checkpoints, {several}, but no file {NEWEST!r} that names one"
-        )
-    text = newest.read_text(encoding="utf-8", errors="replace")
-    named = re.search(r'^model_checkpoint_path: "(.*)"', text, re.MULTILINE)
-    # The file may have a path of the machine that wrote it, so only the name counts.
-    chosen = [path for path in paths if named and path.name == Path(named[1]).name]
-    if not chosen:
-        raise BadInput(f"{newest}: names none of the checkpoints {several}")
-    return chosen[0]
+    if len(paths) > 1:
+        several = ", ".join(path.name for path in paths)
+        raise BadInput(f"{directory}: several checkpoints, {several}; move all but one away")
+    return paths[0]
 
 
 class Loader:
