@@ -10,8 +10,7 @@ from typing import NamedTuple
 from huggingface_hub import ModelCard, ModelCardData
 
 from bert_jax import config as configs
-from bert_jax.data import download
-from bert_jax.errors import BadInput, Unfinished, one_line
+from bert_jax.errors import BadInput, one_line
 from bert_jax.runs import metrics_file, timing
 
 TRAINING = "training.json"  # the run's config; config.json is that of the model
@@ -112,7 +111,7 @@ def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> s
 
 
 def data(run, info: RunInfo) -> Iterator[str]:
-    """Yields lines about the training data, with counts if the store is still the one of the run."""
+    """Yields lines about the training data."""
     config = run.config
     if info.source:
         yield f"- the training data of `{info.source}` is not recorded here"
@@ -120,13 +119,6 @@ def data(run, info: RunInfo) -> Iterator[str]:
         return
     sources = strip_directories(config.corpus.source)
     yield f"- sources: `{sources}`, {config.corpus.heldout:.1%} of the documents held out"
-    try:
-        manifest = download.read_manifest(config.store)
-    except (BadInput, Unfinished, OSError):
-        return
-    if manifest["fingerprint"] == run.info.get("store_fingerprint", ""):
-        for split, counts in manifest["splits"].items():
-            yield f"- {split}: " + ", ".join(f"{number:,} {of}" for of, number in counts.items())
 
 
 def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
