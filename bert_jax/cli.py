@@ -66,7 +66,6 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         options = parser(arguments[:1]).parse_args(arguments)
-        check_json(options)
         return options.run(options, overrides)
     except BadInput as error:
         # Names in input files may contain line breaks.
@@ -122,18 +121,7 @@ def to_path(text: str) -> Path:
     """Converts the value of an option to a path."""
     if not text:
         raise argparse.ArgumentTypeError("expected a path, not an empty string")
-    return Path(check_path(text))
-
-
-def check_path(text: str) -> str:
-    """Checks that a path can be looked up: it is not too long, and its directory is accessible."""
-    try:
-        Path(text).stat()
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from None
-    return text
+    return Path(text)
 
 
 def to_address(text: str) -> str | Path:
@@ -149,12 +137,8 @@ def positive(text: str) -> int:
 
 
 REQUIRED = dict(required=True)
-AS_JSON = option(
-    "--json", "also write JSON to FILE; - is standard output", metavar="FILE", type=check_path
-)
-CONFIG = option(
-    "--config", "a shipped config (demo), a .py file, or a config.json", type=check_path, **REQUIRED
-)
+AS_JSON = option("--json", "also write JSON to FILE; - is standard output", metavar="FILE")
+CONFIG = option("--config", "a shipped config (demo), a .py file, or a config.json", **REQUIRED)
 WORKDIR = option("--workdir", "directory or address of the run", type=to_address, **REQUIRED)
 PHASE = option("--phase", "a phase of the config; default: all, one by one", metavar="NAME")
 
@@ -228,24 +212,15 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
 # --- Results: text, and JSON with --json ----------------------------------------------------------
 
 
-def check_json(options) -> None:
-    """Raises BadInput if the file of --json cannot be written, before hours of work."""
-    if getattr(options, "json", None) in (None, "-"):
-        return
-    path = Path(options.json).absolute()
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise BadInput(f"--json {options.json}: cannot be written")
-
-
 def show(options, values, text: str) -> int:
     """Prints the text, and writes the values as JSON where --json says; NaN and infinity become null. Returns 0."""
     encoded = json.dumps(replace_nonfinite(values), indent=2, allow_nan=False)
-    if options.json not in (None, "-"):
-        with report_write_errors(f"--json {options.json}"):
-            Path(options.json).write_text(encoded + "\n")
     # A closed pipe is no error here, as with `| head`.
     with report_write_errors("standard output"), contextlib.suppress(BrokenPipeError):
         print(encoded if options.json == "-" else text, flush=True)
+    if options.json not in (None, "-"):
+        with report_write_errors(f"--json {options.json}"):
+            Path(options.json).write_text(encoded + "\n")
     return 0
 
 

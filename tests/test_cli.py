@@ -99,7 +99,6 @@ def test_help_names_every_exit_code(capsys):
         ("pretrain --config demo --workdir w --config.mesh.tensor=3", "config.mesh"),
         ("pretrain --config demo --workdir w --config.phases.main.batch=12", "phases.main.batch"),
         ("pretrain --config demo --workdir w --config.tokenizer.path=no.txt", "no.txt"),
-        ("config --config demo --json nowhere/x.json", "--json nowhere/x.json"),
         ("inspect --config demo --step 3000", "--step 3000"),
         ("config --config demo --config.store", "--config.store"),  # without a value
         ("status --workdir nowhere --config.seed=1", "--config.seed"),
