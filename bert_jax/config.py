@@ -273,12 +273,10 @@ def check(config: ConfigDict) -> None:
 def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
     """Returns {key: (old value, new value)} of every key that differs; the value of a missing key is None.
 
-    A `model.feed_forward` of 0 differs from its value by the width in neither of two configs.
+    A `model.feed_forward` of 0 stands for its value by the width.
     """
-    a, b = flatten(old), flatten(new)
-    c, d = flatten(spelled_out(old)), flatten(spelled_out(new))
-    differing = (key for key in sorted(c | d) if a.get(key) != b.get(key))
-    return {key: (c.get(key), d.get(key)) for key in differing if c.get(key) != d.get(key)}
+    a, b = flatten(spelled_out(old)), flatten(spelled_out(new))
+    return {key: (a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)}
 
 
 def spelled_out(config: ConfigDict) -> ConfigDict:

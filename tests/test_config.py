@@ -129,9 +129,9 @@ def test_a_run_names_its_config(tmp_path, monkeypatch):
     assert config.load("demo").seed != 5
 
 
-def test_a_key_that_follows_from_another_is_not_told():
+def test_a_feed_forward_of_0_stands_for_its_value_by_the_width():
     old, new = config.load("demo"), config.load("demo", ["model.width=64"])
-    assert set(config.differences(old, new)) == {"model.width"}
+    assert set(config.differences(old, new)) == {"model.width", "model.feed_forward"}
     same = config.load("demo", [f"model.feed_forward={4 * old.model.width}"])
     assert not config.differences(old, same)
     assert set(config.differences(new, same)) == {"model.width", "model.feed_forward"}
