@@ -151,7 +151,7 @@ class Loop:
             with jax.profiler.StepTraceAnnotation("train", step_num=step):
                 state, values, verdict = train(state, rows)
             train, step = self.trainer.train[phase.name], step + 1
-            self.catch_up(state.params)
+            self.catch_up()
             self.verdict = step - 1, verdict
             sums = values if sums is None else self.combine(sums, values)
             flops += self.trainer.flops[phase.name][rows["tokens"].shape[1]]
@@ -162,7 +162,7 @@ class Loop:
             if actions.report:
                 self.unreported, sums, flops = (phase, step, sums, flops), None, 0.0
             if actions.save or actions.evaluate:
-                self.catch_up(state.params)
+                self.catch_up()
             # If the last step was not finite, its parameters may be bad: keep the older checkpoint, save no new one.
             if saves := actions.save and (stopped or step == phase.last or not self.row):
                 self.save(step, state)
@@ -179,7 +179,7 @@ class Loop:
             self.trace(step, state)
         return step, state, stopped
 
-    def catch_up(self, params) -> None:
+    def catch_up(self) -> None:
         """Fetches the pending verdict, and writes the pending report; called after each dispatch.
 
         Fetching waits for the previous step, so at most two steps are in flight: signals are handled soon, and batches
@@ -188,7 +188,7 @@ class Loop:
         verdict, unreported = self.verdict, self.unreported
         self.verdict = self.unreported = None
         if verdict:
-            self.check_verdict(*verdict, params)
+            self.check_verdict(*verdict)
         if unreported:
             self.report(*unreported)
 
@@ -223,7 +223,7 @@ class Loop:
             with self.clock.paused(), self.watchdog.watch("save"):
                 self.traces.toggle(step)
 
-    def check_verdict(self, step: int, verdict: step_guard.Verdict, params) -> None:
+    def check_verdict(self, step: int, verdict: step_guard.Verdict) -> None:
         """Logs a step that was skipped or is suspect. Raises FloatingPointError after too many consecutive ones that
         were not finite."""
         verdict = jax.device_get(verdict)
@@ -234,18 +234,11 @@ class Loop:
         if self.row < min(most, self.phases[-1].last):
             return
         first = step - self.row + 1
-        broken = "".join(f"; parameter {name} is not finite" for name in self.not_finite(params))
         command = f"bert-jax inspect --config {self.workdir.name} --step {first}"
         raise FloatingPointError(
             f"steps {first} to {step}: {step_guard.reason(verdict)}, {self.row} steps in a row"
-            f" (see config.guard.stop_after){broken}; to see the first batch: {command}"
+            f" (see config.guard.stop_after); to see the first batch: {command}"
         )
-
-    def not_finite(self, params) -> list[str]:
-        """Returns the paths of the parameters with values that are not finite."""
-        find = jax.jit(step_guard.not_finite, out_shardings=meshes.replicated(self.trainer.mesh))
-        flags = jax.tree.leaves_with_path(jax.device_get(find(params)))
-        return [meshes.path_name(path) for path, flag in flags if flag]
 
     def report(self, phase, step: int, sums, flops: float) -> None:
         """Writes one line of training metrics: means over the steps applied since the previous line.

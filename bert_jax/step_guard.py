@@ -89,11 +89,6 @@ def choose(is_new, new, old):
     return jax.tree.map(lambda a, b: jnp.where(is_new, a, b), new, old)
 
 
-def not_finite(tree):
-    """Returns bool[] for each leaf: whether it contains a value that is not finite."""
-    return jax.tree.map(lambda x: ~jnp.isfinite(x).all(), tree)
-
-
 def reason(verdict: Verdict) -> str:
     """Says what is wrong with a step, given its verdict on the host; '' if nothing is."""
     if verdict.row:

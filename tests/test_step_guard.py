@@ -84,7 +84,7 @@ def test_bad_steps_change_only_the_step_number(name):
         assert state.opt_state.row == in_a_row
 
 
-def test_a_parameter_that_is_not_finite_stops_all_steps_and_is_found():
+def test_a_parameter_that_is_not_finite_stops_all_steps():
     first, train = make_step()
     embedder = first.params["encoder"]["embedder"]
     words = embedder["words"].at[7, 3].set(jnp.inf)
@@ -94,8 +94,6 @@ def test_a_parameter_that_is_not_finite_stops_all_steps_and_is_found():
     for number in range(3):
         state, _, verdict = train(state, batch(number))
     assert same_bits(state.params, before) and verdict.row == 3
-    flags = jax.tree.leaves_with_path(step_guard.not_finite(before))
-    assert [path[-1].key for path, is_broken in flags if is_broken] == ["words"]
 
 
 def test_metrics_are_means_over_the_applied_steps():
