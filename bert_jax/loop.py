@@ -15,7 +15,7 @@ from bert_jax import config as configs
 from bert_jax import evaluate, step_guard
 from bert_jax.build import Trainer
 from bert_jax.checkpoints import fingerprint, reader, writer
-from bert_jax.errors import BadInput, Unfinished
+from bert_jax.errors import Unfinished
 from bert_jax.objectives import metrics
 from bert_jax.parallel import chips
 from bert_jax.parallel import mesh as meshes
@@ -245,7 +245,6 @@ class Loop:
 
         flops: of all steps since then.
         """
-        self.check_data()
         writer.check(self.checkpoints)
         sums = jax.device_get(sums)
         times = self.clock.split(step - self.reported)
@@ -278,7 +277,6 @@ class Loop:
                 values = evaluate.measure(program, params, rows, stop.requested)
                 if values is None:
                     return False
-                self.check_data()
                 seconds = time.monotonic() - started
                 self.reporter.report(step, split, values | {"seconds": seconds})
         return True
@@ -300,20 +298,10 @@ class Loop:
     def save(self, step: int, state) -> None:
         """Starts saving a checkpoint, after comparing the devices' copies of the state."""
         with self.clock.paused():
-            self.check_data()
             with self.watchdog.watch("save"):
                 leaves = self.fingerprints(step, state)
                 self.workdir.upload()  # first, so that every checkpoint has its lines of metrics
                 writer.save(self.checkpoints, step, reader.items(state), leaves, self.id)
-
-    def check_data(self) -> None:
-        """Raises BadInput if the data files have changed, before anything computed from them is reported or saved."""
-        try:
-            self.data.check_unchanged()
-        except BadInput as error:
-            if self.processes.is_single:
-                writer.finish(self.checkpoints)  # the save in progress is older than the change
-            raise BadInput(f"{error}; {writer.name_last(self.checkpoints.directory)}") from None
 
     def finish(self, step: int, params, stop) -> bool:
         """Evaluates the last step and writes the summary; returns False if a signal came before that."""

@@ -121,7 +121,6 @@ class SavedFeed:
         self.fingerprint = self.manifest["fingerprint"]
         self.unigram_entropy = self.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(self.manifest["vocabulary"], **self.manifest["special"])
-        self.check_unchanged = manifests.watch(directory, self.manifest)
         requested = origin.made_from(config) | dependencies(config)
         if changed := origin.differences(directory, self.manifest["config"], requested):
             raise BadInput(f"config.batches={self.path}: saved by another config: {changed}")

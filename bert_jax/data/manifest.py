@@ -1,7 +1,7 @@
 """manifest.json of stores and saved batches: their properties, and the SHA-256 of every file and of itself."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.errors import BadInput
@@ -56,18 +56,3 @@ def verify_files(directory: Path, manifest: dict, hashes: bool) -> None:
     for name, message in check_files(directory, manifest, hashes):
         hint = f"restore it, or delete {directory} and make it again"
         raise BadInput(f"{directory / name}: {message}; {hint}")
-
-
-def watch(directory: Path, manifest: dict) -> Callable[[], None]:
-    """Records the size and time of every file of the manifest and of the manifest itself, and returns a check.
-
-    The check raises BadInput if a file is missing, or if its size or time has changed. It costs one stat per file.
-    """
-    stamps = {name: checksums.stamp(directory / name) for name in (*manifest["files"], NAME)}
-
-    def check() -> None:
-        for name, before in stamps.items():
-            if checksums.stamp(directory / name) != before:
-                raise BadInput(f"{directory / name}: changed during the run; start it again")
-
-    return check

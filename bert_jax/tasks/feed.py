@@ -15,7 +15,6 @@ Both types of feed have
     evaluation(phase, split, batch, positions)    batches of such a split, the same at every iteration; `rows`: their
                         number of rows
     check_hashes()      raises BadInput if the SHA-256 of a file differs from the manifest
-    check_unchanged()   raises BadInput if a file has changed since the feed was opened; costs one stat per file
 
 Batches are NumPy arrays (the batch contract in batch.py). positions: the rows of each batch to make; all by default.
 """
@@ -26,7 +25,6 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax.data import batch_files, download
-from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.data.batch_files import SavedFeed
 from bert_jax.errors import BadInput
@@ -112,7 +110,6 @@ class StoreFeed:
         self.fingerprint = store.fingerprint
         self.unigram_entropy = store.manifest["unigram_entropy"]
         self.vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
-        self.check_unchanged = manifests.watch(store.path, store.manifest)
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
         settings = self.dataset, phase, self.dataset.splits[0], self.config.seed, phase.batch
