@@ -31,18 +31,19 @@ def run(options, overrides) -> int:
 def compare(a: Path, b: Path) -> dict:
     """Returns the differences of two models. Rows that pad a vocabulary are ignored.
 
-    The result is {settings: {key: [a, b]}, only_a, only_b: [tensor], shapes: {tensor: [a, b]}, tensors: [as
-    `difference`, the largest first], vocabulary, outputs: {name: as `difference`}}. Outputs are computed in float32,
-    and are empty if the vocabularies have different sizes.
+    The result is {settings: {key: [a, b]}, shapes: {tensor: [a, b]} of those that differ or that one model lacks
+    (None), tensors: [as `difference`, the largest first], vocabulary, outputs: {name: as `difference`}}. Outputs are
+    computed in float32, and are empty if the vocabularies have different sizes.
     """
     one, two = (load_model.open_model(directory, ["dtype=float32"]) for directory in (a, b))
     left, right = tensors(one), tensors(two)
-    differences, shapes = [], {}
-    for name in left:
-        if name in right and left[name].shape == right[name].shape:
-            differences.append({"tensor": name, **difference(left[name], right[name])})
-        elif name in right:
-            shapes[name] = [list(side[name].shape) for side in (left, right)]
+    names = left | right
+    shapes = {n: [getattr(side.get(n), "shape", None) for side in (left, right)] for n in names}
+    differences = [
+        {"tensor": name, **difference(left[name], right[name])}
+        for name in names
+        if shapes[name][0] == shapes[name][1]
+    ]
     differences.sort(key=lambda entry: (-entry["difference"], entry["tensor"]))
     settings = configs.differences(one.config, two.config)
     pieces = one.tokenizer.pieces, two.tokenizer.pieces
@@ -50,9 +51,7 @@ def compare(a: Path, b: Path) -> dict:
         "a": str(a),
         "b": str(b),
         "settings": {k: v for k, v in settings.items() if k.startswith(("model.", "objective."))},
-        "only_a": [name for name in left if name not in right],
-        "only_b": [name for name in right if name not in left],
-        "shapes": shapes,
+        "shapes": {name: pair for name, pair in shapes.items() if pair[0] != pair[1]},
         "tensors": differences,
         "vocabulary": {
             "sizes": [*map(len, pieces)],
@@ -122,7 +121,6 @@ def describe(values: dict) -> str:
     lines = [f"{side}: {values[side]}" for side in "ab"]
     pairs = values["settings"] | values["shapes"]
     lines += [f"{key}: {a} in a, {b} in b" for key, (a, b) in pairs.items()]
-    lines += [f"{name}: in {side} alone" for side in "ab" for name in values[f"only_{side}"]]
     vocabulary = values["vocabulary"]
     rules = "the same" if vocabulary["same_rules"] else "different"
     lines.append(
