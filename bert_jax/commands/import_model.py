@@ -64,9 +64,6 @@ def import_model(
     }
     if added:
         values["imported"]["added_words"] = added
-    if model.tokenizer.kind == wordpiece.KIND:
-        # The file vocab.txt does not record it.
-        values["imported"]["lowercase"] = model.tokenizer.lowercase
     with workdir.created(directory) as run:
         params = jax.device_put(model.params, jax.local_devices()[0])
         writer.save_params(run.checkpoints, params, values["run"])
@@ -100,8 +97,5 @@ def describe(values: dict) -> str:
     if imported["unused"]:
         lines.append(f"not used by the objective: {', '.join(imported['unused'])}")
     lines += [f"words {what}: {n}" for what, n in imported.get("added_words", {}).items()]
-    lowercase = imported.get("lowercase")
-    if lowercase is not None:
-        lines.append(f"words are {'lower-cased' if lowercase else 'cased'}")
     command = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"
     return "\n".join([*lines, f"to continue: {command}"])
