@@ -1,6 +1,5 @@
 """`export`: writes a run's newest checkpoint as a Hugging Face directory, or as a checkpoint of Google's BERT."""
 
-import time
 from pathlib import Path
 
 from huggingface_hub import HfApi, get_token
@@ -72,11 +71,11 @@ def push(directory: Path, name: str) -> str:
 
 
 def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> dict:
-    """Writes the output; returns {output, files, bytes, parameters, step, seconds}. A failure leaves no files.
+    """Writes the output; returns {output, files, bytes, parameters, step, positions}. A failure leaves no files.
 
     form: huggingface or google. about: fields of the model card, a model_card.About.
     """
-    started, about = time.monotonic(), about or model_card.About()
+    about = about or model_card.About()
     if form == "google" and (about.license or about.language):
         raise BadInput(f"--format {form}: has no model card for --license or --language")
     check_free(output, "--output")
@@ -106,7 +105,6 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
         "parameters": parameters,
         "step": run.step,
         "positions": [positions, run.config.model.max_length],
-        "seconds": time.monotonic() - started,
     }
 
 
@@ -122,7 +120,7 @@ def describe(values: dict) -> str:
     trained, positions = values["positions"]
     text = (
         f"{values['output']}: {', '.join(values['files'])}; {values['parameters']:,} parameters of step "
-        f"{values['step']:,}, {values['bytes'] / 1e6:,.1f} MB in {values['seconds']:.1f} s"
+        f"{values['step']:,}, {values['bytes'] / 1e6:,.1f} MB"
     )
     if trained < positions:
         text += f"; trained on rows of up to {trained} of its {positions} positions"
