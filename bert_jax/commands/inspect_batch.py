@@ -56,6 +56,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     # A task may have no masks or pairs.
     arrays = mlm_batch.zeros(phase.batch, phase.length, sequences) | arrays
     weights = arrays["pair_weights"].sum()
+    shown = (mlm_batch.show(arrays, row, tokenizer) for row in range(min(rows, phase.batch)))
     return {
         "step": step,
         "phase": phase.name,
@@ -64,11 +65,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
         "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
         "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
         "masked_per_row": float(arrays["masked_weights"].sum() / phase.batch) or None,
-        "rows": [
-            *chain(
-                *(mlm_batch.show(arrays, row, tokenizer) for row in range(min(rows, phase.batch)))
-            )
-        ],
+        "rows": [*chain.from_iterable(shown)],
     }
 
 
