@@ -1,25 +1,16 @@
 """`plan`: estimates memory, time and cost of a run on a TPU slice, without one."""
 
-import argparse
 import math
 import os
 
 from bert_jax import cli
 from bert_jax.errors import BadInput
 
-
-def price(text: str) -> float:
-    """Converts the value of --price."""
-    if not 0 <= float(text) < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number >= 0")
-    return float(text)
-
-
 NAME = "a slice, such as v5e:4x4 or v5litepod-16; v5e or all: a table of slices"
 OPTIONS = [
     cli.CONFIG,
     cli.option("--topology", NAME, metavar="NAME", **cli.REQUIRED),
-    cli.option("--price", "of a chip-hour", type=price),
+    cli.option("--price", "of a chip-hour", type=float),
     cli.PHASE,
     cli.option("--search", "try settings of micro-batches, remat and fsdp", action="store_true"),
     cli.AS_JSON,
@@ -36,6 +27,8 @@ def run(options, overrides) -> int:
     is_table = options.topology in (plan.ALL, *CHIPS)
     if options.search and is_table:
         raise BadInput(f"--search: needs one slice, not --topology {options.topology}")
+    if options.price is not None and not 0 <= options.price < math.inf:
+        raise BadInput(f"--price {options.price}: expected a number >= 0")
     if options.price is not None and (options.search or options.topology == plan.ALL):
         raise BadInput("--price: needs one kind of chip, and cannot be used with --search")
     if options.search:
