@@ -117,6 +117,16 @@ def option(name: str, help: str, **settings) -> Option:
     return Option(name, settings | dict(help=help))
 
 
+def path(name: str, help: str, **settings) -> Option:
+    """Returns an option whose value is a local path."""
+    return option(name, help, type=to_path, **settings)
+
+
+def place(name: str, help: str, **settings) -> Option:
+    """Returns an option whose value is a directory or an address."""
+    return option(name, help, type=to_address, **settings)
+
+
 def to_path(text: str) -> Path:
     """Converts the value of an option to a path."""
     if not text:
@@ -139,7 +149,7 @@ def positive(text: str) -> int:
 REQUIRED = dict(required=True)
 AS_JSON = option("--json", "also write JSON to FILE; - is standard output", metavar="FILE")
 CONFIG = option("--config", "a shipped config (demo), a .py file, or a config.json", **REQUIRED)
-WORKDIR = option("--workdir", "directory or address of the run", type=to_address, **REQUIRED)
+WORKDIR = place("--workdir", "directory or address of the run", **REQUIRED)
 PHASE = option("--phase", "a phase of the config; default: all, one by one", metavar="NAME")
 
 

@@ -30,12 +30,7 @@ OPTIONS = [
     cli.CONFIG,
     cli.PHASE,
     cli.option("--steps", "timed steps; default: %(default)s", type=cli.positive, default=10),
-    cli.option(
-        "--profile",
-        "directory for traces of the timed steps, which slow them down",
-        type=cli.to_path,
-        metavar="DIR",
-    ),
+    cli.path("--profile", "directory for traces of the steps, which slow them", metavar="DIR"),
     cli.AS_JSON,
 ]
 

@@ -16,8 +16,8 @@ PAIRS, LENGTH = 4, 64  # pairs of rows of the test batch; the second row of each
 SHOWN = 10  # tensors listed in the text
 
 OPTIONS = [
-    cli.option("--a", "directory of a model", type=cli.to_address, **cli.REQUIRED),
-    cli.option("--b", "directory of a model", type=cli.to_address, **cli.REQUIRED),
+    cli.place("--a", "directory of a model", **cli.REQUIRED),
+    cli.place("--b", "directory of a model", **cli.REQUIRED),
     cli.AS_JSON,
 ]
 

@@ -17,13 +17,7 @@ from bert_jax.runs import run_info, workdir
 from bert_jax.tasks.feed import open_feed
 
 OPTIONS = [
-    cli.option(
-        "--model --workdir",
-        "a run or a model; may be repeated",
-        type=cli.to_address,
-        action="append",
-        **cli.REQUIRED,
-    ),
+    cli.place("--model --workdir", "runs or models", action="append", **cli.REQUIRED),
     cli.option("--config", "config of the held-out text; default: that of the run"),
     cli.AS_JSON,
 ]

@@ -15,20 +15,12 @@ from bert_jax.runs.workdir import Workdir
 from bert_jax.storage.atomic import check_free, new_directory
 
 OPTIONS = [
-    cli.option(
-        "--model --workdir", "directory or address of a run", type=cli.to_address, **cli.REQUIRED
-    ),
-    cli.option(
-        "--output", "directory to write; must not exist yet", type=cli.to_path, **cli.REQUIRED
-    ),
+    cli.place("--model --workdir", "directory or address of a run", **cli.REQUIRED),
+    cli.path("--output", "directory to write; must not exist yet", **cli.REQUIRED),
     cli.option("--format", "default: %(default)s", choices=names.FORMATS, default=names.FORMATS[0]),
     cli.option("--license", "of the weights, such as apache-2.0", default="", metavar="ID"),
     cli.option("--language", "of the text, such as en", default="", metavar="CODE"),
-    cli.option(
-        "--push",
-        "OWNER/NAME on the Hugging Face hub, to upload it to; a new repository is private",
-        metavar="NAME",
-    ),
+    cli.option("--push", "OWNER/NAME on the hub, to upload to; if new, private", metavar="NAME"),
     cli.AS_JSON,
 ]
 

@@ -17,10 +17,10 @@ from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
 OPTIONS = [
-    cli.option("--source", "a model of another program", type=cli.to_path, **cli.REQUIRED),
+    cli.path("--source", "a model of another program", **cli.REQUIRED),
     cli.WORKDIR,
     cli.option("--config", "config of the new run; default: base"),
-    cli.option("--add-words", "words to add, one a line", type=cli.to_path, metavar="FILE"),
+    cli.path("--add-words", "words to add, one a line", metavar="FILE"),
     cli.AS_JSON,
 ]
 

@@ -20,7 +20,7 @@ OPTIONS = [
     cli.option("--step", "step whose batch to show", type=int),
     cli.option("--rows", "rows to show; default: %(default)s", type=cli.positive, default=4),
     cli.option("--steps", "steps A to B - 1, whose batches to save", metavar="A:B"),
-    cli.option("--save", "where to save, with --steps", type=cli.to_path, metavar="DIR"),
+    cli.path("--save", "where to save, with --steps", metavar="DIR"),
     cli.AS_JSON,
 ]
 

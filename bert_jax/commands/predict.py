@@ -21,7 +21,7 @@ from bert_jax.tasks import base as tasks
 MODEL = "directory of a run, or of a model of another program"
 ROWS = 32  # of a batch
 OPTIONS = [
-    cli.option("--model --workdir", MODEL, type=cli.to_address, **cli.REQUIRED),
+    cli.place("--model --workdir", MODEL, **cli.REQUIRED),
     cli.option("--top", "number of candidates for each mask", type=cli.positive, default=5),
     cli.option(
         "--input", "file of examples, as the task reads it; labels may be missing", type=cli.to_path

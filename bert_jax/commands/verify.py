@@ -16,8 +16,8 @@ from bert_jax.runs.workdir import Workdir
 from bert_jax.tokenizers import tokenizer
 
 OPTIONS = [
-    cli.option("--store", "directory or address of a token store", type=cli.to_address),
-    cli.option("--workdir", "directory or address of a run", type=cli.to_address),
+    cli.place("--store", "directory or address of a token store"),
+    cli.place("--workdir", "directory or address of a run"),
     cli.AS_JSON,
 ]
 
