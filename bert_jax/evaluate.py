@@ -21,17 +21,8 @@ def program(objective, mesh, is_scored: bool) -> Callable:
 
 
 def measure(program: Callable, params, batches: "Batches", stopped=lambda: False) -> dict | None:
-    """Returns {metric: number} of a split: the means over its rows, and the task's scores; None if `stopped()`."""
-    measured = mean(program, params, batches, stopped)
-    if measured is None:
-        return None
-    means, outputs = measured
-    return means | score(batches, outputs)
-
-
-def mean(program: Callable, params, batches, stopped=lambda: False) -> tuple[dict, list] | None:
-    """Returns {metric: mean over all batches} and the outputs of each batch; `loss` is the loss of all rows as one
-    batch.
+    """Returns {metric: number} of a split: the means over all batches, and the task's scores. `loss` is the loss of all
+    rows as one batch.
 
     Returns None if `stopped()` is true after a batch.
     """
@@ -44,8 +35,8 @@ def mean(program: Callable, params, batches, stopped=lambda: False) -> tuple[dic
             return None
         total = part if total is None else metrics.add(total, part)
         outputs.append(jax.device_get(found))
-    values, terms = map(metrics.means, total)
-    return {"loss": sum(terms.values()), **values}, outputs
+    means, terms = map(metrics.means, total)
+    return {"loss": sum(terms.values()), **means, **score(batches, outputs)}
 
 
 def score(batches: "Batches", outputs: list[dict]) -> dict[str, float]:
