@@ -91,7 +91,9 @@ class Loop:
                 stopped = not self.evaluate_missed(step, state.params, stop)
             for phase in self.phases:
                 if step < phase.last and not stopped:
-                    step, state, stopped = self.run_phase(phase, step, state, stop)
+                    # Some devices report only at run time that they are out of memory.
+                    with out_of_memory.explain(f"phase {phase.name}"):
+                        step, state, stopped = self.run_phase(phase, step, state, stop)
             self.watchdog.arm("save")
             with self.clock.paused():
                 writer.finish(self.checkpoints)
@@ -141,7 +143,7 @@ class Loop:
 
         Verdicts and metrics are fetched after the next step was dispatched, so that devices do not wait for the host.
         """
-        train, last = self.first_step(phase), self.phases[-1].last
+        train, last = self.trainer.train[phase.name], self.phases[-1].last
         sums, flops, stopped = None, 0.0, False
         self.clock.start()
         self.reported = step
@@ -150,7 +152,7 @@ class Loop:
             self.trace(step, state)
             with jax.profiler.StepTraceAnnotation("train", step_num=step):
                 state, values, verdict = train(state, rows)
-            train, step = self.trainer.train[phase.name], step + 1
+            step += 1
             self.catch_up()
             self.verdict = step - 1, verdict
             sums = values if sums is None else self.combine(sums, values)
@@ -191,16 +193,6 @@ class Loop:
             self.check_verdict(*verdict)
         if unreported:
             self.report(*unreported)
-
-    def first_step(self, phase):
-        """Returns a function that runs the train step of a phase and waits for the result. It raises BadInput if a
-        device is out of memory, which some devices report only at run time."""
-
-        def call(state, rows):
-            with out_of_memory.explain(f"phase {phase.name}, a step"):
-                return jax.block_until_ready(self.trainer.train[phase.name](state, rows))
-
-        return call
 
     def batches(self, phase, step: int) -> Iterator[dict]:
         """Yields the global batches of a phase from `step` on, built from this host's rows."""
