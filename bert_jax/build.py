@@ -183,18 +183,14 @@ def lower_initialize(design: Design):
 def lower_train(config, design: Design, phase):
     """Lowers (state, batch) -> (state, metrics, verdict) of a phase. To be called within `jax.set_mesh`."""
     mesh, everywhere = design.mesh, meshes.replicated(design.mesh)
+    guard = {key: config.guard[key] for key in ("window", "spike", "skip_spikes")}
     function = partial(
         step.train,
         objective=design.objective,
         optimizer=design.optimizer,
         seed=config.seed,
         summed=meshes.summed(mesh, config.gradient_dtype),
-        judge=partial(
-            step_guard.judge,
-            window=config.guard.window,
-            spike=config.guard.spike,
-            skip_spikes=config.guard.skip_spikes,
-        ),
+        judge=partial(step_guard.judge, **guard),
         micro_batches=meshes.micro_batches(mesh, phase.batch, config.train),
     )
     results = design.shardings, everywhere, everywhere
