@@ -1,6 +1,5 @@
 """`evaluate`: held-out metrics of a run's newest checkpoint, or of several models on the same text."""
 
-import math
 from pathlib import Path
 
 import jax
@@ -79,10 +78,8 @@ def place(array, sharding):
 
 
 def mesh_for(config, overrides: list[str]):
-    """Returns the configured mesh if overrides set one, else one over all devices, with fsdp if the run was sharded."""
+    """Returns the configured mesh if overrides set one, else the default one, over all devices of this machine."""
     config = config.copy_and_resolve_references()
     if not any(override.startswith("mesh.") for override in overrides):
-        parts, width = config.mesh.fsdp * config.mesh.tensor, config.model.get("width", 1)
-        fsdp = -1 if parts < 0 else math.gcd(jax.device_count(), parts, width)
-        config.mesh.update(data=-1, fsdp=fsdp, tensor=1)
+        config.mesh.update(configs.base().mesh)
     return meshes.make_mesh(config)
