@@ -86,10 +86,7 @@ def difference(a: np.ndarray, b: np.ndarray) -> dict:
 
 
 def outputs(one, two) -> dict:
-    """Returns {name: difference of that output} on a random batch, half of whose rows are half padding.
-
-    Logits over the vocabulary also have same_best: the share of positions with the same most likely piece.
-    """
+    """Returns {name: difference of that output} on a random batch, half of whose rows are half padding."""
     vocabulary, draw = one.vocabulary, np.random.default_rng(0)
     length = min(LENGTH, one.config.model.max_length, two.config.model.max_length)
     texts = [draw.integers(vocabulary.size, size=n - 2) for n in (length, length // 2) * PAIRS]
@@ -98,13 +95,9 @@ def outputs(one, two) -> dict:
     predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
     batch = fill_mask.make_batch(texts, 2 * PAIRS, length, predictions, vocabulary)
     left, right = (trained_outputs(model, batch) for model in (one, two))
-    results = {}
-    for name in sorted(left.keys() & right.keys()):
-        results[name] = difference(left[name], right[name])
-        if name in getattr(base.module_of(one.config), "VOCABULARY_LOGITS", ()):
-            same = left[name].argmax(axis=-1) == right[name].argmax(axis=-1)
-            results[name]["same_best"] = float(same.mean())
-    return results
+    return {
+        name: difference(left[name], right[name]) for name in sorted(left.keys() & right.keys())
+    }
 
 
 def trained_outputs(model, batch) -> dict[str, np.ndarray]:
@@ -128,8 +121,7 @@ def describe(values: dict) -> str:
         f" {vocabulary['pieces']:,} differ; tokenizer rules: {rules}"
     )
     for name, output in values["outputs"].items():
-        best = f"; same best piece: {output['same_best']:.2%}" if "same_best" in output else ""
-        lines.append(f"{name}: differ by up to {output['difference']:.3g}{best}")
+        lines.append(f"{name}: differ by up to {output['difference']:.3g}")
     differing = [entry for entry in values["tensors"] if not entry["bitwise"]]
     lines.append(f"{len(differing)} of {len(values['tensors'])} tensors of the same shape differ")
     lines += [f"  {entry['tensor']}: {entry['difference']:.3g}" for entry in differing[:SHOWN]]
