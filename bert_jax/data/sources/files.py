@@ -83,19 +83,13 @@ def read_lines(
                     rest += data
                 if len(rest) > longest:
                     rest, skipping = b"", True
-                    problems[too_long(longest)] += 1
+                    problems[f"lines over {longest // 1_000_000} MB"] += 1
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         if getattr(error, "errno", None):  # adds the path, which errors of read() lack
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise BadInput(f"{path}: damaged or cut short ({error})") from None
     if rest:
         yield rest
-
-
-def too_long(longest: int) -> str:
-    """Returns the reason under which lines over `longest` bytes are counted."""
-    what = "records" if longest == LONGEST_RECORD else "lines"
-    return f"{what} over {longest // 1_000_000} MB"
 
 
 def texts(path: Path, form: str, problems: Counter, size: int = PIECE) -> Iterator[bytes]:
