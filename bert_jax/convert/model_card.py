@@ -36,7 +36,6 @@ class RunInfo(NamedTuple):
     source: str  # name of the model that was imported, or that init_from names; empty if none
     devices: str
     versions: str
-    entropy: float | None  # of the unigram distribution of the training split, in nats
 
 
 def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -> None:
@@ -62,7 +61,6 @@ def read_info(values: dict) -> RunInfo:
         source=str(values["imported"]["source"]) if "imported" in values else "",
         devices=", ".join(f"{number} x {kind}" for kind, number in devices.items()),
         versions=", ".join(f"{name} {v}" for name, v in values.get("versions", {}).items()),
-        entropy=float(values["unigram_entropy"]) if "unigram_entropy" in values else None,
     )
 
 
@@ -154,7 +152,5 @@ def heldout(run, info: RunInfo, workdir: Path) -> Iterator[str]:
     for key, value in measured[-1].items():
         if isinstance(value, float) and key not in timing.TIMES:
             yield f"| {key} | {value:.4f} |"
-    if info.entropy is not None:
-        yield f"| unigram_entropy | {info.entropy:.4f} |"
     if "headline" in measured[-1]:
         yield from ("", f"{measured[-1]['headline']}.")

@@ -57,11 +57,6 @@ def read(path: Path, tokenizer: wordpiece.WordPiece) -> list[str]:
                 f"--add-words {path}:{number}: {line.strip()!r} is {len(words)} words by BERT's rules"
                 f" ({' '.join(words)}); expected one word a line"
             )
-        if len(words[0]) > wordpiece.LONGEST_WORD:
-            most = wordpiece.LONGEST_WORD
-            raise BadInput(
-                f"--add-words {path}:{number}: {len(words[0])} characters; longer words than {most} are always [UNK]"
-            )
         normalized += words
     return normalized
 

@@ -90,7 +90,6 @@ def test_the_model_card_has_the_results_of_the_run(finished, tmp_path):
         f"{summary['parameters']:,}",
         f"{20 * 16 * 32:,}",
         f"| mlm_loss_masked | {summary['heldout']['mlm_loss_masked']:.4f} |",
-        f"| unigram_entropy | {summary['unigram_entropy']:.4f} |",
         f"{summary['heldout']['headline']}.",
         "seed 12345",
         "model.width = 32",
