@@ -255,7 +255,3 @@ def replace_nonfinite(values):
 def log_progress(text: str) -> None:
     """Prints progress on standard error; standard output has the results alone."""
     print(text, file=sys.stderr, flush=True)
-
-
-def log_nothing(text: str) -> None:
-    """Prints nothing: the `log_progress` of all processes but the main one."""

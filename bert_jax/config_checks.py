@@ -86,10 +86,8 @@ def check_types(config: ConfigDict, values: dict, defaults: dict) -> None:
         expected |= {f"phases.{name}.{key}": value for key, value in main.items()}
     for key, value in values.items():
         if key not in expected:
-            group, dot, _ = key.replace("phases.", "task.").partition(".")
-            is_own = dot and group in GROUPS
-            owner = f" of {group}.name={defaults[f'{group}.name']}" if is_own else ""
-            raise BadInput(f"config.{key}: no such key{owner}")
+            names = ", ".join(f"{group}.name={defaults[f'{group}.name']}" for group in GROUPS)
+            raise BadInput(f"config.{key}: no such key with {names}")
         required = type(expected[key])
         if type(value) is not required:
             raise BadInput(f"config.{key}={value!r}: expected {required.__name__}")

@@ -38,7 +38,7 @@ OPTIONS = [
 def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     with joined(config.distributed) as processes:
-        log = cli.log_progress if processes.is_main else cli.log_nothing
+        log = cli.log_progress if processes.is_main else lambda text: None
         chosen = options.phase, options.steps
         values = benchmark(config, *chosen, log, processes, options.profile)
         return cli.show(options, values, describe(values)) if processes.is_main else 0
