@@ -174,6 +174,8 @@ def prepare_workdir(
     for path in writer.clean(checkpoints, newest.skipped):
         print(f"{path}: damaged checkpoint, renamed")
     metrics_file.lines(directory / "metrics.jsonl")  # raises BadInput if it is unreadable
+    if not run.bucket:
+        preflight.check_disk(config, directory, trainer.shapes)
     if not newest.step:
         print(*preflight.check_data(config, data), sep="\n", flush=True)
     write_run(config, directory, data, trainer, imported, newest.step is not None)

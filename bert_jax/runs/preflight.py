@@ -1,7 +1,17 @@
-"""Checks of the data before step 0."""
+"""Checks of the data and the disk before step 0."""
+
+import math
+import shutil
+from pathlib import Path
+
+import jax
 
 from bert_jax import config as configs
+from bert_jax.checkpoints import reader
+from bert_jax.errors import BadInput
 from bert_jax.objectives import base
+from bert_jax.runs.out_of_memory import gib
+from bert_jax.runs.workdir import CHECKPOINTS
 
 
 def check_data(config, data) -> list[str]:
@@ -14,3 +24,17 @@ def check_data(config, data) -> list[str]:
         lines += [f"warning: {line}" for each in surveys.values() for line in each.warnings]
         lines.append("rows " + "; ".join(f"{name} {each.text}" for name, each in surveys.items()))
     return [f"preflight: {line}" for line in lines]
+
+
+def check_disk(config, directory: Path, state_shapes) -> None:
+    """Raises BadInput if the disk has no space for the checkpoints that are kept and one more that is being written."""
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state_shapes))
+    keys, total = config.checkpoint, configs.total_steps(config)
+    most = min(keys.keep, math.ceil(total / keys.every)) + total // (keys.keep_every or total + 1)
+    most += 1 - len(reader.steps(directory / CHECKPOINTS))
+    free = shutil.disk_usage(directory).free
+    if free < most * size:
+        raise BadInput(
+            f"config.checkpoint.keep={keys.keep}: {most} checkpoints of {gib(size)} will be written, but"
+            f" {directory} has {gib(free)} free; delete files, or reduce config.checkpoint.keep"
+        )
