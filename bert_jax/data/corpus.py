@@ -54,7 +54,7 @@ class Source(NamedTuple):
             yield from library.texts(self.name, self.reading.field)
         for path in self.paths:
             if not path.stat().st_size:
-                problems["empty files"] += 1
+                problems[files.EMPTY] += 1
             if self.reading.form == "parquet":
                 yield from parquet.texts(path, self.reading.field)
             else:
@@ -160,15 +160,19 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
 # --- From a block to sentences --------------------------------------------------------------------
 
 
-def documents(block: Block, reading: Reading, problems: Counter) -> list[list[str]]:
+def documents(
+    block: Block, reading: Reading, problems: Counter, counts: Counter | None = None
+) -> list[list[str]]:
     """Returns the documents of a block as lists of sentences, after the filters; a document may be empty.
 
-    problems: counts what is dropped, by reason.
+    problems: counts what is dropped, by reason. counts: counts the `lines` that are text, before the filters.
     """
+    counts = Counter() if counts is None else counts
     split = cap if reading.sentences == "lines" else split_sentences
     result = []
     for piece in block:
         for lines in text.parse(piece, reading.form, reading.field, problems):
+            counts["lines"] += len(lines)
             if reading.line_stops:
                 kept = list(filter(ends_with_stop, lines))
                 if dropped := len(lines) - len(kept):

@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_jax.data import recommendation
 from bert_jax.data import store as stores
+from bert_jax.data.sources import files
 
 SHOWN_DOCUMENTS, SHOWN_SENTENCES, SHOWN_PIECES = 3, 3, 30
 # A warning is reported beyond these limits.
@@ -18,11 +19,21 @@ SHORT_DOCUMENTS = 0.2  # share of documents with a single sentence
 LARGEST_DOCUMENT = 0.1  # share of the training tokens
 UNKNOWN = 0.01  # share of the training tokens
 COPIES = 0.2  # share of the documents read
+DROPPED = 0.01  # share of lines or documents dropped for other reasons than a filter
 LONG_SENTENCES = 100  # mean tokens
 FEW_TOKENS = 1_000_000
 FEW_HELDOUT = 50  # documents
 MOST_HELDOUT = 0.2  # share of the documents that a warning suggests, at most
 UNUSED = 0.5  # share of the vocabulary
+# Advice about dropped lines, records or documents, by a word in the reason. Reasons of filters have none.
+REMEDIES = {
+    "UTF-8": "grep -naxv '.*' finds them in the files of config.corpus.source, and iconv converts a file",
+    "NUL": "check that all files of config.corpus.source are text in UTF-8",
+    "MB": "check that all files of config.corpus.source are text with line breaks",
+    "JSON": "check config.corpus.format",
+    "without": "set config.corpus.field to the key of the text",
+    "parted": "separate documents by blank lines, or set another config.corpus.format",
+}
 
 
 # --- Numbers --------------------------------------------------------------------------------------
@@ -33,7 +44,8 @@ def build(
 ) -> dict:
     """Returns the report of a store as plain data, the content of report.json.
 
-    directory: with unigrams.npy (int64[sources, V]) and both splits. counts: bytes, documents, empty, copies.
+    directory: with unigrams.npy (int64[sources, V]) and both splits. counts: bytes, lines, documents, empty, copies,
+    literal_unknown.
     problems: number of dropped lines, records and documents, by reason. sources: as in the manifest.
     """
     train, heldout = (stores.open_split(directory / name, sources) for name in stores.SPLITS)
@@ -43,6 +55,8 @@ def build(
     document_ends = train.sentence_ends[train.document_ends - 1]  # in tokens
     report = {
         "bytes": counts["bytes"],
+        "lines": counts["lines"],
+        "literal_unknown": counts["literal_unknown"],
         "documents_read": counts["documents"],
         "empty": counts["empty"],
         "copies": counts["copies"],
@@ -60,8 +74,8 @@ def build(
         "mean_sentence": len(train.tokens) / len(train.sentence_ends),
         "first_documents": list(first_documents(train, tokenizer)),
     }
+    warnings = [*find_warnings(config, report), *dropped_text_warnings(report)]
     names = "name", "what", "remedy"
-    warnings = find_warnings(config, report)
     report["warnings"] = [dict(zip(names, warning, strict=True)) for warning in warnings]
     recommend(config, report)
     return report
@@ -113,6 +127,12 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
     if (share := report["unknown_share"]) > UNKNOWN:
         what = f"{share:.1%} of the training tokens are unknown to the vocabulary"
         yield "unknown_pieces", what, "try config.tokenizer.kind=byte_bpe, which has no unknowns"
+    if number := report["problems"].get(files.EMPTY):
+        what = f"{number:,} {files.EMPTY}"
+        yield "dropped_empty", what, "check whether all files of config.corpus.source have text"
+    if number := report["literal_unknown"]:
+        what = f"the text has {number:,} literal <unk>, put there by another program"
+        yield "literal_unknown", what, "name the original text in config.corpus.source"
     if (share := report["unused_share"]) > UNUSED:
         remedy = "train a smaller one: set config.tokenizer.path='' and config.tokenizer.size"
         yield "unused_pieces", f"{share:.0%} of the vocabulary is never used", remedy
@@ -125,6 +145,18 @@ def find_warnings(config, report: dict) -> Iterator[tuple[str, str, str]]:
         better = float(f"{min(MOST_HELDOUT, 2 * FEW_HELDOUT / total):.1g}")
         remedy = f"--config.corpus.heldout={better:g} (now {share:g}) with a new --config.store"
         yield "few_heldout", what, f"{remedy} would hold out about {better * total:,.0f}"
+
+
+def dropped_text_warnings(report: dict) -> Iterator[tuple[str, str, str]]:
+    """Yields warnings, as find_warnings does, about text that was dropped for other reasons than a filter."""
+    kept = {"lines": report["lines"]}
+    documents = report["train"]["documents"] + report["heldout"]["documents"]
+    for reason, number in report["problems"].items():
+        what, *words = reason.split()
+        remedy = next((REMEDIES[word] for word in REMEDIES if word in words), None)
+        share = number / (number + kept.get(what, documents))
+        if remedy and share > DROPPED:
+            yield f"dropped_{what}", f"{number:,} {reason}, {share:.1%}", remedy
 
 
 # --- Text -----------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The corpus report: its numbers compared with a plain count, and its warnings."""
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -7,6 +8,7 @@ from math import log
 
 import numpy as np
 import pytest
+from kits import corpora
 from kits.small import small_config, write_corpus
 from kits.stores import random_documents, write_split
 
@@ -61,7 +63,11 @@ def test_numbers_equal_a_simple_count(tmp_path):
         ("long_sentences", {"mean_sentence": 101}, "seed=0"),
         ("unknown_pieces", {"unknown_share": 0.02}, "seed=0"),
         ("unused_pieces", {"unused_share": 0.6}, "tokenizer.path=vocab.txt"),
+        ("", {"copies": 3000, "problems": {"lines not UTF-8": 500}}, "seed=0"),
         ("copies", {"copies": 5000}, "seed=0"),
+        ("dropped_lines", {"lines": 25_000, "problems": {"lines not UTF-8": 500}}, "seed=0"),
+        ("dropped_empty", {"problems": {"empty files": 1}}, "seed=0"),
+        ("literal_unknown", {"literal_unknown": 3}, "seed=0"),
     ],
 )
 def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
@@ -69,12 +75,35 @@ def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
     _, made = make(tmp_path)
     assert [each["name"] for each in made["warnings"]] == ["few_tokens"]
     many = {"documents": 20_000, "sentences": 100_000, "tokens": 10**7}
-    made |= {"train": many, "heldout": many} | changes
-    warnings = [*report.find_warnings(small_config(override), made)]
+    made |= {"train": many, "heldout": many, "lines": 100_000} | changes
+    warnings = report.find_warnings(small_config(override), made)
+    warnings = [*warnings, *report.dropped_text_warnings(made)]
     assert [name for name, *_ in warnings] == ([name] if name else [])
     for _, _, remedy in warnings:
         keys = re.findall(r"config\.([a-z_.]+[a-z])", remedy)
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
+
+
+def test_the_share_of_dropped_lines_is_of_the_lines_in_records(tmp_path):
+    """A record of JSON is one line of the file, and has any number of lines of text."""
+    texts = (text + "\nthe cat saw a dog" * 35 + "\nn\0n" for text in corpora.make_text(40))
+    records = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    config = corpora.config_of(tmp_path, records.encode(), "corpus.format=jsonl")
+    made = corpora.report_of(corpora.prepare(config))
+    (what,) = (each["what"] for each in made["warnings"] if each["name"] == "dropped_lines")
+    assert what == f"40 lines with NUL bytes, {40 / (made['lines'] + 40):.1%}"
+    assert 36 * 40 <= made["lines"] <= 40 * 40
+
+
+def test_the_share_of_dropped_records_is_of_the_records(tmp_path):
+    """After the beginning of the file, which is checked before."""
+    texts = ("\n".join([text] * 30) for text in corpora.make_text(60))
+    records = [json.dumps({"text": text}).encode() for text in texts]
+    records += [b'{"text": "caf\xe9"}'] * 40
+    config = corpora.config_of(tmp_path, b"\n".join(records), "corpus.format=jsonl")
+    made = corpora.report_of(corpora.prepare(config))
+    (what,) = (each["what"] for each in made["warnings"] if each["name"] == "dropped_records")
+    assert what == "40 records not UTF-8, 40.0%"
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def load_encoder(vocabulary: Path):
 def encode_shard(vocabulary: Path, task: Task) -> int:
     """Runs in a worker: writes a shard, and returns the number of bytes of its text."""
     problems, counts = Counter(), Counter()
-    parsed = corpus.documents(task.block, task.reading, problems)
+    parsed = corpus.documents(task.block, task.reading, problems, counts)
     encode, dtype = load_encoder(vocabulary)
     tokens, ends = encode(parsed)
     lengths = np.diff(ends, prepend=0)
@@ -84,6 +84,7 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
     counts.update(
         {
             "bytes": sum(map(len, task.block)),
+            "literal_unknown": sum(text.count(b"<unk>") for text in task.block),
             "documents": len(parsed),
             "empty": int((sentences == 0).sum()),
         }

@@ -15,6 +15,7 @@ from pathlib import Path
 from bert_jax.errors import BadInput
 from bert_jax.storage import checksums
 
+EMPTY = "empty files"  # a reason in the counts of problems
 PIECE = 1 << 20  # bytes read at a time
 # Bytes; longer lines are dropped, since they are rarely text, but for those that are read as a part of one piece.
 LONGEST_LINE = 1_000_000
