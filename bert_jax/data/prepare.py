@@ -27,12 +27,14 @@ from bert_jax.data.preparation import splits
 from bert_jax.data.preparation.encode import encode
 from bert_jax.data.preparation.pool import workers
 from bert_jax.data.preparation.workspace import resolve_path, workspace, workspace_root
+from bert_jax.data.sources import files
 from bert_jax.data.vocabulary import load_or_train
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import checksums, remote
 from bert_jax.storage.atomic import rename, terminable
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
+COMPRESSED = 4  # bytes of text in a byte of a compressed file, about
 # The bits of a store depend on the code of this package and on the versions of these libraries.
 DECIDING = ("numpy", "tokenizers", "sentencepiece")
 
@@ -68,6 +70,7 @@ def prepare(
                 "names": [source.name for source in sources],
                 "identities": [source.identify(run_locally) for source in sources],
             }
+            check_space(path, sources)
             with workspace(path, workspace_key(config, text), log) as directory:
                 run = runner(directory / "tasks") if runner else run_locally
                 return build(config, path, sources, text, directory, run, log)
@@ -79,6 +82,24 @@ def prepare(
         raise Unfinished(
             f"config.store={config.store!r}: not finished ({error}); run again to resume from {workspace_root(path)}"
         ) from error
+
+
+def check_space(path: Path, sources: list[corpus.Source]) -> None:
+    """Raises BadInput if the disk has less space than shards and store are likely to take: as much as the text.
+
+    An interrupted `prepare` has taken a part of it already, so it is not checked again.
+    """
+    if workspace_root(path).exists():
+        return
+    paths = [path for source in sources for path in source.paths]
+    size = sum(
+        file.stat().st_size * (COMPRESSED if files.is_compressed(file) else 1) for file in paths
+    )
+    parent = next(parent for parent in path.parents if parent.exists())
+    free = shutil.disk_usage(parent).free
+    if free < size:
+        needs = f"takes about {size / 1e6:,.0f} MB while it is prepared, and {parent} has {free / 1e6:,.0f} MB free"
+        raise BadInput(f"config.store={path}: {needs}")
 
 
 def open_or_prepare(config, log: Callable[[str], None]) -> stores.Store:

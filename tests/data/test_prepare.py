@@ -3,6 +3,7 @@
 import functools
 import lzma
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -181,3 +182,14 @@ def test_shards_of_another_config_or_text_are_not_used(make):
         (source,) = corpus.open_sources(config)
         keys.append(preparing.workspace_key(config, {"identities": [source.identify(map)]}))
     assert len({*keys}) == 4 and keys[-1] == keys[0]
+
+
+def test_a_disk_that_is_too_small_is_refused_first(make, tmp_path, monkeypatch):
+    config, usage = make(make_text(50)), shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
+    with pytest.raises(BadInput, match=f"config.store={tmp_path}/store: .* MB free"):
+        prepare(config)
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
+    # An interrupted start has left its part of the work.
+    (tmp_path / ".store.preparing").mkdir()
+    prepare(config)

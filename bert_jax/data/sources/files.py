@@ -49,6 +49,10 @@ def find_files(source: str) -> list[Path]:
     return paths
 
 
+def is_compressed(path: Path) -> bool:
+    return path.suffix.lower() in (*OPENERS, ".parquet")
+
+
 def count(paths: Sequence[Path]) -> dict:
     """Returns the number of files and of their bytes."""
     return {"files": len(paths), "bytes": sum(path.stat().st_size for path in paths)}
