@@ -1,8 +1,14 @@
 """`prepare`: converts raw text to a token store, and reports on the text."""
 
-from bert_jax import cli
-from bert_jax.errors import BadInput
+import jax
 
+from bert_jax import cli
+from bert_jax import config as configs
+from bert_jax.errors import BadInput, one_line
+from bert_jax.parallel import chips
+
+TOKENS = 2048  # of a timed step on a device, about: few enough to take seconds for any model
+STEPS = 2  # that are timed
 OPTIONS = [
     cli.CONFIG,
     cli.option("--runner", "runner of Apache Beam; default: local processes", default=""),
@@ -21,8 +27,35 @@ def run(options, overrides) -> int:
         raise BadInput(f"prepare: {' '.join(options.options)}: not an option; {hint}")
     engine = beam.open_runner(options.runner, options.options)
     values = prepare.prepare(config, cli.log_progress, engine)
+    recommended = values["recommendation"]
+    changes = [f"{key}={value}" for key, value in recommended["changes"].items()]
+    recommended["hours"] = estimate_hours(options.config, [*overrides, *changes])
     lines = report.describe(values, options.config, overrides)
     if "seconds" in values:
         speed = f"{values['seconds']:.1f} s, {values['megabytes_per_second']:.1f} MB/s"
         lines.append(f"text read and store written: {speed}")
     return cli.show(options, values, "\n".join(lines))
+
+
+def estimate_hours(name: str, overrides: list[str]) -> float | None:
+    """Returns the hours that the steps of a config take on this machine, from a few timed steps of few rows.
+
+    Returns None on TPUs, whose hosts wait for each other (`plan` estimates them), and if the steps cannot run.
+    """
+    if chips.has_device(chips.TPUS):
+        return None
+    from bert_jax.commands import benchmark
+
+    cli.log_progress("prepare: timing a few steps of the recommended run")
+    try:
+        phases = configs.phases(configs.load(name, overrides))
+        rows = {phase.name: max(1, TOKENS // phase.length) for phase in phases}
+        few = [f"phases.{name}.batch={n * jax.device_count()}" for name, n in rows.items()]
+        few += ["train.micro_batches=1", "train.rows_per_device=0"]
+        config = configs.load(name, [*overrides, *few])
+        timed = benchmark.benchmark(config, steps=STEPS, log=cli.log_nothing)["phases"]
+    except Exception as error:  # such as a device in use; the report matters more than this number
+        cli.log_progress(f"prepare: steps could not be timed: {one_line(error)}")
+        return None
+    speeds = {name: timing["rows_per_second"] for name, timing in timed.items()}
+    return sum((p.last - p.first) * p.batch / speeds[p.name] for p in phases) / 3600

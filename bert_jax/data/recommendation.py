@@ -105,7 +105,7 @@ def run_keys(config, chosen: dict) -> dict:
 
 
 def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[str]:
-    """Yields the recommendation as text: the run, the reason, and its command.
+    """Yields the recommendation as text: the run, the reason, how long it takes, and its command.
 
     name, overrides: of the config that prepared the store.
     """
@@ -121,11 +121,17 @@ def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[
         f"  why: the {which} {TOKENS_PER_PARAMETER} training tokens for each of its {weights / 1e6:,.1f} M"
         f" parameters without embeddings; more than {PASSES} passes are not advised"
     )
-    yield "  how long: `bert-jax benchmark` with the same --config options times a step"
+    if hours := recommendation.get("hours"):
+        number, unit = (hours, "hours") if hours >= 1 else (60 * hours, "minutes")
+        digits = f"{float(f'{number:.2g}'):,g}"  # two of them
+        yield f"  how long: about {digits} {unit} on this machine, by a few timed steps"
+    else:
+        yield "  how long: `bert-jax benchmark` with the same --config options times a step"
     changes = recommendation["changes"]
     typed = [each for each in overrides if each.partition("=")[0] not in changes]
     keys = [*typed, *(f"{key}={value}" for key, value in changes.items())]
-    workdir = shlex.quote(f"runs/{Path(name).stem}")
+    names = (f"runs/{Path(name).stem}{suffix}" for suffix in ("", *range(2, 1000)))
+    workdir = next(directory for directory in names if not Path(directory).exists())
     parts = [f"bert-jax pretrain --config {shlex.quote(name)} --workdir {workdir}"]
     parts += [shlex.quote(f"--config.{key}") for key in keys]
     yield from ("", "    " + " \\\n    ".join(parts), "")

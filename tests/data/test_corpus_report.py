@@ -120,4 +120,5 @@ def test_the_command_can_be_pasted(tmp_path, capsys):
     assert rest == "bert-jax pretrain --config demo --workdir runs/demo".split()
     config = configs.load(rest[3], overrides)
     assert config.task.masking == "whole_word" and config.phases.main.batch == 32
+    assert re.search(r"how long: about [\d.e-]+ (hours|minutes) on this machine", text)
     assert prepare.open_matching(config)[0].path == tmp_path / "store"
