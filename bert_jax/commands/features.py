@@ -1,6 +1,5 @@
 """`features`: writes vectors of the tokens or of the lines of a text file."""
 
-
 import numpy as np
 
 from bert_jax import cli
@@ -11,7 +10,7 @@ from bert_jax.storage import atomic
 
 MODEL = "directory of a run, or of a model of another program"
 LAYERS = (
-    "index or slice, as in Python, of the embeddings and all layers; default: %(default)s, the last"
+    "index or slice, as in Python, of the embeddings and layers; default: %(default)s, the last"
 )
 POOL = "one vector for each line; none: one for each token, and the file OUTPUT.ends.npy says where lines end"
 OPTIONS = [
@@ -35,7 +34,7 @@ def run(options, overrides) -> int:
     if not lines:
         raise BadInput(f"--input {options.input}: has no lines")
     model = load_model.open_model(options.model, ["dtype=float32", *overrides])
-    layers = choose(options.layers, features.encoder_of(model).layers + 1)
+    layers = features.choose(options.layers, features.encoder_of(model).layers + 1)
     room, texts = load_model.trained_positions(model) - 2, model.tokenizer.encode(lines)
     if cut := sum(len(ids) > room for ids in texts):
         cli.log_progress(f"warning: {cut} lines are cut to {room} tokens, as in training")
@@ -43,24 +42,5 @@ def run(options, overrides) -> int:
     for name, path in files.items():
         with atomic.file(path) as file:
             np.save(file, vectors if name == "vectors" else ends)
-    values = {
-        "output": str(options.output),
-        "shape": vectors.shape,
-        "lines": len(lines),
-        "cut": cut,
-    }
-    shape = ", ".join(map(str, vectors.shape))
-    return cli.show(options, values, f"{options.output}: float32[{shape}] of {len(lines)} lines")
-
-
-def choose(text: str, count: int) -> list[int]:
-    """Returns the numbers that an index or a slice selects among `count` states. Raises BadInput if it selects none."""
-    try:
-        parts = [int(part) if part else None for part in text.split(":")]
-        numbers = range(count)[slice(*parts) if len(parts) > 1 else parts[0]]
-    except (ValueError, TypeError, IndexError):
-        numbers = []
-    found = [numbers] if isinstance(numbers, int) else [*numbers]
-    if not found:
-        raise BadInput(f"--layers {text}: expected an index or a slice of {count} states")
-    return found
+    values = {"shape": vectors.shape, "lines": len(lines), "cut": cut}
+    return cli.show(options, values, f"{options.output}: float32{[*vectors.shape]}")

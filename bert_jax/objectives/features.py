@@ -44,6 +44,21 @@ def encoder_of(model) -> nn.Module:
     return encoder
 
 
+def choose(text: str, count: int) -> list[int]:
+    """Returns the numbers of the states that an index or a slice in Python's syntax selects.
+
+    text: the value of the option --layers. count: of the states. Raises BadInput if there is no such state."""
+    try:
+        parts = [int(part) if part else None for part in text.split(":")]
+        numbers = range(count)[slice(*parts) if len(parts) > 1 else parts[0]]
+    except (ValueError, TypeError, IndexError):
+        numbers = []
+    found = [numbers] if isinstance(numbers, int) else [*numbers]
+    if not found:
+        raise BadInput(f"--layers {text}: expected an index or a slice of {count} states")
+    return found
+
+
 def compute(model, texts: list[list[int]], layers: list[int], pool: str) -> tuple:
     """Returns float32[N, D], the vectors of the texts in their order, and int64[T], where those of each text end.
 
