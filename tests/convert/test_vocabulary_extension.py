@@ -80,7 +80,7 @@ def test_known_repeated_and_unknown_words_are_counted(source, tmp_path):
         ("\n\n銀行".encode(), "words.txt:3: '銀行'"),
         (b"\x07", "words.txt:1: "),
         (b"a" * 101, "words.txt:1: 101"),
-        (b"caf\xe9\n", "words.txt: .*UTF-8"),
+        (b"caf\xe9\n", "words.txt:1: .*UTF-8"),
         (None, "words.txt: "),
     ],
 )
