@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +46,7 @@ COMMANDS = {
     "import": "Create a run from a local Hugging Face model or TensorFlow checkpoint, to train it further.",
     "export": "Write a run's newest checkpoint for Hugging Face transformers, or as a TensorFlow checkpoint.",
     "predict": "Predict the pieces at [MASK] in texts.",
+    "features": "Write vectors of the tokens or the lines of a text file.",
     "compare": "Compare two models: settings, tensors, vocabulary, outputs.",
     "env": 'Print environment variables for a faster run on CPUs: eval "$(bert-jax env)".',
 }
@@ -191,6 +193,8 @@ def parser(names: list[str]) -> Parser:
     parsers = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, text in COMMANDS.items():
         command = parsers.add_parser(name, help=text, description=text)
+        # A slice as -4: is a value; argparse takes only numbers for values that begin with a minus.
+        command._negative_number_matcher = re.compile(r"-\d")
         if name in names:
             module = load_command(name)
             for entry in module.OPTIONS:

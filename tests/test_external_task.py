@@ -259,6 +259,10 @@ def test_what_it_cannot_do_is_refused(finished, tmp_path):
     run, output = finished[1], tmp_path / "output"
     assert "external.model" in refused("export", "--workdir", run, "--output", output)
     assert "external.objective" in refused("predict", "--model", run, "a [MASK]")
+    (tmp_path / "lines.txt").write_text("a\n")
+    files = "--input", tmp_path / "lines.txt", "--output", tmp_path / "vectors.npy"
+    assert "external.model" in refused("features", "--model", run, *files)
+    (tmp_path / "lines.txt").unlink()
     saving = "inspect", "--config", run / "config.json", "--steps", "0:2", "--save", output
     assert "external.task" in refused(*saving)
     assert not list(tmp_path.iterdir())

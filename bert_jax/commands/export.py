@@ -72,7 +72,7 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
         raise BadInput(f"--format {form}: has no model card for --license or --language")
     check_free(output, "--output")
     run = load_model.open_run(source)
-    check_run(run, source.name)
+    check_run(run, source.name, form)
     # Heads that import initialized and no step has trained are not exported.
     params = names.drop_parts(run.params, load_model.untrained_parts(run))
     parameters = counts.count(params, run.vocabulary.size)
@@ -100,12 +100,13 @@ def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> 
     }
 
 
-def check_run(run, name: str) -> None:
-    """Raises BadInput for a model or an objective that other programs do not have."""
-    for key, supported in names.EXPORTABLE.items():
-        value = configs.lookup(run.config, key)
-        if value != supported:
-            raise BadInput(f"{name}: {key}={value}: only {supported} can be exported")
+def check_run(run, name: str, form: str) -> None:
+    """Raises BadInput for a model or an objective that the format does not have."""
+    values = configs.flatten(run.config)
+    for key, supported in names.exportable(form).items():
+        if values.get(key, supported[0]) not in supported:
+            known = " or ".join(supported)
+            raise BadInput(f"{name}: {key}={values[key]}: --format {form} has only {known}")
 
 
 def describe(values: dict) -> str:

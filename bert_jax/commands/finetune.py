@@ -36,7 +36,8 @@ OPTIONS = [
 class Trial(NamedTuple):
     """A config, which one or more runs with different seeds share."""
 
-    name: str  # in the table, and of its directory in the workdir; '' if there is only one
+    task: str  # its directory in the workdir, if there are several; the store beside it is that of all its trials
+    settings: str  # those of --search, in the table; its directory in that of the task
     config: str
     overrides: list[str]
 
@@ -46,18 +47,27 @@ def run(options, overrides) -> int:
 
     Several runs are in the workdir's subdirectories, and train in one process each.
     """
-    results, several = {}, bool(options.seeds or options.search or ":" in options.config)
+    results, seeds = {}, range(options.seeds or 1)
     for trial in trials(options.config, options.search, overrides):
-        for seed in range(options.seeds or 1):
+        for seed in seeds:
             config = configs.load(trial.config, trial.overrides)
             config.seed += seed
-            name = "/".join(filter(None, (trial.name, f"seed{seed}" if options.seeds else "")))
-            place = f"{options.workdir}/{name}" if name else str(options.workdir)
+            task = join(str(options.workdir), trial.task)
+            place = join(task, trial.settings, f"seed{seed}" if options.seeds else "")
+            config.store = config.store or f"{download.absolute(task)}.store"
             if code := finetune(config, place):
                 return code
-            results.setdefault(trial.name, []).append(read_scores(config, place))
+            results.setdefault(join(trial.task, trial.settings), []).append(
+                read_scores(config, place)
+            )
     values = {name: summarize(scores) for name, scores in results.items()}
-    return cli.show(options, values, describe(values)) if several else 0
+    is_one = len(values) == len(seeds) == 1
+    return 0 if is_one and not options.json else cli.show(options, values, describe(values))
+
+
+def join(*parts: str) -> str:
+    """Joins the parts of a path that are not empty."""
+    return "/".join(filter(None, parts))
 
 
 def trials(name: str, search: list[str], overrides: list[str]) -> Iterator[Trial]:
@@ -71,21 +81,20 @@ def trials(name: str, search: list[str], overrides: list[str]) -> Iterator[Trial
         for values in itertools.product(*(split_list(values) for _, values in keys)):
             chosen = [f"{key}={value}" for (key, _), value in zip(keys, values, strict=True)]
             short = ",".join(each.rpartition(".")[2] for each in chosen)
-            several = task if len(listed) > 1 else ""
-            yield Trial("/".join(filter(None, (several, short))), config, [*overrides, *chosen])
+            yield Trial(task if len(listed) > 1 else "", short, config, [*overrides, *chosen])
 
 
 def finetune(config: ConfigDict, place: str) -> int:
     """Trains to the last step; returns the exit code, see train.pretrain."""
     from bert_jax.train import pretrain
 
-    return pretrain(resolve(config, place), place)
+    return pretrain(resolve(config), place)
 
 
-def resolve(config: ConfigDict, place: str) -> ConfigDict:
+def resolve(config: ConfigDict) -> ConfigDict:
     """Returns the config with the model of config.init_from, and with the labels and steps that the task's data decide.
 
-    Builds the store of the examples, by default in the workdir `place`, if it is missing. Raises BadInput.
+    Builds the store of the examples if it is missing. Raises BadInput.
     """
     if not examples.module_of(config):
         raise BadInput(
@@ -97,7 +106,6 @@ def resolve(config: ConfigDict, place: str) -> ConfigDict:
     config = config.copy_and_resolve_references()
     names = [key for key in model.config.model if configs.is_of_model(f"model.{key}")]
     config.model.update({key: model.config.model[key] for key in names})
-    config.store = config.store or f"{download.absolute(place)}.store"
     store = examples.open_or_build(config, model.tokenizer, cli.log_progress)
     tasks.fill(config, store)
     if config.task.epochs:

@@ -20,6 +20,7 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 # float32 represents every value of these types exactly.
 FLOATS = ("F32", "F16", "BF16")
 BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
+LABELERS = ("classifier.", "qa_outputs.")  # layers of fine-tuned models
 DECODER = "cls.predictions.decoder"
 TIED = {f"{DECODER}.weight": "bert.embeddings.word_embeddings.weight"}
 TIED |= {f"{DECODER}.bias": "cls.predictions.bias"}
@@ -89,11 +90,12 @@ def open_weights(path: Path):
 
 
 def rename(files: dict[str, Path], directory: Path) -> dict[str, str]:
-    """Returns {name in names.py: name in the file}. Accepts older names and a bare encoder; skips buffers."""
+    """Returns {name in names.py: name in the file}. Accepts older names and a bare encoder; skips buffers and the
+    layers of fine-tuned models."""
     is_bare = "embeddings.word_embeddings.weight" in files
     tensors = {}
     for stored in files:
-        if BUFFERS.fullmatch(stored):
+        if BUFFERS.fullmatch(stored) or stored.startswith(LABELERS):
             continue
         name = stored
         if is_bare and stored.startswith(("embeddings.", "encoder.", "pooler.")):

@@ -10,13 +10,14 @@ from typing import NamedTuple
 from huggingface_hub import ModelCard, ModelCardData
 
 from bert_jax import config as configs
+from bert_jax.convert import names
 from bert_jax.errors import BadInput, one_line
 from bert_jax.runs import metrics_file, timing
 
 TRAINING = "training.json"  # the run's config; config.json is that of the model
 # Keys whose values are paths, and keys that have lines of their own.
-PATHS = ("corpus.source", "init_from", "tokenizer.path", "compilation_cache")
-SHOWN = ("corpus.source", "dtype", "init_from", "seed", "store", "tokenizer.path")
+PATHS = ("corpus.source", "init_from", "task.data", "tokenizer.path", "compilation_cache")
+SHOWN = ("dtype", "seed", "store", *PATHS)
 
 
 class About(NamedTuple):
@@ -45,7 +46,8 @@ def write(directory: Path, run, workdir: Path, parts: list[str], about: About) -
     for key in PATHS:
         group, _, last = key.rpartition(".")
         tree = settings[group] if group else settings
-        tree[last] = strip_directories(tree[last])
+        if last in tree:
+            tree[last] = strip_directories(tree[last])
     (directory / TRAINING).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
     try:
         info = read_info(run.info)
@@ -73,7 +75,9 @@ def strip_directories(paths: str) -> str:
 def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> str:
     """Returns the text of README.md. parts: the parts of names.py that were exported."""
     name = workdir.absolute().name
-    task = "fill-mask" if "mlm" in parts else "feature-extraction"
+    config, task = run.config, "fill-mask" if "mlm" in parts else "feature-extraction"
+    if "label" in parts:
+        task = names.LABELERS[config.objective.name].task
     head = ModelCardData(
         license=about.license or "other",
         language=about.language or None,
@@ -82,30 +86,39 @@ def body(run, info: RunInfo, workdir: Path, parts: list[str], about: About) -> s
         tags=["bert", "bert_jax"],
     )
     origin = [f"It started from the weights of `{info.source}`."] if info.source else []
-    most = run.config.model.max_length
+    most, where = config.model.max_length, about.repository or about.path
     if about.positions < most:
         origin.append(f"Position embeddings of longer rows, up to {most}, were never trained.")
     if run.step:
-        origin.append(f"Pretrained with bert_jax; these are the weights of step {run.step:,}.")
+        origin.append(f"Trained with bert_jax; these are the weights of step {run.step:,}.")
+    if "label" in parts:
+        origin.append(f"Fine-tuned for {task}; labels: {', '.join(config.task.labels) or 'none'}.")
     template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
     return template.format(
         about=about,
         name=name,
         head=head.to_yaml(),
-        model=run.config.model,
+        model=config.model,
         size=run.vocabulary.size,
         kind=run.tokenizer.kind,
         parts=", ".join(parts),
         origin=" ".join(origin),
-        task=task,
-        mask=run.tokenizer.pieces[run.tokenizer.mask],
+        usage=usage(config, task, where, run.tokenizer.pieces[run.tokenizer.mask]),
         data="\n".join(data(run, info)),
         training="\n".join(training(run, info, workdir)) or "Not trained by bert_jax.",
-        heldout="\n".join(heldout(run, info, workdir)) or "Not evaluated.",
-        where=about.repository or about.path,
+        evaluated="\n".join(evaluated(run, workdir)) or "Not evaluated.",
         repository=shlex.quote(about.repository or f"USER/{name}"),
         path=shlex.quote(about.path),
     )
+
+
+def usage(config, task: str, where: str, mask: str) -> str:
+    """Returns code that uses the model in the directory `where`, or of that name on the hub, in Markdown."""
+    paired = task == "text-classification" and len(config.task.get("text", ())) == 2
+    text = Path(__file__).with_name("usage.md").read_text(encoding="utf-8")
+    sections = dict(part.split("\n", 1) for part in text.split("## ")[1:])
+    name = "pair-classification" if paired else task
+    return sections[name].strip().format(where=where, mask=mask)
 
 
 def data(run, info: RunInfo) -> Iterator[str]:
@@ -115,8 +128,7 @@ def data(run, info: RunInfo) -> Iterator[str]:
         yield f"- the training data of `{info.source}` is not recorded here"
     if not run.step:
         return
-    sources = strip_directories(config.corpus.source)
-    yield f"- sources: `{sources}`, {config.corpus.heldout:.1%} of the documents held out"
+    yield f"- sources: `{strip_directories(config.task.get('data', config.corpus.source))}`"
 
 
 def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
@@ -126,10 +138,9 @@ def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
     config, name = run.config, shlex.quote(f"runs/{workdir.absolute().name}")
     if info.source and not config.init_from:
         yield f"    bert-jax import --source {shlex.quote(info.source)} --workdir {name}"
-    yield f"    bert-jax pretrain --config {TRAINING} --workdir {name}"
-    yield ""
-    yield f"`{TRAINING}` is the saved config of the run. To repeat the run, name a new workdir."
-    yield ""
+    command = "finetune" if "data" in config.task else "pretrain"
+    yield f"    bert-jax {command} --config {TRAINING} --workdir {name}"
+    yield from ("", f"`{TRAINING}` is the saved config; to repeat the run, name a new workdir.", "")
     steps, phases = configs.steps_by_phase(config, run.step), configs.phases(config)
     seen = sum(steps[phase.name] * phase.batch * phase.length for phase in phases)
     yield f"- tokens seen: {seen:,}, padding included"
@@ -141,16 +152,18 @@ def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
     yield f"- versions: {info.versions}"
 
 
-def heldout(run, info: RunInfo, workdir: Path) -> Iterator[str]:
-    """Yields a table of the last held-out metrics up to the exported step: a killed run may have logged later ones."""
+def evaluated(run, workdir: Path) -> Iterator[str]:
+    """Yields a table of the last metrics of each evaluated split up to the exported step: a killed run may have logged
+    later ones."""
     lines = metrics_file.lines(workdir / "metrics.jsonl")
-    measured = [line for line in lines if line["split"] == "heldout" and line["step"] <= run.step]
-    if not measured:
-        return
-    yield f"At step {measured[-1]['step']:,}, losses in nats:"
-    yield from ("", "| | |", "| --- | --- |")
-    for key, value in measured[-1].items():
-        if isinstance(value, float) and key not in timing.TIMES:
-            yield f"| {key} | {value:.4f} |"
-    if "headline" in measured[-1]:
-        yield from ("", f"{measured[-1]['headline']}.")
+    for split, line in {line["split"]: line for line in lines if line["step"] <= run.step}.items():
+        if split == "train":
+            continue
+        yield f"`{split}` at step {line['step']:,}, cross-entropies in nats:"
+        yield from ("", "| | |", "| --- | --- |")
+        for key, value in line.items():
+            if isinstance(value, float) and key not in timing.TIMES:
+                yield f"| {key} | {value:.4f} |"
+        yield ""
+        if "headline" in line:
+            yield f"{line['headline']}."

@@ -10,8 +10,22 @@ import jax
 from bert_jax.parallel import mesh as meshes
 
 FORMATS = ("huggingface", "google")
-# The keys of a run whose parameters are these.
-EXPORTABLE = {"model.name": "bert", "objective.name": "mlm"}
+
+
+class Labeler(NamedTuple):
+    """The model of transformers for an objective with the dense layer `label`."""
+
+    architecture: str  # its class
+    layer: str  # its name for `label`
+    task: str  # as the hub names it
+
+
+LABELERS = {
+    "classifier": Labeler("BertForSequenceClassification", "classifier", "text-classification"),
+    "token_classifier": Labeler("BertForTokenClassification", "classifier", "token-classification"),
+    "spans": Labeler("BertForQuestionAnswering", "qa_outputs", "question-answering"),
+    "multiple_choice": Labeler("BertForMultipleChoice", "classifier", "multiple-choice"),
+}
 
 # (kind, axes, name in bert_jax, in Hugging Face, in Google's BERT). A norm has a `scale` and a `bias`, a dense layer a
 # `kernel` and a `bias`.
@@ -43,7 +57,7 @@ MLM = (
 class Parameter(NamedTuple):
     """A parameter and its names. A model has all parameters of a part, or none."""
 
-    part: str  # encoder, pooler, mlm or pair
+    part: str  # encoder, pooler, mlm, pair or label
     axes: str  # in bert_jax, where V is padded to a multiple of 128
     path: str  # in bert_jax
     huggingface: str
@@ -72,9 +86,24 @@ def parameters(layers: int) -> list[Parameter]:
     return table
 
 
-def with_arrays(params, layers: int) -> list[tuple[Parameter, Any]]:
-    """Returns the parameters that the tree `params` has, with their arrays, in the order of `parameters`."""
+def exportable(format: str) -> dict[str, tuple[str, ...]]:
+    """Returns {key of a run: the values whose parameters the format has}; a run may lack the last two keys."""
+    return {
+        "model.name": ("bert",),
+        "objective.name": ("mlm", *(LABELERS if format == "huggingface" else ())),
+        "objective.features": ("last",),
+        "objective.pool": ("cls",),
+    }
+
+
+def with_arrays(params, layers: int, objective: str = "") -> list[tuple[Parameter, Any]]:
+    """Returns the parameters that the tree `params` has, with their arrays, in the order of `parameters`; those of
+    `label`, which the name of the objective decides, are the last."""
     leaves, table = by_path(params), parameters(layers)
+    if labeler := LABELERS.get(objective):
+        kernel = f"{labeler.layer}.weight", "", ("huggingface",)
+        table.append(Parameter("label", "DC", "label/kernel", *kernel))
+        table.append(Parameter("label", "C", "label/bias", f"{labeler.layer}.bias", ""))
     return [(item, leaves[item.path]) for item in table if item.path in leaves]
 
 

@@ -40,6 +40,10 @@ FIXED = {
     "add_cross_attention": False,
 }
 
+# {task.kind: what transformers calls it}
+PROBLEMS = {"classes": "single_label_classification", "labels": "multi_label_classification"}
+PROBLEMS |= {"number": "regression"}
+
 
 # --- Reading --------------------------------------------------------------------------------------
 
@@ -102,6 +106,17 @@ def read_size(values: dict, key: str, path: Path) -> int:
 def to_huggingface(model, pieces: int) -> dict:
     """Converts config.model to keys of config.json."""
     return to_common(model, pieces, ACTIVATIONS) | {EPSILON: model.epsilon}
+
+
+def labels_to_huggingface(config) -> dict:
+    """Returns the keys of config.json for an objective with the dense layer `label`."""
+    if config.objective.name not in ("classifier", "token_classifier"):
+        return {}  # its outputs have no names
+    names = config.task.labels or ("LABEL_0",)  # transformers' name of a number
+    values = {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}}
+    if config.objective.name == "classifier":
+        values["problem_type"] = PROBLEMS[config.task.kind]
+    return values
 
 
 def to_google(model, pieces: int) -> dict:

@@ -35,10 +35,15 @@ def write(directory: Path, config, vocabulary, tokenizer, params, positions: int
 
 def config_json(config, vocabulary, parts: list[str]) -> dict:
     """Returns the content of config.json."""
+    name, labels = next(name for heads, name in ARCHITECTURES if heads <= set(parts)), {}
+    if "label" in parts:
+        name = names.LABELERS[config.objective.name].architecture
+        labels = settings.labels_to_huggingface(config)
     return {
-        "architectures": [next(name for heads, name in ARCHITECTURES if heads <= set(parts))],
+        "architectures": [name],
         "model_type": "bert",
         **settings.to_huggingface(config.model, vocabulary.size),
+        **labels,
         "pad_token_id": vocabulary.pad,
         "tie_word_embeddings": True,
         "dtype": "float32",
@@ -52,7 +57,7 @@ def collect(config, vocabulary, params) -> tuple[list[str], dict[str, np.ndarray
     Raises BadInput for NaN or infinite values.
     """
     parts, tensors = [], {}
-    for parameter, source in names.with_arrays(params, config.model.layers):
+    for parameter, source in names.with_arrays(params, config.model.layers, config.objective.name):
         array = np.asarray(source, np.float32)[: vocabulary.size if parameter.padded else None]
         # If any element is not finite, neither is the minimum or the maximum. This saves an array of booleans.
         if not np.isfinite([array.min(), array.max()]).all():

@@ -8,6 +8,7 @@ The file of an objective has `make(config, vocabulary) -> Objective`, and may al
     READS             names of the arrays that it reads besides those of the batch contract, separated by spaces
     HEADS             {output: the parts of the parameters that it needs beside the encoder}
     VOCABULARY_LOGITS the outputs that are logits over the vocabulary
+    ENCODER           {field: value} of the encoder that the objective decides, see `make_encoder`
 
 B batch, P predictions per row, S packed sequences per row, D width, V padded vocabulary.
 """

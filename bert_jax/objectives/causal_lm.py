@@ -23,6 +23,7 @@ HEADLINE = "lm_loss"
 READS = "next_weights"
 HEADS = {"lm_logits": {"lm"}}
 VOCABULARY_LOGITS = ("lm_logits",)
+ENCODER = {"causal": True}
 
 
 def check(config) -> None:
@@ -60,5 +61,5 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
         loss, accuracy = cross_entropy(outputs["lm_logits"], targets, batch["next_weights"])
         return {"lm_loss": loss, "lm_accuracy": accuracy}
 
-    module = LanguageModel(base.make_encoder(config, vocabulary, causal=True))
+    module = LanguageModel(base.make_encoder(config, vocabulary, **ENCODER))
     return base.from_module(module, weights, terms)

@@ -6,8 +6,8 @@ B batch, C outputs: one for each label, or one for a number. It reads, besides t
     label_weights   float32[B]
 """
 
+import jax
 import jax.numpy as jnp
-import optax
 
 from bert_jax.config_checks import check_keys, require
 from bert_jax.models import heads
@@ -43,9 +43,11 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
         if kind == "number":
             return jnp.square(logits[:, 0] - targets)
         if kind == "labels":
-            return optax.sigmoid_binary_cross_entropy(logits, targets).mean(axis=-1)
-        wanted = optax.smooth_labels(jnp.eye(len(names))[targets], keys.label_smoothing)
-        return optax.softmax_cross_entropy(logits, wanted)
+            nats = jax.nn.softplus(logits) - targets * logits
+            return nats.mean(axis=-1)
+        smoothing = keys.label_smoothing
+        wanted = (1 - smoothing) * jnp.eye(len(names))[targets] + smoothing / len(names)
+        return -(wanted * jax.nn.log_softmax(logits)).sum(axis=-1)
 
     def terms(outputs, batch):
         weight = batch["label_weights"]

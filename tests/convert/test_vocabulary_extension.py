@@ -79,7 +79,7 @@ def test_known_repeated_and_unknown_words_are_counted(source, tmp_path):
         (b"[MASK]", "words.txt:1: .*MASK"),
         ("\n\n銀行".encode(), "words.txt:3: '銀行'"),
         (b"\x07", "words.txt:1: "),
-        (b"caf\xe9\n", "words.txt: .*UTF-8"),
+        (b"caf\xe9\n", "words.txt:1: .*UTF-8"),
         (None, "words.txt: "),
     ],
 )

@@ -1,0 +1,46 @@
+"""`features`: writes vectors of the tokens or of the lines of a text file."""
+
+import numpy as np
+
+from bert_jax import cli
+from bert_jax.convert import load_model, vocabulary_extension
+from bert_jax.errors import BadInput
+from bert_jax.objectives import features
+from bert_jax.storage import atomic
+
+MODEL = "directory of a run, or of a model of another program"
+LAYERS = (
+    "index or slice, as in Python, of the embeddings and layers; default: %(default)s, the last"
+)
+POOL = "one vector for each line; none: one for each token, and the file OUTPUT.ends.npy says where lines end"
+OPTIONS = [
+    cli.option("--model --workdir", MODEL, type=cli.to_address, **cli.REQUIRED),
+    cli.option("--input", "UTF-8 file with a text a line", type=cli.to_path, **cli.REQUIRED),
+    cli.option("--output", ".npy file to write", type=cli.to_path, **cli.REQUIRED),
+    cli.option("--layers", LAYERS, default="-1"),
+    cli.option("--pool", POOL, choices=features.POOLS, default="none"),
+    cli.AS_JSON,
+]
+
+
+def run(options, overrides) -> int:
+    files = {"vectors": options.output}
+    if options.pool == "none":
+        files = {"ends": options.output.with_suffix(".ends.npy")} | files
+    for path in files.values():
+        if path.exists() or not path.parent.is_dir():
+            raise BadInput(f"--output {path}: expected a new file in an existing directory")
+    lines = vocabulary_extension.read_lines(options.input, "--input")
+    if not lines:
+        raise BadInput(f"--input {options.input}: has no lines")
+    model = load_model.open_model(options.model, ["dtype=float32", *overrides])
+    layers = features.choose(options.layers, features.encoder_of(model).layers + 1)
+    room, texts = load_model.trained_positions(model) - 2, model.tokenizer.encode(lines)
+    if cut := sum(len(ids) > room for ids in texts):
+        cli.log_progress(f"warning: {cut} lines are cut to {room} tokens, as in training")
+    vectors, ends = features.compute(model, [ids[:room] for ids in texts], layers, options.pool)
+    for name, path in files.items():
+        with atomic.file(path) as file:
+            np.save(file, vectors if name == "vectors" else ends)
+    values = {"shape": vectors.shape, "lines": len(lines), "cut": cut}
+    return cli.show(options, values, f"{options.output}: float32{[*vectors.shape]}")

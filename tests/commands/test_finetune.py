@@ -1,0 +1,119 @@
+"""`finetune` and `predict`, end to end: a small model learns a task, is killed and resumed, and predicts."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+from kits import faulty_program, labelled, processes, runs
+from kits.malformed_inputs import refused
+
+from bert_jax.cli import main
+from bert_jax.commands import predict
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """(settings, workdir) of a run on short and long texts."""
+    directory = tmp_path_factory.mktemp("tuned")
+    settings = labelled.settings(directory)
+    labelled.tune("glue:sst2", settings, directory / "run")
+    return settings, directory / "run"
+
+
+def test_it_learns(tuned):
+    dev = json.loads((tuned[1] / "summary.json").read_text())["dev"]
+    assert dev["accuracy"] > 0.9 and dev["label_loss"] < 0.4
+    saved = json.loads((tuned[1] / "config.json").read_text())
+    assert saved["task"]["labels"] == ["long", "short"] and saved["phases"]["main"]["steps"] == 120
+    assert saved["schedule"]["warmup"] == 12
+
+
+def test_finished_it_does_nothing_again(tuned, capsys):
+    assert main(labelled.command(*tuned)) == 0
+    assert "already done" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_it_has_the_same_bits(tuned, tmp_path):
+    settings, undisturbed = tuned
+    fault = {faulty_program.FAULT: "0:step:45:kill"}
+    command = labelled.command(settings, tmp_path / "run")
+    (ended,) = processes.run(command, tmp_path, 1, 8, **fault)
+    assert ended.code == -signal.SIGKILL, ended
+    labelled.tune("glue:sst2", settings, tmp_path / "run")
+    runs.assert_same_bits(runs.params(tmp_path / "run"), runs.params(undisturbed))
+    assert runs.lines(tmp_path / "run")[-1]["accuracy"] == runs.lines(undisturbed)[-1]["accuracy"]
+
+
+def test_seeds_and_settings_make_a_table(tuned, tmp_path):
+    """All runs share a store; those that are finished are not repeated."""
+    settings = tuned[0] | {"task.epochs": 0.1, "phases.main.length": 8, "store": ""}
+    options = "--seeds", "2", "--json", str(tmp_path / "table.json")
+    options += "--search", "optimizer.learning_rate=1e-3,1e-4"
+    assert main([*labelled.command(settings, tmp_path / "run"), *options]) == 0
+    values = json.loads((tmp_path / "table.json").read_text())
+    assert set(values) == {"learning_rate=1e-3", "learning_rate=1e-4"}
+    for found in values.values():
+        scores = found["dev accuracy"]["scores"]
+        assert len(scores) == 2 and found["dev accuracy"]["mean"] == pytest.approx(np.mean(scores))
+    configs = [
+        json.loads((tmp_path / f"run/{name}/seed{seed}/config.json").read_text())
+        for name in values
+        for seed in (0, 1)
+    ]
+    first = configs[0]["seed"]
+    assert [config["seed"] - first for config in configs] == [0, 1, 0, 1]
+    assert {config["store"] for config in configs} == {f"{tmp_path}/run.store"}
+
+
+def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
+    """On a file with labels it also prints the score; on one without, the predictions are the same, in its order."""
+    data = tuned[0]["task.data"]
+    model = ["predict", "--model", str(tuned[1])]
+    output = ["--output", str(tmp_path / "dev.tsv")]
+    assert main([*model, "--input", str(data / "dev.tsv"), *output]) == 0
+    dev = json.loads((tuned[1] / "summary.json").read_text())["dev"]
+    assert f"accuracy {dev['accuracy']:.4f}" in capsys.readouterr().out
+    header, *found = (tmp_path / "dev.tsv").read_text().splitlines()
+    rows = [line.split("\t") for line in (data / "dev.tsv").read_text().splitlines()[1:]]
+    right = sum(
+        line == f"{i}\t{row[1]}" for i, (line, row) in enumerate(zip(found, rows, strict=True))
+    )
+    assert header == "index\tprediction" and right / len(rows) == dev["accuracy"]
+    labelled.write_tsv(tmp_path / "test.tsv", [row[:1] for row in rows], "sentence")
+    unlabelled, scores = predict.predict(tuned[1], [], file=tmp_path / "test.tsv")
+    assert [each["prediction"] for each in unlabelled] == [line.split("\t")[1] for line in found]
+    assert not scores
+    (alone,), _ = predict.predict(tuned[1], [rows[3][0]])
+    assert alone["probabilities"] == pytest.approx(unlabelled[3]["probabilities"], abs=1e-5)
+
+
+def test_bad_input_is_one_line(tuned, tmp_path):
+    """It names the file, the line and the value, and writes nothing."""
+    settings, workdir = tuned
+    data = labelled.sentences(tmp_path / "data", 20, 20)
+    bad = settings | {"task.data": data, "store": tmp_path / "store"}
+
+    def refusal(**changes):
+        return refused(*labelled.command(bad | changes, tmp_path / "run"))
+
+    labelled.write_tsv(data / "dev.tsv", [("some words", "long"), ("other words", "medium")])
+    assert f"{data}/dev.tsv:3" in (text := refusal()) and "'medium'" in text
+    labelled.write_tsv(data / "dev.tsv", [])
+    assert "split dev" in refusal()
+    assert "train.tsv" in (text := refusal(**{"task.label": "verdict"})) and "'verdict'" in text
+    assert f"{data}/none.tsv" in refusal(**{"task.train": "none.tsv"})
+    assert "init_from" in refusal(init_from="")
+    assert "config.task.labels" in refusal(
+        **{
+            "task.labels": "short,long",
+            "store": settings["store"],
+            "task.data": settings["task.data"],
+        }
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+    assert "config.task.name" in refused(
+        "finetune", "--config", "demo", "--config.init_from=x", "--workdir", tmp_path / "run"
+    )
+    assert "texts" in refused("predict", "--model", workdir)

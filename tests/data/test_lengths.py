@@ -1,0 +1,112 @@
+"""Length by batch: rows of similar sizes share a batch, which is cut to one of a few lengths."""
+
+import numpy as np
+import pytest
+from kits import labelled
+from kits.small import VOCABULARY, small_batch
+
+from bert_jax import config as configs
+from bert_jax.data import dataset as datasets
+from bert_jax.data import examples, stream
+from bert_jax.objectives import base
+from bert_jax.tasks import base as tasks
+
+ROWS, BATCH, LENGTH = 150, 8, 64
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    """(dataset, phase) of 150 texts of many sizes, with rows of up to 64 tokens."""
+    directory = tmp_path_factory.mktemp("lengths")
+    data = labelled.sentences(directory / "data", ROWS, 30)
+    keys = {"task.data": data, "store": directory / "store", "init_from": "x"}
+    keys |= {"phases.main.length": LENGTH, "phases.main.batch": BATCH}
+    config = labelled.load("glue:sst2", keys)
+    store = examples.open_or_build(config, labelled.tokenizer())
+    tasks.fill(config, store)
+    return tasks.make(config, store), configs.phases(config)[0]
+
+
+def pipeline(task, seed=1, positions=None):
+    dataset, phase = task
+    return stream.Pipeline(dataset, phase, "train", seed, BATCH, positions)
+
+
+def batches(task, first, last, seed=1, positions=None):
+    return list(stream.train_batches(pipeline(task, seed, positions), first, last))
+
+
+def test_a_batch_is_as_long_as_its_longest_row_needs(task):
+    lengths = datasets.lengths(*task)
+    assert lengths == [8, 16, 32, 64]
+    seen = set()
+    for batch in batches(task, 0, 18):
+        size, length = batch["sequence_ids"].sum(1).max(), batch["tokens"].shape[1]
+        assert length == min(each for each in lengths if each >= size)
+        assert batch["segments"].shape == batch["positions"].shape == (BATCH, length)
+        seen.add(length)
+    assert len(seen) > 1
+
+
+def test_an_epoch_has_each_row_once_in_an_order_of_its_own(task):
+    made = pipeline(task)
+    orders = [made.places(np.arange(ROWS), epoch) for epoch in (0, 1)]
+    other = pipeline(task, seed=2).places(np.arange(ROWS), 0)
+    for order in (*orders, other):
+        np.testing.assert_array_equal(np.sort(order), np.arange(ROWS))
+    assert (orders[0] != orders[1]).any() and (orders[0] != other).any()
+    sizes = task[0].sizes(task[0].rows(task[1], "train", 0))[orders[0]][: 18 * BATCH]
+    means = sizes.reshape(18, BATCH).mean(1)
+    assert (np.diff(means) < 0).any() and (
+        np.diff(means) > 0
+    ).any()  # lengths are mixed over the epoch
+    within = sizes.reshape(18, BATCH).std(1).mean()
+    assert within < sizes.std() / 3
+
+
+def test_any_start_and_any_hosts_have_the_same_batches(task):
+    whole = batches(task, 0, 40)
+    for first in (1, 17, 23):
+        for ours, theirs in zip(batches(task, first, 40), whole[first:], strict=True):
+            assert ours.keys() == theirs.keys()
+            for name in ours:
+                np.testing.assert_array_equal(ours[name], theirs[name])
+    parts = [
+        batches(task, 0, 20, positions=positions) for positions in ([0, 2, 5, 7], [1, 3, 4, 6])
+    ]
+    for batch, a, b in zip(whole, *parts, strict=False):
+        joined = np.concatenate([a["tokens"], b["tokens"]])[[0, 4, 1, 5, 6, 2, 7, 3]]
+        np.testing.assert_array_equal(joined, batch["tokens"])
+
+
+def test_rows_that_are_evaluated_depend_on_no_seed_and_come_once(task):
+    dataset, phase = task
+    made = stream.Evaluation(dataset, phase, "dev", 20, BATCH)
+    tokens = [row[row > 0] for batch in made for row in batch["tokens"][batch["row_weights"] > 0]]
+    rows = made.chosen()
+    assert len(tokens) == len(rows) == 20 == len(set(rows[:, 4]))
+    assert [len(row) for row in tokens] == dataset.sizes(rows).tolist()
+    np.testing.assert_array_equal(rows, dataset.rows(phase, "dev", 0)[made.places()])
+
+
+def test_logits_of_a_row_do_not_depend_on_the_length():
+    """In float32, up to rounding; with every way to pool and to mix layers."""
+    sizes = {"width": 32, "heads": 4, "layers": 2, "max_length": 32}
+    keys = {f"model.{key}": value for key, value in sizes.items()} | {"task.labels": "a,b,c"}
+    batch = small_batch(8)
+    short = {name: x[:, :24] if x.shape == (8, 32) else x for name, x in batch.items()}
+    short["tokens"] = np.where(short["sequence_ids"] > 0, short["tokens"], VOCABULARY.pad)
+    kept = batch["sequence_ids"].sum(1) <= 24
+    for changes in (
+        ["pool=cls"],
+        ["pool=mean"],
+        ["pool=concat", "features=mix"],
+        ["pool=max", "features=last4"],
+    ):
+        parts = (change.split("=") for change in changes)
+        changed = {f"objective.{key}": value for key, value in parts}
+        config = labelled.load("glue:sst2", keys | changed)
+        objective = base.make(config, VOCABULARY)
+        params = objective.init(np.zeros(2, np.uint32), batch)
+        long, cut = (objective.outputs(params, each)["label_logits"] for each in (batch, short))
+        np.testing.assert_allclose(long[kept], cut[kept], atol=2e-6)
