@@ -44,7 +44,7 @@ def measure(directory, epoch: int, offset: int, steps: int, seconds: float, chan
     word_starts = np.arange(opened.manifest["vocabulary"]) % 3 > 0
     config = configs.load("bert_base", [f"{key}={value}" for key, value in changes.items()])
     phase = configs.phases(config)[0]
-    dataset = sentence_pairs.dataset(config, opened, word_starts)
+    dataset = sentence_pairs.make(config, opened, word_starts)
     pipeline = stream.Pipeline(dataset, phase, "train", config.seed, phase.batch)
     if epoch:
         offset += epoch * pipeline.steps_per_epoch()

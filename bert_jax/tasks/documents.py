@@ -1,18 +1,63 @@
-"""The documents of a split as one stream: the tokens, with a separator after each document. Pure NumPy.
+"""The documents of a split: in ranges, sentence by sentence, and as one stream of tokens. Pure NumPy.
 
-Rows that may hold several documents are ranges of this stream. It is not a file: separators[d] is the position of the
-separator after document d, and any other position v is that of token v - d of the split, where d is the first document
-whose separator is behind v. See assemble.gather_stream.
+The stream has a separator after each document. Rows that may hold several documents are ranges of it. It is not a
+file: separators[d] is the position of the separator after document d, and any other position v is that of token v - d
+of the split, where d is the first document whose separator is behind v. See assemble.gather_stream.
 """
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.data.store import Split
-from bert_jax.tasks.pair_rows import spans
+
+BLOCK = 1 << 19  # sentences processed at a time; a document is never split, however long it is
+
+
+class Sentences(NamedTuple):
+    """The sentences of some documents. Sentences and documents are numbered from 0 here."""
+
+    begins: np.ndarray  # int64[S] where each sentence begins in the split's tokens
+    ends: np.ndarray  # int64[S] where each sentence ends
+    owner: np.ndarray  # int64[S] the document of each sentence
+    firsts: np.ndarray  # int64[D] the first sentence of each document
+    lasts: np.ndarray  # int64[D] the last sentence of each document
+
+
+def spans(ends: np.ndarray, numbers) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where the items of these numbers begin and end. ends: where each source, document or sentence ends."""
+    ends = np.asarray(ends)
+    return np.where(numbers > 0, ends[numbers - 1], 0), ends[numbers]
+
+
+def sentences(split: Split, documents: np.ndarray) -> Sentences:
+    """Returns the sentences of these documents, int64[D], ascending."""
+    begin, end = spans(split.document_ends, documents)
+    after = np.cumsum(end - begin)
+    firsts = after - (end - begin)
+    owner = np.repeat(np.arange(len(documents)), end - begin)
+    places = spans(split.sentence_ends, np.arange(len(owner)) + (begin - firsts)[owner])
+    return Sentences(*places, owner, firsts, after - 1)
+
+
+def ranges(split: Split) -> Iterator[np.ndarray]:
+    """Yields the numbers of consecutive documents, int64[D], with about BLOCK sentences at a time."""
+    first = 0
+    while first < len(split.document_ends):
+        after = range_end(split, first, BLOCK)
+        yield np.arange(first, after)
+        first = after
+
+
+def range_end(split: Split, first: int, sentences: int) -> int:
+    """Returns the end of the longest range of documents from `first` that has at most `sentences`; at least one."""
+    begin, _ = spans(split.document_ends, first)
+    return max(first + 1, int(np.searchsorted(split.document_ends, begin + sentences, "right")))
 
 
 def separators(split: Split) -> np.ndarray:
-    """Returns int64[D]: the position of the separator after each document."""
+    """Returns int64[D]: the position in the stream of the separator after each document."""
     ends = split.sentence_ends[split.document_ends - 1]
     return ends + np.arange(len(ends))
 
@@ -20,15 +65,3 @@ def separators(split: Split) -> np.ndarray:
 def stream_length(split: Split) -> int:
     """Returns the number of positions of the stream."""
     return len(split.tokens) + len(split.document_ends)
-
-
-def sentences(split: Split, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns, for each sentence of consecutive documents, where it begins and ends in the stream, and the number of
-    sentences up to the end of its document; int64[S] each.
-
-    documents: int64[D], their numbers.
-    """
-    firsts, afters = spans(split.document_ends, documents)
-    begins, ends = spans(split.sentence_ends, np.arange(firsts[0], afters[-1]))
-    owner = np.repeat(documents, afters - firsts)
-    return begins + owner, ends + owner, np.repeat(afters - firsts[0], afters - firsts)

@@ -43,11 +43,8 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
         hashes, read = config.verify_store, batch_files.read_manifest
         check_unscored(config)
         path = download.local(config.batches, hashes=hashes, read=read)
-        prefix, saved = "task.", read(path)["config"]
-        base.take_filled(
-            config,
-            {key.removeprefix(prefix): saved[key] for key in saved if key.startswith(prefix)},
-        )
+        saved = read(path)["config"]
+        base.take_filled(config, {key: saved.get(f"task.{key}", ()) for key in config.task})
         feed = SavedFeed(config, path, base.make(config).splits[1:])
         if step is not None:
             feed.check(step)
@@ -64,10 +61,8 @@ def open_feed(config: ConfigDict, step: int | None = None) -> "StoreFeed | Saved
 def check_unscored(config: ConfigDict) -> None:
     """Raises BadInput for a task that cannot use saved batches: its scores need the rows of the store."""
     if base.make(config).score:
-        name = config.task.name
-        raise BadInput(
-            f"config.task.name={name}: scored on rows of its store, not on saved batches"
-        )
+        reason = "scored on rows of its store, not on saved batches"
+        raise BadInput(f"config.task.name={config.task.name}: {reason}")
 
 
 def open_or_prepare(config: ConfigDict) -> stores.Store:
@@ -88,10 +83,8 @@ def import_stream():
     except ModuleNotFoundError as error:
         if error.name != "tensorflow":
             raise
-        raise BadInput(
-            "config.batches='': TensorFlow, which reads the token store, is not installed; install it, or save batches"
-            " with bert-jax inspect --steps A:B --save DIR on a machine that has it"
-        ) from None
+        hint = "save batches where it is installed: bert-jax inspect --steps A:B --save DIR"
+        raise BadInput(f"config.batches='': no TensorFlow to read the store; {hint}") from None
     return stream
 
 

@@ -2,28 +2,27 @@
 
 Sentences are taken in order while they fit. Rows cross documents, with a separator between two (FULL-SENTENCES), or
 end with their document (DOC-SENTENCES). A sentence that is longer than a row continues in the next ones, so every token
-of a split is in exactly one row of an epoch. A row ends with its block of documents (pair_rows.BLOCK sentences).
+of a split is in exactly one row of an epoch. A row ends with its block of documents (documents.BLOCK sentences).
 
 An index is int64[R, 2]: where each row starts in the stream of documents.py, and its size there, without [CLS] and the
 last [SEP]. A row never starts or ends with a separator.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax import prng
 from bert_jax.config_checks import require
-from bert_jax.data import batch, row_index
+from bert_jax.data import batch
 from bert_jax.data.dataset import Dataset, Survey, draw_key
+from bert_jax.data.row_index import Indexes, digest, index_directory
 from bert_jax.data.store import SPLITS, Split, Store
 from bert_jax.objectives import mlm_batch
 from bert_jax.tasks import documents, masked_rows
-from bert_jax.tasks.pair_rows import document_ranges
-from bert_jax.tokenizers import tokenizer
 
 DEFAULTS = {
     **masked_rows.DEFAULTS,
@@ -50,95 +49,62 @@ class Rules(NamedTuple):
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     masked_rows.check(config, SPECIAL)
-    hint = "task.name='full_sentences' has no pairs: set it to none"
-    require(
-        config.objective.get("pair_task", "none") == "none", "objective.pair_task", config, hint
-    )
+    pair_task, hint = masked_rows.pair_task(config), "expected none for full_sentences"
+    require(pair_task == "none", "objective.pair_task", config, hint)
 
 
-def make(config, store: Store | None = None) -> Dataset:
-    """Returns the dataset of a store; see tasks/base.py."""
-    words = store and tokenizer.load(store.path / "tokenizer").word_starts
-    return dataset(config, store, words)
-
-
-def dataset(config, store: Store | None, word_starts: np.ndarray | None) -> Dataset:
-    """Returns the dataset. word_starts: bool[V], the pieces that start a word."""
-    separators = cache(lambda split: documents.separators(store.splits[split]))
+def make(config, store: Store | None = None, word_starts: np.ndarray | None = None) -> Dataset:
+    """Returns the dataset of a store; see tasks/base.py. word_starts: see masked_rows.mask."""
 
     def shapes(phase, rows: int) -> dict:
         own = {mlm_batch.MASKED: (rows, phase.keys.max_predictions)}
         return batch.shapes(rows, phase.length) | batch.structs(own)
 
-    def rows(phase, split: str, epoch: int) -> "EpochRows":
-        return EpochRows(config, store, phase, split, epoch)
+    def rows(phase, split: str, epoch: int) -> masked_rows.IndexedRows:
+        part = store.splits[split]
+        rules = Rules(phase.length - SPECIAL, config.task.cross_documents)
+        key = partial(draw_key, config.seed, "cuts", SPLITS.index(split), phase.number)
+        name = f"{split}-{phase.length}-{digest(store, VERSION, rules, int(key(0)[0]))}"
+        parts = partial(build, part, rules, key)
+        index = Indexes(index_directory(store.path), name, np.int64, 2, parts)
+        return masked_rows.IndexedRows([index], epoch, partial(read, part, rules))
 
     def make_batch(phase, split: str, rows, keys) -> dict:
-        from bert_jax.data import assemble, masking
+        from bert_jax.data import assemble
 
-        special = store.manifest["special"]
-        tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
-        arrays = assemble.gather_range(tokens, separators(split), rows, phase.length, special)
-        most = phase.keys.max_predictions
-        return masking.apply(config.task, most, special, word_starts, keys, arrays)
+        part, special = store.splits[split], store.manifest["special"]
+        tokens, separators = assemble.map_file(part.path / "tokens.npy"), documents.separators(part)
+        arrays = assemble.gather_range(tokens, separators, rows, phase.length, special)
+        return masked_rows.mask(config, phase, store, word_starts, keys, arrays)
 
     def survey(phase) -> Survey:
         made = rows(phase, SPLITS[0], 0)
         sample = np.linspace(0, len(made) - 1, min(SAMPLE, len(made)), dtype=np.int64)
-        real = made[sample][:, 1] + SPECIAL
-        share = float(real.mean() / phase.length)
-        wanted = masked_rows.number_wanted(config.task.mask_rate, real)
-        return Survey(share, f"{share:.0%} full", masked_rows.warnings(phase, wanted))
+        return masked_rows.survey(config, phase, made[sample][:, 1:] + SPECIAL)
 
     return Dataset(shapes, SPLITS, rows, make_batch, survey)
 
 
-class EpochRows:
-    """The rows of an epoch, from a mapped index: `rows[numbers]`, int64[...] -> int64[..., 2]."""
-
-    def __init__(self, config, store: Store, phase, split: str, epoch: int):
-        """Maps the index of the epoch, and builds it if it is missing."""
-        self.split, self.epoch = store.splits[split], epoch
-        self.rules = Rules(phase.length - SPECIAL, config.task.cross_documents)
-
-        def key(epoch: int) -> np.ndarray:
-            return draw_key(config.seed, "cuts", SPLITS.index(split), phase.number, epoch)
-
-        def build_epoch(epoch: int) -> Iterator[np.ndarray]:
-            return build(self.split, self.rules, key(epoch))
-
-        digest = row_index.digest(store, VERSION, self.rules, int(key(0)[0]))
-        name = f"{split}-{phase.length}-{digest}"
-        directory = row_index.index_directory(store.path)
-        self.index = row_index.Indexes(directory, name, np.int64, 2, build_epoch)
-        self.rows = self.index.open(epoch)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
-        """Raises BadInput if the index is damaged."""
-        rows = self.rows[numbers]
-        start, size = rows[..., 0], rows[..., 1]
-        bad = (start < 0) | (size < 1) | (size > self.rules.room)
-        bad |= start + size >= documents.stream_length(self.split)
-        if bad.any():
-            raise row_index.damaged([self.index], self.epoch)
-        return rows
+def read(split: Split, rules: Rules, numbers, index) -> tuple[np.ndarray, bool]:
+    """Returns the rows with these numbers, int64[...], and whether they are valid: int64[..., 2], bool."""
+    rows = index[numbers]
+    start, size = rows[..., 0], rows[..., 1]
+    bad = (start < 0) | (size < 1) | (size > rules.room)
+    return rows, not (bad | (start + size >= documents.stream_length(split))).any()
 
 
-def build(split: Split, rules: Rules, key: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields the index of an epoch in order, in parts int64[r, 2]. key: uint32[1], of the draws."""
-    for numbers in document_ranges(split):
-        yield cut(split, rules, prng.fold(key, numbers[:1].astype(np.uint32)), numbers)
+def build(split: Split, rules: Rules, key: Callable, epoch: int) -> Iterator[np.ndarray]:
+    """Yields the index of an epoch in order, in parts int64[r, 2]. key: epoch -> uint32[1], of the draws."""
+    for numbers in documents.ranges(split):
+        yield cut(split, rules, prng.fold(key(epoch), numbers[:1].astype(np.uint32)), numbers)
 
 
 def cut(split: Split, rules: Rules, key: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Returns the rows of some consecutive documents, int64[R, 2]. numbers: theirs."""
-    begins, ends, document_ends = documents.sentences(split, numbers)
+    begins, ends, owner, _, lasts = documents.sentences(split, numbers)
+    begins, ends = begins + numbers[owner], ends + numbers[owner]  # in the stream
     count = len(ends)
-    if rules.cross_documents:
-        document_ends = np.full(count, count)
+    document_ends = np.full(count, count) if rules.cross_documents else lasts[owner] + 1
     draws = prng.uniform(prng.fold(key, np.arange(count, dtype=np.uint32))).tolist()
     # Lists are faster than arrays in the loop. After the last sentence, none begins.
     begins, ends, document_ends = [*begins.tolist(), None], ends.tolist(), document_ends.tolist()

@@ -1,8 +1,13 @@
-"""The config keys that tasks with masked rows share, their checks, and a warning."""
+"""What tasks with masked rows share: config keys and their checks, the rows of index files, masking, statistics."""
+
+from collections.abc import Callable
 
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require
+from bert_jax.data.dataset import Survey
+from bert_jax.data.row_index import Indexes, damaged
+from bert_jax.tokenizers import tokenizer
 
 DEFAULTS = {
     "masking": "token",  # what is masked at once: token or whole_word
@@ -32,16 +37,54 @@ def check(config, special: int) -> None:
         require(1 <= phase.max_predictions <= most, key, config, hint)
 
 
-def number_wanted(mask_rate: float, real: np.ndarray) -> np.ndarray:
-    """Returns the number of masked positions that sequences with these numbers of real tokens get, as in masking.py."""
-    return np.maximum(1, np.rint(mask_rate * real))
+def pair_task(config) -> str:
+    """Returns nsp, sop or none; none for an objective that knows no pairs."""
+    return config.objective.get("pair_task", "none")
 
 
-def warnings(phase, wanted: np.ndarray) -> list[str]:
-    """Returns a warning if `max_predictions` drops many masked positions. wanted: [R], their numbers in some rows."""
-    most = phase.keys.max_predictions
+class IndexedRows:
+    """The rows of an epoch, from mapped index files: `rows[numbers]`, int64[...] -> int64[..., C]."""
+
+    def __init__(self, indexes: list[Indexes], epoch: int, read: Callable):
+        """Maps the files, and builds them if they are missing. The last one has as many rows as the epoch.
+
+        read: (numbers, *files) -> their rows, and whether these are valid.
+        """
+        self.indexes, self.epoch, self.read = indexes, epoch, read
+        self.files = [index.open(epoch) for index in indexes]
+
+    def __len__(self) -> int:
+        return len(self.files[-1])
+
+    def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
+        """Raises BadInput if a file is damaged."""
+        rows, are_valid = self.read(numbers, *self.files)
+        if not are_valid:
+            raise damaged(self.indexes, self.epoch)
+        return rows
+
+
+def mask(config, phase, store, word_starts: np.ndarray | None, keys, arrays: dict) -> dict:
+    """Masks rows of assemble.py: returns the arrays of a batch, as TensorFlow operations.
+
+    word_starts: bool[V], the pieces that start a word; None: those of the store's tokenizer.
+    """
+    from bert_jax.data import masking
+
+    if word_starts is None:
+        word_starts = tokenizer.load(store.path / "tokenizer").word_starts
+    most, special = phase.keys.max_predictions, store.manifest["special"]
+    return masking.apply(config.task, most, special, word_starts, keys, arrays)
+
+
+def survey(config, phase, real: np.ndarray) -> Survey:
+    """Surveys a sample of rows; warns if `max_predictions` drops many masked positions.
+
+    real: int64[R, S], the tokens of each packed sequence with its special tokens; 0 for an absent one.
+    """
+    share, most = float(real.sum() / len(real) / phase.length), phase.keys.max_predictions
+    wanted = np.maximum(1, np.rint(config.task.mask_rate * real))  # as in masking.py
+    wanted = np.where(real, wanted, 0).sum(axis=1)
     dropped = 1 - np.minimum(wanted, most).sum() / wanted.sum()
-    if dropped <= DROPPED:
-        return []
-    key = f"phases.{phase.name}.max_predictions={most}"
-    return [f"{key} drops {dropped:.0%} of the masked positions: raise it"]
+    text = f"phases.{phase.name}.max_predictions={most} drops {dropped:.0%} of the masked positions"
+    return Survey(share, f"{share:.0%} full", [f"{text}: raise it"] if dropped > DROPPED else [])

@@ -4,7 +4,7 @@ A pair's number is its place in a random order of the epoch. For WINDOW consecut
 pair goes into the row with the least sufficient room (best-fit decreasing). The result depends only on the lengths and
 that order, so every epoch packs differently, and uses every pair once.
 
-    index/train-512-...-packed8-epoch3.npy    uint32[R, S], the numbers of each row's pairs, then NONE
+    index/train-512-...-rows8-epoch3.npy    uint32[R, S], the pairs of each row by their places in the index, then NONE
 
 R rows, S pairs per row at most.
 """
@@ -16,38 +16,32 @@ import numpy as np
 
 from bert_jax import prng
 from bert_jax.data.row_index import Indexes
-from bert_jax.tasks import pair_rows
+from bert_jax.data.store import Split
+from bert_jax.tasks.pair_rows import Rows, Rules, purpose_key, room_for_tokens, unpack
 
 # Pairs packed together. Each window reads the whole index of pairs, and takes 50 ms.
 WINDOW = 1 << 18
 NONE = np.uint32(2**32 - 1)  # marks an absent pair
 
 
-def indexes(pairs: Indexes, split, rules: pair_rows.Rules, sequences: int) -> Indexes:
-    """Returns the index files of packed rows over those of pairs."""
+def indexes(pairs: Indexes, split: Split, rules: Rules, sequences: int) -> Indexes:
+    """Returns the index files of packed rows over those of pairs. sequences: S."""
 
-    def parts(epoch: int) -> Iterator[np.ndarray]:
-        return build(pairs.open(epoch), split, rules, sequences, epoch)
+    def build(epoch: int) -> Iterator[np.ndarray]:
+        index, order = pairs.open(epoch), purpose_key(split, rules, epoch, "packed_order")
+        for first in range(0, len(index), WINDOW):
+            places = np.arange(first, min(first + WINDOW, len(index)))
+            places = prng.shuffle(places, len(index), order)
+            packed = pack(lengths(unpack(index[places]), rules), rules.length, sequences)
+            yield np.where(packed < 0, NONE, places[packed]).astype(np.uint32)
 
-    return Indexes(pairs.directory, f"{pairs.name}-packed{sequences}", np.uint32, sequences, parts)
+    return Indexes(pairs.directory, f"{pairs.name}-rows{sequences}", np.uint32, sequences, build)
 
 
-def lengths(rows: pair_rows.Rows, rules: pair_rows.Rules) -> np.ndarray:
+def lengths(pairs: Rows, rules: Rules) -> np.ndarray:
     """Returns int64[...]: the tokens of each pair with [CLS] and [SEP]; 0 for an absent pair."""
-    real = rows.a_length + rows.b_length
-    return np.where(real, real + pair_rows.count_special_tokens(rules.pair_task), 0)
-
-
-def build(
-    pairs: np.ndarray, split, rules: pair_rows.Rules, sequences: int, epoch: int
-) -> Iterator[np.ndarray]:
-    """Yields the packed rows of an epoch, in parts uint32[r, S]. pairs: the index of its pairs."""
-    order = pair_rows.purpose_key(split, rules, epoch, "packed_order")
-    for first in range(0, len(pairs), WINDOW):
-        numbers = np.arange(first, min(first + WINDOW, len(pairs)))
-        chosen = pair_rows.unpack(pairs[prng.shuffle(numbers, len(pairs), order)])
-        packed = pack(lengths(chosen, rules), rules.length, sequences)
-        yield np.where(packed < 0, NONE, packed + first).astype(np.uint32)
+    real = pairs.a_length + pairs.b_length
+    return np.where(real, real + rules.length - room_for_tokens(rules), 0)
 
 
 def pack(lengths: np.ndarray, room: int, sequences: int) -> np.ndarray:

@@ -21,11 +21,9 @@ from bert_jax import prng
 from bert_jax.data.dataset import draw_key
 from bert_jax.data.row_index import Indexes, digest, index_directory
 from bert_jax.data.store import SPLITS, Split, Store
-from bert_jax.errors import BadInput
+from bert_jax.tasks import documents
 
-COLUMNS = 3
 VERSION = 4  # of the algorithm; part of the digest in the names of index files
-BLOCK = 1 << 19  # sentences processed at a time; a document is never split, however long it is
 HALF = np.uint32(1 << 31)
 LONGEST = (1 << 16) - 1  # tokens of A or B: a length has 16 bits in the index
 
@@ -51,17 +49,13 @@ class Rows(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some whole documents in an epoch. Sentences and documents are numbered from 0 in the block."""
+    """Some whole documents in an epoch."""
 
     split: Split
     rules: Rules
-    epoch: int
-    documents: np.ndarray  # uint32[D] document numbers in the split
-    begins: np.ndarray  # int64[S] where each sentence begins in the split's tokens
-    ends: np.ndarray  # int64[S] where each sentence ends
-    owner: np.ndarray  # int64[S] the document of each sentence
-    firsts: np.ndarray  # int64[D] the first sentence of each document
-    lasts: np.ndarray  # int64[D] the last sentence of each document
+    key: Callable[[str], np.ndarray]  # purpose -> uint32[1], the key of its draws
+    numbers: np.ndarray  # uint32[D], those of the documents in the split
+    sentences: documents.Sentences
 
 
 class Chunks(NamedTuple):
@@ -73,25 +67,9 @@ class Chunks(NamedTuple):
     random: np.ndarray  # bool: B is from another document
 
 
-def count_special_tokens(pairs: str) -> int:
-    """Returns the number of special tokens of a pair: [CLS], and [SEP] after each of its segments."""
-    return 2 if pairs == "none" else 3
-
-
 def room_for_tokens(rules: Rules) -> int:
-    """Returns the maximum number of tokens of A and B together."""
-    return rules.length - count_special_tokens(rules.pair_task)
-
-
-def check_rules(split: Split, rules: Rules) -> None:
-    """Raises BadInput if no rows can be made from the split."""
-    if rules.length > LONGEST:
-        raise BadInput(f"length {rules.length}: must be at most {LONGEST}")
-    documents, needed = len(split.document_ends), 1 if rules.pair_task == "none" else 2
-    if documents < needed:
-        raise BadInput(
-            f"{split.path}: {documents} documents, pair_task={rules.pair_task} needs {needed} or more"
-        )
+    """Returns the maximum number of tokens of A and B together: all but [CLS], and [SEP] after each segment."""
+    return rules.length - (2 if rules.pair_task == "none" else 3)
 
 
 def pack(rows: Rows) -> np.ndarray:
@@ -108,76 +86,36 @@ def unpack(index: np.ndarray) -> Rows:
 
 def are_valid(rows: Rows, used: np.ndarray, tokens: int) -> bool:
     """Returns whether every used row is valid. used: bool, shaped like the fields of rows. tokens: of the split."""
-    bad = used & (rows.a_length < 1) | (rows.label < 0) | (rows.label > 1)
-    for start, length in ((rows.a_start, rows.a_length), (rows.b_start, rows.b_length)):
-        bad |= (start < 0) | (start + length > tokens)
-    return not bad.any()
+    starts, lengths = np.array(rows[0:4:2]), np.array(rows[1:4:2])  # of A and B
+    outside = (starts < 0) | (starts + lengths > tokens)
+    return not (outside.any() or (used & (rows.a_length < 1)).any() or (rows.label >> 1).any())
 
 
 def indexes(store: Store, split: str, rules: Rules) -> Indexes:
     """Returns the index files of the sentence pairs of one split under one set of rules."""
     name = f"{split}-{rules.length}-{digest(store, VERSION, rules)}"
     parts = partial(build, store.splits[split], rules)
-    return Indexes(index_directory(store.path), name, np.int64, COLUMNS, parts)
+    return Indexes(index_directory(store.path), name, np.int64, 3, parts)
 
 
 def build(split: Split, rules: Rules, epoch: int) -> Iterator[np.ndarray]:
     """Yields the index of an epoch in document order, in parts int64[r, 3]."""
-    for block in blocks(split, rules, epoch):
+    for numbers in documents.ranges(split):
+        block = open_block(split, rules, epoch, numbers)
         yield pack(make_rows(block, find_chunks(block)))
 
 
-def blocks(split: Split, rules: Rules, epoch: int) -> Iterator[Block]:
-    """Yields blocks of about BLOCK sentences that cover all documents."""
-    for documents in document_ranges(split):
-        yield open_block(split, rules, epoch, documents)
-
-
-def document_ranges(split: Split) -> Iterator[np.ndarray]:
-    """Yields the numbers of consecutive documents, int64[D], with about BLOCK sentences at a time."""
-    first = 0
-    while first < len(split.document_ends):
-        after = documents_end(split, first, BLOCK)
-        yield np.arange(first, after)
-        first = after
-
-
-def documents_end(split: Split, first: int, sentences: int) -> int:
-    """Returns the end of the longest range of documents from `first` that has at most `sentences`; at least one."""
-    begin, _ = spans(split.document_ends, first)
-    return max(first + 1, int(np.searchsorted(split.document_ends, begin + sentences, "right")))
-
-
-def spans(ends: np.ndarray, numbers) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where the items of these numbers begin and end. ends: where each source, document or sentence ends."""
-    ends = np.asarray(ends)
-    return np.where(numbers > 0, ends[numbers - 1], 0), ends[numbers]
-
-
-def sample(split: Split, rules: Rules, parts: int, sentences: int) -> Rows:
-    """Returns rows of epoch 0 from `parts` evenly spread ranges of documents, of about `sentences` sentences each."""
-    firsts = np.linspace(0, len(split.document_ends), parts, endpoint=False, dtype=np.int64)
-    documents = [np.arange(first, documents_end(split, first, sentences)) for first in firsts]
-    block = open_block(split, rules, 0, np.unique(np.concatenate(documents)))
-    return make_rows(block, find_chunks(block))
-
-
-def open_block(split: Split, rules: Rules, epoch: int, documents: np.ndarray) -> Block:
-    """Returns the block of these documents, int64[D], ascending."""
-    begin, end = spans(split.document_ends, documents)
-    after = np.cumsum(end - begin)
-    firsts = after - (end - begin)
-    owner = np.repeat(np.arange(len(documents)), end - begin)
-    sentences = spans(split.sentence_ends, np.arange(len(owner)) + (begin - firsts)[owner])
-    documents = documents.astype(np.uint32)
-    return Block(split, rules, epoch, documents, *sentences, owner, firsts, after - 1)
+def open_block(split: Split, rules: Rules, epoch: int, numbers: np.ndarray) -> Block:
+    """Returns the block of the documents with these numbers, int64[D], ascending."""
+    key = partial(purpose_key, split, rules, epoch)
+    return Block(split, rules, key, numbers.astype(np.uint32), documents.sentences(split, numbers))
 
 
 def find_chunks(block: Block) -> Chunks:
     """Returns the chunks of a block, in order: those reached from the first sentence of each document."""
     possible, following = every_chunk(block)
     reached = np.zeros(len(following), bool)
-    current = block.firsts
+    current = block.sentences.firsts
     while current.size:  # one chunk of every document at a time
         reached[current] = True
         current = following[current]
@@ -187,20 +125,19 @@ def find_chunks(block: Block) -> Chunks:
 
 def every_chunk(block: Block) -> tuple[Chunks, np.ndarray]:
     """Returns the chunk that would start at every sentence, and the start of the next chunk; -1 at a document's end."""
-    start = np.arange(len(block.ends))
-    goal = block.begins + target_lengths(block)[block.owner]
-    last = np.minimum(np.searchsorted(block.ends, goal), block.lasts[block.owner])
-    size = last - start + 1
-    if block.rules.pair_task == "none":
-        a_size, random = size, np.zeros(len(start), bool)
-    else:
+    begins, ends, owner, _, lasts = block.sentences
+    start, lasts = np.arange(len(ends)), lasts[owner]
+    goal = begins + target_lengths(block)[owner]
+    size = np.minimum(np.searchsorted(ends, goal), lasts) - start + 1
+    a_size, random = size, np.zeros(len(start), bool)
+    if block.rules.pair_task != "none":
         draw = drawer(block, start)
         a_size = 1 + prng.below(draw("sentences_in_a"), np.maximum(size - 1, 1))
         random = size == 1
         if block.rules.pair_task == "nsp":
             random |= draw("random_pair") < HALF
     following = start + np.where(random, a_size, size)  # unused sentences are put back
-    following[following > block.lasts[block.owner]] = -1
+    following[following > lasts] = -1
     return Chunks(start, size, a_size, random), following
 
 
@@ -210,42 +147,38 @@ def target_lengths(block: Block) -> np.ndarray:
     It is a full row or, with probability `short_rate`, a random length from 2 to a full row.
     """
     room = room_for_tokens(block.rules)
-    key = prng.fold(block_key(block, "target_length"), block.documents)
+    key = prng.fold(block.key("target_length"), block.numbers)
     short = prng.uniform(prng.fold(key, np.uint32(0))) < block.rules.short_rate
     return np.where(short, 2 + prng.below(prng.fold(key, np.uint32(1)), room - 1), room)
 
 
 def make_rows(block: Block, chunks: Chunks) -> Rows:
     """Returns the rows of chunks: draws random and swapped pairs, and truncates A and B to fit."""
-    draw, pairs = drawer(block, chunks.start), block.rules.pair_task
-    a_begin, a_end = block.begins[chunks.start], block.ends[chunks.start + chunks.a_size - 1]
-    b_begin, b_end = a_end.copy(), block.ends[chunks.start + chunks.size - 1]
-    label = chunks.random
-    if pairs != "none":
-        draw_random_b(block, chunks, a_end - a_begin, b_begin, b_end)
-    if pairs == "sop":
+    draw, label = drawer(block, chunks.start), chunks.random
+    middle = block.sentences.ends[chunks.start + chunks.a_size - 1]
+    begins = np.array([block.sentences.begins[chunks.start], middle])  # int64[2, R], of A and B
+    ends = np.array([middle, block.sentences.ends[chunks.start + chunks.size - 1]])
+    draw_random_b(block, chunks, begins, ends)
+    if block.rules.pair_task == "sop":
         swap = ~chunks.random & (draw("swap") < HALF)
-        a_begin, b_begin = np.where(swap, b_begin, a_begin), np.where(swap, a_begin, b_begin)
-        a_end, b_end = np.where(swap, b_end, a_end), np.where(swap, a_end, b_end)
-        label = chunks.random | swap
-    room = room_for_tokens(block.rules)
-    a_length, b_length = truncated_lengths(a_end - a_begin, b_end - b_begin, room)
-    bits = draw("truncate")
-    a_start = a_begin + fair_coins(prng.fold(bits, np.uint32(0)), a_end - a_begin - a_length)
-    b_start = b_begin + fair_coins(prng.fold(bits, np.uint32(1)), b_end - b_begin - b_length)
-    return Rows(a_start, a_length, b_start, b_length, label.astype(np.int64))
+        begins[:, swap], ends[:, swap] = begins[::-1, swap], ends[::-1, swap]
+        label = label | swap
+    lengths = np.array(truncated_lengths(*(ends - begins), room_for_tokens(block.rules)))
+    bits, lost = draw("truncate"), ends - begins - lengths
+    begins += [fair_coins(prng.fold(bits, np.uint32(side)), lost[side]) for side in (0, 1)]
+    return Rows(begins[0], lengths[0], begins[1], lengths[1], label.astype(np.int64))
 
 
-def draw_random_b(block: Block, chunks: Chunks, a_length, b_begin, b_end) -> None:
-    """Draws B for the chunks with a random B, and writes its token range into `b_begin` and `b_end`."""
+def draw_random_b(block: Block, chunks: Chunks, begins: np.ndarray, ends: np.ndarray) -> None:
+    """Draws B for the chunks with a random B, and writes its token range into `begins` and `ends`, int64[2, R]."""
     where = np.flatnonzero(chunks.random)
     start, split = chunks.start[where], block.split
-    draw, owner = drawer(block, start), block.owner[start]
-    other = other_documents(split, block.documents[owner].astype(int), draw("random_document"))
-    first, after = spans(split.document_ends, other)
+    draw, owner = drawer(block, start), block.sentences.owner[start]
+    other = other_documents(split, block.numbers[owner].astype(int), draw("random_document"))
+    first, after = documents.spans(split.document_ends, other)
     sentence = first + prng.below(draw("random_start"), after - first)
-    wanted = target_lengths(block)[owner] - a_length[where]
-    b_begin[where], b_end[where] = sentences_from(split, sentence, after, wanted)
+    wanted = target_lengths(block)[owner] - (ends[0] - begins[0])[where]
+    begins[1, where], ends[1, where] = sentences_from(split, sentence, after, wanted)
 
 
 def other_documents(split: Split, own: np.ndarray, bits: np.ndarray) -> np.ndarray:
@@ -255,7 +188,7 @@ def other_documents(split: Split, own: np.ndarray, bits: np.ndarray) -> np.ndarr
     several languages: there, a B in another language than A would give away the label.
     """
     source = np.searchsorted(split.source_ends, own, side="right")
-    first, after = spans(split.source_ends, source)
+    first, after = documents.spans(split.source_ends, source)
     alone = after - first == 1
     first, after = np.where(alone, 0, first), np.where(alone, len(split.document_ends), after)
     other = first + prng.below(bits, after - first - 1)
@@ -267,7 +200,7 @@ def sentences_from(split, sentence, after, wanted) -> tuple[np.ndarray, np.ndarr
 
     It has at least one sentence. It ends before sentence `after`, even if it has fewer tokens.
     """
-    begin, end = spans(split.sentence_ends, sentence)
+    begin, end = documents.spans(split.sentence_ends, sentence)
     todo, last = np.arange(len(sentence)), sentence.copy()
     while todo.size:  # reads fewer pages of the file than a binary search would
         is_short = (end[todo] - begin[todo] < wanted[todo]) & (last[todo] + 1 < after[todo])
@@ -301,18 +234,9 @@ def fair_coins(keys: np.ndarray, tosses: np.ndarray) -> np.ndarray:
 
 def drawer(block: Block, start: np.ndarray) -> Callable[[str], np.ndarray]:
     """Returns a function (purpose) -> uint32 bits for each chunk, keyed by its document and first sentence."""
-    owner = block.owner[start]
-    sentence = (start - block.firsts[owner]).astype(np.uint32)
-
-    def draw(purpose: str) -> np.ndarray:
-        return prng.fold(prng.fold(block_key(block, purpose), block.documents)[owner], sentence)
-
-    return draw
-
-
-def block_key(block: Block, purpose: str) -> np.ndarray:
-    """Returns the key, uint32[1], of a purpose in the block's epoch."""
-    return purpose_key(block.split, block.rules, block.epoch, purpose)
+    owner = block.sentences.owner[start]
+    number = (start - block.sentences.firsts[owner]).astype(np.uint32)
+    return lambda purpose: prng.fold(prng.fold(block.key(purpose), block.numbers)[owner], number)
 
 
 def purpose_key(split: Split, rules: Rules, epoch: int, purpose: str) -> np.ndarray:

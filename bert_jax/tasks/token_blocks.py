@@ -4,8 +4,6 @@ There is no [CLS] and no padding. Each epoch cuts the blocks at another offset, 
 The array next_weights is that of objectives/causal_lm.py.
 """
 
-from functools import cache
-
 import numpy as np
 
 from bert_jax import prng
@@ -28,7 +26,6 @@ def make(config, store: Store | None = None) -> Dataset:
     lengths = [config.phases[name].length for name in config.phase_order]
     for split in store.splits.values() if store else ():
         check_split(split, max(lengths))
-    separators = cache(lambda split: documents.separators(store.splits[split]))
 
     def shapes(phase, rows: int) -> dict:
         own = batch.structs({"next_weights": (rows, phase.length)})
@@ -42,14 +39,11 @@ def make(config, store: Store | None = None) -> Dataset:
     def make_batch(phase, split: str, rows, keys) -> dict:
         from bert_jax.data import assemble
 
-        tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
-        separator = store.manifest["special"]["sep"]
-        return assemble.gather_blocks(tokens, separators(split), rows, phase.length, separator)
+        part, separator = store.splits[split], store.manifest["special"]["sep"]
+        tokens, separators = assemble.map_file(part.path / "tokens.npy"), documents.separators(part)
+        return assemble.gather_blocks(tokens, separators, rows, phase.length, separator)
 
-    def survey(phase) -> Survey:
-        return Survey(1.0, "100% full", [])
-
-    return Dataset(shapes, SPLITS, rows, make_batch, survey)
+    return Dataset(shapes, SPLITS, rows, make_batch, lambda phase: Survey(1.0, "100% full", []))
 
 
 def check_split(split, length: int) -> None:

@@ -13,7 +13,7 @@ from kits.stores import SPECIAL, synthetic_store
 from scipy.stats import chi2
 
 from bert_jax import prng
-from bert_jax.tasks import pair_rows
+from bert_jax.tasks import documents, pair_rows
 
 V, LENGTH, BATCH = 30522, 128, 2048
 WORD_STARTS = np.arange(V) % 3 > 0
@@ -77,25 +77,26 @@ def test_masks_have_the_published_shares(store, size):
 def blocks(store, size):
     """Yields the blocks of as many epochs as have about `size` rows."""
     for epoch in range(size // 90_000):
-        yield from pair_rows.blocks(store.splits["train"], SPEC.rules, epoch)
+        for numbers in documents.ranges(store.splits["train"]):
+            yield pair_rows.open_block(store.splits["train"], SPEC.rules, epoch, numbers)
 
 
 @sizes
 def test_random_pairs_and_splits_of_chunks_are_uniform(store, size):
-    chunks, documents = [], []
+    chunks, others = [], []
     for block in blocks(store, size):
         chunks.append(pair_rows.find_chunks(block))
         made = pair_rows.make_rows(block, chunks[-1])
         ends = store.splits["train"].sentence_ends[store.splits["train"].document_ends - 1]
         starts = made.b_start[made.label == 1]
-        documents.append(np.searchsorted(ends, starts, side="right") * 500 // len(ends))
+        others.append(np.searchsorted(ends, starts, side="right") * 500 // len(ends))
     length, a_size, random = (
         np.concatenate([getattr(part, name) for part in chunks])
         for name in ("size", "a_size", "random")
     )
     assert len(length) > 0.9 * size and random[length == 1].all()
     check("random second sentences", np.bincount(random[length > 1]))
-    check("documents of random second sentences", np.bincount(np.concatenate(documents)))
+    check("documents of random second sentences", np.bincount(np.concatenate(others)))
     for number in (3, 5, 8):
         parted = np.bincount(a_size[length == number], minlength=number)
         assert parted[0] == 0 and len(parted) == number

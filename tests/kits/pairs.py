@@ -54,7 +54,7 @@ def spec(config, phase: str) -> Spec:
 
 
 def dataset(store, spec, word_starts=None):
-    return sentence_pairs.dataset(spec.config, store, word_starts)
+    return sentence_pairs.make(spec.config, store, word_starts)
 
 
 def pipeline(store, spec, word_starts, positions=None, split="train"):

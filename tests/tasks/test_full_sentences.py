@@ -8,7 +8,7 @@ from kits.stores import SPECIAL, make_store, random_documents
 
 from bert_jax.data import row_index
 from bert_jax.errors import BadInput
-from bert_jax.tasks import documents, full_sentences, pair_rows
+from bert_jax.tasks import documents, full_sentences
 
 # Some sentences are longer than a row of 16, and some rows of 64 hold several documents.
 DOCUMENTS = [*random_documents(60, sentences=9), [[7] * 100], [[8, 9] * 20, [10]], [[11]]]
@@ -22,7 +22,7 @@ def store(tmp_path_factory):
 
 def make(store, length, cross=True, seed=1, **task):
     config = settings(length, seed, cross_documents=cross, **task)
-    return full_sentences.dataset(config, store, kit.WORD_STARTS)
+    return full_sentences.make(config, store, kit.WORD_STARTS)
 
 
 def texts(store, length, cross, epoch=0):
@@ -58,7 +58,8 @@ def test_every_token_is_in_an_epoch_once_and_in_order(store, length, cross):
 @pytest.mark.parametrize("cross", [True, False])
 def test_rows_end_with_a_sentence_unless_it_is_longer(store, cross):
     split, length = store.splits["train"], 16
-    begins, ends, document_ends = documents.sentences(split, np.arange(len(split.document_ends)))
+    begins, ends, owner, _, lasts = documents.sentences(split, np.arange(len(split.document_ends)))
+    begins, ends, document_ends = begins + owner, ends + owner, lasts[owner] + 1
     rows = all_rows(make(store, length, cross), phase(length))
     start, end = rows[:, 0], rows.sum(1)
     sentence = np.searchsorted(ends, end)  # of the last token
@@ -98,9 +99,10 @@ def test_epochs_and_seeds_differ_and_repeat(tmp_path):
 
 
 def test_an_epoch_in_blocks_has_every_token(store, monkeypatch):
-    monkeypatch.setattr(pair_rows, "BLOCK", 20)
+    monkeypatch.setattr(documents, "BLOCK", 20)
     split = store.splits["train"]
-    parts = list(full_sentences.build(split, full_sentences.Rules(62, True), np.ones(1, np.uint32)))
+    rules, key = full_sentences.Rules(62, True), np.ones(1, np.uint32)
+    parts = list(full_sentences.build(split, rules, lambda epoch: key, 0))
     rows = np.concatenate(parts)
     assert len(parts) > 10 and (np.diff(rows[:, 0]) > 0).all()
     between = rows[1:, 0] - rows[:-1].sum(1)
@@ -149,7 +151,7 @@ def test_survey_and_damage(store):
     assert survey.real_token_share == pytest.approx((rows[:, 1] + 2).mean() / 64)
     assert "max_predictions=3" in survey.warnings[0]
     damaged = dataset.rows(shape, "train", 1)
-    path = damaged.index.path(1)
+    path = damaged.indexes[0].path(1)
     content = bytearray(path.read_bytes())
     content[-1] ^= 0x40
     path.write_bytes(content)

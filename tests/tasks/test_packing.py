@@ -58,7 +58,7 @@ def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
     for number in range(6):
         rows = pairs.epoch_rows(store, SPEC._replace(seed=window), number)
         chosen = rows[np.arange(len(rows))]
-        expected = np.stack(pair_rows.unpack(np.asarray(rows.pairs)), axis=-1)
+        expected = np.stack(pair_rows.unpack(np.asarray(rows.files[0])), axis=-1)
         assert sorted(chosen[chosen[..., 1] > 0].tolist()) == sorted(expected.tolist())
         sizes.add(len(rows))
     assert len(sizes) > 1

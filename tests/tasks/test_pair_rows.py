@@ -5,11 +5,12 @@ import hashlib
 import numpy as np
 import pytest
 from kits.original import HashDraws, original
+from kits.small import small_config
 from kits.stores import make_store, random_documents
 
 from bert_jax import prng
 from bert_jax.errors import BadInput
-from bert_jax.tasks import pair_rows
+from bert_jax.tasks import pair_rows, sentence_pairs
 
 RULES = pair_rows.Rules(seed=5, phase=1, length=40, pair_task="nsp", short_rate=0.3)
 
@@ -100,7 +101,7 @@ def test_rows_do_not_depend_on_the_blocks(tmp_path, monkeypatch):
     documents = random_documents(60)
     split = make_store(tmp_path / "store", documents, sources=numbers).splits["train"]
     expected = np.concatenate(list(pair_rows.build(split, RULES, 0)))
-    monkeypatch.setattr(pair_rows, "BLOCK", 7)
+    monkeypatch.setattr(pair_rows.documents, "BLOCK", 7)
     parts = list(pair_rows.build(split, RULES, 0))
     assert len(parts) > 20
     np.testing.assert_array_equal(np.concatenate(parts), expected)
@@ -115,10 +116,10 @@ def test_coins_are_fair():
         assert heads.min() >= 0 and heads.max() <= tosses
 
 
-@pytest.mark.parametrize(
-    "documents, change", [(1, dict(pair_task="nsp")), (4, dict(length=1 << 16))]
-)
-def test_rules_that_the_store_cannot_satisfy_are_refused(tmp_path, documents, change):
-    split = make_store(tmp_path / "store", random_documents(documents)).splits["train"]
-    with pytest.raises(BadInput, match=str(*change.values())):
-        pair_rows.check_rules(split, RULES._replace(**change))
+@pytest.mark.parametrize("length", [4, 1 << 16])
+def test_lengths_that_have_no_pairs_or_exceed_the_index_are_refused(length):
+    config = small_config()
+    sentence_pairs.check(config)
+    config.phases.main.length = length
+    with pytest.raises(BadInput, match=f"phases.main.length={length}"):
+        sentence_pairs.check(config)
