@@ -47,7 +47,7 @@ def run(options, overrides) -> int:
 
     Several runs are in the workdir's subdirectories, and train in one process each.
     """
-    results, seeds = {}, range(options.seeds or 1)
+    values, seeds = {}, range(options.seeds or 1)
     for trial in trials(options.config, options.search, overrides):
         for seed in seeds:
             config = configs.load(trial.config, trial.overrides)
@@ -57,10 +57,9 @@ def run(options, overrides) -> int:
             config.store = config.store or f"{download.absolute(task)}.store"
             if code := finetune(config, place):
                 return code
-            results.setdefault(join(trial.task, trial.settings), []).append(
-                read_scores(config, place)
-            )
-    values = {name: summarize(scores) for name, scores in results.items()}
+            found = values.setdefault(join(trial.task, trial.settings), {})
+            for name, score in read_scores(config, place).items():
+                found.setdefault(name, []).append(score)
     is_one = len(values) == len(seeds) == 1
     return 0 if is_one and not options.json else cli.show(options, values, describe(values))
 
@@ -106,7 +105,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
     config = config.copy_and_resolve_references()
     names = [key for key in model.config.model if configs.is_of_model(f"model.{key}")]
     config.model.update({key: model.config.model[key] for key in names})
-    store = examples.open_or_build(config, model.tokenizer, cli.log_progress)
+    store = examples.open_or_build(config, model.tokenizer)
     tasks.fill(config, store)
     if config.task.epochs:
         last = config.phases[config.phase_order[-1]]
@@ -126,25 +125,12 @@ def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
     return {f"{split} {name}": summary[split][name] for split in splits for name in wanted}
 
 
-def summarize(scores: list[dict]) -> dict:
-    """Returns {metric: {mean, deviation, scores}} of runs with different seeds; the deviation of one run is None."""
-    found = {name: [each[name] for each in scores] for name in scores[0]}
-    return {
-        name: {
-            "mean": statistics.mean(values),
-            "deviation": statistics.stdev(values) if len(values) > 1 else None,
-            "scores": values,
-        }
-        for name, values in found.items()
-    }
-
-
 def describe(values: dict) -> str:
-    """Returns a Markdown table: a row for each trial and metric."""
+    """Returns a Markdown table: a row for each trial and metric. values: {trial: {metric: scores by seed}}."""
     lines = ["| | metric | mean | deviation | runs |", "| --- | --- | --- | --- | --- |"]
     for trial, metrics in values.items():
-        for name, found in metrics.items():
-            spread = "" if found["deviation"] is None else f"{found['deviation']:.4f}"
-            runs = len(found["scores"])
-            lines.append(f"| {trial} | {name} | {found['mean']:.4f} | {spread} | {runs} |")
+        for name, scores in metrics.items():
+            spread = f"{statistics.stdev(scores):.4f}" if len(scores) > 1 else ""
+            row = trial, name, f"{statistics.mean(scores):.4f}", spread, len(scores)
+            lines.append(f"| {' | '.join(map(str, row))} |")
     return "\n".join(lines)

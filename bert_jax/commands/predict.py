@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_jax import cli, evaluate
 from bert_jax import config as configs
-from bert_jax.convert import load_model
+from bert_jax.convert import load_model, vocabulary_extension
 from bert_jax.data import examples
 from bert_jax.data import store as stores
 from bert_jax.data.examples import Example
@@ -18,55 +18,31 @@ from bert_jax.objectives import fill_mask
 from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
 
-MODEL = "directory of a run, or of a model of another program"
 ROWS = 32  # of a batch
 OPTIONS = [
-    cli.place("--model --workdir", MODEL, **cli.REQUIRED),
+    cli.place("--model --workdir", "a run, or a model of another program", **cli.REQUIRED),
     cli.option("--top", "number of candidates for each mask", type=cli.positive, default=5),
-    cli.option(
-        "--input", "file of examples, as the task reads it; labels may be missing", type=cli.to_path
-    ),
-    cli.option(
-        "--output",
-        "file to write: .tsv (index and prediction), .json (prediction by id) or .jsonl (all values)",
-        type=cli.to_path,
-    ),
-    cli.option("--context", "file of a text that has the answer to --question", type=cli.to_path),
+    cli.path("--input", "file of examples, as the task reads it; labels may be missing"),
+    cli.path("--output", "file for predictions: .tsv as GLUE wants it, .json as SQuAD wants it"),
+    cli.path("--context", "file of a text that has the answer to --question"),
     cli.option("--question", "question about --context"),
-    cli.option("texts", "text; with [MASK] for a masked LM", nargs="*", metavar="TEXT", default=[]),
+    cli.option("texts", "text; with [MASK] for a masked LM", nargs="*", metavar="TEXT"),
     cli.AS_JSON,
 ]
 
 
 def run(options, overrides) -> int:
-    asked = [options.question, read_text(options.context)] if options.context else options.texts
-    for text in asked:
-        check_text(text)
-    if bool(asked) == bool(options.input):
+    texts = [*options.texts, *filter(None, [options.question])]
+    if options.context:
+        texts.append("\n".join(vocabulary_extension.read_lines(options.context, "--context")))
+    if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
-    results, scores = predict(options.model, asked, options.top, options.input, overrides)
+    results, scores = predict(options.model, texts, options.top, options.input, overrides)
     if options.output:
         write(options.output, results)
     lines = [] if options.output else map(describe, results)
     scored = (f"{name} {value:.4f}" for name, value in scores.items())
-    return cli.show(options, results, "\n".join([*lines, "  ".join(scored)]).strip())
-
-
-def read_text(path: Path) -> str:
-    """Reads a text file. Raises BadInput."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise BadInput(f"--context {path}: {error}") from None
-
-
-def check_text(text: str | None) -> None:
-    try:
-        (text or "").encode()
-    except UnicodeEncodeError:  # the bytes of the argument are not UTF-8
-        raise BadInput(f"{text[:40]!r}: not UTF-8") from None
-    if not text:
-        raise BadInput("predict: an empty text, or --context without --question")
+    return cli.show(options, results, "\n".join([*lines, *scored]))
 
 
 def predict(
@@ -112,16 +88,14 @@ def predict_examples(model, found: list[Example]) -> tuple[list[dict], dict]:
 
 
 def write(path: Path, results: list[dict]) -> None:
-    """Writes predictions in the format that the name says: a .tsv as GLUE wants it, a .json as SQuAD wants it."""
-    if path.suffix == ".jsonl":
-        lines = map(json.dumps, results)
-    elif path.suffix == ".json":
-        pairs = {result.get("id", i): result["prediction"] for i, result in enumerate(results)}
-        lines = [json.dumps(pairs)]
+    """Writes predictions as the name says: {id: prediction} in a .json, else an index and a prediction a line."""
+    if path.suffix == ".json":
+        pairs = {each.get("id", i): each["prediction"] for i, each in enumerate(results)}
+        text = json.dumps(pairs)
     else:
-        rows = (f"{i}\t{plain(result['prediction'])}" for i, result in enumerate(results))
-        lines = ["index\tprediction", *rows]
-    atomic.write(path, "".join(f"{line}\n" for line in lines))
+        rows = (f"{i}\t{plain(result['prediction'])}\n" for i, result in enumerate(results))
+        text = "".join(["index\tprediction\n", *rows])
+    atomic.write(path, text)
 
 
 def plain(prediction) -> str:

@@ -82,6 +82,10 @@ def candidates(model, text: str, top: int) -> list[list[dict]]:
 
 def encode(model, text: str) -> dict:
     """Returns a batch of one row, whose masked positions are the masks of the text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # the bytes of the argument are not UTF-8
+        raise BadInput(f"{text[:40]!r}: not UTF-8") from None
     ids = model.tokenizer.encode_with_masks(text)
     masks, longest = ids.count(model.vocabulary.mask), model.config.model.max_length
     if not masks:

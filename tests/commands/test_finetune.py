@@ -46,17 +46,23 @@ def test_killed_and_resumed_it_has_the_same_bits(tuned, tmp_path):
     assert runs.lines(tmp_path / "run")[-1]["accuracy"] == runs.lines(undisturbed)[-1]["accuracy"]
 
 
-def test_seeds_and_settings_make_a_table(tuned, tmp_path):
+def test_seeds_and_settings_make_a_table(tuned, tmp_path, capsys):
     """All runs share a store; those that are finished are not repeated."""
     settings = tuned[0] | {"task.epochs": 0.1, "phases.main.length": 8, "store": ""}
     options = "--seeds", "2", "--json", str(tmp_path / "table.json")
     options += "--search", "optimizer.learning_rate=1e-3,1e-4"
     assert main([*labelled.command(settings, tmp_path / "run"), *options]) == 0
     values = json.loads((tmp_path / "table.json").read_text())
+    printed = capsys.readouterr().out
     assert set(values) == {"learning_rate=1e-3", "learning_rate=1e-4"}
-    for found in values.values():
-        scores = found["dev accuracy"]["scores"]
-        assert len(scores) == 2 and found["dev accuracy"]["mean"] == pytest.approx(np.mean(scores))
+    for name, found in values.items():
+        summaries = [tmp_path / f"run/{name}/seed{seed}/summary.json" for seed in (0, 1)]
+        scores = [json.loads(path.read_text())["dev"]["accuracy"] for path in summaries]
+        assert found == {"dev accuracy": scores}
+        row = (
+            f"| {name} | dev accuracy | {np.mean(scores):.4f} | {np.std(scores, ddof=1):.4f} | 2 |"
+        )
+        assert row in printed
     configs = [
         json.loads((tmp_path / f"run/{name}/seed{seed}/config.json").read_text())
         for name in values
@@ -102,6 +108,7 @@ def test_bad_input_is_one_line(tuned, tmp_path):
     assert f"{data}/dev.tsv:3" in (text := refusal()) and "'medium'" in text
     labelled.write_tsv(data / "dev.tsv", [])
     assert "split dev" in refusal()
+    labelled.write_tsv(data / "dev.tsv", [("some words", "long")])
     assert "train.tsv" in (text := refusal(**{"task.label": "verdict"})) and "'verdict'" in text
     assert f"{data}/none.tsv" in refusal(**{"task.train": "none.tsv"})
     assert "init_from" in refusal(init_from="")
