@@ -24,7 +24,7 @@ import numpy as np
 
 from bert_jax import prng
 from bert_jax.config_checks import find_module
-from bert_jax.data import dataset, download, origin
+from bert_jax.data import corpus, dataset, download, origin
 from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
@@ -33,10 +33,12 @@ from bert_jax.errors import BadInput
 from bert_jax.storage import atomic
 
 DEFAULTS = {
-    "data": "",  # directory of the files
-    "train": "train.tsv",  # file of the examples to train on
-    "dev": ("dev.tsv",),  # files that are evaluated; (): a share of `train`, see `heldout`
-    "heldout": 0.1,  # share of the examples in `train` that is evaluated if there is no file in `dev`
+    "data": "",  # directory of the files, or data set: tfds:NAME or hf:NAME
+    "train": "train.tsv",  # file of the examples to train on, or split of the data set
+    "dev": (
+        "dev.tsv",
+    ),  # files or splits that are evaluated; (): a share of `train`, see `heldout`
+    "heldout": 0.1,  # share of the examples in `train` that is evaluated if `dev` is empty
     "labels": (),  # names of the labels, in their order; (): those in `train`, sorted
     "epochs": 3.0,  # passes over the examples, which decide the steps of the last phase; 0: its steps
     "warmup": 0.1,  # share of the steps with a rising learning rate, if `epochs` decides them
@@ -65,15 +67,17 @@ def module_of(config) -> ModuleType | None:
     return module if hasattr(module, "encode") else None
 
 
-def paths(config) -> dict[str, Path]:
-    """Returns {split: file}: train, and the files in `dev`, each named by its stem."""
-    names = {"train": config.task.train} | {Path(name).stem: name for name in config.task.dev}
-    return {split: Path(config.task.data, name) for split, name in names.items()}
+def sources(config) -> dict[str, Path | str]:
+    """Returns {split: file, or source of a library}: train, and those in `dev`, each named by its stem."""
+    data, names = config.task.data, {Path(name).stem: name for name in config.task.dev}
+    is_set = corpus.library_of(data)
+    names = {"train": config.task.train} | names
+    return {s: f"{data}[{name}]" if is_set else Path(data, name) for s, name in names.items()}
 
 
 def split_names(config) -> tuple[str, ...]:
-    """Returns the names of the splits: those of `paths`, or train and dev if `dev` is empty."""
-    return tuple(paths(config)) if config.task.dev else ("train", "dev")
+    """Returns the names of the splits: those of `sources`, or train and dev if `dev` is empty."""
+    return tuple(sources(config)) if config.task.dev else ("train", "dev")
 
 
 def encode_texts(tokenizer, examples: list[Example]) -> list[list[list[int]]]:
@@ -120,20 +124,21 @@ def made_from(config) -> dict:
     """Returns the config keys and values that decide a store's content. task.data is the digest of its files; missing
     without them."""
     made = {f"task.{key}": value for key, value in config.task.items() if key not in FREE}
-    files_of_task = paths(config).values()
-    del made["task.data"]
-    if all(path.is_file() for path in files_of_task):
-        made["task.data"] = files.identify([*files_of_task])["sha256"][:16]
+    paths = [path for path in sources(config).values() if isinstance(path, Path)]
+    if not all(path.is_file() for path in paths):
+        del made["task.data"]
+    elif paths:
+        made["task.data"] = files.identify(paths)["sha256"][:16]
     return made
 
 
 def read(config) -> dict[str, list[Example]]:
     """Returns the examples of each split. Raises BadInput if a file is missing or a split is empty."""
     parts = {}
-    for split, path in paths(config).items():
-        if not path.is_file():
-            raise BadInput(f"config.task.data={config.task.data}: no file {path}")
-        parts[split] = module_of(config).load(config, path)
+    for split, source in sources(config).items():
+        if isinstance(source, Path) and not source.is_file():
+            raise BadInput(f"config.task.data={config.task.data}: no file {source}")
+        parts[split] = module_of(config).load(config, source)
     if not config.task.dev:
         parts = split_off(parts["train"], config.task.heldout)
     for split, part in parts.items():

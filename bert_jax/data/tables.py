@@ -1,4 +1,5 @@
-"""Tables of texts and labels: TSV, CSV, JSON lines and Parquet files, read by pyarrow; every value as text.
+"""Tables of texts and labels: TSV, CSV, JSON lines and Parquet files, read by pyarrow, and data sets of the libraries
+that corpus.py names; every value as text.
 
 A TSV file has no quotes, as those of GLUE. A column is named by its header, or by its number from 0 in a file without
 one.
@@ -6,18 +7,35 @@ one.
 
 from pathlib import Path
 
+from bert_jax.data import corpus
 from bert_jax.errors import BadInput, one_line
 
 COMPRESSED = (".gz", ".bz2", ".zst")
 JSON = (".json", ".jsonl")
 
 
-def read(path: Path, columns: list[str], optional: str = "") -> list[tuple[str, list]]:
-    """Returns (place, values of the columns) of each row of a file; the place is the file and line, for messages.
+def read(source: Path | str, columns: list[str], optional: str = "") -> list[tuple[str, list]]:
+    """Returns (place, values of the columns) of each row of a file or a data set; the place is its line, for messages.
 
-    A value is text, '' for null; a list of a JSON or Parquet file stays a list. optional: one of the columns, whose
-    values are None if the file lacks it. Raises BadInput, which names the file and the column or line.
+    A value is text, '' for null; a list stays a list. optional: one of the columns, that of the label, in which a null
+    is None, and which the source may lack. Raises BadInput, which names the file and the column or line.
     """
+    library = corpus.library_of(str(source))
+    found, first = (library.table(source, columns), 0) if library else read_file(source, columns)
+    if missing := [name for name in columns if name not in (*found, optional)]:
+        raise BadInput(f"{source}: no column {missing[0]!r}; it has {', '.join(found)}")
+    count = max(map(len, found.values()))
+
+    def texts(name: str) -> list:
+        values = found.get(name, [None] * count)
+        return [None if x is None and name == optional else plain(x) for x in values]
+
+    rows = zip(*map(texts, columns), strict=True)
+    return [(f"{source}:{line}", list(row)) for line, row in enumerate(rows, first)]
+
+
+def read_file(path: Path, columns: list[str]) -> tuple[dict[str, list], int]:
+    """Returns the values of the columns of a file, and the line of its first row."""
     import pyarrow
 
     kind = path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix
@@ -26,16 +44,8 @@ def read(path: Path, columns: list[str], optional: str = "") -> list[tuple[str, 
         table = open_table(path, kind, columns, is_numbered)
     except (pyarrow.ArrowException, OSError) as error:
         raise BadInput(f"{path}: cannot be read as a table ({one_line(error, 300)})") from None
-    names = table.column_names
-    if missing := [name for name in columns if name not in (*names, optional)]:
-        raise BadInput(f"{path}: no column {missing[0]!r}; it has {', '.join(names)}")
-
-    def values(name: str) -> list:
-        return [*map(plain, table[name].to_pylist())] if name in names else [None] * len(table)
-
     first = 1 if is_numbered or kind in JSON else 2  # the line after the header
-    rows = zip(*map(values, columns), strict=True)
-    return [(f"{path}:{line}", list(row)) for line, row in enumerate(rows, first)]
+    return {name: table[name].to_pylist() for name in table.column_names}, first
 
 
 def open_table(path: Path, kind: str, columns: list[str], is_numbered: bool):
@@ -64,4 +74,6 @@ def plain(value) -> str | list[str]:
     """Returns a value as text, a list as a list of texts."""
     if isinstance(value, list):
         return [*map(plain, value)]
+    if isinstance(value, bytes):
+        return value.decode()
     return "" if value is None else str(value)

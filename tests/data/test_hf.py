@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import datasets
 import pyarrow
 import pytest
 from kits.corpora import config_of, make_text, prepare, report_of
 from pyarrow import parquet
 
-from bert_jax.data import corpus
+from bert_jax.data import corpus, tables
 from bert_jax.errors import BadInput
 
 TEXTS = [*make_text(60), None, ""]
@@ -50,7 +51,7 @@ def test_every_text_is_read_once_in_order(tmp_path, name):
     + [("", field) for field in ("missing", "number", "meta", "text.body")],
 )
 def test_what_does_not_exist_is_named(tmp_path, name, suffix, field):
-    with pytest.raises(BadInput, match="config.corpus.source: hf:"):
+    with pytest.raises(BadInput, match="hf:"):
         source_of(tmp_path, name + suffix, field)
 
 
@@ -58,3 +59,19 @@ def test_a_store_is_prepared(tmp_path, name):
     store = prepare(config_for(tmp_path, name))
     assert report_of(store)["documents_read"] == len(TEXTS)
     assert sum(split["documents"] for split in store.manifest["splits"].values()) == 60
+
+
+def test_a_table_has_the_names_of_its_labels(tmp_path, monkeypatch):
+    """And an unknown label, -1, as none."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    features = datasets.Features(
+        text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "yes"])
+    )
+    columns = {"text": ["a", "b", None], "label": [1, 0, -1]}
+    (tmp_path / "set").mkdir()
+    datasets.Dataset.from_dict(columns, features).to_parquet(tmp_path / "set/validation.parquet")
+    source = f"hf:{tmp_path}/set[validation]"
+    rows = tables.read(source, ["text", "label"], optional="label")
+    assert [row for _, row in rows] == [["a", "yes"], ["b", "no"], ["", None]]
+    with pytest.raises(BadInput, match="no column 'none'"):
+        tables.read(source, ["none"])

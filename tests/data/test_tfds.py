@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 from kits.corpora import read_sources
 
 from bert_jax import config as configs
-from bert_jax.data import corpus
+from bert_jax.data import corpus, tables
 from bert_jax.errors import BadInput
 
 TEXTS = [f"Text {number}. It is 第{number}个。\nA second line." for number in range(100)]
@@ -21,7 +21,8 @@ class TinyTexts(tfds.core.GeneratorBasedBuilder):
 
     def _info(self):
         text = tfds.features.Text()
-        names = {"text": text, "number": tf.int64, "meta": {"body": text}}
+        label = tfds.features.ClassLabel(names=["no", "yes"])
+        names = {"text": text, "number": tf.int64, "label": label, "meta": {"body": text}}
         return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(names))
 
     def _split_generators(self, manager):
@@ -29,7 +30,8 @@ class TinyTexts(tfds.core.GeneratorBasedBuilder):
 
     def _generate_examples(self, number=100):
         for key in range(number):
-            yield key, {"text": TEXTS[key], "number": key, "meta": {"body": f"body {key}"}}
+            meta, label = {"body": f"body {key}"}, key % 3 - 1  # -1: unknown
+            yield key, {"text": TEXTS[key], "number": key, "label": label, "meta": meta}
 
 
 def build(directory, shards: int = 3):
@@ -72,6 +74,14 @@ def test_every_text_is_read_once_in_the_order_of_the_files(data_dir, monkeypatch
     assert places == sorted(places)
     monkeypatch.setattr(corpus, "BLOCK", 100)
     assert read_sources([source]) == whole and len(list(source.blocks(Counter()))) > 20
+
+
+def test_a_table_has_the_names_of_its_labels(data_dir):
+    """Its rows are in the order of the files, like texts."""
+    rows = tables.read("tfds:tiny_texts[test]", ["text", "label"], optional="label")
+    labels = {text: ["no", "yes", None][key % 3 - 1] for key, text in enumerate(TEXTS)}
+    assert [row for _, row in rows] == [[text, labels[text]] for _, (text, _) in rows]
+    assert {text for _, (text, _) in rows} == {*TEXTS[:5]}
 
 
 def test_versions_splits_and_nested_fields_are_selected(data_dir):

@@ -19,6 +19,13 @@ def text_of(row: dict, field: str) -> bytes:
     return (row or "").encode()
 
 
+def named(feature, values) -> list:
+    """Returns the values of a feature as a list; class labels, which both libraries have, as their names. A negative
+    label is unknown: None."""
+    names = getattr(feature, "names", None)
+    return [names[value] if value >= 0 else None for value in values] if names else [*values]
+
+
 @contextlib.contextmanager
 def explain(source: str, field: str, is_reading: bool):
     """Converts every error of a library to BadInput, but one of the disk or network to OSError; with is_reading all
@@ -28,5 +35,4 @@ def explain(source: str, field: str, is_reading: bool):
     except Exception as error:  # the libraries raise many types
         is_missing = isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
         kind = BadInput if is_missing and not is_reading else OSError
-        reason = f"config.corpus.field={field!r}: {one_line(error, 300)}"
-        raise kind(f"config.corpus.source: {source}, {reason}") from None
+        raise kind(f"{source}, field {field!r}: {one_line(error, 300)}") from None

@@ -8,7 +8,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from bert_jax.data.sources.fields import explain, get_field, text_of
+from bert_jax.data.sources.fields import explain, get_field, named, text_of
 from bert_jax.errors import BadInput
 
 PREFIX = "hf:"
@@ -53,3 +53,12 @@ def texts(source: str, field: str) -> Iterator[bytes]:
         data = library.load_dataset(name, config, split=split)
         for example in data.select_columns(field.split(".")[0]):
             yield text_of(example, field)
+
+
+def table(source: str, columns: list[str]) -> dict[str, list]:
+    """Returns the values of those of the columns that a data set has, by name; a class label as its name, and None if
+    it is unknown."""
+    with open_library(source, ", ".join(columns)) as (library, name, config, split):
+        data = library.load_dataset(name, config, split=split)
+        features = {name: data.features[name] for name in columns if name in data.features}
+        return {name: named(feature, data[name]) for name, feature in features.items()}

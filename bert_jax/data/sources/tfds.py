@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator
 
-from bert_jax.data.sources.fields import explain, get_field
+from bert_jax.data.sources.fields import explain, get_field, named
 from bert_jax.errors import BadInput
 
 PREFIX = "tfds:"
@@ -63,3 +63,16 @@ def texts(source: str, field: str) -> Iterator[bytes]:
         read = examples.map(lambda example: get_field(example, field)).batch(BATCH)
         for batch in read.as_numpy_iterator():
             yield from batch
+
+
+def table(source: str, columns: list[str]) -> dict[str, list]:
+    """Returns the values of those of the columns that a data set has, like hf.table."""
+    with open_builder(source, ", ".join(columns)) as (library, builder, split):
+        builder.download_and_prepare()
+        features = {
+            name: builder.info.features[name] for name in columns if name in builder.info.features
+        }
+        in_order = library.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+        rows = [*builder.as_dataset(split=split, read_config=in_order).as_numpy_iterator()]
+        found = {name: [row[name] for row in rows] for name in features}
+        return {name: named(features[name], values) for name, values in found.items()}
