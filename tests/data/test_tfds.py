@@ -101,7 +101,7 @@ def test_missing_data_sets_are_named(data_dir, name):
 
 @pytest.mark.parametrize("field", ["body", "text.body", "number", "meta"])
 def test_fields_without_a_text_are_named(data_dir, field):
-    with pytest.raises(BadInput, match=f"field='{field}'"):
+    with pytest.raises(BadInput, match=f"field '{field}'"):
         open_source("tiny_texts", f"corpus.field={field}")
 
 
