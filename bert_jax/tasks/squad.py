@@ -132,7 +132,9 @@ def make(config, store: Store | None = None) -> Dataset:
         return values | (answer_scores.best_scores(correct, found) if keys.no_answer else {})
 
     def survey(phase):
-        return texts.survey(rows(phase, splits[0], 0), phase.length)
+        found, asked = rows(phase, splits[0], 0), len(store.splits[splits[0]].document_ends)
+        text = f"{len(found):,} windows of the texts of {asked:,} questions"
+        return texts.survey(found, phase.length)._replace(text=text)
 
     return Dataset(shapes, splits, rows, make_batch, survey, score, texts.sizes)
 
