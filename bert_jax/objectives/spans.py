@@ -14,7 +14,10 @@ from bert_jax.models import heads, layers
 from bert_jax.objectives import base
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-DEFAULTS = heads.DEFAULTS | {"dropout": 0.0}
+DEFAULTS = {
+    **heads.DEFAULTS,
+    "dropout": 0.0,  # dropout rate on the vectors in front of the last dense layer
+}
 # See base.py.
 READS = "start_positions end_positions label_weights"
 HEADS = {"label_logits": {"label", "mix"}}
