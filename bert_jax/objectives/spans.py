@@ -7,8 +7,8 @@ contract,
     label_weights                     float32[B]
 """
 
+import jax
 import jax.numpy as jnp
-import optax
 
 from bert_jax.models import heads, layers
 from bert_jax.objectives import base
@@ -38,7 +38,8 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
         targets = jnp.stack([batch["start_positions"], batch["end_positions"]], axis=1)
         logits = jnp.where(real[..., None], outputs["label_logits"], layers.MASKED)
         logits = logits.transpose(0, 2, 1)  # [B, 2, L]
-        loss = optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean(axis=1)
+        logs = jax.nn.log_softmax(logits)
+        loss = -jnp.take_along_axis(logs, targets[..., None], axis=-1)[..., 0].mean(axis=1)
         hits = (logits.argmax(-1) == targets).all(axis=1)
         return {
             "span_loss": ((weight * loss).sum(), weight.sum()),
