@@ -67,7 +67,8 @@ def shared_keys(source: str):
 def own_keys(path: Path, group: str):
     """Yields (key, default, meaning) of the DEFAULTS and PHASE_DEFAULTS of a model, an objective or a task."""
     for name, prefix in (("DEFAULTS", group), ("PHASE_DEFAULTS", "phases.NAME")):
-        for key, default, text in items(path, name):
+        found = {key: rest for key, *rest in items(path, name)}  # the last default of a key
+        for key, (default, text) in found.items():
             yield f"{prefix}.{key}", default, text
 
 
@@ -87,6 +88,8 @@ def items(path: Path, name: str):
         for key, default in zip(value.keys, value.values, strict=True):
             if key:
                 yield key.value, ast.unparse(default), meaning(default, notes, lines)
+            elif isinstance(default, ast.Name):  # **NAME
+                yield from items(path, default.id)
             else:  # **module.NAME
                 yield from items(imported(body, default), default.attr)
 

@@ -9,7 +9,7 @@ examples has, besides what tasks/base.py names,
     encode(config, tokenizer, examples, names) -> Encoded        raises BadInput for a label that is not in `names`
     decode(config, store, split, outputs, rows) -> [dict]        the prediction for each example, in their order
 
-and its config keys include DEFAULTS.
+and its config keys include DEFAULTS. It may also have FREE, like the one below, of the task's own keys.
 """
 
 import hashlib
@@ -49,9 +49,10 @@ FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the 
 class Example(NamedTuple):
     """An example as its file has it."""
 
-    place: str  # its file and line, for messages
+    place: str  # its file and line, for messages, or its identifier
     texts: list[str]
     label: Any  # None: unknown
+    group: str = ""  # examples of a group are not divided between train and dev
 
 
 class Encoded(NamedTuple):
@@ -123,7 +124,8 @@ def open_or_build(config, tokenizer=None, log: Callable[[str], None] = print) ->
 def made_from(config) -> dict:
     """Returns the config keys and values that decide a store's content. task.data is the digest of its files; missing
     without them."""
-    made = {f"task.{key}": value for key, value in config.task.items() if key not in FREE}
+    free = {*FREE, *getattr(module_of(config), "FREE", ())}
+    made = {f"task.{key}": value for key, value in config.task.items() if key not in free}
     paths = [path for path in sources(config).values() if isinstance(path, Path)]
     if not all(path.is_file() for path in paths):
         del made["task.data"]
@@ -148,13 +150,15 @@ def read(config) -> dict[str, list[Example]]:
 
 
 def split_off(examples: list[Example], share: float) -> dict[str, list[Example]]:
-    """Returns {"train": examples, "dev": others}: a random share is held out, the same at every call."""
-    order = np.arange(len(examples))
+    """Returns {"train": examples, "dev": others}: a random share of the groups is held out, always the same."""
+    keys = [example.group or number for number, example in enumerate(examples)]
+    groups = [*dict.fromkeys(keys)]
+    order = np.arange(len(groups))
     order = prng.shuffle(order, max(1, len(order)), dataset.draw_key(0, "order", 1, 0, 0))
-    held = {*order[: round(share * len(order))].tolist()}
+    held = {groups[number] for number in order[: round(share * len(order))]}
     parts = {"train": [], "dev": []}
-    for position, example in enumerate(examples):
-        parts["dev" if position in held else "train"].append(example)
+    for key, example in zip(keys, examples, strict=True):
+        parts["dev" if key in held else "train"].append(example)
     return parts
 
 

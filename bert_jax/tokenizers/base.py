@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
-from bert_jax.tokenizers.special_tokens import SPECIAL, mask_pattern
+from bert_jax.tokenizers.special_tokens import SPECIAL, ban, mask_pattern
 
 # {word mark: a character that is never in one piece with the text after it}. For "▁" it is a private-use character,
 # which is in no training text. Byte-level rules ("Ġ") treat that one as punctuation, which may be in a piece with other
@@ -22,6 +23,7 @@ class Tokenizer:
         mark             the prefix of pieces that begin a word; '' if pieces that continue a word have a prefix instead
         word_starts      bool[size]: whether a piece begins a word; true for special tokens
         identity         everything that decides the ids, as plain data for JSON
+        tokenizer        that of the `tokenizers` library, unless it has an encode_with_offsets of its own
         encode(texts)    ids of each text; of the special tokens, only [UNK] can be among them
         corpus_encoder() a function of corpus_encoder.py: (documents) -> their ids, and where their sentences end
         write(directory) writes `file` in the format of its library; returns the settings for settings.json
@@ -58,6 +60,11 @@ class Tokenizer:
                 ids += self.encode_part(part.strip(), attached and not part[0].isspace())
             attached = part in special
         return ids
+
+    def encode_with_offsets(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple]]]:
+        """Yields the ids of each text, and where each token begins and ends in it, in characters."""
+        for each in self.tokenizer.encode_batch(texts, add_special_tokens=False):
+            yield ban([each.ids], self.special)[0], each.offsets
 
     def encode_part(self, text: str, attached: bool) -> list[int]:
         """Returns the ids of a part of a text. attached: whether no space separates it from the text before."""

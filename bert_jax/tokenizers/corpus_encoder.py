@@ -62,13 +62,13 @@ class CachedEncoder:
 def whole(encode: Callable, documents: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
     """Encodes documents with any library. A sentence ends at the token end that is nearest to its last character.
 
-    encode: (texts) -> for each text its ids, and where each token ends in characters.
+    encode: (texts) -> for each text its ids, and where each token begins and ends in characters.
     """
     ids, ends = [], []
     documents = [document for document in documents if document]
     encoded = encode([" ".join(document) for document in documents])
-    for document, (tokens, stops) in zip(documents, encoded, strict=True):
-        stops = np.maximum.accumulate([0, *stops])
+    for document, (tokens, offsets) in zip(documents, encoded, strict=True):
+        stops = np.maximum.accumulate([0, *(stop for _, stop in offsets)])
         wanted = np.cumsum([len(sentence) + 1 for sentence in document]) - 1
         before = stops[np.searchsorted(stops, wanted, "right") - 1]
         after = stops[np.searchsorted(stops, np.minimum(wanted, stops[-1]))]

@@ -5,7 +5,7 @@ Ids equal those of the library and of transformers' fast tokenizers, except that
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -63,16 +63,10 @@ class HuggingFace(Tokenizer):
             return self.pieces[number]
         return self.tokenizer.decode([int(number)], skip_special_tokens=False).replace(" ", "▁")
 
-    def encode_with_ends(self, texts: list[str]) -> Iterator[tuple[list[int], list[int]]]:
-        """Yields the ids of each text, and where each token ends, in characters."""
-        batch = self.tokenizer.encode_batch(texts, add_special_tokens=False)
-        ids = ban((encoding.ids for encoding in batch), self.special)
-        return zip(ids, ([end for _, end in each.offsets] for each in batch), strict=True)
-
     def corpus_encoder(self) -> Callable:
         if pattern := unit_pattern(self.document):
             return CachedEncoder(self.encode, pattern)
-        return partial(whole, self.encode_with_ends)
+        return partial(whole, self.encode_with_offsets)
 
     def write(self, directory: Path) -> dict:
         text = json.dumps(self.document, ensure_ascii=False, indent=1)

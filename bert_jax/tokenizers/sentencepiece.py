@@ -61,11 +61,9 @@ class SentencePiece(Tokenizer):
         # may include special tokens; control symbols it does not.
         return ban(self.processor.encode(texts, num_threads=1), self.special)
 
-    def encode_with_ends(self, texts: list[str]) -> Iterator[tuple[list[int], list[int]]]:
-        """Yields the ids of each text, and where each token ends, in characters."""
-        encoded = self.processor.encode(texts, return_type="offset_mapping", num_threads=1)
-        ids = ban((each["ids"] for each in encoded), self.special)
-        return zip(ids, ([end for _, end in each["offsets"]] for each in encoded), strict=True)
+    def encode_with_offsets(self, texts: list[str]) -> Iterator[tuple[list[int], list[tuple]]]:
+        for each in self.processor.encode(texts, return_type="offset_mapping", num_threads=1):
+            yield ban([each["ids"]], self.special)[0], each["offsets"]
 
     def corpus_encoder(self) -> Callable:
         model = sentencepiece_proto.Model.FromString(self.model)
@@ -73,7 +71,7 @@ class SentencePiece(Tokenizer):
         if exact and model.normalizer_spec.add_dummy_prefix:
             # No piece spans words, and sums of scores are exact: the library encodes words independently.
             return lambda documents: flatten(self.encode([*chain(*documents)]))
-        return partial(whole, self.encode_with_ends)
+        return partial(whole, self.encode_with_offsets)
 
     def write(self, directory: Path) -> dict:
         (directory / FILE).write_bytes(self.model)

@@ -1,0 +1,60 @@
+"""Exact match and F1 of answers by the rules of SQuAD (arXiv:1606.05250, and 2.0: arXiv:1806.03822), as shares.
+
+N questions. A question may have several correct answers, of which the most similar one counts, or none.
+"""
+
+import re
+import string
+from collections import Counter
+
+import numpy as np
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize(text: str) -> list[str]:
+    """Returns the words of a text that are compared: lower case, without punctuation and articles."""
+    return ARTICLES.sub(" ", text.lower().translate(WITHOUT_PUNCTUATION)).split()
+
+
+def f1(correct: list[str], said: list[str]) -> float:
+    """Returns the F1 of the words of an answer."""
+    common = (Counter(correct) & Counter(said)).total()
+    return 2 * common / (len(correct) + len(said)) if correct and said else float(correct == said)
+
+
+def compare(answers: list[str], text: str) -> tuple[float, float]:
+    """Returns the exact match and F1 of a text with the correct answers; without any, '' is correct."""
+    said = normalize(text)
+    correct = [words for words in map(normalize, answers) if words] or [[]]
+    return float(said in correct), max(f1(words, said) for words in correct)
+
+
+def score(answers: list[list[str]], texts: list[str]) -> dict[str, float]:
+    """Returns {exact, f1} of texts given as answers to N questions; if some questions have no answer, also
+    {has_answer_f1, no_answer_f1}, as far as there are such questions."""
+    values, has = np.array([*map(compare, answers, texts)]), np.array([*map(bool, answers)])
+    found = {"exact": values[:, 0].mean(), "f1": values[:, 1].mean()}
+    parts = {} if has.all() else {"has_answer_f1": has, "no_answer_f1": ~has}
+    return found | {name: values[part, 1].mean() for name, part in parts.items() if part.any()}
+
+
+def best_scores(answers: list[list[str]], found: list[dict]) -> dict[str, float]:
+    """Returns the highest {best_exact, best_f1} that any null_threshold reaches, and best_threshold, that of best_f1.
+
+    found: what answers.predict returns for N questions.
+    """
+    spans = [next((span["text"] for span in each["nbest"] if span["text"]), "") for each in found]
+    differences = np.array([each["null_score_difference"] for each in found])
+    order = np.argsort(differences, kind="stable")
+    none = ~np.array([*map(bool, answers)])[order, None]
+    values = np.array([*map(compare, answers, spans)])[order]
+    # Sums over all questions if the first n of them get their best span and the others '', n = 0 to N.
+    gains = np.cumsum(np.where(none, -1, values), axis=0)
+    sums = none.sum() + np.append([[0, 0]], gains, axis=0)
+    thresholds = np.append(differences.min() - 1, differences[order])
+    sums[:-1][np.diff(thresholds) == 0] = -1  # no threshold is between equal differences
+    exact, f1 = sums.max(axis=0) / len(found)
+    best = thresholds[sums[:, 1].argmax()]
+    return {"best_exact": exact, "best_f1": f1, "best_threshold": best}

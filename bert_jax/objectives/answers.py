@@ -1,0 +1,68 @@
+"""Answers that are spans of a text, from the logits of all its windows (arXiv:1810.04805, sections 4.2 and 4.3).
+
+W pieces of a window.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+COUNT = 20  # candidates for an answer
+
+
+class Window(NamedTuple):
+    """A window of a text, as the model sees it."""
+
+    logits: (
+        np.ndarray
+    )  # float32[W, 2]: that a piece is the first one, and the last one of the answer
+    offsets: np.ndarray  # int[W, 2]: where each piece begins and ends in the text, in characters
+    null: float  # score of no answer: the two logits of [CLS]
+
+
+def predict(windows: list[Window], text: str, longest: int, threshold: float | None) -> dict:
+    """Returns the answer to a question: its `prediction`, exact text; `score`; `null_score_difference`; and `nbest`.
+
+    longest: pieces of an answer at most. threshold: the prediction is '', no answer, if the lowest score of no answer
+    in a window exceeds that of the best span by more; None: it never is. nbest: {text, start, end, score, probability}
+    of the candidates, see below, and of '' if it may be predicted; the probabilities are those among them.
+    """
+    null = min(float(window.null) for window in windows)
+    nothing = {"text": "", "start": 0, "end": 0, "score": null}
+    nbest = candidates(windows, text, longest) or [nothing]
+    best, difference = nbest[0], null - nbest[0]["score"]
+    if threshold is not None:
+        nbest = sorted([*nbest, nothing], key=lambda each: -each["score"])
+    odds = np.exp([each["score"] - nbest[0]["score"] for each in nbest])
+    for each, share in zip(nbest, (odds / odds.sum()).tolist(), strict=True):
+        each["probability"] = share
+    is_null = threshold is not None and difference > threshold
+    return {
+        "prediction": "" if is_null else best["text"],
+        "score": best["score"],
+        "null_score_difference": difference,
+        "nbest": nbest,
+    }
+
+
+def candidates(windows: list[Window], text: str, longest: int) -> list[dict]:
+    """Returns {text, start, end, score} of the best spans with different texts, the best one first.
+
+    start, end: in characters, without spaces around the span. score: the sum of its two logits.
+    """
+    found, best = [], {}
+    for logits, offsets, _ in windows:
+        ends = np.pad(logits[:, 1], (0, longest - 1), constant_values=-np.inf)
+        scores = logits[:, :1] + sliding_window_view(ends, longest)  # [W, longest]
+        top = np.argpartition(-scores, min(COUNT, scores.size) - 1, axis=None)[:COUNT]
+        top = top[np.isfinite(scores.flat[top])]
+        first, more = np.unravel_index(top, scores.shape)
+        spans = scores[first, more], offsets[first, 0], offsets[first + more, 1]
+        found += np.stack(spans, axis=1, dtype=np.float64).tolist()
+    for score, start, end in sorted(found, reverse=True):
+        start, span = int(start), text[int(start) : int(end)].strip()
+        start = text.find(span, start)
+        if span and span not in best:
+            best[span] = {"text": span, "start": start, "end": start + len(span), "score": score}
+    return list(best.values())[:COUNT]

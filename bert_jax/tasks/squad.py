@@ -1,0 +1,162 @@
+"""Questions about a text whose answers are spans of it, in the format of SQuAD 1.1 and 2.0.
+
+A row is a window of a text, see windows.py. A batch has, besides the arrays of the batch contract,
+
+    start_positions, end_positions    int32[B] first and last token of the answer; 0, [CLS], if it is not in the window
+    label_weights                     float32[B]
+
+A split has questions.json: [id, text, [answer]] of each question; answers are texts, all that are correct.
+"""
+
+import json
+from itertools import chain
+
+import numpy as np
+
+from bert_jax.config_checks import check_keys
+from bert_jax.data import batch, examples
+from bert_jax.data.dataset import Dataset
+from bert_jax.data.examples import Encoded, Example
+from bert_jax.data.store import Store
+from bert_jax.errors import BadInput, one_line
+from bert_jax.objectives import answer_scores, answers
+from bert_jax.tasks import texts, windows
+
+DEFAULTS = {
+    **examples.DEFAULTS,
+    "stride": 128,  # pieces from a window of a text to the next one
+    "question_length": 64,  # pieces of a question at most
+    "answer_length": 30,  # pieces of an answer at most
+    "no_answer": False,  # whether questions may have no answer, as in SQuAD 2.0
+    # no answer is predicted if its score exceeds that of the best span by more; see best_threshold in metrics.jsonl
+    "null_threshold": 0.0,
+    "metrics": ("f1", "exact"),  # in tables; the first one decides which run is the best
+}
+PHASE_DEFAULTS = {}
+FREE = ("stride", "question_length", "answer_length", "no_answer", "null_threshold")
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the task's keys that has an invalid value."""
+    positive = [f"task.{key}" for key in ("stride", "question_length", "answer_length")]
+    check_keys(config, shares=["task.heldout"], at_least_one=positive)
+    texts.check_lengths(config, config.task.question_length + 4)
+
+
+def load(config, path) -> list[Example]:
+    """Reads a file of SQuAD. A label is a list of {text, answer_start}; None if the file has no answers.
+
+    Raises BadInput for a file of another format, and for an answer that is not in its text where it should be.
+    """
+    try:
+        return [
+            read_question(path, question, paragraph["context"], article.get("title", ""))
+            for article in json.loads(path.read_text(encoding="utf-8"))["data"]
+            for paragraph in article["paragraphs"]
+            for question in paragraph["qas"]
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path}: not a file of SQuAD ({one_line(error)})") from None
+
+
+def read_question(path, question: dict, context: str, title: str) -> Example:
+    """Returns the example of a question; its place is its id."""
+    label = [] if question.get("is_impossible") else question.get("answers")
+    for answer in label or []:
+        start, text = answer["answer_start"], answer["text"]
+        if start < 0 or not context.startswith(text, start):
+            there = f"the text of {len(context)} characters has not {text!r} there"
+            raise BadInput(f"{path}: question {question['id']}: answer_start={start}: {there}")
+    return Example(question["id"], [question["question"], context], label, title)
+
+
+def parse(config, found: list[str]) -> list[Example]:
+    """Returns the example of a question and a text, without answers."""
+    if len(found) != 2:
+        raise BadInput(f"{found[-1]!r}: expected a question and a text")
+    return [Example(found[0], found, None)]
+
+
+def names(config, found: list[Example]) -> list[str]:
+    """Returns no names: answers are no labels."""
+    return []
+
+
+def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
+    """Converts examples to ids, and the first answers to pieces."""
+    unique = [*dict.fromkeys(chain(*(example.texts for example in found)))]
+    encoded = zip(unique, tokenizer.encode_with_offsets(unique), strict=True)
+    pieces = {
+        text: (ids or [tokenizer.unk], windows.locate(text, offsets))
+        for text, (ids, offsets) in encoded
+    }
+    spans, questions = [], []
+    for place, (_, context), label, _ in found:
+        first = label[0] if label else {"answer_start": 0, "text": ""}
+        spans.append(windows.find_span(pieces[context][1], first["answer_start"], first["text"]))
+        questions.append([place, context, [answer["text"] for answer in label or []]])
+    offsets = np.concatenate([pieces[text][1] for example in found for text in example.texts])
+    arrays = {"offsets": offsets, "spans": np.array(spans, np.int32), "questions": questions}
+    return Encoded([[pieces[text][0] for text in example.texts] for example in found], arrays)
+
+
+def make(config, store: Store | None = None) -> Dataset:
+    """Returns the dataset of a store of questions; see tasks/base.py."""
+    keys, splits = config.task, examples.split_names(config)
+
+    def shapes(phase, rows: int) -> dict:
+        own = {"start_positions end_positions label_weights": (rows,)}
+        return batch.shapes(rows, phase.length) | batch.structs(own)
+
+    def rows(phase, split: str, epoch: int) -> np.ndarray:
+        settings = phase.length, keys.question_length, keys.stride
+        return windows.rows(store.splits[split], *settings)
+
+    def make_batch(phase, split: str, rows, _) -> dict:
+        from bert_jax.data import assemble
+
+        tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
+        special = store.manifest["special"]
+        made = assemble.gather(tokens, rows[:, None, :5], phase.length, special, paired=True)
+        made |= {
+            f"{name}_positions": assemble.as_ids(rows[:, i])
+            for i, name in ((5, "start"), (6, "end"))
+        }
+        made["label_weights"] = assemble.as_weights(rows[:, 1] > 0)
+        return {name: made[name] for name in shapes(phase, 1) if name in made}
+
+    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
+        found, questions = decode(config, store, split, outputs, rows), read_questions(store, split)
+        correct = [questions[number][2] for number in np.unique(rows[:, 4])]
+        values = answer_scores.score(correct, [each["prediction"] for each in found])
+        return values | (answer_scores.best_scores(correct, found) if keys.no_answer else {})
+
+    def survey(phase):
+        found, asked = rows(phase, splits[0], 0), len(store.splits[splits[0]].document_ends)
+        text = f"{len(found):,} windows of the texts of {asked:,} questions"
+        return texts.survey(found, phase.length)._replace(text=text)
+
+    return Dataset(shapes, splits, rows, make_batch, survey, score, texts.sizes)
+
+
+def read_questions(store: Store, split: str) -> list[list]:
+    """Returns [id, text, answers] of each question of a split."""
+    return json.loads((store.splits[split].path / "questions.json").read_text())
+
+
+def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
+    """Returns the `id` of each question, and its answer as answers.predict returns it."""
+    questions, keys, found = read_questions(store, split), config.task, []
+    threshold = keys.null_threshold if keys.no_answer else None
+    for number, parts in windows.by_question(store.splits[split], outputs["label_logits"], rows):
+        name, context, _ = questions[number]
+        answer = answers.predict(parts, context, keys.answer_length, threshold)
+        found.append({"id": name} | answer)
+    return found
+
+
+def score_file(path, predictions: dict[str, str]) -> dict[str, float]:
+    """Returns the scores of {id: answer} for the questions of a file; '' is the answer of a missing id."""
+    found = load(None, path)
+    correct = [[answer["text"] for answer in example.label] for example in found]
+    return answer_scores.score(correct, [predictions.get(each.place, "") for each in found])

@@ -1,0 +1,33 @@
+"""SQuAD 1.1 (arXiv:1606.05250) and 2.0 (arXiv:1806.03822), fine-tuned as in arXiv:1810.04805.
+
+    bert-jax finetune --config squad --config.init_from=runs/mine --workdir runs/squad
+    bert-jax finetune --config squad:2 --config.init_from=runs/mine --workdir runs/squad2
+    bert-jax predict --model runs/squad --context FILE --question "Who wrote it?"
+    bert-jax predict --model runs/squad --input squad/test.json --output predictions.json
+
+The first reads squad/train-v1.1.json and dev-v1.1.json; --config.task.data names another directory.
+--config.task.dev="()" holds a tenth of the articles in `train` out for evaluation. In 2.0, some have no answer;
+metrics.jsonl has the best_threshold for them, see task.null_threshold.
+"""
+
+from bert_jax.configs import base
+
+TASKS = {"1": "1.1", "2": "2.0"}  # {name: version}
+
+
+def get_config(name="1"):
+    if name not in TASKS:
+        raise ValueError(f"no version {name!r}; expected 1 or 2")
+    version = TASKS[name]
+    config = base.get_config(objective="spans", task="squad")
+    config.task.update(data="squad", train=f"train-v{version}.json", dev=(f"dev-v{version}.json",))
+    config.task.update(epochs=2.0, no_answer=name == "2")
+    config.store = ""  # beside the workdir
+    config.optimizer.learning_rate = 5e-5
+    config.optimizer.bias_correction = True  # few steps: without it, training is unstable
+    config.phases.main = base.phase(steps=1, length=384, batch=32)
+    config.log.every = 50
+    config.evaluate.every = 0
+    config.evaluate.rows = 1_000_000
+    config.checkpoint.every = 500
+    return config
