@@ -234,17 +234,6 @@ def test_labels_are_filled_from_a_local_store_or_saved_batches(finished, tmp_pat
     assert_same_bits(params(tmp_path / "run"), params(finished[1]))
 
 
-def test_scores_are_in_the_log(finished, capsys):
-    assert (
-        pretrain(
-            load(finished[0], **{"phases.main.steps": 1, "log.every": 1, "checkpoint.every": 1}),
-            finished[1].parent / "short",
-        )
-        == 0
-    )
-    assert "  f1 " in capsys.readouterr().out
-
-
 def test_a_batch_of_it_is_shown(finished, capsys):
     """It has neither masks nor pairs, so no marks are explained."""
     command = "inspect", "--config", str(finished[1] / "config.json"), "--step", "3"

@@ -1,12 +1,9 @@
 """Parsing of each text format; lines that are not text are dropped and counted, and never an error."""
 
 import json
-import shutil
-import subprocess
 from collections import Counter
 
 import pytest
-from charset_normalizer.constant import IANA_SUPPORTED
 
 from bert_jax.data.sources import text
 
@@ -84,13 +81,3 @@ def test_records_without_text_are_dropped_and_counted():
 def test_json_escapes_that_are_not_valid_text_are_replaced():
     found, problems = records(b'{"text": "a\\ud800b \\ud83d\\ude00\\nnul\\u0000\\nend"}')
     assert found == [["a?b \U0001f600", "end"]] and len(problems) == 1
-
-
-@pytest.mark.skipif(not shutil.which("iconv"), reason="no iconv")
-def test_iconv_knows_every_encoding_that_a_message_can_name():
-    for name in set(IANA_SUPPORTED) - {*text.UNKNOWN_TO_ICONV}:
-        command = ["iconv", "-f", name.replace("_", "-").upper(), "-t", "UTF-8"]
-        if not name.startswith(("utf_16_", "utf_32_")):  # UTF-16 is found otherwise
-            assert not subprocess.run(command, input=b"", stderr=subprocess.DEVNULL).returncode, (
-                name
-            )
