@@ -61,16 +61,6 @@ def test_predict_fills_in_masks(finished, capsys):
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
 
 
-@pytest.mark.slow
-def test_evaluate_and_status(finished, capsys, tmp_path):
-    file = tmp_path / "numbers.json"
-    assert cli.main(["evaluate", "--model", str(finished[1]), "--json", str(file)]) == 0
-    values = json.loads(file.read_text())
-    assert {"step", "unigram_entropy", "mlm_loss_masked", "nsp_accuracy"} <= set(values)
-    capsys.readouterr()
-    assert result(capsys, "status", "--workdir", finished[1])["state"] == "done"
-
-
 def test_help_names_every_exit_code(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
