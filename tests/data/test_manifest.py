@@ -7,11 +7,11 @@ import time
 import pytest
 from kits import saved_batches
 from kits.damage import flip_bit
-from kits.small import overrides
+from kits.malformed_inputs import refused
+from kits.runs import pretraining
 
 from bert_jax import loop
 from bert_jax.checkpoints import reader
-from bert_jax.cli import main
 from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
@@ -44,7 +44,7 @@ def test_changes_are_named(store, name, change):
 
 
 @pytest.mark.slow
-def test_a_run_whose_store_changes_ends(finished, half_a_run, tmp_path, monkeypatch, capsys):
+def test_a_run_whose_store_changes_ends(finished, half_a_run, tmp_path, monkeypatch):
     """The store changes at step 12, between two reports."""
     place = shutil.copytree(finished[0]["store"], tmp_path / "data")
     name = "tokenizer/settings.json"
@@ -57,9 +57,7 @@ def test_a_run_whose_store_changes_ends(finished, half_a_run, tmp_path, monkeypa
             yield rows
 
     monkeypatch.setattr(loop.Loop, "batches", batches)
-    keys = [f"--config.{key}" for key in overrides(finished[0] | {"store": place})]
-    assert main(["pretrain", "--config", "demo", *keys, "--workdir", str(half_a_run)]) == 2
-    line = capsys.readouterr().err.strip()
-    assert line.startswith("bert-jax: ") and str(place / name) in line and "\n" not in line
+    line = refused(*pretraining(finished[0], half_a_run, store=place))
+    assert str(place / name) in line
     assert reader.newest(half_a_run / "checkpoints") == 10
     assert workdir.read_json(half_a_run / "status.json")["state"] == "failed"
