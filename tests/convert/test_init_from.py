@@ -5,10 +5,10 @@ import shutil
 import signal
 
 import pytest
-from kits import external_models, processes
+from kits import external_models
 from kits.corpora import make_text, write
 from kits.malformed_inputs import refused
-from kits.runs import assert_same_bits, lines, load, params, pretraining, signal_at
+from kits.runs import assert_same_bits, lines, load, params, signal_at
 from kits.small import mesh_keys
 
 from bert_jax import loop, train
@@ -74,16 +74,6 @@ def test_a_run_starts_from_an_export(finished, random, tmp_path, form):
     settings, source = finished
     export.export(Workdir(source), tmp_path / "out", form)
     begin(settings, tmp_path / "run", init_from=tmp_path / "out", **START, **SHARDED)
-    assert_started_from(tmp_path / "run", params(source), random)
-
-
-@pytest.mark.full
-def test_several_processes_start_from_a_run(finished, random, tmp_path):
-    settings, source = finished
-    keys = START | {"init_from": source, "mesh.fsdp": 2, "mesh.tensor": 2}
-    command = pretraining(settings, tmp_path / "run", **keys)
-    ended = processes.run(command, tmp_path / "output", 2, 4)
-    assert [process.code for process in ended] == [0, 0], ended
     assert_started_from(tmp_path / "run", params(source), random)
 
 
