@@ -149,11 +149,8 @@ def test_expected_losses_belong_to_one_unchanged_file(tmp_path):
     )
     assert config.load(str(measured), ["log.every=5"]).expected_loss == (10, 5.0, 6.0, 20, 3.0, 5.0)
     assert config.load(str(measured), ["log.every=5", "seed=1"]).expected_loss == ()
-    assert config.load(str(measured), ["expected_loss=(1, 2, 3)", "seed=1"]).expected_loss == (
-        1,
-        2,
-        3,
-    )
+    given = config.load(str(measured), ["expected_loss=(1, 2, 3)", "seed=1"])
+    assert given.expected_loss == (1, 2, 3)
     assert config.load(str(derived)).expected_loss == ()
 
 

@@ -123,11 +123,8 @@ def names_one_objective(path: str, source: str) -> bool:
 
 def test_what_all_objectives_share_names_none():
     paths = {file.relative_to(ROOT).as_posix(): file for file in FILES}
-    assert not [
-        path
-        for path, file in paths.items()
-        if names_one_objective(path, file.read_text(encoding="utf-8"))
-    ]
+    texts = {path: file.read_text(encoding="utf-8") for path, file in paths.items()}
+    assert not [path for path, text in texts.items() if names_one_objective(path, text)]
     for text in ("x['mlm_loss']", "name == 'nsp'", "batch.masked_weights", "heldout_mlm_loss"):
         assert names_one_objective("bert_jax/runs/new.py", text)
     assert not names_one_objective("bert_jax/runs/new.py", "inspect, unmasked")

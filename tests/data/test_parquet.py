@@ -23,10 +23,8 @@ def path(tmp_path):
 
 
 def texts(path, field: str) -> list[str]:
-    config = config_of(
-        path.parent, [], f"corpus.source={path}", "corpus.format=parquet", f"corpus.field={field}"
-    )
-    (source,) = corpus.open_sources(config)
+    keys = f"corpus.source={path}", "corpus.format=parquet", f"corpus.field={field}"
+    (source,) = corpus.open_sources(config_of(path.parent, [], *keys))
     return [text.decode() for block in source.blocks(Counter()) for text in block]
 
 

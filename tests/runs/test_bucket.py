@@ -3,7 +3,7 @@ server implements Google's JSON API (kits/bucket.py)."""
 
 import pytest
 from etils import epath
-from kits import external_models
+from kits import corpora, external_models
 from kits.malformed_inputs import refused
 from kits.runs import assert_same_bits, make_run, params, pretraining
 
@@ -153,11 +153,7 @@ def test_an_import_into_a_bucket_equals_one_on_disk(gcs, source, tmp_path):
     import_model.import_model(source, tmp_path / "run")
     assert cli.main(["import", "--source", str(source), "--workdir", RUN]) == 0
     names = {name.removeprefix("runs/one/") for name in gcs.names("runs/one/")}
-    files = {
-        path.relative_to(tmp_path / "run").as_posix()
-        for path in (tmp_path / "run").rglob("*")
-        if path.is_file()
-    }
+    files = {*corpora.files(tmp_path / "run")}
     assert {name for name in names ^ files if not name.startswith("checkpoints/")} == set()
     last = max(names, key=lambda name: gcs.objects[f"runs/one/{name}"].generation)
     assert last == "run.json"
