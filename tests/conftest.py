@@ -51,7 +51,6 @@ SLOWEST = """
 MAY_SKIP = (
     "Skipped: no GPU",  # tests of cuDNN
     "Skipped: could not import 'torch': No module named 'torch'",  # of the extra `parity`; a benchmark compares with it
-    "Skipped: could not import 'sky': No module named 'sky'",  # SkyPilot needs older libraries than ours
     "Skipped: no namespaces",  # containers may not create one
     "Skipped: no ../shared/data",  # text and tasks that are not part of the repository
 )

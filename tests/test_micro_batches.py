@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 from kits.slices import compiling, devices, needs_libtpu
-from kits.small import VOCABULARY, small_batch, small_config
+from kits.small import VOCABULARY, mesh_keys, small_batch, small_config
 
 from bert_jax import build
 from bert_jax.parallel import mesh as meshes
@@ -34,15 +34,9 @@ def uneven_batch() -> dict:
 
 def built(shape, count, pairs="nsp", chips=None):
     """Returns the trainer for `count` micro-batches on a mesh of this shape; Adam's first moment is the gradient."""
-    config = small_config(
-        *[f"mesh.{name}={size}" for name, size in zip(meshes.AXES, shape, strict=True)],
-        *(
-            f"phases.main.batch={ROWS}",
-            f"train.micro_batches={count}",
-            f"objective.pair_task={pairs}",
-        ),
-        *("model.layers=1", "optimizer.beta1=0", "optimizer.clip=0"),
-    )
+    keys = f"phases.main.batch={ROWS}", f"train.micro_batches={count}"
+    keys += f"objective.pair_task={pairs}", "model.layers=1", "optimizer.beta1=0"
+    config = small_config(*mesh_keys(shape), *keys, "optimizer.clip=0")
     mesh = meshes.make_mesh(config, chips or jax.devices()[: int(np.prod(shape))])
     return build.build(config, mesh, VOCABULARY)
 

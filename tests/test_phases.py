@@ -3,16 +3,12 @@
 import json
 import signal
 
-import numpy as np
 import pytest
-from kits import pairs
 from kits.runs import assert_same_bits, lines, params, signal_at
 from kits.small import SMALL, overrides
 
 from bert_jax import config, optimizer, train
-from bert_jax.data import store
 from bert_jax.runs import status
-from bert_jax.tokenizers import tokenizer
 
 pytestmark = pytest.mark.slow  # each compiles programs for eight devices
 
@@ -84,18 +80,6 @@ def test_a_run_stopped_inside_the_second_phase_ends_with_the_same_bits(
     assert train.pretrain(load(settings), tmp_path / "run") == 0
     assert_same_bits(params(tmp_path / "run"), params(undisturbed))
     assert lines(tmp_path / "run")[-1]["loss"] == lines(undisturbed)[-1]["loss"]
-
-
-def test_a_later_phase_of_the_same_length_draws_other_rows(phased_run):
-    opened = store.open_store(phased_run[0]["store"])
-    starts = tokenizer.load(opened.path / "tokenizer").word_starts
-    seen = []
-    for name in ("medium", "large"):
-        spec = pairs.spec(load(phased_run[0]), name)
-        batches = pairs.train_batches(opened, starts, spec, 0, 3, np.arange(BATCHES[name]))
-        seen.append({row.tobytes() for arrays in batches for row in arrays["tokens"]})
-    assert [len(rows) for rows in seen] == [3 * 16, 3 * 32]
-    assert not seen[0] & seen[1]
 
 
 def test_the_shipped_config_reads_as_many_rows_as_bert_base():

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from kits import saved_batches
+from kits.damage import flip_bit
 from kits.runs import assert_same_bits, lines, load, params
 from kits.small import write_corpus
 
@@ -66,9 +67,7 @@ def test_a_damaged_checkpoint_is_skipped(finished, tmp_path, capsys):
     run, checkpoints = tmp_path / "run", tmp_path / "run/checkpoints"
     shutil.copytree(undisturbed, run)
     for path in (checkpoints / "20/params").rglob("d/*"):
-        data = bytearray(path.read_bytes())
-        data[len(data) // 3] ^= 1
-        path.write_bytes(data)
+        flip_bit(path, path.stat().st_size // 3)
     assert train.pretrain(load(settings), run) == 0
     output = capsys.readouterr().out
     assert f"{checkpoints}/20" in output and "step 10" in output

@@ -58,9 +58,6 @@ def test_the_plain_step_has_our_loss_and_gradients():
     )
     params = small_params(objective)
 
-    def ours(params):
-        return objective.loss(params, rows, objective.weights(rows), 0, train=True)[0]
-
     initialize, _ = plain.make(small_config(*UNDROPPED), VOCABULARY.size, "unrolled")
     shapes = jax.eval_shape(initialize)
 
@@ -68,7 +65,7 @@ def test_the_plain_step_has_our_loss_and_gradients():
         key = {"dropout": jax.random.key(0)}
         return shapes.apply_fn({"params": params}, rows, rngs=key)
 
-    expected, gradient = jax.jit(jax.value_and_grad(ours))(params)
+    expected, gradient = jax.jit(jax.value_and_grad(small.loss_of(objective)))(params, rows)
     plain_params = as_plain(params, shapes.params)
     value, actual = jax.jit(jax.value_and_grad(theirs))(plain_params)
     assert value == pytest.approx(float(expected), rel=1e-5)

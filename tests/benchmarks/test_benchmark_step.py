@@ -51,12 +51,3 @@ def test_the_gathered_side_has_the_flops_of_the_formula():
     expected = base.step_flops(settings, vocabulary, params, mlm_batch.shapes(4, *shape))
     assert work["gathered"] == pytest.approx(expected, rel=0.01)
     assert work["as it comes"] > 1.4 * work["gathered"]
-
-
-def test_a_row_has_medians_over_the_turns():
-    """Medians, and medians over the turns of the ratio of two steps."""
-    settings = step.load("bert_base:8", [])
-    facts = {side: dict(threads=2, versions="v") for side in step.SIDES}
-    seconds = {"ours": [1.0, 2.0, 4.0], "as it comes": [2.0, 4.0, 9.0], "gathered": [1.5, 3, 6]}
-    line = step.describe("bert_base:8", settings, facts, seconds)
-    assert "512: **2.00 x, 1.50 x**" in line and "256 as it comes; 341 gathered" in line

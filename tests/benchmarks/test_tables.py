@@ -14,13 +14,8 @@ from kits.paths import ROOT
 from benchmarks import tables
 from bert_jax import cli, config
 
-COMMANDS = sorted(
-    {
-        command
-        for block in tables.read().values()
-        for command in block.replace("\\\n", "").splitlines()
-    }
-)
+BLOCKS = "\n".join(tables.read().values()).replace("\\\n", "")
+COMMANDS = sorted({*BLOCKS.splitlines()})
 NEEDS = {"finetune_transformers": "torch"}
 
 

@@ -4,13 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from kits.small import small_config
+from kits.small import mesh_of
 
 from bert_jax.checkpoints import fingerprint
 from bert_jax.errors import Unfinished
-from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.mesh import TABLE
 
 SPECS = {"words": TABLE, "kernel": P("fsdp", "tensor"), "bias": P("tensor"), "scale": P()}
@@ -26,11 +25,6 @@ def tree():
     return arrays | {"half": half, "count": np.array(7, np.int32)}
 
 
-def make_mesh(data, fsdp, tensor) -> Mesh:
-    config = small_config(f"mesh.data={data}", f"mesh.fsdp={fsdp}", f"mesh.tensor={tensor}")
-    return meshes.make_mesh(config, jax.devices()[: data * fsdp * tensor])
-
-
 def on_mesh(tree, mesh):
     """Returns (program, the tree on the devices)."""
     shardings = {name: NamedSharding(mesh, SPECS[name]) for name in tree}
@@ -39,7 +33,7 @@ def on_mesh(tree, mesh):
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (8, 1, 1), (2, 2, 2)])
 def test_a_fingerprint_is_the_same_on_any_mesh(tree, shape):
-    mesh = make_mesh(*shape)
+    mesh = mesh_of(shape)
     program, placed = on_mesh(tree, mesh)
     assert fingerprint.compute(program, placed, mesh) == fingerprint.of_tree(tree)
 
@@ -68,7 +62,7 @@ def test_swapped_rows_and_other_shapes_change_the_fingerprint(tree):
 @pytest.mark.parametrize(("name", "shape"), [("scale", (8, 1, 1)), ("kernel", (2, 2, 2))])
 def test_a_copy_that_differs_is_named_with_its_device(tree, name, shape):
     """For a replicated array, and for one that is sharded over some axes and replicated over others."""
-    mesh = make_mesh(*shape)
+    mesh = mesh_of(shape)
     program, placed = on_mesh(tree, mesh)
     shards = placed[name].addressable_shards
     parts = [np.array(shard.data) for shard in shards]
@@ -87,7 +81,7 @@ def test_a_copy_that_differs_is_named_with_its_device(tree, name, shape):
 def test_values_that_are_not_finite_are_named(tree, name, value):
     tree[name] = tree[name].copy()
     tree[name][3, 2] = value
-    mesh = make_mesh(2, 2, 2)
+    mesh = mesh_of((2, 2, 2))
     program, placed = on_mesh(tree, mesh)
     with pytest.raises(FloatingPointError, match=name):
         fingerprint.compute(program, placed, mesh)

@@ -7,6 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from kits.damage import flip_bit
 from kits.full_disk import full_disk
 from kits.runs import assert_same_bits, make_run, params
 from kits.waiting import wait_until
@@ -47,12 +48,6 @@ def largest(directory, item: str):
     return max((directory / item).rglob("d/*"), key=lambda path: path.stat().st_size)
 
 
-def flip(path, index: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[index] ^= 16
-    path.write_bytes(data)
-
-
 def change(path, *keys, value) -> None:
     """Sets a value in a JSON file."""
     values = found = json.loads(path.read_text())
@@ -78,20 +73,12 @@ def test_an_undamaged_run_is_read_as_it_was_saved(run, saved_run):
 @pytest.mark.parametrize("where", [0.1, 0.4, 0.7])
 @pytest.mark.parametrize("item", reader.ITEMS)
 def test_a_flipped_bit_is_never_restored(run, saved_run, item, where):
-    """A flip in unused bytes does not matter; parameters do not depend on the optimizer state."""
+    """A flip in unused bytes does not matter, but nearly all bytes of the largest file of parameters are used."""
     path = largest(run / "checkpoints/9", item)
-    flip(path, int(where * path.stat().st_size))
+    flip_bit(path, int(where * path.stat().st_size), 4)
     step, skipped = found(run)
-    assert step == (7 if skipped else 9)
+    assert step == (7 if skipped else 9) and (skipped or item != "params" or where != 0.4)
     assert_same_bits(params(run), saved_run[1] if skipped and item == "params" else saved_run[2])
-
-
-def test_a_flipped_bit_of_a_parameter_is_detected(run):
-    """Nearly all bits of the largest file belong to values, whose flips Orbax does not detect."""
-    path = largest(run / "checkpoints/9", "params")
-    flip(path, path.stat().st_size // 2)
-    step, skipped = found(run)
-    assert step == 7 and "params" in skipped[9]
 
 
 DAMAGES = {
@@ -130,15 +117,6 @@ def test_other_files_are_ignored_and_kept(run):
     (renamed,) = writer.clean(directory, [9])
     assert (renamed / "params").is_dir() and not (directory / "40.orbax-checkpoint-tmp").exists()
     assert reader.steps(directory) == [7] and (directory / "notes").is_dir()
-
-
-def test_a_run_without_a_checkpoint_that_verifies_is_refused_and_unchanged(run):
-    for step in (7, 9):
-        (run / f"checkpoints/{step}/fingerprints/metadata").write_text("[]")
-    names = sorted(path.name for path in (run / "checkpoints").iterdir())
-    with pytest.raises(BadInput, match="checkpoints.*9: .*7: "):
-        params(run)
-    assert names == sorted(path.name for path in (run / "checkpoints").iterdir())
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "too many"), ValueError("UNAVAILABLE: x")])

@@ -98,11 +98,8 @@ def test_an_oracle_and_a_uniform_model_have_the_expected_results(measure, models
 @pytest.mark.parametrize("name", "abcd")
 def test_nats_equal_a_slow_computation(models, name):
     """One window at a time, at its own length, summed in float64, gives the same as batches of windows."""
-    vocabularies, number, model = (
-        [m.tokenizer for m in models.values()],
-        "abcd".index(name),
-        models[name],
-    )
+    vocabularies = [model.tokenizer for model in models.values()]
+    number, model = "abcd".index(name), models[name]
     every = word_windows.windows([TEXTS], vocabularies, LENGTH - 2)
     windows = [window._replace(chosen=[*range(0, len(window.parts), 3)]) for window in every][:3]
     nats, correct, pieces = word_windows.score(model, windows, number, LENGTH)

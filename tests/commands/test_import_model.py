@@ -78,9 +78,8 @@ def test_training_continues_from_an_import(source, tmp_path):
         train.pretrain(config.load(file, other), workdir)
     free = ["model.dropout=0.2", "optimizer.learning_rate=2e-2"]
     for steps in (4, 8):
-        assert (
-            train.pretrain(config.load(file, [*free, f"phases.main.steps={steps}"]), workdir) == 0
-        )
+        longer = config.load(file, [*free, f"phases.main.steps={steps}"])
+        assert train.pretrain(longer, workdir) == 0
         assert load_model.open_model(workdir).step == steps
     step_0, *others = lines(workdir)
     assert (step_0["step"], step_0["split"]) == (0, "heldout")

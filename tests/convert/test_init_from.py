@@ -5,10 +5,10 @@ import shutil
 import signal
 
 import pytest
-from kits import external_models, processes
+from kits import external_models
 from kits.corpora import make_text, write
 from kits.malformed_inputs import refused
-from kits.runs import assert_same_bits, lines, load, params, pretraining, signal_at
+from kits.runs import assert_same_bits, lines, load, params, signal_at
 from kits.small import mesh_keys
 
 from bert_jax import loop, train
@@ -43,10 +43,8 @@ def assert_started_from(workdir, source, random) -> None:
     """Compares with the parameters of the source, and with a run without init_from."""
     started, fresh = params(workdir), params(random)
     assert_same_bits(started["encoder"], source["encoder"])
-    assert_same_bits(
-        {name: started[name] for name in ("mlm", "pair")},
-        {name: fresh[name] for name in ("mlm", "pair")},
-    )
+    for name in "mlm", "pair":
+        assert_same_bits(started[name], fresh[name])
     assert lines(workdir)[-1]["split"] == "heldout"
     assert lines(workdir)[-1]["loss"] != lines(random)[-1]["loss"]
     info = json.loads((workdir / "run.json").read_text())
@@ -74,16 +72,6 @@ def test_a_run_starts_from_an_export(finished, random, tmp_path, form):
     settings, source = finished
     export.export(Workdir(source), tmp_path / "out", form)
     begin(settings, tmp_path / "run", init_from=tmp_path / "out", **START, **SHARDED)
-    assert_started_from(tmp_path / "run", params(source), random)
-
-
-@pytest.mark.full
-def test_several_processes_start_from_a_run(finished, random, tmp_path):
-    settings, source = finished
-    keys = START | {"init_from": source, "mesh.fsdp": 2, "mesh.tensor": 2}
-    command = pretraining(settings, tmp_path / "run", **keys)
-    ended = processes.run(command, tmp_path / "output", 2, 4)
-    assert [process.code for process in ended] == [0, 0], ended
     assert_started_from(tmp_path / "run", params(source), random)
 
 
@@ -123,9 +111,7 @@ def test_a_resumed_run_does_not_need_the_source(finished, tmp_path):
     source.rename(tmp_path / "gone")
     begin(settings, tmp_path / "run", **keys)
     info = json.loads((tmp_path / "run/run.json").read_text())
-    assert {key: info[key] for key in ("imported", "fresh")} == {
-        key: before[key] for key in ("imported", "fresh")
-    }
+    assert all(info[key] == before[key] for key in ("imported", "fresh"))
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,8 @@ def test_read_and_write_is_bitwise(directory, tmp_path):
     files = ["bert_config.json", *files, "tokenizer_config.json", "vocab.txt"]
     assert sorted(path.name for path in again.iterdir()) == files
     assert open_directory(again).config.model == model.config.model
-    assert (again / "vocab.txt").read_text().split() == (
-        directory / "vocab.txt"
-    ).read_text().split()
+    one, other = ((place / "vocab.txt").read_text().split() for place in (again, directory))
+    assert one == other
 
 
 def test_missing_heads_are_not_written(synthetic, tmp_path):

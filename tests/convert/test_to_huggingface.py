@@ -15,14 +15,8 @@ def write(directory, run, fresh=()):
     """Writes a directory without the parts in `fresh`; returns its config.json."""
     config, vocabulary, tokenizer, params = run
     directory.mkdir()
-    to_huggingface.write(
-        directory,
-        config,
-        vocabulary,
-        tokenizer,
-        names.drop_parts(params, fresh),
-        config.model.max_length,
-    )
+    model = config, vocabulary, tokenizer, names.drop_parts(params, fresh)
+    to_huggingface.write(directory, *model, config.model.max_length)
     return json.loads((directory / "config.json").read_text())
 
 

@@ -127,6 +127,7 @@ def test_saved_batches_need_no_tensorflow(world, tmp_path):
         [0, "predict", "--model", "run", "kas [MASK]"],
         [0, "export", "--workdir", "run", "--output", "exported"],
         [0, "inspect", *world.arguments("--step", "7", **paths)],
+        [0, "benchmark", *world.arguments("--steps", "1", store="nowhere")],
         [2, "pretrain", *world.arguments("--workdir", "new")],
     ]
     command = [sys.executable, "-c", COMMANDS, json.dumps(commands)]

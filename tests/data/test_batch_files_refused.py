@@ -3,13 +3,12 @@
 import shutil
 
 import pytest
-from kits import saved_batches
+from kits import malformed_inputs, saved_batches
 from kits.damage import flip_bit
 from kits.full_disk import full_disk
 from kits.saved_batches import refused, rewrite
 
 from bert_jax import config
-from bert_jax.cli import main
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.tasks import feed
 
@@ -23,33 +22,19 @@ def copy(world, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "key, value, named",
+    "key, value",
     [
-        ("seed", 7, "seed: built with 12345, the config has 7"),
-        ("phases.short.batch", 8, "phases.short.batch: built with 16, the config has 8"),
-        ("phases.short.steps", 5, "phases.short.steps: built with 6, the config has 5"),
-        ("corpus.source", "elsewhere", "corpus.source='elsewhere': "),
-        ("task.masking", "whole_word", "task.masking: "),
-        ("phase_order", ("long", "short"), "phase_order: "),
-        ("tokenizer.size", 300, "tokenizer.size: built with 200, the config has 300"),
+        ("seed", 7),
+        ("phases.short.batch", 8),
+        ("phases.short.steps", 5),
+        ("corpus.source", "elsewhere"),
+        ("task.masking", "whole_word"),
+        ("phase_order", ("long", "short")),
+        ("tokenizer.size", 300),
     ],
 )
-def test_batches_of_another_config_are_refused(world, tmp_path, key, value, named):
-    assert named in refused(world, tmp_path, batches=world.saved, **{key: value})
-
-
-def test_a_vocabulary_is_compared_by_content(world, tmp_path):
-    """The config of an exported run names the store's own vocabulary file."""
-    own = world.path / "store/tokenizer/vocab.txt"
-    for changes in ({}, {"tokenizer.path": own}):
-        saved = world.save(0, 2, tmp_path / f"{len(changes)}", **changes)
-        assert saved["steps"] == [0, 2]
-        feed.open_feed(world.load(batches=saved["saved"], **{"tokenizer.path": own}))
-    pieces = own.read_text().splitlines()
-    (tmp_path / "other.txt").write_text("\n".join([*pieces[:-1], "another"]))
-    for changes in ({"tokenizer.path": tmp_path / "other.txt"}, {"tokenizer.lowercase": False}):
-        with pytest.raises(BadInput, match="tokenizer.path: "):
-            feed.open_feed(world.load(**{"batches": world.saved, "tokenizer.path": own} | changes))
+def test_batches_of_another_config_are_refused(world, tmp_path, key, value):
+    assert key in refused(world, tmp_path, batches=world.saved, **{key: value})
 
 
 def test_a_phase_that_is_not_saved_is_refused(world, tmp_path):
@@ -123,13 +108,11 @@ def test_a_flipped_bit_is_detected_without_hashes(world, copy):
         (["--steps", "0:2", "--save", "new", "--config.batches=there"], "config.batches=there"),
     ],
 )
-def test_invalid_options_are_refused(world, tmp_path, monkeypatch, capsys, options, named):
+def test_invalid_options_are_refused(world, tmp_path, monkeypatch, options, named):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     (tmp_path / "there/file").write_text("")
-    assert main(["inspect", *world.arguments(*options)]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("bert-jax: ") and named in error
+    assert named in malformed_inputs.refused("inspect", *world.arguments(*options))
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "there"]
 
 

@@ -97,36 +97,28 @@ NATURAL = "Élégante et sûre d'elle, la forêt s'étend à l'est de la ville o
 RUSSIAN = "Это обычный русский текст о городе и реке, который люди читают.\n"
 
 
+ENGLISH = "A plain line of English words comes here.\n"
+RECORD = json.dumps({"text": FRENCH}, ensure_ascii=False) + "\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "encoding"),
+    ("text", "encoding", "form"),
     [
-        (FRENCH, "CP1252"),
-        (NATURAL, "CP1252"),
-        (FRENCH, "UTF-16"),
-        (FRENCH, "UTF-16LE"),
-        (RUSSIAN, "CP1251"),
+        # A fifth of the lines is enough; the others are English. More text than what is probed.
+        ((ENGLISH * 4 + FRENCH) * 600, "CP1252", "lines"),
+        ((ENGLISH * 4 + NATURAL) * 600, "CP1252", "lines"),
+        ((ENGLISH * 4 + FRENCH) * 600, "UTF-16", "lines"),
+        ((ENGLISH * 4 + FRENCH) * 600, "UTF-16LE", "lines"),
+        ((ENGLISH * 4 + RUSSIAN) * 600, "CP1251", "lines"),
+        ("One line alone.\n", "UTF-16", "lines"),
+        (RECORD * 30, "CP1252", "jsonl"),
     ],
 )
-def test_text_that_is_not_utf8_is_refused_with_its_likely_encoding(tmp_path, text, encoding):
-    """A fifth of the lines is enough; the others are English. More text than what is probed."""
-    lines = ("A plain line of English words comes here.\n" * 4 + text) * 600
-    write(tmp_path / "text", lines.encode(encoding))
+def test_text_that_is_not_utf8_is_refused_with_its_likely_encoding(tmp_path, text, encoding, form):
+    write(tmp_path / "text", text.encode(encoding))
     command = f"iconv -f {encoding} -t UTF-8"
-    with pytest.raises(BadInput, match=f"{tmp_path}/text: .*probably {encoding}; .*{command}"):
-        open_sources(f"corpus.source={tmp_path}")
-
-
-def test_json_that_is_not_utf8_is_refused_with_its_likely_encoding(tmp_path):
-    record = json.dumps({"text": FRENCH}, ensure_ascii=False) + "\n"
-    write(tmp_path / "text", (record * 30).encode("cp1252"))
-    with pytest.raises(BadInput, match="not UTF-8 but probably CP1252; .*iconv"):
-        open_sources(f"corpus.source={tmp_path}", "corpus.format=jsonl")
-
-
-def test_a_line_of_utf16_is_named(tmp_path):
-    write(tmp_path / "text", "One line alone.\n".encode("utf-16"))
-    with pytest.raises(BadInput, match="not UTF-8 but probably UTF-16; "):
-        open_sources(f"corpus.source={tmp_path}")
+    with pytest.raises(BadInput, match=f"{tmp_path}/text: .*{encoding}.*{command}"):
+        open_sources(f"corpus.source={tmp_path}", f"corpus.format={form}")
 
 
 def test_empty_files_are_counted(tmp_path):

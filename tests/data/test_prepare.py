@@ -135,8 +135,10 @@ def test_three_documents_are_too_few_and_four_are_enough(make, tmp_path, text):
     with pytest.raises(BadInput, match="corpus"):
         prepare(make(text, "tokenizer.size=100"))
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.txt"]
-    store = prepare(make(["one cat", "two dogs", "three birds", "four fish"], "corpus.heldout=0.9"))
-    assert [len(documents) for documents in splits(store)] == [2, 2]
+    for share in (0.0, 0.995):
+        keys = f"corpus.heldout={share}", f"store={tmp_path}/{share}"
+        store = prepare(make(["one cat", "two dogs", "three birds", "four fish"], *keys))
+        assert [len(documents) for documents in splits(store)] == [2, 2]
 
 
 def test_documents_without_tokens_are_not_enough(make, tmp_path):

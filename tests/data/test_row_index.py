@@ -76,12 +76,7 @@ def test_old_epochs_are_deleted(store):
     others.open(1)
     for epoch in range(5):
         indexes.open(epoch)
-    kept = (
-        0,
-        2,
-        3,
-        4,
-    )  # epoch 4 may have been opened during epoch 3, while another host opens epoch 2
+    kept = 0, 2, 3, 4  # epoch 4 may have been opened during epoch 3, while another host opens 2
     expected = {others.path(1), *map(indexes.path, kept)}
     assert set((store.path / "index").iterdir()) == expected
 

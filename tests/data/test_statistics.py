@@ -8,7 +8,7 @@ the same every time. Each test prints its counts and p (pytest -rP).
 
 import numpy as np
 import pytest
-from kits import pairs
+from kits import pairs, rows
 from kits.stores import SPECIAL, synthetic_store
 from scipy.stats import chi2
 
@@ -42,15 +42,6 @@ def check(what, counts, shares=None, factor=1.0):
     assert p > LEAST, (what, counts / counts.sum(), shares)
 
 
-def unmask(batch):
-    """Returns the tokens before masking, and the chosen positions as bool[B, L]."""
-    row, slot = np.nonzero(batch["masked_weights"])
-    tokens, chosen = batch["tokens"].copy(), np.zeros(batch["tokens"].shape, bool)
-    tokens[row, batch["masked_positions"][row, slot]] = batch["masked_targets"][row, slot]
-    chosen[row, batch["masked_positions"][row, slot]] = True
-    return tokens, chosen
-
-
 @pytest.mark.slow
 @sizes
 def test_masks_have_the_published_shares(store, size):
@@ -58,7 +49,7 @@ def test_masks_have_the_published_shares(store, size):
     room, predictions = LENGTH - 3, SPEC.max_predictions - 1  # of full rows: 0.15 * 128 is 19
     kinds, random_ids, places = np.zeros(3), np.zeros(V), np.zeros(room)
     for batch in pairs.train_batches(store, WORD_STARTS, SPEC, 0, size // BATCH):
-        tokens, chosen = unmask(batch)
+        tokens, chosen = rows.unmasked(batch), rows.chosen(batch)
         maskable = (batch["sequence_ids"] > 0) & (tokens != SPECIAL["cls"])
         maskable &= tokens != SPECIAL["sep"]
         full = chosen & (maskable.sum(1) == room)[:, None]

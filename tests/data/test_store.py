@@ -41,7 +41,8 @@ def test_a_directory_that_is_not_a_store_is_refused(path, tmp_path):
     with pytest.raises(BadInput, match="manifest.json"):
         stores.open_store(tmp_path)
     manifest = json.loads((path / "manifest.json").read_text())
-    for text in ["{", "[]", json.dumps(manifest | {"format": 0})]:
+    wrong = {"format": 0}, {"vocabulary": 1}, {"digest": 1, "format": None}
+    for text in ["{", "[]", *(json.dumps(manifest | each) for each in wrong)]:
         (path / "manifest.json").write_text(text)
         with pytest.raises(BadInput, match="manifest.json"):
             stores.open_store(path)

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from kits import pairs
 from kits.packed import assert_same
+from kits.rows import WORD_STARTS, unmasked
 from kits.stores import SPECIAL, make_store, random_documents
 
 from bert_jax.data import stream
 from bert_jax.objectives import mlm_batch
 
-V = 1000
-WORD_STARTS = np.arange(V) % 3 > 0
 SPEC = pairs.Spec(
     seed=11, phase=0, length=48, batch=8, max_predictions=7, pair_task="nsp", masking="token",
     mask_rate=0.15, mask_share=0.8, random_share=0.1, short_rate=0.1,
@@ -31,19 +30,6 @@ def batches(store, first, last, positions=None, **changes):
 
 def rows_at(batches, positions):
     return [{name: array[positions] for name, array in batch.items()} for batch in batches]
-
-
-def unmasked(batch):
-    """Returns int32[B, L], the tokens before masking."""
-    tokens = batch["tokens"].copy()
-    row, slot = np.nonzero(batch["masked_weights"])
-    tokens[row, batch["masked_positions"][row, slot]] = batch["masked_targets"][row, slot]
-    return tokens
-
-
-def steps_per_epoch(store, **changes):
-    spec = SPEC._replace(**changes)
-    return pairs.steps_per_epoch(store, spec)
 
 
 @pytest.mark.parametrize("masking", ["token", "whole_word"])
@@ -77,7 +63,7 @@ def check_row(tokens, row, task, text):
 
 
 def test_resuming_gives_the_same_batches(store):
-    epoch = steps_per_epoch(store)
+    epoch = pairs.steps_per_epoch(store, SPEC)
     assert 5 < epoch < 40
     whole = batches(store, 0, 3 * epoch)
     for first in (1, epoch, 2 * epoch + 3):
@@ -102,7 +88,7 @@ def test_the_rows_of_all_hosts_are_the_global_batch(store, masking):
 
 
 def test_epochs_phases_and_seeds_differ(store):
-    epoch = steps_per_epoch(store)
+    epoch = pairs.steps_per_epoch(store, SPEC)
     (first,), (second,) = batches(store, 0, 1), batches(store, epoch, epoch + 1)
     others = [batches(store, 0, 1, **change)[0] for change in ({"phase": 1}, {"seed": 12})]
     for batch in (second, *others):

@@ -52,10 +52,8 @@ def hollow(world, checkpoint, draw):
 
 def mixed(world, checkpoint, draw):
     """Replaces an item by that of the previous step."""
-    item, before = (
-        str(draw.choice(reader.ITEMS)),
-        checkpoint.with_name(f"{int(checkpoint.name) - EVERY}"),
-    )
+    item = str(draw.choice(reader.ITEMS))
+    before = checkpoint.with_name(f"{int(checkpoint.name) - EVERY}")
     shutil.rmtree(checkpoint / item)
     shutil.copytree(before / item, checkpoint / item)
 

@@ -101,8 +101,6 @@ class Bucket:
         generation = self.objects[name].generation if name in self.objects else 0
         if int(condition.get("ifGenerationMatch", generation)) != generation:
             raise Refused(412)
-        if int(condition.get("ifGenerationNotMatch", -1)) == generation:
-            raise Refused(304)
 
     def metadata(self, name: str) -> dict:
         data, generation = self.objects[name]
@@ -157,7 +155,7 @@ class Handler(BaseHTTPRequestHandler):
         except Refused as refused:
             status = refused.args[0]
             error = {"error": {"code": status, "message": f"emulated status {status}"}}
-            self.answer(b"" if status == 304 else json.dumps(error).encode(), status)
+            self.answer(json.dumps(error).encode(), status)
 
     do_GET = do_POST = do_PUT = do_DELETE = do
 
@@ -201,8 +199,6 @@ class Handler(BaseHTTPRequestHandler):
             return
         first = int(requested[1]) if requested[1] else max(0, size - int(requested[2]))
         last = min(int(requested[2]), size - 1) if requested[1] and requested[2] else size - 1
-        if first >= size:
-            raise Refused(416)
         headers["Content-Range"] = f"bytes {first}-{last}/{size}"
         self.answer(stored.data[first : last + 1], 206, headers)
 
@@ -217,11 +213,9 @@ class Handler(BaseHTTPRequestHandler):
             bucket.uploads[number] = query.get("name") or json.loads(body)["name"], query
             url = f"{bucket.url}/upload/storage/v1/b/{NAME}/o?upload_id={number}"
             self.answer(b"{}", 200, {"Location": url})
-        elif query["uploadType"] == "multipart":
+        else:
             metadata, data = parts(self.headers["Content-Type"], body)
             self.json(bucket.put(metadata["name"], data, query))
-        else:
-            self.json(bucket.put(query["name"], body, query))
 
     def body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -234,7 +228,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(status)
             for key, value in (headers or {}).items():
                 self.send_header(key, value)
-            if status not in (204, 304):
+            if status != 204:
                 self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

@@ -1,7 +1,7 @@
 """A store of short sentence pairs, its packed batches, and the same pairs unpacked."""
 
 import numpy as np
-from kits import pairs
+from kits import pairs, rows
 from kits.stores import make_store, random_documents
 
 from bert_jax.objectives import mlm_batch
@@ -69,12 +69,9 @@ def without_masks(batch, masking):
 
     With whole words, which are drawn, that number depends on the row.
     """
-    batch, used = dict(batch), batch["masked_weights"] > 0
-    row, slot = np.nonzero(used)
-    batch["tokens"] = batch["tokens"].copy()
-    batch["tokens"][row, batch["masked_positions"][row, slot]] = batch["masked_targets"][row, slot]
+    number = (batch["masked_weights"] > 0).sum(1) * (masking == "token")
+    batch = batch | {"tokens": rows.unmasked(batch), "masked_weights": number}
     del batch["masked_positions"], batch["masked_targets"]
-    batch["masked_weights"] = used.sum(1) * (masking == "token")
     return batch
 
 

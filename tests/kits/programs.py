@@ -1,4 +1,4 @@
-"""HLO programs to parse: small ones compiled for the CPU and for a TPU slice, saved ones, and one written by hand."""
+"""HLO programs to parse: small ones compiled for the CPU and for a TPU slice, and saved ones."""
 
 import json
 import re
@@ -50,45 +50,3 @@ def save(texts: dict[str, str]) -> None:
     tables = re.compile(r"^(FileNames|FunctionNames|FileLocations|StackFrames)\n(.+\n)*\n", re.M)
     texts = {name: tables.sub("", text) for name, text in texts.items()}
     SAVED.write_text(json.dumps(texts, indent=1) + "\n")
-
-
-# A loop of seven trips around a loop of three, by its condition, then a conditional; fusions with estimated cycles.
-PROGRAM = """
-HloModule jit_step
-
-%fused (p: f32[8]) -> f32[8] {
-  ROOT %a = f32[8]{0} add(%p, %p)
-}
-
-%inner_condition (s: (s32[], f32[8])) -> pred[] {
-  %c = s32[]{:T(128)} constant(3)
-  ROOT %l = pred[]{:T(512)} compare(%i, %c), direction=LT
-}
-
-%inner (s: (s32[], f32[8])) -> (s32[], f32[8]) {
-  %f = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"10"}
-}
-
-%outer_condition (s: (s32[], f32[8])) -> pred[] {
-  ROOT %l = pred[] compare(%i, %j), direction=LT
-}
-
-%outer (s: (s32[], f32[8])) -> (s32[], f32[8]) {
-  %g = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"100"}
-  %w = (s32[], f32[8]) while(%t), condition=%inner_condition, body=%inner
-}
-
-%short (p: f32[8]) -> f32[8] {
-  %f = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"4"}
-}
-
-%long (p: f32[8]) -> f32[8] {
-  %f = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"5"}
-}
-
-ENTRY %main (p: f32[8]) -> f32[8] {
-  %h = f32[8]{0} fusion(%p), kind=kLoop, calls=%fused, backend_config={"estimated_cycles":"1000"}
-  %w = (s32[], f32[8]) while(%t), condition=%outer_condition, body=%outer, backend_config={"known_trip_count":{"n":"7"}}
-  ROOT %r = f32[8]{0} conditional(%k, %p, %p), branch_computations={%short, %long}
-}
-""".replace("kind=kLoop", 'kind=kLoop, metadata={op_name="jvp(x)"}')

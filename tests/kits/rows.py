@@ -36,6 +36,14 @@ def unmasked(batch):
     return tokens
 
 
+def chosen(batch):
+    """Returns bool[B, L], whether a token is predicted."""
+    places = np.zeros(batch["tokens"].shape, bool)
+    row, slot = np.nonzero(batch["masked_weights"])
+    places[row, batch["masked_positions"][row, slot]] = True
+    return places
+
+
 def batches(dataset, shape, first, last, positions=None, seed=1):
     made = stream.Pipeline(dataset, shape, "train", seed, shape.batch, positions)
     return list(stream.train_batches(made, first, last))

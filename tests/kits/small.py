@@ -116,6 +116,16 @@ def small_objective(*overrides):
     return base.make(small_config(*overrides), VOCABULARY)
 
 
+def loss_of(objective, key: int = 3):
+    """Returns the function (params, rows) -> loss in training, with the dropout of a key."""
+
+    def loss(params, rows):
+        totals = objective.weights(rows)
+        return objective.loss(params, rows, totals, jax.numpy.uint32(key), train=True)[0]
+
+    return loss
+
+
 def small_params(objective, seed: int = 0):
     return jax.jit(objective.init)(jax.random.key(seed), small_batch())
 

@@ -110,18 +110,3 @@ def test_the_skypilot_task_installs_an_extra_and_restarts_pretrain(cloud, gpus):
     assert cloud.calls() == [["laptop", "pretrain", *arguments]] * 2
     assert cloud.lines("extras") == ["gpu,gcs" if gpus else "tpu"]
     assert cloud.lines("settings") == [FLAGS if gpus else ""] * 2
-
-
-def test_skypilot_parses_the_task(monkeypatch, tmp_path):
-    """It needs no account. The task requires a store and a workdir, and uses spot machines."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(ROOT)
-    sky = pytest.importorskip("sky")
-    with pytest.raises(ValueError, match="STORE"):
-        sky.Task.from_yaml("launch/skypilot.yaml")
-    task = sky.Task.from_yaml_config(
-        SKY, env_overrides=[("STORE", "gs://b/s"), ("WORKDIR", "gs://b/run")]
-    )
-    (resources,) = task.resources
-    assert resources.use_spot and resources.accelerators == {"tpu-v5litepod-16": 1}
-    assert resources.job_recovery == {"strategy": "FAILOVER", "max_restarts_on_errors": 1}

@@ -108,6 +108,5 @@ def test_bad_input_is_named_in_one_line_before_any_call_of_gcloud(cloud, named):
     for name in ("hidden.py", "hidden.txt"):
         (cloud.root / name).write_text("")
     code, output = cloud.run(*WRONG[named])
-    assert (
-        code == 2 and output.count("\n") == 1 and named in output and not cloud.calls("gcloud")
-    ), output
+    assert code == 2 and output.count("\n") == 1 and named in output, output
+    assert not cloud.calls("gcloud")

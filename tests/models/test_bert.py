@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits.attention import assert_aligned
-from kits.small import VOCABULARY, small_batch, small_config, small_objective, small_params
+from kits.small import VOCABULARY, loss_of, small_batch, small_config, small_objective, small_params
 
 from bert_jax.models import layers
 from bert_jax.parallel import mesh as meshes
@@ -35,14 +35,9 @@ def gradients(dtype, params):
     """Returns the gradients of the loss with dropout, on two devices: {path: float64}, and the loss under ""."""
     objective, rows = small_objective(f"dtype={dtype}"), small_batch()
     mesh = meshes.make_mesh(small_config("mesh.data=2"), jax.devices()[:2])
-
-    def loss(params, rows):
-        totals = objective.weights(rows)
-        return objective.loss(params, rows, totals, jnp.uint32(3), train=True)[0]
-
     with jax.set_mesh(mesh):
         placed = meshes.to_devices(mesh, rows, np.arange(16), 16)
-        value, actual = jax.jit(jax.value_and_grad(loss))(params, placed)
+        value, actual = jax.jit(jax.value_and_grad(loss_of(objective)))(params, placed)
     named = {meshes.path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(actual)}
     return {name: np.float64(leaf).ravel() for name, leaf in (named | {"": value}).items()}
 

@@ -2,9 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from kits.small import VOCABULARY, small_config
+from kits.small import VOCABULARY, loss_of, small_config
 
 from bert_jax.data import batch
 from bert_jax.models import counts, layers
@@ -92,11 +91,6 @@ def test_the_backward_pass_has_twice_the_flops_of_the_forward_pass():
     config = small_config("model.width=256", "model.dropout=0", "model.attention_dropout=0")
     objective, rows = base.make(config, VOCABULARY), shapes(32, 5, 1)
     params = jax.eval_shape(objective.init, jax.random.key(0), rows)
-
-    def loss(params, rows):
-        totals = objective.weights(rows)
-        return objective.loss(params, rows, totals, np.uint32(0), train=True)[0]
-
-    program = jax.jit(jax.value_and_grad(loss)).lower(params, rows)
+    program = jax.jit(jax.value_and_grad(loss_of(objective))).lower(params, rows)
     counted = program.cost_analysis()["flops"]
     assert counted == pytest.approx(count(config, rows), rel=0.03)

@@ -1,35 +1,22 @@
 """Rematerialization: the same loss and gradients with less memory."""
 
 import math
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kits.small import small_batch, small_objective, small_params
-
-from bert_jax import prng
+from kits.small import loss_of, small_batch, small_objective, small_params
 
 POLICIES = ("none", "attention", "full")
-KEY = prng.key(3)
-
-
-def loss_of(remat, rows):
-    """Returns (params, loss function of params, with dropout on)."""
-    objective = small_objective(f"train.remat={remat}")
-    totals = objective.weights(rows)
-
-    def loss(params):
-        return objective.loss(params, rows, totals, jnp.uint32(KEY), train=True)[0]
-
-    return small_params(objective), loss
 
 
 @cache
 def loss_and_gradient(remat):
-    params, loss = loss_of(remat, small_batch())
-    return jax.jit(jax.value_and_grad(loss))(params)
+    objective = small_objective(f"train.remat={remat}")
+    function = jax.jit(jax.value_and_grad(loss_of(objective)))
+    return function(small_params(objective), small_batch())
 
 
 @pytest.mark.slow
@@ -47,7 +34,8 @@ def test_loss_and_gradients_stay_the_same(remat):
 def saved_bytes(remat) -> int:
     """Returns the bytes that the forward pass saves for the backward pass, with parameters and batch."""
     rows = {name: jnp.asarray(array) for name, array in small_batch(8).items()}
-    params, loss = loss_of(remat, rows)
+    objective = small_objective(f"train.remat={remat}")
+    loss, params = partial(loss_of(objective), rows=rows), small_params(objective)
     leaves = jax.tree.leaves(jax.eval_shape(lambda params: jax.vjp(loss, params)[1], params))
     return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
 

@@ -48,12 +48,7 @@ def test_the_data_axis_takes_the_remaining_devices():
             meshes.make_mesh(small_config(override))
 
 
-def test_sizes_that_do_not_divide_are_refused():
-    for name, mesh in ("query/kernel", mesh_of((1, 1, 4))), ("embedder/words", mesh_of((1, 3, 2))):
-        *groups, last = name.split("/")
-        shapes = {groups[0]: {last: jax.ShapeDtypeStruct((50, 50), np.float32)}}
-        with pytest.raises(BadInput, match=f"config.mesh.*{name}"):
-            meshes.parameters(shapes, mesh)
+def test_batches_that_do_not_divide_are_refused():
     with pytest.raises(BadInput, match="main.batch=12"):
         meshes.check_rows(mesh_of((8, 1, 1)), 12, 1, "phases.main.batch")
 

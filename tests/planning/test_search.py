@@ -77,9 +77,8 @@ def test_a_search_is_sorted_with_unfitting_settings_last(monkeypatch, tmp_path, 
     table = json.loads(capsys.readouterr().out)["phases"]["main"]
     assert [row["settings"] for row in table if row["fits"]][0] == {}
     tried = [row["settings"] for row in table]
-    assert sorted(map(str, tried)) == sorted(
-        map(str, search.settings(small_config(), topology.find("v5e:2x2")))
-    )
+    expected = search.settings(small_config(), topology.find("v5e:2x2"))
+    assert sorted(map(str, tried)) == sorted(map(str, expected))
     fitting = [row["seconds_per_step"] for row in table if row["fits"]]
     assert fitting == sorted(fitting) and not table[-1]["fits"]
 

@@ -2,28 +2,27 @@
 
 import numpy as np
 from jax.sharding import Mesh
-from kits.programs import PROGRAM
 
 from bert_jax.planning import timeline
 
 # A TPU program in its notations: an asynchronous collective, one in three pieces around a matrix product, a blocking
-# one, one fused with its reduction, and a loop.
+# one, one fused with its reduction, a loop around another one, and a conditional.
 SCHEDULE = """
 HloModule jit_step, is_scheduled=true
 
 %fused_start (p: bf16[2,4]) -> (bf16[2,4], bf16[8,4]) {
-  %g.1 = bf16[8,4]{1,0} all-gather(%p), channel_id=7, replica_groups=[1,4]<=[4], frontend_attributes={chain_id="3"}
+  %g.1 = bf16[8,4]{1,0} all-gather(%p), channel_id=7, ALL, frontend_attributes={chain_id="3"}
   ROOT %c = (bf16[2,4]{1,0}, bf16[8,4]{1,0}) custom-call(%g.1), custom_call_target="AsyncCollectiveStart"
 }
 
 %both (p: bf16[2,4]) -> (bf16[8,4], bf16[8,4]) {
   %d = bf16[8,4]{1,0} convolution(%a, %b)
-  %g.2 = bf16[8,4]{1,0} all-gather(%p), channel_id=7, replica_groups=[1,4]<=[4], frontend_attributes={chain_id="3"}
+  %g.2 = bf16[8,4]{1,0} all-gather(%p), channel_id=7, ALL, frontend_attributes={chain_id="3"}
   ROOT %t = (bf16[8,4]{1,0}, bf16[8,4]{1,0}) tuple(%d, %g.2)
 }
 
 %fused_done (p: bf16[2,4]) -> bf16[8,4] {
-  %g.3 = bf16[8,4]{1,0} all-gather(%p), channel_id=7, replica_groups=[1,4]<=[4], frontend_attributes={chain_id="3"}
+  %g.3 = bf16[8,4]{1,0} all-gather(%p), channel_id=7, ALL, frontend_attributes={chain_id="3"}
   ROOT %c = bf16[8,4]{1,0} custom-call(%g.3), custom_call_target="AsyncCollectiveDone"
 }
 
@@ -36,19 +35,37 @@ HloModule jit_step, is_scheduled=true
   ROOT %a = f32[8,4]{0} add(%p, %p)
 }
 
+%inner_condition (s: (s32[], f32[8])) -> pred[] {
+  %c = s32[]{:T(128)} constant(3)
+  ROOT %l = pred[]{:T(512)} compare(%i, %c), direction=LT
+}
+
+%inner (s: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %f = f32[8]{0} fusion(%x), calls=%some, jvp, backend_config={"estimated_cycles":"10"}
+}
+
+%short (p: f32[8]) -> f32[8] {
+  %f = f32[8]{0} fusion(%x), calls=%some, jvp, backend_config={"estimated_cycles":"4"}
+}
+
+%long (p: f32[8]) -> f32[8] {
+  %f = f32[8]{0} fusion(%x), calls=%some, jvp, backend_config={"estimated_cycles":"5"}
+}
+
 %condition (s: (s32[], f32[8])) -> pred[] {
   ROOT %l = pred[] compare(%i, %j), direction=LT
 }
 
 %body (s: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
   %r = f32[8,4]{1,0} all-reduce(%p), channel_id=1, replica_groups={}, to_apply=%add
-  %f = f32[8,4]{1,0} fusion(%r), calls=%some, metadata={op_name="jvp(x)"}, backend_config={"estimated_cycles":"50"}
+  %f = f32[8,4]{1,0} fusion(%r), calls=%some, jvp, backend_config={"estimated_cycles":"50"}
+  %w = (s32[], f32[8]) while(%t), condition=%inner_condition, body=%inner
 }
 
 ENTRY %main (p: f32[8,4]) -> f32[8,4] {
   %permute = (f32[8,4]{1,0}, f32[8,4]{1,0}) collective-permute-start(%p), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
-  %f.1 = f32[8,4]{0} fusion(%x), calls=%some, metadata={op_name="jvp(x)"}, backend_config={"estimated_cycles":"30"}
-  %f.2 = f32[8,4]{0} fusion(%x), calls=%some, metadata={op_name="jvp(x)"}, backend_config={"estimated_cycles":"40"}
+  %f.1 = f32[8,4]{0} fusion(%x), calls=%some, jvp, backend_config={"estimated_cycles":"30"}
+  %f.2 = f32[8,4]{0} fusion(%x), calls=%some, jvp, backend_config={"estimated_cycles":"40"}
   %f.3 = f32[8,4]{0} fusion(%x), calls=%some, backend_config={"estimated_cycles":"6"}
   %f.4 = f32[8,4]{0} fusion(%x), calls=%some, backend_config={"estimated_cycles":"9223372036854775807"}
   %copied = f32[8,4]{0} copy-done(%q)
@@ -57,9 +74,11 @@ ENTRY %main (p: f32[8,4]) -> f32[8,4] {
   %b = (bf16[8,4]{1,0}, bf16[8,4]{1,0}) fusion(%a), calls=%both, backend_config={"estimated_cycles":"20"}
   %c = bf16[8,4]{1,0} fusion(%b), kind=kCustom, calls=%fused_done
   %d = f32[2,4]{1,0} fusion(%y), kind=kCustom, calls=%all-reduce-scatter
-  ROOT %w = (s32[], f32[8,4]) while(%t), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  %w = (s32[], f32[8,4]) while(%t), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  ROOT %r = f32[8]{0} conditional(%k, %p, %p), branch_computations={%short, %long}
 }
-"""
+""".replace(", jvp,", ', metadata={op_name="jvp(x)"},').replace("ALL", "replica_groups=[1,4]<=[4]")
+INNER = ["loop", 3, [["compute", 10]]]
 EVENTS = [
     ["start", "permute", [["collective-permute", ["data"], 128]]],
     ["compute", 70],
@@ -69,7 +88,8 @@ EVENTS = [
     ["update", 20],
     ["done", "7/3"],
     ["send", [["reduce-scatter", ["data"], 96]]],
-    ["loop", 5, [["send", [["all-reduce", ["data"], 192]]], ["compute", 50]]],
+    ["loop", 5, [["send", [["all-reduce", ["data"], 192]]], ["compute", 50], INNER]],
+    ["compute", 5],
 ]
 
 
@@ -78,7 +98,7 @@ FOUR = Mesh(np.array(range(4)), ("data",))
 
 def test_a_tpu_schedule_is_parsed():
     assert timeline.read(SCHEDULE, FOUR) == EVENTS
-    assert timeline.cycles(EVENTS) == 96 + 5 * 50
+    assert timeline.cycles(EVENTS) == 96 + 5 * (50 + 3 * 10) + 5
 
 
 def one_byte_a_second(sent):
@@ -87,7 +107,8 @@ def one_byte_a_second(sent):
 
 def test_asynchronous_transfers_overlap_with_compute():
     """76 of 128 seconds overlap, then 20 of 48, then none. Transfers that start together run one after the other."""
-    assert timeline.seconds(EVENTS, 1, one_byte_a_second) == 128 + 48 + 96 + 5 * (192 + 50)
+    expected = 128 + 48 + 96 + 5 * (192 + 50 + 3 * 10) + 5
+    assert timeline.seconds(EVENTS, 1, one_byte_a_second) == expected
     events = [["start", "a", [["x", [], 10]]], ["start", "b", [["x", [], 20]]], ["compute", 25]]
     for rest, seconds in (
         ([["done", "a"]], 30),  # b is done after 10 + 20
@@ -95,14 +116,3 @@ def test_asynchronous_transfers_overlap_with_compute():
         ([["compute", 25], ["done", "b"]], 50),
     ):
         assert timeline.seconds([*events, *rest], 1, one_byte_a_second) == seconds
-
-
-def test_loops_count_by_trips_and_conditionals_by_their_longest_branch():
-    events = timeline.read(PROGRAM, FOUR)
-    assert events == [
-        ["compute", 1000],
-        ["loop", 7, [["compute", 100], ["loop", 3, [["compute", 10]]]]],
-        ["compute", 5],
-    ]
-    expected = 1000 + 7 * (100 + 3 * 10) + 5
-    assert timeline.cycles(events) == timeline.seconds(events, 1, one_byte_a_second) == expected

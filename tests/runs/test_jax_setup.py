@@ -51,8 +51,5 @@ def test_a_cache_that_cannot_be_created_is_refused_only_if_it_was_configured(
 def test_an_initial_state_computed_during_compilation_is_the_same():
     config = jax_setup.start(small_config())
     mesh = build.make_mesh(config, configs.phases(config))
-    states = [
-        build.build(config, mesh, VOCABULARY, init_state=init_state).initialize()
-        for init_state in (True, False)
-    ]
-    assert_same_bits(*states)
+    one, other = (build.build(config, mesh, VOCABULARY, init_state=i) for i in (True, False))
+    assert_same_bits(one.initialize(), other.initialize())

@@ -5,9 +5,10 @@ import uuid
 
 import pytest
 from fuzz.attempts import listing
+from kits.malformed_inputs import refused
 from kits.runs import load, pretraining
 
-from bert_jax import cli, train
+from bert_jax import train
 from bert_jax.commands import export
 from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir
@@ -42,12 +43,11 @@ NO_RUNS = {
 
 
 @pytest.mark.parametrize("kind", NO_RUNS)
-def test_a_directory_that_is_not_a_run_is_refused_and_unchanged(finished, tmp_path, kind, capsys):
+def test_a_directory_that_is_not_a_run_is_refused_and_unchanged(finished, tmp_path, kind):
     directory = tmp_path / "there"
     NO_RUNS[kind](directory, finished)
     before = listing(directory)
-    assert cli.main(pretraining(finished[0], directory)) == 2
-    assert str(directory) in capsys.readouterr().err
+    assert str(directory) in refused(*pretraining(finished[0], directory))
     assert listing(directory) == before
 
 

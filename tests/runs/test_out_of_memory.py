@@ -4,10 +4,10 @@ import threading
 
 import jax
 import pytest
+from kits.malformed_inputs import refused
 from kits.runs import pretraining
 
 from bert_jax import build
-from bert_jax.cli import main
 from bert_jax.errors import BadInput
 from bert_jax.runs import out_of_memory
 from bert_jax.tasks import feed
@@ -40,21 +40,8 @@ def test_other_errors_pass_through():
         raise jax.errors.JaxRuntimeError("INTERNAL: Used 20.50G of 15.75G of a disk")
 
 
-@pytest.fixture
-def pretrain(finished, tmp_path, capsys):
-    """Runs pretrain, which must be refused; returns the error."""
-
-    def refused() -> str:
-        assert main(pretraining(finished[0], tmp_path)) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("bert-jax: ") and error.count("\n") == 1
-        return error
-
-    return refused
-
-
 def test_a_program_that_does_not_fit_is_refused_before_anything_is_written(
-    pretrain, tmp_path, monkeypatch
+    finished, tmp_path, monkeypatch
 ):
     def fail(lowered):
         raise jax.errors.JaxRuntimeError(TPU)
@@ -63,13 +50,13 @@ def test_a_program_that_does_not_fit_is_refused_before_anything_is_written(
     monkeypatch.setattr(jax.stages.Lowered, "compile", fail)
     # It does not wait until the store is hashed.
     monkeypatch.setattr(feed.StoreFeed, "check_hashes", lambda _: hashed.append(told.wait(20)))
-    assert "config.train.rows_per_device" in pretrain()
+    assert "config.train.rows_per_device" in refused(*pretraining(finished[0], tmp_path))
     assert not hashed and not list(tmp_path.rglob("*.json"))
     told.set()
 
 
 @pytest.mark.full
-def test_a_first_step_that_runs_out_of_memory_is_refused(pretrain, monkeypatch):
+def test_a_first_step_that_runs_out_of_memory_is_refused(finished, tmp_path, monkeypatch):
     compile_program = build.compile_program
 
     def program(lowered, what):
@@ -80,4 +67,4 @@ def test_a_first_step_that_runs_out_of_memory_is_refused(pretrain, monkeypatch):
         return fail if what == "phase main, a step" else made
 
     monkeypatch.setattr(build, "compile_program", program)
-    assert "phase main, a step: " in pretrain()
+    assert "phase main, a step: " in refused(*pretraining(finished[0], tmp_path))

@@ -9,7 +9,6 @@ import pytest
 from kits import runs
 
 from bert_jax import train
-from bert_jax.models.layers import padded_size
 from bert_jax.parallel import chips
 from bert_jax.tasks import feed
 
@@ -19,7 +18,7 @@ PEAK = 1e9  # peak FLOP/s of a device in these tests
 
 class Delayed(NamedTuple):
     lines: dict  # {step: training line}
-    vocabulary: int
+    flops: float  # of a step
     real: list  # for each training batch bool[B, L], whether each token is real
 
 
@@ -42,7 +41,7 @@ def delayed(finished, tmp_path_factory):
         assert train.pretrain(runs.load(finished[0]), workdir) == 0
     known = json.loads((workdir / "run.json").read_text())
     lines = {line["step"]: line for line in runs.lines(workdir) if line["split"] == "train"}
-    return Delayed(lines, known["vocabulary"]["size"], real)
+    return Delayed(lines, known["phases"]["main"]["flops_per_step"], real)
 
 
 @pytest.mark.slow
@@ -62,11 +61,7 @@ def test_real_token_share_is_that_of_the_batches(delayed):
 
 @pytest.mark.slow
 def test_utilization_is_model_flops_over_the_peak(delayed):
-    layers, width, length, predictions, batch = 2, 32, 32, 5, 16
-    forward = layers * (24 * length * width**2 + 4 * length**2 * width)
-    forward += 2 * predictions * (width**2 + width * padded_size(delayed.vocabulary))
-    forward += 2 * width**2 + 2 * 2 * width  # the pooler, and the head of two classes
-    work = 3 * forward * batch * 5
+    """FLOPs by the formula of BERT: tests/models/test_counts.py."""
     for line in delayed.lines.values():
-        share = line["model_flops_utilization"]
-        assert share == pytest.approx(work / line["seconds"] / (8 * PEAK), rel=1e-6)
+        share = 5 * delayed.flops / line["seconds"] / (8 * PEAK)
+        assert line["model_flops_utilization"] == pytest.approx(share, rel=1e-6)

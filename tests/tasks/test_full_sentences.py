@@ -133,9 +133,7 @@ def test_a_whole_word_starts_anew_after_a_separator(tmp_path):
     store = make_store(tmp_path / "store", [[[9] * 5]] * 40, vocabulary=V)
     dataset, shape = make(store, 64, masking="whole_word", mask_rate=0.5), phase(64, predictions=30)
     for batch in batches(dataset, shape, 0, 1):
-        chosen = np.zeros(batch["tokens"].shape, bool)
-        row, slot = np.nonzero(batch["masked_weights"])
-        chosen[row, batch["masked_positions"][row, slot]] = True
+        chosen = kit.chosen(batch)
         for number in range(10):
             word = chosen[:, 1 + 6 * number : 6 + 6 * number]
             real = batch["sequence_ids"][:, 6 + 6 * number] > 0

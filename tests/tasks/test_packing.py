@@ -89,15 +89,6 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, task, masking):
     assert not packed["tokens"][padding].any() and not packed["positions"][padding].any()
 
 
-@pytest.mark.slow
-def test_batches_do_not_depend_on_the_first_step_or_the_hosts(store):
-    whole = make(store, 0, 40, masking="whole_word")  # over two epochs
-    assert_same(make(store, 29, 40, masking="whole_word"), whole[29:])
-    for positions in (np.array([0, 3]), np.array([2, 1])):
-        part = make(store, 5, 40, positions, masking="whole_word")
-        assert_same(part, [{k: array[positions] for k, array in b.items()} for b in whole[5:]])
-
-
 def test_heldout_rows_are_never_packed(store):
     specs = SPEC, SPEC._replace(max_packed=1)
     packed, unpacked = (list(pairs.heldout(store, WORD_STARTS, spec, 20)) for spec in specs)

@@ -2,7 +2,7 @@
 
 import pytest
 import tokenizers as library
-from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, manual_lines, odd_lines
+from kits.texts import DIFFICULT, PROSE, check_corpus_encoder, manual_lines
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bert_jax.tokenizers import tokenizer as tokenizers
@@ -87,18 +87,6 @@ def test_ids_equal_transformers(tmp_path, maker):
     ours = save_and_open(tmp_path, maker())
     assert isinstance(ours.corpus_encoder(), CachedEncoder) == MAKERS[maker]
     check_transformers(ours, tmp_path / "tokenizer.json", PROSE + DIFFICULT + manual_lines(600))
-
-
-@pytest.mark.parametrize("lowercase", [True, False])
-@pytest.mark.parametrize(
-    "lines, number",
-    [(manual_lines, 2000), pytest.param(odd_lines, 20_000, marks=pytest.mark.full)],
-)
-def test_ids_of_many_lines_equal_transformers(tmp_path, lowercase, lines, number):
-    texts = lines(number)
-    ours = tokenizers.train("byte_bpe", texts[::4], 8000, lowercase)
-    ours.save(tmp_path)
-    check_transformers(ours, tmp_path / "tokenizer.json", texts)
 
 
 def test_special_tokens_of_external_files_are_found(tmp_path):
