@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.models import counts
-
 RATIO = 32  # of the highest and the lowest rate of the schedule `slanted`
 
 
-def make(config, rate) -> optax.GradientTransformationExtraArgs:
-    """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate."""
+def make(config, rate, layers_above=None) -> optax.GradientTransformationExtraArgs:
+    """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate.
+
+    layers_above: params -> a tree of ints, the number of layers above that of each parameter; for rates by layer.
+    """
     scale = {"adam": adam, "adafactor": adafactor}[config.name]
     layered = config.layer_decay != 1 or config.unfreeze_every or config.frozen
     return optax.chain(
@@ -22,7 +23,7 @@ def make(config, rate) -> optax.GradientTransformationExtraArgs:
         scale(config),
         optax.add_decayed_weights(config.weight_decay, decayed),
         scale_by_rate(rate),
-        *([scale_by_layer(config)] if layered else []),
+        *([scale_by_layer(config, layers_above)] if layered else []),
     )
 
 
@@ -49,7 +50,7 @@ def scale_by_rate(rate) -> optax.GradientTransformationExtraArgs:
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
-def scale_by_layer(config) -> optax.GradientTransformationExtraArgs:
+def scale_by_layer(config, layers_above) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by `layer_decay` once for each layer above, and leaves out those of layers that are not
     trained: not yet (`unfreeze_every`), or never (`frozen`).
 
@@ -64,7 +65,7 @@ def scale_by_layer(config) -> optax.GradientTransformationExtraArgs:
             # x + -0.0 has the bits of x, and x + 0.0 has not if x is -0.0.
             return jnp.where(is_trained, config.layer_decay**above * u, -0.0)
 
-        return jax.tree.map(scale, updates, counts.layers_above(updates)), state
+        return jax.tree.map(scale, updates, layers_above(updates)), state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
