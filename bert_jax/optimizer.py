@@ -60,8 +60,7 @@ def scale_by_layer(config, layers_above) -> optax.GradientTransformationExtraArg
 
     def update(updates, state, params=None, *, step, **_):
         def scale(u, above: int):
-            first = min(above * config.unfreeze_every, 2**31 - 1)
-            is_trained = (step >= first) & (above == 0 or not config.frozen)
+            is_trained = (step >= above * config.unfreeze_every) & (above == 0 or not config.frozen)
             # x + -0.0 has the bits of x, and x + 0.0 has not if x is -0.0.
             return jnp.where(is_trained, config.layer_decay**above * u, -0.0)
 

@@ -94,10 +94,8 @@ def check_level(step: int, loss: float, losses: list[float], config) -> list[flo
     is_first = len(losses) == 1
     highest = config.diverged * (1 + losses[-1]) * (config.diverged if is_first else 1)
     if config.diverged and loss > highest:
-        raise FloatingPointError(
-            f"step {step}: the run diverges: the mean loss is {loss:.4g}, at the start it was {losses[-1]:.4g}; reduce"
-            " config.optimizer.learning_rate, or see config.guard.diverged"
-        )
+        text = f"step {step}: the mean loss {loss:.4g} is far above {losses[-1]:.4g}, that of the start"
+        raise FloatingPointError(f"{text}; reduce the learning rate, or see config.guard.diverged")
     return [*losses, loss] if is_first and math.isfinite(loss) else losses
 
 

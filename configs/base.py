@@ -296,6 +296,8 @@ def check_optimizer(config: ConfigDict) -> None:
     require(0 <= keys.beta1 < 1, "optimizer.beta1", config, "expected in [0, 1)")
     require(0 < keys.beta2 < 1, "optimizer.beta2", config, "expected in (0, 1)")
     require(keys.epsilon > 0, "optimizer.epsilon", config, "expected more than 0")
+    fits = keys.unfreeze_every < MAX_STEPS // 1000  # its product with the layers is a step
+    require(fits, "optimizer.unfreeze_every", config, f"expected less than {MAX_STEPS // 1000}")
     require(0 < keys.layer_decay <= 1, "optimizer.layer_decay", config, "expected in (0, 1]")
     fits = keys.name != "adafactor" or keys.moment_dtype == "float32"
     hint = "expected float32: optimizer.name='adafactor' has no first moment"

@@ -87,6 +87,8 @@ def items(path: Path, name: str):
         for key, default in zip(value.keys, value.values, strict=True):
             if key:
                 yield key.value, ast.unparse(default), meaning(default, notes, lines)
+            elif isinstance(default, ast.Name):  # **NAME
+                yield from items(path, default.id)
             else:  # **module.NAME
                 yield from items(imported(body, default), default.attr)
 
