@@ -226,7 +226,7 @@ def restore_params(directory: Path, run: str, number: int = 1, last=sys.maxsize)
         for line in describe(directory, skipped):
             print(f"skipped {line}", file=sys.stderr, flush=True)
         if step is None:
-            raise BadInput(f"{directory}: {len(found) or 'no'} checkpoints yet")
+            raise BadInput(f"{directory}: {len(found)} checkpoints, fewer than checkpoint.average")
         found[step], last = trees["params"], step - 1
     return max(found), jax.tree.map(lambda x, *more: sum(more, x) / number, *found.values())
 
