@@ -14,6 +14,7 @@ from bert_jax import config as configs
 from bert_jax import evaluate, optimizer, step, step_guard
 from bert_jax.checkpoints import fingerprint, reader
 from bert_jax.data.dataset import Dataset, lengths
+from bert_jax.models import counts
 from bert_jax.objectives import base
 from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import out_of_memory
@@ -70,7 +71,7 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     total = configs.total_steps(config)
     peak, warmup = config.optimizer.learning_rate, config.schedule.warmup
     rate = partial(optimizer.schedule, config.schedule.name, peak, warmup, total)
-    update = optimizer.make(config.optimizer, rate())
+    update = optimizer.make(config.optimizer, rate(), counts.layers_above)
     # The initial parameters do not depend on the example batch.
     example = dataset.shapes(configs.phases(config)[0], 1)
     example = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in example.items()}

@@ -72,10 +72,11 @@ class Loop:
         # Both wait for the next dispatch: (step, verdict) of the last step, and what `report` writes.
         self.verdict = self.unreported = None
         self.row = 0  # steps in a row that were not finite, up to the last fetched verdict
+        self.kept = []  # the step of the best checkpoint, see `is_over`
 
     def run(self, newest: int | None, stop) -> int:
         """Trains from the checkpoint of step `newest`, or from the initial state if None; returns the exit code."""
-        keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every
+        keep = self.config.checkpoint.keep, self.config.checkpoint.keep_every, self.kept
         with (
             jax.set_mesh(self.trainer.mesh),
             writer.manager(self.workdir.checkpoints, *keep) as self.checkpoints,
@@ -86,9 +87,11 @@ class Loop:
             with self.watchdog.watch("compile" if newest is None else "save"):
                 step, state = self.restore(newest)
             self.reporter.start(step, self.trainer.compile_seconds)
+            # Of the run's first step, and the mean of its first report.
+            self.losses = self.processes.from_main(metrics.first_losses(self.reporter.read()))
             stopped = stop.requested()
             if newest is not None and not stopped:
-                stopped = not self.evaluate_missed(step, state.params, stop)
+                stopped = not self.evaluate_missed(step, state.params, stop) or self.is_over()
             for phase in self.phases:
                 if step < phase.last and not stopped:
                     # Some devices report only at run time that they are out of memory.
@@ -97,7 +100,7 @@ class Loop:
             self.watchdog.arm("save")
             with self.clock.paused():
                 writer.finish(self.checkpoints)
-            is_last = step == self.phases[-1].last
+            is_last = step == self.phases[-1].last or self.is_over()
             return 0 if is_last and self.finish(step, state.params, stop) else stop.code
 
     @contextlib.contextmanager
@@ -171,7 +174,7 @@ class Loop:
             elif actions.compare and self.trainer.mesh.size > 1:
                 self.fingerprints(step, state)
             if actions.evaluate:
-                stopped = not self.evaluate(phase, step, state.params, stop)
+                stopped = not self.evaluate(phase, step, state.params, stop) or self.is_over()
                 if stopped and not saves:
                     self.save(step, state)
             if stopped:
@@ -222,8 +225,8 @@ class Loop:
         if text := step_guard.describe(step, verdict):
             self.reporter.log(text)
         self.row = int(verdict.row)
-        most = self.config.guard.stop_after
-        if self.row < min(most, self.phases[-1].last):
+        self.losses = self.losses or [float(verdict.loss)]
+        if self.row < min(self.config.guard.stop_after, self.phases[-1].last):
             return
         first = step - self.row + 1
         command = f"bert-jax inspect --config {self.workdir.name} --step {first}"
@@ -242,17 +245,17 @@ class Loop:
         times = self.clock.split(step - self.reported)
         self.reported = step
         seconds, values = times["seconds"], metrics.means(sums)
-        steps = float(sums["loss"][1])
         devices = self.trainer.mesh.devices.flatten()
         values |= {
             "learning_rate": float(self.trainer.rate(step - 1)),
             "tokens_per_second": float(sums["real_token_share"][0]) / seconds,
-            "rows_per_second": steps * phase.batch / seconds,
+            "rows_per_second": float(sums["loss"][1]) * phase.batch / seconds,
             "model_flops_utilization": chips.utilization(flops / seconds, devices),
             **times,
             "peak_bytes": chips.peak_bytes(self.trainer.mesh.local_devices),
         }
         self.reporter.report(step, "train", values)
+        self.losses = step_guard.check_level(step, values["loss"], self.losses, self.config.guard)
 
     def evaluate(self, phase, step: int, params, stop) -> bool:
         """Writes a line of metrics for each split that is evaluated and has no line of this step; returns False if a
@@ -260,7 +263,7 @@ class Loop:
         for split in self.data.splits:
             started, key = time.monotonic(), (phase.name, split)
             with self.clock.paused(), self.watchdog.watch("evaluate"):
-                if self.is_evaluated(step, split):
+                if self.processes.from_main(self.reporter.has_line(step, split)):
                     continue
                 if key not in self.evaluated:
                     shape = phase, split, self.trainer.mesh
@@ -283,9 +286,11 @@ class Loop:
             return self.evaluate(phase, step, params, stop)
         return True
 
-    def is_evaluated(self, step: int, split: str) -> bool:
-        """Returns whether metrics.jsonl has a line of this step and split."""
-        return self.processes.from_main(self.reporter.has_line(step, split))
+    def is_over(self) -> bool:
+        """Returns whether the run ends early, see `evaluate.patience`. From now on, its best checkpoint is kept."""
+        best = self.processes.from_main(metrics.best(self.config, self.reporter.read()))
+        self.kept[:] = [best.get("step")]
+        return metrics.is_over(self.config, best)
 
     def save(self, step: int, state) -> None:
         """Starts saving a checkpoint, after comparing the devices' copies of the state."""
@@ -299,5 +304,7 @@ class Loop:
         """Evaluates the last step and writes the summary; returns False if a signal came before that."""
         if not self.evaluate(self.phases[-1], step, params, stop):
             return False
+        if step < self.phases[-1].last:
+            self.reporter.log(f"ends early, after step {step}: see config.evaluate.patience")
         self.reporter.summarize()
         return True

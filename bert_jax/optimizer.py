@@ -1,4 +1,4 @@
-"""One readable optax chain: clip, Adam or Adafactor, decay, schedule.
+"""One readable optax chain: clip, Adam or Adafactor, decay, schedule, rates by layer.
 
 `update` takes two keyword arguments in addition to optax's: `step`, and `gradient_norm`, the global norm of the
 gradients, which the training step has already computed.
@@ -8,15 +8,22 @@ import jax
 import jax.numpy as jnp
 import optax
 
+RATIO = 32  # of the highest and the lowest rate of the schedule `slanted`
 
-def make(config, rate) -> optax.GradientTransformationExtraArgs:
-    """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate."""
+
+def make(config, rate, layers_above=None) -> optax.GradientTransformationExtraArgs:
+    """Returns the optimizer that `config` (the group `optimizer`) describes. rate: step -> learning rate.
+
+    layers_above: params -> a tree of ints, the number of layers above that of each parameter; for rates by layer.
+    """
     scale = {"adam": adam, "adafactor": adafactor}[config.name]
+    layered = config.layer_decay != 1 or config.unfreeze_every or config.frozen
     return optax.chain(
         clip_by_norm(config.clip) if config.clip else optax.identity(),
         scale(config),
         optax.add_decayed_weights(config.weight_decay, decayed),
         scale_by_rate(rate),
+        *([scale_by_layer(config, layers_above)] if layered else []),
     )
 
 
@@ -39,6 +46,25 @@ def scale_by_rate(rate) -> optax.GradientTransformationExtraArgs:
     def update(updates, state, params=None, *, step, **_):
         size = -rate(step)
         return jax.tree.map(lambda u: jnp.asarray(size, u.dtype) * u, updates), state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
+
+
+def scale_by_layer(config, layers_above) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by `layer_decay` once for each layer above, and leaves out those of layers that are not
+    trained: not yet (`unfreeze_every`), or never (`frozen`).
+
+    arXiv:1801.06146, sections 3.2 and 3.3; its factor is 1 / 2.6. ELECTRA's model/optimization.py has the same rates,
+    but counts one more layer between the last block and the heads.
+    """
+
+    def update(updates, state, params=None, *, step, **_):
+        def scale(u, above: int):
+            is_trained = (step >= above * config.unfreeze_every) & (above == 0 or not config.frozen)
+            # x + -0.0 has the bits of x, and x + 0.0 has not if x is -0.0.
+            return jnp.where(is_trained, config.layer_decay**above * u, -0.0)
+
+        return jax.tree.map(scale, updates, layers_above(updates)), state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
@@ -94,7 +120,8 @@ def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp):
 
     During the warm-up the rate is peak * step / warmup, so the first update has rate 0, as in the original BERT.
     `linear` decays from step 0 on, also as in the original. The warm-up only replaces its first steps, so the rate
-    drops a little when the warm-up ends. The other schedules start at the peak then.
+    drops a little when the warm-up ends. The other schedules start at the peak then. `slanted` is ULMFiT's slanted
+    triangular schedule (arXiv:1801.06146, section 3.2): linear from 1 / RATIO of the peak, and back to it.
 
     numpy: the library that computes the rate. A result of jax.numpy would be available only after the steps in flight.
     """
@@ -106,17 +133,22 @@ def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp):
         progress = (step - warmup) / max(1, total - warmup)
         return 0.5 * (1 + numpy.cos(numpy.pi * numpy.clip(progress, 0, 1)))
 
+    def slanted(step):
+        return 1 - (step - warmup) / max(1, total - warmup)
+
     def inverse_sqrt(step):
         return numpy.sqrt(max(1, warmup) / numpy.maximum(step, max(1, warmup)))
 
     def constant(step):
         return numpy.ones_like(step)
 
-    shape = dict(linear=linear, cosine=cosine, inverse_sqrt=inverse_sqrt, constant=constant)[name]
+    shapes = linear, cosine, slanted, inverse_sqrt, constant
+    shape = next(each for each in shapes if each.__name__ == name)
 
     def rate(step):
         step = numpy.asarray(step, numpy.float32)
         rising = step / max(1, warmup)
-        return peak * numpy.where(step < warmup, rising, numpy.maximum(shape(step), 0.0))
+        share = numpy.where(step < warmup, rising, numpy.maximum(shape(step), 0.0))
+        return peak * ((1 + share * (RATIO - 1)) / RATIO if name == "slanted" else share)
 
     return rate

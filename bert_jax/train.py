@@ -19,6 +19,7 @@ from bert_jax.data import download
 from bert_jax.errors import LOST, BadInput, Unavailable
 from bert_jax.loop import Data, Loop
 from bert_jax.models import counts
+from bert_jax.objectives import metrics
 from bert_jax.parallel import processes as cluster
 from bert_jax.parallel.processes import Cluster
 from bert_jax.runs import jax_setup, metrics_file, preflight, report, run_info, signals, workdir
@@ -65,8 +66,8 @@ def pretrain_together(
     watchdog.arm("compile")
     step = newest.step
     mesh, total = check(config, run, step), configs.total_steps(config)
-    if step == total and processes.from_main(is_summarized(run, total)):
-        print(f"{run.name}: already done, {total} steps")
+    if step is not None and processes.from_main(is_summarized(config, run, step)):
+        print(f"{run.name}: already done, {step} of {total} steps")
         return 0
     data, encoder = open_data(config, run.directory, step, processes, watchdog)
     processes.compare({"config.store: fingerprint": data.fingerprint})
@@ -115,13 +116,16 @@ def pretrain_together(
     return code
 
 
-def is_summarized(run: Workdir, total: int) -> bool:
-    """Returns whether the latest start completed `total` steps and wrote its summary."""
+def is_summarized(config: ConfigDict, run: Workdir, step: int) -> bool:
+    """Returns whether the latest start ended the run at `step`, its last one or an earlier one by `evaluate.patience`,
+    and wrote its summary."""
     summary, info = (run.directory / name for name in ("summary.json", "run.json"))
     if not (summary.is_file() and info.is_file()):
         return False
     values, starts = workdir.read_json(summary), workdir.read_json(info).get("starts")
-    return values.get("steps") == total and values.get("starts") == len(starts or ())
+    best = metrics.best(config, metrics_file.lines(run.directory / "metrics.jsonl"))
+    is_last = step == configs.total_steps(config) or metrics.is_over(config, best)
+    return is_last and values.get("steps") == step and values.get("starts") == len(starts or ())
 
 
 def newest_checkpoint(run: Workdir, processes: Cluster) -> reader.Newest:

@@ -125,9 +125,19 @@ def get_config(
     # decoupled weight decay, multiplied by the learning rate; not applied to biases and layer norms. 0: none
     config.optimizer.weight_decay = 0.01
     config.optimizer.clip = 1.0  # maximum global norm of the gradient; 0: no clipping
+    # factor of the learning rate for each layer above: heads and pooler have the full rate, the last block this factor
+    # of it, the one below its square, ... BERT is often fine-tuned with 0.65 to 0.95; ULMFiT has 0.385. 1: none
+    config.optimizer.layer_decay = 1.0
+    # steps after which one more layer is trained: first heads and pooler alone, then also the last block, ..., and at
+    # last the embeddings (ULMFiT). 0: all are trained from the start
+    config.optimizer.unfreeze_every = 0
+    # whether heads and pooler alone are trained, on an encoder that stays as it is. Its dropout stays, too: for fixed
+    # features, set model.dropout and model.attention_dropout to 0
+    config.optimizer.frozen = False
 
     config.schedule = ConfigDict()
-    # learning rate after the warm-up: linear or cosine (to 0 at the last step), inverse_sqrt or constant
+    # learning rate after the warm-up: linear or cosine (to 0 at the last step), slanted (linear, from 1/32 of the peak
+    # and back to it, as in ULMFiT), inverse_sqrt or constant
     config.schedule.name = "linear"
     config.schedule.warmup = 10000  # steps of linear warm-up; 0: none
 
@@ -185,6 +195,9 @@ def get_config(
     # number of steps that the running mean covers, about; no spike is detected before that many steps
     config.guard.window = 100
     config.guard.skip_spikes = False  # whether to skip the update of a spike
+    # the run stops if the mean loss of a report is more than this many times (1 + that of the run's first report); the
+    # first one may be more than its square times (1 + the loss of the first step). 0: never
+    config.guard.diverged = 10.0
 
     config.log = ConfigDict()
     config.log.every = 100  # steps between reports; there is also one before each evaluation
@@ -196,10 +209,16 @@ def get_config(
     config.evaluate.every = 1000  # steps between evaluations; 0: only at the end
     config.evaluate.rows = 4096  # held-out rows, at most
     config.evaluate.batch = 0  # rows computed at once; 0: as many as a micro-batch of the phase
+    # evaluations in a row without a better one, after which the run ends; the model of the run is then that of the best
+    # one. Better: a higher first metric of task.metrics or, without these, a lower loss, on the first split that is
+    # evaluated. 0: all steps are trained, and the model is that of the last one
+    config.evaluate.patience = 0
 
     config.checkpoint = ConfigDict()
     config.checkpoint.every = 1000  # steps between checkpoints; a multiple of log.every
     config.checkpoint.keep = 3  # number of newest checkpoints to keep
+    # number of newest checkpoints whose mean is the model, for all commands that read the model of a run
+    config.checkpoint.average = 1
     config.checkpoint.keep_every = 0  # also keep those at multiples of this step; 0: none
     # steps between comparisons of the copies of parameters that several devices hold; 0: only at each save
     config.checkpoint.compare = 100
@@ -218,18 +237,20 @@ CHOICES = {
     "optimizer.name": ("adam", "adafactor"),
     "optimizer.moment_dtype": ("float32", "bfloat16"),
     "train.remat": ("none", "attention", "full"),
-    "schedule.name": ("linear", "cosine", "inverse_sqrt", "constant"),
+    "schedule.name": ("linear", "cosine", "slanted", "inverse_sqrt", "constant"),
 }
 SHARES = ("corpus.heldout",)
 AT_LEAST_ONE = """
     mesh.tensor distributed.timeout distributed.heartbeat train.micro_batches
     guard.stop_after guard.window log.every checkpoint.every checkpoint.keep evaluate.rows
+    checkpoint.average
 """.split()
 NOT_NEGATIVE = """
     seed corpus.workers filter.document_characters tokenizer.sample distributed.processes
     timeouts.compile timeouts.step timeouts.save timeouts.evaluate schedule.warmup optimizer.clip
     optimizer.learning_rate optimizer.weight_decay train.rows_per_device evaluate.every
-    evaluate.batch checkpoint.keep_every checkpoint.compare
+    evaluate.batch checkpoint.keep_every checkpoint.compare guard.diverged evaluate.patience
+    optimizer.unfreeze_every
 """.split()
 MAX_STEPS = 2**31  # steps are counted in int32
 FORMATS = ("lines", "files", "wiki", "jsonl", "parquet")
@@ -254,6 +275,10 @@ def check(config: ConfigDict) -> None:
     fits = config.checkpoint.every % config.log.every == 0
     hint = f"expected a multiple of log.every={config.log.every}: no report may span a restart"
     require(fits, "checkpoint.every", config, hint)
+    each = config.evaluate.every
+    fits = config.evaluate.patience == 0 or (each > 0 and each % config.checkpoint.every == 0)
+    hint = f"needs evaluate.every={each} to be a multiple of checkpoint.every={config.checkpoint.every}"
+    require(fits, "evaluate.patience", config, hint)
 
 
 def check_corpus(config: ConfigDict) -> None:
@@ -271,6 +296,9 @@ def check_optimizer(config: ConfigDict) -> None:
     require(0 <= keys.beta1 < 1, "optimizer.beta1", config, "expected in [0, 1)")
     require(0 < keys.beta2 < 1, "optimizer.beta2", config, "expected in (0, 1)")
     require(keys.epsilon > 0, "optimizer.epsilon", config, "expected more than 0")
+    fits = keys.unfreeze_every < MAX_STEPS // 1000  # its product with the layers is a step
+    require(fits, "optimizer.unfreeze_every", config, f"expected less than {MAX_STEPS // 1000}")
+    require(0 < keys.layer_decay <= 1, "optimizer.layer_decay", config, "expected in (0, 1]")
     fits = keys.name != "adafactor" or keys.moment_dtype == "float32"
     hint = "expected float32: optimizer.name='adafactor' has no first moment"
     require(fits, "optimizer.moment_dtype", config, hint)

@@ -32,8 +32,9 @@ def parse(text: str) -> argparse.Namespace:
     words, overrides = cli.split_overrides(words)
     options = cli.parser(cli.COMMANDS).parse_args(words)
     if getattr(options, "config", None):
-        is_shipped = (ROOT / "configs" / f"{Path(options.config).stem}.py").exists()
-        config.load(options.config if is_shipped else "my_corpus", overrides)
+        name, _, _ = options.config.partition(":")  # configs/glue.py:sst2
+        is_shipped = (ROOT / "configs" / f"{Path(name).stem}.py").exists()
+        config.load(options.config.removesuffix(":all") if is_shipped else "my_corpus", overrides)
     return options
 
 

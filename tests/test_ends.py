@@ -10,7 +10,11 @@ from kits import faulty_program, processes
 from kits.runs import assert_same_bits, lines, load, params, pretraining, signal_at
 
 from bert_jax import train
+from bert_jax.checkpoints import reader
+from bert_jax.cli import main
+from bert_jax.convert import load_model
 from bert_jax.runs import status
+from bert_jax.runs.workdir import Workdir
 
 pytestmark = pytest.mark.slow  # each trains
 INTERRUPTED = pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)
@@ -60,6 +64,54 @@ def test_a_loss_that_is_not_finite_ends_the_run(finished, tmp_path, changes, nam
         train.pretrain(load(finished[0], **changes), tmp_path / "run")
     assert status.status(tmp_path / "run")["state"] == "failed"
     assert not list(tmp_path.glob("run/checkpoints/[0-9]*"))
+
+
+def test_a_run_that_diverges_stops_also_after_a_restart(finished, tmp_path, capsys):
+    """At the second report. The next start resumes from the last checkpoint, and stops at the same step."""
+    keys = {"optimizer.learning_rate": 1.0, "checkpoint.every": 5}
+    command = pretraining(finished[0], tmp_path / "run", **keys)
+    for _ in range(2):
+        assert main(command) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert "step 10" in error and "guard.diverged" in error
+        assert [line["step"] for line in lines(tmp_path / "run")] == [5, 10]
+        assert reader.steps(tmp_path / "run/checkpoints") == [5]
+    assert status.status(tmp_path / "run")["state"] == "failed"
+
+
+# The loss of step 10 is above that of step 5, whose checkpoint is kept.
+EARLY = {"optimizer.learning_rate": 0.1, "evaluate.patience": 1, "evaluate.every": 5}
+EARLY |= {"checkpoint.every": 5, "checkpoint.keep": 1}
+
+
+def test_a_run_without_progress_ends_early(finished, tmp_path, capsys):
+    """A killed one ends at the same step, with the same bits. Its model is that of the best step, unless the newest is
+    asked for; a restart does nothing, unless it has more patience."""
+    settings, run, killed = finished[0], tmp_path / "run", tmp_path / "killed"
+    assert train.pretrain(load(settings, **EARLY), run) == 0
+    fault = {faulty_program.FAULT: "0:step:8:kill"}
+    (ended,) = processes.run(pretraining(settings, killed, **EARLY), tmp_path, 1, 8, **fault)
+    assert ended.code == -signal.SIGKILL, ended
+    assert train.pretrain(load(settings, **EARLY), killed) == 0
+    for each in (run, killed):
+        summary, now = json.loads((each / "summary.json").read_text()), status.status(each)
+        assert (now["state"], now["step"], summary["steps"], summary["best"]["step"]) == (
+            "done",
+            10,
+            10,
+            5,
+        )
+        assert summary["best"]["value"] < summary["heldout"]["loss"]
+        assert reader.steps(each / "checkpoints") == [10, 5]
+    for choice, step in (([], 5), (["evaluate.patience=0"], 10)):
+        models = [load_model.open_run(Workdir(each), choice) for each in (run, killed)]
+        assert [model.step for model in models] == [step, step]
+        assert_same_bits(*(model.params for model in models))
+    capsys.readouterr()
+    assert train.pretrain(load(settings, **EARLY), run) == 0
+    assert "already done" in capsys.readouterr().out
+    patient = load(settings, **EARLY | {"evaluate.patience": 3})
+    assert not train.is_summarized(patient, Workdir(run), 10)
 
 
 def test_a_process_killed_inside_a_save_resumes_to_the_same_bits(finished, tmp_path):

@@ -1,4 +1,4 @@
-"""Optimizers compared with the updates of their papers in NumPy; the size of their state; schedules."""
+"""Optimizers compared with the updates of their papers in NumPy; the size of their state; schedules; rates by layer."""
 
 from functools import partial
 
@@ -10,6 +10,8 @@ import pytest
 from kits.small import small_batch, small_config, small_objective, small_params
 
 from bert_jax import optimizer, step
+from bert_jax.models import counts
+from bert_jax.objectives import base
 
 STEPS = 10
 RATE = optimizer.schedule("linear", 0.1, 3, STEPS)  # differs at every step
@@ -183,3 +185,106 @@ def test_schedules_have_the_expected_rates(name, expected):
         rate = optimizer.schedule(name, 2.0, 10, 100, numpy)
         assert {at: rate(at) / 2 for at in expected} == pytest.approx(expected, abs=1e-6)
         assert rate(5).dtype == np.float32
+
+
+def test_the_slanted_schedule_is_that_of_its_paper():
+    """arXiv:1801.06146, section 3.2, equation 3."""
+    total, share, ratio = 200, 0.1, 32
+    cut = int(total * share)
+    rate = optimizer.schedule("slanted", 0.01, cut, total, np)
+    for t in range(total):
+        p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / share - 1))
+        assert rate(t) == pytest.approx(0.01 * (1 + p * (ratio - 1)) / ratio, rel=1e-5)
+
+
+# --- Rates by layer -------------------------------------------------------------------------------
+
+# Layers of the small model above those of these parameters; its blocks are two.
+ABOVE = {"embedder/words": 3, "embedder_norm/scale": 3, "blocks_0/attention/query/kernel": 2}
+ABOVE |= {"blocks_1/feed_forward_norm/bias": 1, "pooler/kernel": 0}
+ABOVE = {f"encoder/{name}": above for name, above in ABOVE.items()}
+ABOVE |= {"mlm/dense/kernel": 0, "pair/kernel": 0}
+SHAPES = jax.eval_shape(small_objective().init, jax.random.key(0), small_batch())
+LAYERS = counts.layers_above(SHAPES)
+
+
+def by_path(tree) -> dict:
+    pairs = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in pairs}
+
+
+def steps_of(number: int, *overrides) -> list[dict]:
+    """Returns parameters with the tree of the small model before and after each of some steps, {path: array}."""
+    settings = small_config(*(f"optimizer.{each}" for each in overrides)).optimizer
+    chain = optimizer.make(settings, lambda step: 0.01, counts.layers_above)
+    draw, found = np.random.default_rng(0), []
+    params = jax.tree.map(lambda x: draw.normal(size=x.shape[-1:]).astype(np.float32), SHAPES)
+    # -0.0 shows whether 0 is added.
+    params["encoder"]["embedder_norm"]["bias"][:] = -0.0
+    state, update = chain.init(params), jax.jit(chain.update)
+    for at in range(number + 1):
+        found.append(by_path(jax.device_get(params)))
+        gradients = jax.tree.map(lambda x: draw.normal(size=x.shape).astype(np.float32), params)
+        norm = optax.tree.norm(gradients)
+        updates, state = update(gradients, state, params, step=at, gradient_norm=norm)
+        params = optax.apply_updates(params, updates)
+    return found
+
+
+def changed(before: dict, after: dict) -> set[str]:
+    """Returns the names of parameters with other bits."""
+    return {name for name in before if before[name].tobytes() != after[name].tobytes()}
+
+
+def test_the_layers_above_a_parameter_are_counted():
+    found = by_path(LAYERS)
+    assert ABOVE.items() <= found.items() and set(found.values()) == {0, 1, 2, 3}
+
+
+def test_each_layer_has_its_own_rate():
+    (before, plain), (_, layered) = steps_of(1), steps_of(1, "layer_decay=0.5")
+    for name, above in ABOVE.items():
+        expected = 0.5**above * (plain[name] - before[name])
+        np.testing.assert_allclose(layered[name] - before[name], expected, rtol=1e-4, atol=1e-7)
+        assert np.abs(expected).max() > 1e-4
+
+
+def test_layers_are_unfrozen_from_the_top():
+    """One more every two steps; the others keep their bits, with weight decay, too."""
+    found = steps_of(7, "unfreeze_every=2", "weight_decay=0.1")
+    above = by_path(LAYERS)
+    for number in range(7):
+        trained = {name for name in above if above[name] <= number // 2}
+        assert changed(found[number], found[number + 1]) == trained
+
+
+def test_a_frozen_encoder_keeps_its_bits():
+    before, *_, after = steps_of(3, "frozen=True", "weight_decay=0.1")
+    above = by_path(LAYERS)
+    assert changed(before, after) == {name for name in above if not above[name]}
+
+
+def test_a_frozen_encoder_has_no_gradients():
+    """They are not computed, and the clipped norm is that of the others."""
+    params = jax.tree.map(lambda x: jnp.ones(x.shape[-1:]), SHAPES)
+    total = lambda params, *, train: sum(x.sum() for x in jax.tree.leaves(params))  # noqa: E731
+    gradients = jax.grad(base.with_frozen_encoder(total))(params, train=True)
+    for name, gradient in by_path(gradients).items():
+        assert (gradient == (by_path(LAYERS)[name] == 0)).all(), name
+    products = []
+    for frozen in (False, True):
+        objective, batch = small_objective(f"optimizer.frozen={frozen}"), small_batch()
+        loss = partial(objective.loss, train=True)
+        inputs = SHAPES, batch, objective.weights(batch), jnp.uint32(0)
+        program = jax.make_jaxpr(jax.grad(loss, has_aux=True))(*inputs)
+        products.append(counts.products(program.jaxpr))
+    assert products[1] < 0.7 * products[0]
+
+
+def test_without_these_keys_the_optimizer_is_as_before():
+    """Checkpoints of older runs have the same tree of states."""
+    settings, chain = make()
+    layered = optimizer.make(make("layer_decay=0.5")[0], RATE, counts.layers_above)
+    params, _ = make_gradients()
+    sizes = [len(each.init(params)) for each in (chain, layered)]
+    assert sizes == [4, 5]

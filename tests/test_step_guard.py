@@ -1,5 +1,6 @@
 """Steps that are not finite are never applied, in any pattern, and are logged; losses that are spikes."""
 
+from contextlib import nullcontext
 from functools import cache, partial
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kits.small import VOCABULARY, small_batch, small_config
+from ml_collections import ConfigDict
 
 from bert_jax import optimizer, step, step_guard
 from bert_jax.objectives import base, metrics
@@ -159,3 +161,25 @@ def test_a_skipped_spike_changes_nothing():
     assert verdict.is_spike and not verdict.is_applied
     assert same_bits((after.params, after.opt_state.inner), (state.params, state.opt_state.inner))
     assert after.step == 5 and 1 < after.opt_state.band.mean < 1.1
+
+
+@pytest.mark.parametrize(
+    "losses, most",
+    [
+        ([0.7], 10 * 10 * 1.7),  # the first report: the loss of one batch may be small by chance
+        ([0.7, 0.6], 10 * 1.6),
+        ([400.0, 300.0], 10 * 301.0),
+        ([np.nan], np.inf),
+    ],
+)
+def test_a_report_far_above_the_first_ones_is_a_divergence(losses, most):
+    guard = ConfigDict(dict(diverged=10.0))
+    for loss in (0.0, 0.999 * most, np.nan):
+        after = step_guard.check_level(5, loss, losses, guard)
+        is_first = len(losses) == 1 and np.isfinite(loss)
+        assert after == ([*losses, loss] if is_first else losses)
+    for factor in (0.0, 10.0):
+        guard.diverged = factor
+        is_told = factor > 0 and np.isfinite(most)
+        with pytest.raises(FloatingPointError, match="step 5") if is_told else nullcontext():
+            step_guard.check_level(5, 1.001 * most, losses, guard)

@@ -64,13 +64,13 @@ def newest(directory: Path) -> int | None:
     return next((step for step in steps(directory) if is_finished(directory / str(step))), None)
 
 
-def newest_verified(directory: Path, run: str, items: Iterable[str] = ITEMS, trees=None) -> Newest:
+def newest_verified(directory: Path, run: str, items=ITEMS, trees=None, last=sys.maxsize) -> Newest:
     """Returns the newest checkpoint whose items verify. Raises BadInput if there are finished ones and none verifies.
 
-    trees: a dict that receives {item: tree}; without it, the arrays are discarded.
+    trees: a dict that receives {item: tree}; without it, the arrays are discarded. last: the last step to read.
     """
     skipped = {}
-    for step in steps(directory):
+    for step in (step for step in steps(directory) if step <= last):
         path = directory / str(step)
         is_whole = is_finished(path)  # first: in a bucket it may finish while it is read
         if not (reason := problem(path, run, items, trees)):
@@ -217,16 +217,18 @@ def read(path: Path, item: str):
         return handler().restore(path, args=ocp.args.PyTreeRestore(tree, as_numpy))
 
 
-def restore_params(directory: Path, run: str):
-    """Returns (step, params as NumPy arrays) of the newest checkpoint whose parameters verify. Raises BadInput if there
-    is none."""
-    trees = {}
-    newest = newest_verified(directory, run, ("params",), trees)
-    if newest.step is None:
-        raise BadInput(f"{directory}: no checkpoints yet")
-    for line in describe(directory, newest.skipped):
-        print(f"skipped {line}", file=sys.stderr, flush=True)
-    return newest.step, trees["params"]
+def restore_params(directory: Path, run: str, number: int = 1, last=sys.maxsize):
+    """Returns (newest step, params as NumPy arrays): the mean of the `number` newest checkpoints up to the step `last`
+    whose parameters verify. Raises BadInput if there are fewer."""
+    found, trees = {}, {}
+    for _ in range(number):
+        step, skipped = newest_verified(directory, run, ("params",), trees, last)
+        for line in describe(directory, skipped):
+            print(f"skipped {line}", file=sys.stderr, flush=True)
+        if step is None:
+            raise BadInput(f"{directory}: {len(found)} checkpoints, fewer than checkpoint.average")
+        found[step], last = trees["params"], step - 1
+    return max(found), jax.tree.map(lambda x, *more: sum(more, x) / number, *found.values())
 
 
 def restore(path: Path, names: Iterable[str], shapes, shardings) -> dict:

@@ -7,8 +7,9 @@ reader.py verifies before it restores anything.
 import contextlib
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import orbax.checkpoint as ocp
@@ -28,10 +29,11 @@ class Manager(ocp.CheckpointManager):
 
 
 @contextlib.contextmanager
-def manager(directory: Path, keep: int = 1, keep_every: int = 0):
-    """Opens a CheckpointManager that saves in the background. It keeps the newest `keep` checkpoints and those at
-    multiples of `keep_every` steps."""
-    policies = [LatestN(keep)] + ([EveryNSteps(keep_every)] if keep_every else [])
+def manager(directory: Path, keep: int = 1, keep_every: int = 0, kept: Sequence[int] = ()):
+    """Opens a CheckpointManager that saves in the background. It keeps the newest `keep` checkpoints, those at
+    multiples of `keep_every` steps, and those of the steps that `kept` has at the time; CustomSteps would copy them."""
+    chosen = SimpleNamespace(should_preserve=lambda all, context: [x.step in kept for x in all])
+    policies = [LatestN(keep), chosen] + ([EveryNSteps(keep_every)] if keep_every else [])
     options = ocp.CheckpointManagerOptions(
         preservation_policy=AnyPreservationPolicy(policies),
         enable_async_checkpointing=True,

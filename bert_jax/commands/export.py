@@ -25,13 +25,17 @@ OPTIONS = [
 ]
 
 
+# Keys that choose the checkpoints; others of the run's config are facts about it.
+CHOICES = ("checkpoint.average", "evaluate.patience")
+
+
 def run(options, overrides) -> int:
-    cli.refuse_overrides(overrides)
+    cli.refuse_overrides([each for each in overrides if each.partition("=")[0] not in CHOICES])
     about = model_card.About(options.license, options.language, options.push or "")
     if options.push:
         check_push(options.push)
     with workdir.opened(options.model) as source:
-        values = export(source, options.output, options.format, about)
+        values = export(source, options.output, options.format, about, overrides)
     values["pushed"] = push(options.output, options.push) if options.push else None
     return cli.show(options, values, describe(values))
 
@@ -62,16 +66,16 @@ def push(directory: Path, name: str) -> str:
         raise Unfinished(f"--push {name}: {one_line(error, 300)}; {again}") from None
 
 
-def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None) -> dict:
+def export(source: Workdir, output: Path, form=names.FORMATS[0], about=None, overrides=()) -> dict:
     """Writes the output; returns {output, files, bytes, parameters, step, positions}. A failure leaves no files.
 
-    form: huggingface or google. about: fields of the model card, a model_card.About.
+    form: huggingface or google. about: fields of the model card, a model_card.About. overrides: of CHOICES.
     """
     about = about or model_card.About()
     if form == "google" and (about.license or about.language):
         raise BadInput(f"--format {form}: has no model card for --license or --language")
     check_free(output, "--output")
-    run = load_model.open_run(source)
+    run = load_model.open_run(source, overrides)
     check_run(run, source.name, form)
     # Heads that import initialized and no step has trained are not exported.
     params = names.drop_parts(run.params, load_model.untrained_parts(run))

@@ -1,5 +1,6 @@
 """Loads a model: the newest checkpoint of a run, or a directory in the format of another program."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +11,8 @@ from bert_jax.checkpoints import reader
 from bert_jax.convert import external_model, from_huggingface, tensorflow_checkpoint
 from bert_jax.convert.external_model import Source
 from bert_jax.errors import BadInput
-from bert_jax.objectives import base
-from bert_jax.runs import jax_setup, workdir
+from bert_jax.objectives import base, metrics
+from bert_jax.runs import jax_setup, metrics_file, workdir
 from bert_jax.runs.workdir import Workdir
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
@@ -60,7 +61,8 @@ def is_run(directory: Path) -> bool:
 
 
 def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
-    """Opens the newest checkpoint of a run whose parameters match their fingerprints.
+    """Opens the newest checkpoint of a run whose parameters match their fingerprints: with `evaluate.patience` the best
+    one so far, and with `checkpoint.average` the mean of several up to it.
 
     Raises BadInput if there is no such checkpoint, or if the config or the tokenizer were altered.
     """
@@ -79,7 +81,10 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
         if info.get(key, value) != value:
             raise BadInput(f"{directory}/run.json: {key} is not that of tokenizer/; restore it")
     objective = base.make(settings, vocabulary)
-    step, params = reader.restore_params(checkpoints, info.get("run", ""))
+    lines = metrics_file.lines(directory / "metrics.jsonl") if settings.evaluate.patience else []
+    last = metrics.best(settings, lines).get("step", math.inf)
+    number, run_id = settings.checkpoint.average, info.get("run", "")
+    step, params = reader.restore_params(checkpoints, run_id, number, last)
     return Model(settings, info, vocabulary, tokenizer, objective, step, params)
 
 

@@ -1,6 +1,8 @@
-"""Counts the floating-point operations of a training step, in the program of its forward pass, and the parameters."""
+"""Counts the floating-point operations of a training step, in the program of its forward pass, the parameters, and the
+layers above each."""
 
 import math
+import re
 
 import jax
 from jax.extend import core
@@ -51,3 +53,25 @@ def count(params, vocabulary: int) -> int:
         ):
             total -= leaf.size * (leaf.shape[0] - vocabulary) // leaf.shape[0]
     return total
+
+
+BLOCK = re.compile(r"encoder/blocks_(\d+)/")
+
+
+def layers_above(params):
+    """Returns a tree of ints: the number of layers above the one that a parameter belongs to.
+
+    The layers are, from the top: the heads with the pooler, each block of the encoder, and the rest of the encoder,
+    which is its embeddings.
+    """
+
+    def depth(path, _):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if not name.startswith("encoder/") or name.startswith("encoder/pooler/"):
+            return math.inf
+        block = BLOCK.match(name)
+        return int(block[1]) + 1 if block else 0
+
+    depths = jax.tree.map_with_path(depth, params)
+    top = 1 + max((each for each in jax.tree.leaves(depths) if each < math.inf), default=0)
+    return jax.tree.map(lambda each: top - min(each, top), depths)

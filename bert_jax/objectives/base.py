@@ -43,7 +43,20 @@ class Objective(NamedTuple):
 
 def make(config, vocabulary: Vocabulary) -> Objective:
     """Returns the objective that `config.objective.name` names. The file name is the registry."""
-    return module_of(config).make(config, vocabulary)
+    made = module_of(config).make(config, vocabulary)
+    return made._replace(loss=with_frozen_encoder(made.loss)) if config.optimizer.frozen else made
+
+
+def with_frozen_encoder(loss: Callable) -> Callable:
+    """Returns the loss without gradients of the encoder below its pooler: none are computed, and clipping the gradient
+    regards the others alone."""
+
+    def frozen(params, *rest, **keys):
+        own = params["encoder"]
+        trained = {name: own[name] for name in ("pooler",) if name in own}
+        return loss(params | {"encoder": jax.lax.stop_gradient(own) | trained}, *rest, **keys)
+
+    return frozen
 
 
 def module_of(config):

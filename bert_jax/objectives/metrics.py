@@ -56,6 +56,36 @@ def is_shown(split: str, key: str, value) -> bool:
     return value is not None and (is_main or is_score)
 
 
+def best(config, lines: list[dict] | None) -> dict:
+    """Returns the step, metric and value of the best evaluation on the first evaluated split, the first one of equals,
+    and how many are later; {} before there is any, and without `evaluate.patience`.
+
+    It is judged by the first of `task.metrics`, or else by the loss, which is better if lower. lines: of metrics.jsonl.
+    """
+    lines = [line for line in lines or [] if line["split"] != "train"]
+    lines = [line for line in lines if line["split"] == lines[0]["split"]]
+    if not (lines and config.evaluate.patience):
+        return {}
+    name = [*config.task.get("metrics", ()), "loss"][0]
+    values = [line.get(name) for line in lines]  # None if it is not finite
+    ranks = [-math.inf if x is None else -x if name == "loss" else x for x in values]
+    first = ranks.index(max(ranks))
+    found = {"step": lines[first]["step"], "metric": name, "value": values[first]}
+    return found | {"later": len(lines) - first - 1}
+
+
+def is_over(config, best: dict) -> bool:
+    """Returns whether the last `evaluate.patience` evaluations were not better than the best one."""
+    return bool(best) and best["later"] >= config.evaluate.patience
+
+
+def first_losses(lines: list[dict] | None) -> list[float]:
+    """Returns the loss of the first report of training twice, as `step_guard.check_level` takes it; [] before there is
+    one. lines: of metrics.jsonl."""
+    losses = [line.get("loss") for line in lines or [] if line["split"] == "train"]
+    return [loss for loss in losses if loss is not None][:1] * 2
+
+
 def plain(value):
     """Converts a number to JSON: values that are not finite become null."""
     return None if value is None or not math.isfinite(value) else value

@@ -136,17 +136,21 @@ class Reporter:
 
     def has_line(self, step: int, split: str) -> bool:
         """Returns whether metrics.jsonl has a line of this step and split, from this start or an earlier one."""
-        lines = metrics_file.lines(self.workdir / "metrics.jsonl")
-        return any((line["step"], line["split"]) == (step, split) for line in lines)
+        return any((line["step"], line["split"]) == (step, split) for line in self.read())
+
+    def read(self) -> list[dict]:
+        """Returns the lines of metrics.jsonl, of this start and earlier ones."""
+        return metrics_file.lines(self.workdir / "metrics.jsonl")
 
     def summarize(self) -> None:
-        """Writes summary.json: the last line of each split, and the seconds of all starts together."""
+        """Writes summary.json: the last line of each split, the best evaluation, and the seconds of all starts."""
         info = files.read_json(self.workdir / "run.json")
-        lines = metrics_file.lines(self.workdir / "metrics.jsonl")
+        lines = self.read()
         summary = {
             "parameters": info["parameters"],
             "unigram_entropy": info["unigram_entropy"],
-            "steps": self.total,
+            "steps": self.step,
+            "best": metrics.best(self.config, lines),
             "seconds": sum(line["seconds"] for line in lines if line["split"] == "train"),
             "starts": len(info["starts"]),
             **{line["split"]: line for line in lines},
@@ -171,4 +175,4 @@ class SilentReporter(contextlib.nullcontext):
     def nothing(self, *_, **__) -> None:
         pass
 
-    start = log = advance = report = status = end = fail = has_line = summarize = nothing
+    start = log = advance = report = status = end = fail = has_line = read = summarize = nothing

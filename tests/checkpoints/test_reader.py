@@ -17,6 +17,7 @@ from bert_jax.checkpoints.fingerprint import Leaf
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.parallel import processes as cluster
+from bert_jax.runs.workdir import Workdir
 from bert_jax.step import State
 
 
@@ -68,6 +69,28 @@ def test_an_undamaged_run_is_read_as_it_was_saved(run, saved_run):
     assert reader.problems(run / "checkpoints", "") == {7: "", 9: ""}
     assert found(run) == (9, {})
     assert_same_bits(params(run), saved_run[2])
+
+
+def test_the_newest_checkpoints_are_averaged(run, saved_run, capsys):
+    """Those that verify, up to a step."""
+
+    def restore(*settings):
+        return reader.restore_params(run / "checkpoints", "", *settings)
+
+    expected = jax.tree.map(lambda a, b: (a + b) / 2, *saved_run[1:])
+    model = load_model.open_run(Workdir(run), ["checkpoint.average=2"])
+    assert model.step == 9
+    assert_same_bits(model.params, expected)
+    with pytest.raises(BadInput, match="2 checkpoints"):
+        restore(3)
+    step, older = restore(1, 8)
+    assert step == 7
+    assert_same_bits(older, saved_run[1])
+    path = largest(run / "checkpoints/9", "params")
+    flip(path, path.stat().st_size // 2)
+    with pytest.raises(BadInput, match="1 checkpoints"):
+        restore(2)
+    assert "skipped" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("where", [0.1, 0.4, 0.7])
