@@ -87,7 +87,7 @@ def test_the_newest_checkpoints_are_averaged(run, saved_run, capsys):
     assert step == 7
     assert_same_bits(older, saved_run[1])
     path = largest(run / "checkpoints/9", "params")
-    flip(path, path.stat().st_size // 2)
+    flip_bit(path, path.stat().st_size // 2)
     with pytest.raises(BadInput, match="1 checkpoints"):
         restore(2)
     assert "skipped" in capsys.readouterr().err
