@@ -70,12 +70,11 @@ def names(config, found: list[Example]) -> list[str]:
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids and targets; an unknown label to 0."""
-    known = (
-        0 if each.label is None else examples.number(each, each.label, names) for each in found
-    )
-    return Encoded(
-        examples.encode_texts(tokenizer, found), {"targets": np.fromiter(known, np.int32)}
-    )
+    targets = np.zeros(len(found), np.int32)
+    for number, example in enumerate(found):
+        if example.label is not None:
+            targets[number] = examples.number(example, example.label, names)
+    return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
 
 
 def make(config, store: Store | None = None) -> Dataset:
@@ -87,5 +86,11 @@ def make(config, store: Store | None = None) -> Dataset:
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction, probabilities} of each row: the number of an ending, and the probability of each."""
-    shares = np.asarray(jax.nn.softmax(outputs["label_logits"][..., 0]))
-    return [{"prediction": int(row.argmax()), "probabilities": row.tolist()} for row in shares]
+    names, shares = config.task.labels, np.asarray(jax.nn.softmax(outputs["label_logits"][..., 0]))
+    return [
+        {
+            "prediction": int(row.argmax()),
+            "probabilities": dict(zip(names, row.tolist(), strict=True)),
+        }
+        for row in shares
+    ]
