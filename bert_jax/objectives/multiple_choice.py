@@ -12,7 +12,7 @@ Its output label_logits is float32[B, S, 1].
 from bert_jax.objectives import base, classifier
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
-DEFAULTS = classifier.DEFAULTS
+DEFAULTS = {**classifier.DEFAULTS}
 # See base.py.
 READS = classifier.READS
 HEADS = classifier.HEADS

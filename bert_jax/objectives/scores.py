@@ -7,13 +7,6 @@ from bert_jax.config_checks import require
 from bert_jax.errors import BadInput
 
 
-def check(config, metrics: Callable) -> None:
-    """Raises BadInput for an unknown name in task.metrics. metrics: `of_texts` or `of_entities`."""
-    names = metrics()
-    known = config.task.metrics and set(config.task.metrics) <= set(names)
-    require(known, "task.metrics", config, f"expected some of {', '.join(names)}")
-
-
 def of_texts() -> dict[str, Callable]:
     """Returns {name: function (targets, predictions)}: of arrays [N], or [N, C] of 0 and 1 if several labels may apply.
 
@@ -58,6 +51,14 @@ def not_installed(error: ModuleNotFoundError) -> BadInput:
     return BadInput(f"{error.name} is not installed; run pip install -e '.[finetune]'")
 
 
-def compute(names: tuple[str, ...], known: dict[str, Callable], targets, predictions) -> dict:
-    """Returns {name: score}. known: from `of_texts` or `of_entities`."""
+def check(config, metrics: Callable = of_texts) -> None:
+    """Raises BadInput for an unknown name in task.metrics. metrics: `of_texts` or `of_entities`."""
+    names = metrics()
+    known = config.task.metrics and set(config.task.metrics) <= set(names)
+    require(known, "task.metrics", config, f"expected some of {', '.join(names)}")
+
+
+def compute(names: tuple[str, ...], targets, predictions, metrics: Callable = of_texts) -> dict:
+    """Returns {name: score}. metrics: `of_texts` or `of_entities`, which say what targets and predictions are."""
+    known = metrics()
     return {name: float(known[name](targets, predictions)) for name in names}

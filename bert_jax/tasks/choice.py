@@ -17,7 +17,6 @@ from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
-from bert_jax.objectives import scores
 from bert_jax.tasks import texts
 
 DEFAULTS = {
@@ -37,7 +36,7 @@ def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     require(config.task.context, "task.context", config, "expected one or more columns")
     require(len(config.task.endings) > 1, "task.endings", config, "expected two or more columns")
-    texts.check(config, scores.of_texts, least=5 * len(config.task.endings))
+    texts.check(config, least=5 * len(config.task.endings))
 
 
 def load(config, path) -> list[Example]:

@@ -19,7 +19,6 @@ from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
-from bert_jax.objectives import scores
 from bert_jax.tasks import texts
 
 DEFAULTS = {
@@ -39,7 +38,7 @@ def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     check_keys(config, choices={"task.kind": ("classes", "labels", "number")})
     require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
-    texts.check(config, scores.of_texts)
+    texts.check(config)
 
 
 def load(config, path) -> list[Example]:

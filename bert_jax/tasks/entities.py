@@ -105,7 +105,7 @@ def make(config, store: Store | None = None) -> Dataset:
         names, pieces = config.task.labels, targets(store, split, rows)
         truth = [[names[number] for number in row[row >= 0]] for row in pieces]
         said = [each["prediction"] for each in decode(config, store, split, outputs, rows)]
-        return scores.compute(config.task.metrics, scores.of_entities(), truth, said)
+        return scores.compute(config.task.metrics, truth, said, scores.of_entities)
 
     return texts.dataset(config, store, score, by_token=True, rows=rows)
 

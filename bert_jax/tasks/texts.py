@@ -15,7 +15,7 @@ from bert_jax.data.store import Split, Store, open_array
 from bert_jax.objectives import scores
 
 
-def check(config, metrics: Callable, least: int = 5) -> None:
+def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
     """Checks the keys of all tasks with texts; metrics: see objectives/scores.py.
 
     Raises BadInput, also for a phase with rows of fewer than `least` places: for texts and their special tokens.
@@ -55,7 +55,7 @@ def dataset(
         return batch.shapes(rows, phase.length, sequences) | own
 
     def all_rows(phase, split: str, epoch: int) -> np.ndarray:
-        return (rows or of_texts)(store.splits[split], phase.length)
+        return (rows or pairs)(store.splits[split], phase.length)
 
     def make(phase, split: str, rows, keys) -> dict:
         find, special = of_tokens if by_token else of_examples, store.manifest["special"]
@@ -64,18 +64,15 @@ def dataset(
         return {name: made[name] for name in shapes(phase, 1) if name in made}
 
     def survey(phase) -> Survey:
-        sizes = sequence_sizes(all_rows(phase, splits[0], 0))
-        share = float(sizes.sum(axis=1).mean() / phase.length)
-        cut = float((sizes == phase.length // sequences).mean())
+        found = all_rows(phase, splits[0], 0)
+        share = float(sizes(found).mean() / phase.length)
+        cut = float((sequence_sizes(found) == phase.length // sequences).mean())
         return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts cut", [])
-
-    def sizes(rows: np.ndarray) -> np.ndarray:
-        return sequence_sizes(rows).sum(axis=-1)
 
     return Dataset(shapes, splits, all_rows, make, survey, score, sizes)
 
 
-def of_texts(split: Split, length: int) -> np.ndarray:
+def pairs(split: Split, length: int) -> np.ndarray:
     """Returns the rows of examples that all have the same number of texts; see `pack`."""
     return pack(split.sentence_ends.reshape(len(split.document_ends), -1), length)
 
@@ -136,9 +133,14 @@ def score_examples(config, store: Store | None, predict: Callable) -> Callable:
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         wanted, found = targets(store, split)[rows[:, 0, 4]], predict(outputs["label_logits"])
-        return scores.compute(config.task.metrics, scores.of_texts(), wanted, found)
+        return scores.compute(config.task.metrics, wanted, found)
 
     return score
+
+
+def sizes(rows: np.ndarray) -> np.ndarray:
+    """Returns the number of tokens of rows, int64[...]."""
+    return sequence_sizes(rows).sum(axis=-1)
 
 
 def sequence_sizes(rows: np.ndarray) -> np.ndarray:

@@ -41,13 +41,14 @@ def make_model(directory):
 
 def load(name: str, model, data, **keys):
     """Returns a config of configs/, with files of TASKS in the directory `data`."""
-    settings = KEYS | TASKS[name] | {"init_from": model, "task.data": data} | keys
+    places = {"init_from": model, "task.data": data, "store": data / "store"}
+    settings = KEYS | TASKS[name] | places | keys
     return configs.load(name, overrides(settings))
 
 
-def resolve(config, place):
+def resolve(config):
     """Builds the store of the examples; returns (config, store, dataset, phase)."""
-    config = finetune.resolve(config, str(place))
+    config = finetune.resolve(config)
     store = stores.open_store(config.store)
     return config, store, tasks.make(config, store), configs.phases(config)[0]
 

@@ -31,7 +31,7 @@ def world(request, tmp_path_factory):
             (directory / name).write_text(table)
     files = {} if request.param == "ner" else {"task.train": "train.tsv", "task.dev": "dev.tsv"}
     config = task_data.load(request.param, model, directory, **files)
-    return task_data.resolve(config, directory / "run")
+    return task_data.resolve(config)
 
 
 def test_the_loss_is_the_mean_cross_entropy(world):

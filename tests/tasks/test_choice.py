@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 from kits import task_data
-from kits.task_data import LENGTH, WORDS
 from kits.runs import lines, use_devices
+from kits.task_data import LENGTH, WORDS
 
 from bert_jax.cli import main
 from bert_jax.errors import BadInput
@@ -45,9 +45,7 @@ def test_a_row_has_the_sequences_of_all_endings(model, tmp_path, longest):
     """Each is what it would be alone in a quarter of the row: the end of its longer text is cut."""
     made = make_examples(12, 0, longest)
     write(tmp_path, made, made)
-    config, store, dataset, phase = task_data.resolve(
-        task_data.load("swag", model, tmp_path), tmp_path / "run"
-    )
+    config, store, dataset, phase = task_data.resolve(task_data.load("swag", model, tmp_path))
     tokenizer = tokenizers.load(store.path / "tokenizer")
     rows, batch = task_data.batch_of(dataset, phase)
     assert (dataset.sizes(rows) == (batch["sequence_ids"] > 0).sum(1)).all()
@@ -92,9 +90,9 @@ def test_bad_labels_are_refused(model, tmp_path, label, named):
     other = label if label is None else str(label)
     write(tmp_path, made, [*made[:2], made[2] | {"label": other}])
     with pytest.raises(BadInput) as error:
-        task_data.resolve(task_data.load("swag", model, tmp_path), tmp_path / "run")
+        task_data.resolve(task_data.load("swag", model, tmp_path))
     assert "dev.jsonl:3" in str(error.value) and named in str(error.value)
-    assert not (tmp_path / "run.store").exists()
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.slow
@@ -105,7 +103,7 @@ def test_it_learns(model, tmp_path, capsys, monkeypatch):
     write(tmp_path, make_examples(200, 1), dev)
     keys = {"task.epochs": 8, "objective.pool": "mean"}
     config = task_data.load("swag", model, tmp_path, **keys)
-    config, *_ = task_data.resolve(config, tmp_path / "run")
+    config, *_ = task_data.resolve(config)
     assert pretrain(config, tmp_path / "run") == 0
     last = lines(tmp_path / "run")[-1]
     assert last["split"] == "dev" and last["accuracy"] > 0.9

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 from kits import task_data
-from kits.task_data import LENGTH, WORDS
 from kits.runs import lines, use_devices
+from kits.task_data import LENGTH, WORDS
 from kits.texts import PROSE
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
@@ -75,9 +75,9 @@ def test_other_columns_and_none(model, tmp_path):
 )
 def test_bad_labels_are_refused(model, tmp_path, train, dev, named):
     with pytest.raises(BadInput) as error:
-        task_data.resolve(load(model, tmp_path, train, dev), tmp_path / "run")
+        task_data.resolve(load(model, tmp_path, train, dev))
     assert all(part in str(error.value) for part in named)
-    assert not (tmp_path / "run.store").exists()
+    assert not (tmp_path / "store").exists()
 
 
 def test_bad_columns_are_refused(model, tmp_path):
@@ -106,7 +106,7 @@ def world(model, tmp_path_factory):
     """(sentences, config, store, dataset, phase), with the sentences in both splits."""
     directory, made = tmp_path_factory.mktemp("world"), sentences()
     text = "\n\n".join("\n".join(map("\t".join, sentence)) for sentence in made)
-    return made, *task_data.resolve(load(model, directory, text, text), directory / "run")
+    return made, *task_data.resolve(load(model, directory, text, text))
 
 
 def test_the_first_piece_of_a_word_has_its_label(world):
@@ -170,7 +170,7 @@ def test_it_learns(model, tmp_path, capsys, monkeypatch):
     for name, number in (("train", 160), ("dev", 40)):
         task_data.write_sentences(tmp_path / f"{name}.txt", number, seed=number)
     config = task_data.load("ner", model, tmp_path, **{"task.epochs": 12, "phases.main.length": 16})
-    config, *_ = task_data.resolve(config, tmp_path / "run")
+    config, *_ = task_data.resolve(config)
     assert pretrain(config, tmp_path / "run") == 0
     last = lines(tmp_path / "run")[-1]
     assert last["split"] == "dev" and last["f1"] > 0.8 and last["accuracy"] > last["f1"] - 0.1
