@@ -145,7 +145,9 @@ def read(config) -> dict[str, list[Example]]:
         if not part:
             raise BadInput(f"config.task.data={config.task.data}: split {split} has no examples")
         if unlabelled := [example.place for example in part if example.label is None]:
-            raise BadInput(f"{unlabelled[0]}: has no label")
+            key = next(key for key in ("label", "columns", "data") if key in config.task)
+            hint = f"config.task.{key}={config.task[key]!r}"
+            raise BadInput(f"{unlabelled[0]}: has no label; {hint}")
     return parts
 
 

@@ -12,6 +12,7 @@ examples of transformers leave these words out of the score.
 """
 
 from itertools import chain, groupby
+from pathlib import Path
 
 import numpy as np
 
@@ -46,6 +47,8 @@ def check(config) -> None:
 def load(config, path) -> list[Example]:
     """Reads the sentences of a file. The label of a sentence is a list of Example, its words; None if its first word
     has none."""
+    if not isinstance(path, Path):
+        raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
     lines = enumerate(path.read_bytes().split(b"\n"), 1)
     words = (parse_line(config, f"{path}:{number}", line) for number, line in lines)
     found = ([*group] for is_sentence, group in groupby(words, bool) if is_sentence)

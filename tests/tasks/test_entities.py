@@ -87,6 +87,8 @@ def test_bad_columns_are_refused(model, tmp_path):
     (tmp_path / "train.txt").write_bytes(b"a NN O\n\xe9 NN O\n")
     with pytest.raises(BadInput, match="train.txt:2: "):
         examples.read(config)
+    with pytest.raises(BadInput, match="task.data"):
+        entities.load(config, "hf:ner:train")
     for columns in ("(0,)", "('a', 'b')"):
         with pytest.raises(BadInput, match="task.columns"):
             load(model, tmp_path, "a O", **{"task.columns": columns})
