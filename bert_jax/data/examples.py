@@ -135,7 +135,7 @@ def made_from(config) -> dict:
 
 
 def read(config) -> dict[str, list[Example]]:
-    """Returns the examples of each split. Raises BadInput if a file is missing or a split is empty."""
+    """Returns the examples of each split. Raises BadInput if a file or a label is missing or a split is empty."""
     parts = {}
     for split, source in sources(config).items():
         if isinstance(source, Path) and not source.is_file():
@@ -146,6 +146,10 @@ def read(config) -> dict[str, list[Example]]:
     for split, part in parts.items():
         if not part:
             raise BadInput(f"config.task.data={config.task.data}: split {split} has no examples")
+        if unlabelled := [example.place for example in part if example.label is None]:
+            key = next(key for key in ("label", "columns", "data") if key in config.task)
+            hint = f"config.task.{key}={config.task[key]!r}"
+            raise BadInput(f"{unlabelled[0]}: has no label; {hint}")
     return parts
 
 

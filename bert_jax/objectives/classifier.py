@@ -30,31 +30,45 @@ def check(config) -> None:
 
 
 def make(config, vocabulary: Vocabulary) -> base.Objective:
-    """Returns the objective of `task.kind`, with the term `label`: cross-entropy in nats (of each label by itself if
-    several apply), or the squared error of a number."""
+    """Returns the objective of `task.kind`: cross-entropy in nats (of each label by itself if several apply), or the
+    squared error of a number."""
     keys, kind, names = config.objective, config.task.kind, config.task.labels
     require(names or kind == "number", "task.labels", config, "known once there is a store")
-
-    def weights(batch):
-        return {"label": jnp.maximum(batch["label_weights"].sum(), 1.0)}
 
     def losses(logits, targets):
         """Returns float32[B]."""
         if kind == "number":
-            return jnp.square(logits[:, 0] - targets)
+            return jnp.square(logits[:, 0, 0] - targets)
         if kind == "labels":
-            nats = jax.nn.softplus(logits) - targets * logits
+            nats = jax.nn.softplus(logits[:, 0]) - targets * logits[:, 0]
             return nats.mean(axis=-1)
-        smoothing = keys.label_smoothing
-        wanted = (1 - smoothing) * jnp.eye(len(names))[targets] + smoothing / len(names)
-        return -(wanted * jax.nn.log_softmax(logits)).sum(axis=-1)
+        return cross_entropy(logits[:, 0], targets, keys.label_smoothing)
+
+    return from_losses(config, vocabulary, max(1, len(names)), losses)
+
+
+def cross_entropy(logits, targets, smoothing: float):
+    """Returns float32[...], in nats. logits: float32[..., C]. targets: int32[...]. smoothing: `label_smoothing`."""
+    classes = logits.shape[-1]
+    wanted = (1 - smoothing) * jnp.eye(classes)[targets] + smoothing / classes
+    return -(wanted * jax.nn.log_softmax(logits)).sum(axis=-1)
+
+
+def from_losses(config, vocabulary: Vocabulary, outputs: int, losses) -> base.Objective:
+    """Returns the objective of a heads.Classifier, with the term `label`: the mean loss by label_weights.
+
+    losses: (label_logits, targets) -> float32 of the shape of label_weights.
+    """
+    keys = config.objective
+
+    def weights(batch):
+        return {"label": jnp.maximum(batch["label_weights"].sum(), 1.0)}
 
     def terms(outputs, batch):
         weight = batch["label_weights"]
-        loss = losses(outputs["label_logits"][:, 0], batch["targets"])
+        loss = losses(outputs["label_logits"], batch["targets"])
         return {"label_loss": ((weight * loss).sum(), weight.sum())}
 
     encoder = base.make_encoder(config, vocabulary)
-    settings = keys.features, keys.dropout, keys.pool
-    module = heads.Classifier(encoder, max(1, len(names)), *settings)
+    module = heads.Classifier(encoder, outputs, keys.features, keys.dropout, keys.get("pool", ""))
     return base.from_module(module, weights, terms)

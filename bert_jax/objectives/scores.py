@@ -1,32 +1,25 @@
-"""Metrics of whole splits that are no means over rows, by scikit-learn and SciPy. N examples, C labels."""
+"""Metrics of whole splits that are no means over rows, by scikit-learn, SciPy and seqeval. N examples, C labels."""
 
 from collections.abc import Callable
-
-import numpy as np
+from functools import partial
 
 from bert_jax.config_checks import require
 from bert_jax.errors import BadInput
 
-NAMES = ("accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman")
 
+def of_texts() -> dict[str, Callable]:
+    """Returns {name: function (targets, predictions)}: of arrays [N], or [N, C] of 0 and 1 if several labels may apply.
 
-def check(config) -> None:
-    """Raises BadInput for an unknown name in task.metrics."""
-    known = config.task.metrics and set(config.task.metrics) <= set(NAMES)
-    require(known, "task.metrics", config, f"expected some of {', '.join(NAMES)}")
-    functions()
-
-
-def functions() -> dict[str, Callable]:
-    """Returns {name: function (targets, predictions)}. Raises BadInput without the extra `finetune`."""
+    Raises BadInput without the extra `finetune`.
+    """
     try:
         from scipy import stats
         from sklearn import metrics
     except ModuleNotFoundError as error:
-        raise BadInput(f"{error.name} is not installed; run pip install -e '.[finetune]'") from None
+        raise not_installed(error) from None
 
     def f1(average: str) -> Callable:
-        return lambda *arrays: metrics.f1_score(*arrays, average=average, zero_division=0)
+        return partial(metrics.f1_score, average=average, zero_division=0)
 
     return dict(
         accuracy=metrics.accuracy_score,
@@ -39,7 +32,33 @@ def functions() -> dict[str, Callable]:
     )
 
 
-def compute(names: tuple[str, ...], targets: np.ndarray, predictions: np.ndarray) -> dict:
-    """Returns {name: score}. targets, predictions: [N], or [N, C] of 0 and 1 if several labels may apply."""
-    known = functions()
+def of_entities() -> dict[str, Callable]:
+    """Returns {name: function (targets, predictions)} of [[name of a word's label]]; accuracy is that of words.
+
+    As in the script conlleval, an entity is right if its kind and all its words are; one that begins with I- counts.
+    Raises BadInput without the extra `finetune`.
+    """
+    try:
+        from seqeval import metrics
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from None
+    names = ("f1", "precision", "recall")
+    scores = {n: partial(getattr(metrics, f"{n}_score"), zero_division=0) for n in names}
+    return scores | {"accuracy": metrics.accuracy_score}
+
+
+def not_installed(error: ModuleNotFoundError) -> BadInput:
+    return BadInput(f"{error.name} is not installed; run pip install -e '.[finetune]'")
+
+
+def check(config, metrics: Callable = of_texts) -> None:
+    """Raises BadInput for an unknown name in task.metrics. metrics: `of_texts` or `of_entities`."""
+    names = metrics()
+    known = config.task.metrics and set(config.task.metrics) <= set(names)
+    require(known, "task.metrics", config, f"expected some of {', '.join(names)}")
+
+
+def compute(names: tuple[str, ...], targets, predictions, metrics: Callable = of_texts) -> dict:
+    """Returns {name: score}. metrics: `of_texts` or `of_entities`, which say what targets and predictions are."""
+    known = metrics()
     return {name: float(known[name](targets, predictions)) for name in names}

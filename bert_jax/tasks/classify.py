@@ -7,18 +7,18 @@ A batch has, besides the arrays of the batch contract,
     label_weights   float32[B]
 """
 
+from functools import partial
 from itertools import chain
 
 import jax
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require, split_list
-from bert_jax.data import batch, examples, tables
+from bert_jax.data import examples, tables
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
-from bert_jax.data.store import Store, open_array
+from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
-from bert_jax.objectives import scores
 from bert_jax.tasks import texts
 
 DEFAULTS = {
@@ -36,11 +36,9 @@ PHASE_DEFAULTS = {}
 
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
-    kinds = "classes", "labels", "number"
-    check_keys(config, choices={"task.kind": kinds}, shares=["task.heldout"])
+    check_keys(config, choices={"task.kind": ("classes", "labels", "number")})
     require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
-    scores.check(config)
-    texts.check_lengths(config)
+    texts.check(config)
 
 
 def load(config, path) -> list[Example]:
@@ -96,57 +94,28 @@ def target(config, example: Example, names: list[str]) -> int | float | list[int
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    kind, splits = config.task.kind, examples.split_names(config)
-
-    def targets(split: str) -> np.ndarray:
-        return open_array(store.splits[split].path / "targets.npy")
-
-    def shapes(phase, rows: int) -> dict:
-        shape = (rows, len(config.task.labels)) if kind == "labels" else (rows,)
-        dtype = np.int32 if kind == "classes" else np.float32
-        own = batch.structs({"label_weights": (rows,)})
-        own["targets"] = jax.ShapeDtypeStruct(shape, dtype)
-        return batch.shapes(rows, phase.length) | own
-
-    def rows(phase, split: str, epoch: int) -> np.ndarray:
-        return texts.pairs(store.splits[split], phase.length)
-
-    def make_batch(phase, split: str, rows, keys) -> dict:
-        from bert_jax.data import assemble
-
-        tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
-        special, paired = store.manifest["special"], len(config.task.text) == 2
-        made = assemble.gather(tokens, rows[:, None], phase.length, special, paired)
-        made["targets"] = assemble.look_up(targets(split), rows[:, 4])
-        made["label_weights"] = assemble.as_weights(rows[:, 1] > 0)
-        return {name: made[name] for name in shapes(phase, 1) if name in made}
-
-    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        found = predictions(kind, outputs["label_logits"][:, 0])
-        return scores.compute(config.task.metrics, targets(split)[rows[:, 4]], found)
-
-    def survey(phase):
-        return texts.survey(rows(phase, splits[0], 0), phase.length)
-
-    return Dataset(shapes, splits, rows, make_batch, survey, score, texts.sizes)
+    kind, number = config.task.kind, len(config.task.labels)
+    score = texts.score_examples(config, store, partial(predictions, kind))
+    dtype = np.int32 if kind == "classes" else np.float32
+    several, paired = (number,) * (kind == "labels"), len(config.task.text) == 2
+    return texts.dataset(config, store, score, dtype=dtype, several=several, paired=paired)
 
 
 def predictions(kind: str, logits: np.ndarray) -> np.ndarray:
-    """Returns [N] the classes or numbers, or bool[N, C] which labels apply. logits: float32[N, C]."""
+    """Returns [N] the classes or numbers, or bool[N, C] which labels apply. logits: float32[N, 1, C]."""
     if kind == "number":
-        return logits[:, 0]
-    return logits.argmax(-1) if kind == "classes" else logits > 0
+        return logits[:, 0, 0]
+    return logits[:, 0].argmax(-1) if kind == "classes" else logits[:, 0] > 0
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction, probabilities} of each row: the name of the class, the names of the labels, or a number."""
-    kind, logits, names = config.task.kind, outputs["label_logits"][:, 0], config.task.labels
-    found = predictions(kind, logits)
+    kind, logits, names = config.task.kind, outputs["label_logits"], config.task.labels
+    found, logits = predictions(kind, logits), logits[:, 0]
     if kind == "number":
         return [{"prediction": float(value)} for value in found]
     if kind == "classes":
-        odds = np.exp(logits - logits.max(-1, keepdims=True))
-        shares, chosen = odds / odds.sum(-1, keepdims=True), [names[i] for i in found]
+        shares, chosen = np.asarray(jax.nn.softmax(logits)), [names[i] for i in found]
     else:
         shares = 1 / (1 + np.exp(-logits))
         chosen = [[names[i] for i in np.flatnonzero(row)] for row in found]

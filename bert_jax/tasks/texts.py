@@ -1,52 +1,148 @@
-"""Rows of labelled texts, in NumPy: where the texts of an example are in its split's tokens, cut to fit into a row.
+"""Datasets of labelled texts: where the texts of an example are in its split's tokens, cut to fit into a row.
 
-N examples, T texts of an example: one or two.
+N examples, T texts of an example, B rows of a batch, S packed sequences of a row, L length.
 """
 
+from collections.abc import Callable
+
+import jax
 import numpy as np
 
-from bert_jax.config_checks import require
-from bert_jax.data.dataset import Survey
-from bert_jax.data.store import Split
+from bert_jax.config_checks import check_keys, require
+from bert_jax.data import batch, examples
+from bert_jax.data.dataset import Dataset, Survey
+from bert_jax.data.store import Split, Store, open_array
+from bert_jax.objectives import scores
 
 
-def check_lengths(config, least: int = 5) -> None:
-    """Raises BadInput for a phase whose rows have no place for two texts and their special tokens."""
+def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
+    """Checks the keys of all tasks with texts; metrics: see objectives/scores.py.
+
+    Raises BadInput, also for a phase with rows of fewer than `least` places: for texts and their special tokens.
+    """
+    check_keys(config, shares=["task.heldout"])
+    scores.check(config, metrics)
     for name, phase in config.phases.items():
         hint = f"expected at least {least}"
         require(phase.length >= least, f"phases.{name}.length", config, hint)
 
 
-def spans(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Returns int64[N, T], where each text begins in the tokens of a split, and the number of its tokens."""
-    ends = split.sentence_ends
-    sizes = np.diff(ends, prepend=0)
-    shape = len(split.document_ends), -1
-    return (ends - sizes).reshape(shape), sizes.reshape(shape)
+def dataset(
+    config,
+    store: Store | None,
+    score: Callable,
+    dtype=np.int32,
+    several: tuple = (),
+    by_token: bool = False,
+    rows: Callable | None = None,
+    paired: bool = False,
+    sequences: int = 1,
+) -> Dataset:
+    """Returns the dataset of a store of examples, whose batches have targets and label_weights from targets.npy.
+
+    score: (split, outputs, rows) -> {metric: number}.
+    dtype, several: the targets are dtype[B, *several].
+    by_token: whether tokens have targets, not examples: [B, L] instead of [B].
+    rows: (Split, L) -> int64[N, S, 5], see `pack`; by default those of the texts.
+    paired: whether a sequence has two texts.    sequences: S.
+    """
+    splits = examples.split_names(config)
+
+    def shapes(phase, rows: int) -> dict:
+        shape = (rows, phase.length) if by_token else (rows,)
+        own = batch.structs({"label_weights": shape})
+        own["targets"] = jax.ShapeDtypeStruct((*shape, *several), dtype)
+        return batch.shapes(rows, phase.length, sequences) | own
+
+    def all_rows(phase, split: str, epoch: int) -> np.ndarray:
+        return (rows or pairs)(store.splits[split], phase.length)
+
+    def make(phase, split: str, rows, keys) -> dict:
+        find, special = of_tokens if by_token else of_examples, store.manifest["special"]
+        made = gather(store, split, "tokens", rows, phase.length, special, paired)
+        made |= find(store, split, rows, phase.length)
+        return {name: made[name] for name in shapes(phase, 1) if name in made}
+
+    def survey(phase) -> Survey:
+        found = all_rows(phase, splits[0], 0)
+        share = float(sizes(found).mean() / phase.length)
+        cut = float((sequence_sizes(found) == phase.length // sequences).mean())
+        return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts cut", [])
+
+    return Dataset(shapes, splits, all_rows, make, survey, score, sizes)
 
 
 def pairs(split: Split, length: int) -> np.ndarray:
-    """Returns int64[N, 5] as assemble.gather reads it: start and size of the first text, of the second one or zeros,
-    and the number of the example.
+    """Returns the rows of examples that all have the same number of texts; see `pack`."""
+    return pack(split.sentence_ends.reshape(len(split.document_ends), -1), length)
 
-    Of texts that are too long for a row, tokens at the end of the longer one are cut, as in arXiv:1810.04805.
+
+def pack(ends: np.ndarray, length: int) -> np.ndarray:
+    """Returns int64[N, S, 5] as assemble.gather reads it: the first text with each of the others, or alone.
+
+    They are the start and size of the first text, of the second one or zeros, and the number of the example. Each
+    sequence has 1 / S of the length. Of texts that are too long, tokens at the end of the longer one are cut, as in
+    arXiv:1810.04805.
+
+    ends: int64[N, T], where each text ends in the tokens of the split.
     """
-    starts, sizes = spans(split)
-    numbers, none = np.arange(len(starts)), np.zeros(len(starts), np.int64)
-    if starts.shape[1] == 1:
-        return np.stack([starts[:, 0], np.minimum(sizes[:, 0], length - 2), none, none, numbers], 1)
-    (a, b), room = sizes.T, length - 3
+    sizes = np.diff(ends.ravel(), prepend=0).reshape(ends.shape)
+    starts, others = ends - sizes, ends.shape[1] - 1
+    if not others:
+        starts, sizes = (np.pad(array, [(0, 0), (0, 1)]) for array in (starts, sizes))
+    room = length // max(1, others) - (3 if others else 2)
+    a, b, numbers = sizes[:, :1], sizes[:, 1:], np.arange(len(ends))[:, None]
     b = np.minimum(b, np.maximum(room - a, room // 2))
-    return np.stack([starts[:, 0], np.minimum(a, room - b), starts[:, 1], b, numbers], axis=1)
+    a = np.minimum(a, room - b)
+    return np.stack(np.broadcast_arrays(starts[:, :1], a, starts[:, 1:], b, numbers), axis=2)
+
+
+def gather(store: Store, split: str, name: str, rows, length: int, special: dict, paired=False):
+    """Returns what assemble.gather makes of rows of a split's array NAME.npy, as long as its tokens."""
+    from bert_jax.data import assemble
+
+    array = assemble.map_file(store.splits[split].path / f"{name}.npy")
+    return assemble.gather(array, rows, length, special, paired)
+
+
+def of_examples(store: Store, split: str, rows, length: int) -> dict:
+    """Returns the targets of the examples of rows, and label_weights float32[B]."""
+    from bert_jax.data import assemble
+
+    found = assemble.look_up(targets(store, split), rows[:, 0, 4])
+    return {"targets": found, "label_weights": assemble.as_weights(rows[:, 0, 1] > 0)}
+
+
+def of_tokens(store: Store, split: str, rows, length: int) -> dict:
+    """Returns targets int32[B, L] of the tokens of rows, and label_weights: 0 where targets.npy has -1."""
+    from bert_jax.data import assemble
+
+    special = dict.fromkeys(("cls", "sep", "pad"), -1)
+    found = gather(store, split, "targets", rows, length, special)["tokens"]
+    used = found >= 0
+    return {"targets": assemble.as_ids(used) * found, "label_weights": assemble.as_weights(used)}
+
+
+def targets(store: Store, split: str) -> np.ndarray:
+    """Returns the targets of a split, mapped."""
+    return open_array(store.splits[split].path / "targets.npy")
+
+
+def score_examples(config, store: Store | None, predict: Callable) -> Callable:
+    """Returns the function (split, outputs, rows) -> {metric: number}. predict: (label_logits) -> as targets.npy."""
+
+    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
+        wanted, found = targets(store, split)[rows[:, 0, 4]], predict(outputs["label_logits"])
+        return scores.compute(config.task.metrics, wanted, found)
+
+    return score
 
 
 def sizes(rows: np.ndarray) -> np.ndarray:
-    """Returns the number of tokens of rows of `pairs`, special tokens included."""
+    """Returns the number of tokens of rows, int64[...]."""
+    return sequence_sizes(rows).sum(axis=-1)
+
+
+def sequence_sizes(rows: np.ndarray) -> np.ndarray:
+    """Returns the number of tokens of each sequence of rows, int64[..., S], special tokens included."""
     return rows[..., 1] + rows[..., 3] + 2 + (rows[..., 3] > 0)
-
-
-def survey(rows: np.ndarray, length: int) -> Survey:
-    """Returns the statistics of an epoch's rows."""
-    share = float(sizes(rows).mean() / length)
-    cut = float((sizes(rows) == length).mean())
-    return Survey(share, f"{share:.0%} full, {cut:.1%} of them cut", [])

@@ -64,7 +64,7 @@ def test_the_longer_text_is_cut(tmp_path, a, b):
     split = examples.stores.open_split(tmp_path / "train", [{"documents": {"train": 1}}])
     while a + b > 29:
         a, b = (a - 1, b) if a > b else (a, b - 1)
-    ((_, kept_a, start, kept_b, _),) = texts.pairs(split, 32)
+    (((_, kept_a, start, kept_b, _),),) = texts.pairs(split, 32)
     assert kept_a + kept_b == a + b and abs(kept_a - a) <= 1
     assert texts.sizes(texts.pairs(split, 32)).tolist() == [a + b + 3]
     assert start == len(ids[: split.sentence_ends[0]])

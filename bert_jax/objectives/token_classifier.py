@@ -1,0 +1,39 @@
+"""Classification of tokens: a dense layer on the vector of each token (arXiv:1810.04805, section 5.3).
+
+B batch, L length, C labels. It reads, besides the arrays of the batch contract,
+
+    targets         int32[B, L]     the label of a token
+    label_weights   float32[B, L]   0 for a token without a label
+
+Its output label_logits is float32[B, L, C].
+"""
+
+from bert_jax.config_checks import check_keys, require
+from bert_jax.models import heads
+from bert_jax.objectives import base, classifier
+from bert_jax.tokenizers.special_tokens import Vocabulary
+
+DEFAULTS = {
+    **heads.DEFAULTS,
+    "label_smoothing": 0.0,  # share of the probability that is spread over all labels
+}
+# See base.py.
+READS = "targets label_weights"
+HEADS = {"label_logits": {"label", "mix"}}
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the objective's keys that has an invalid value."""
+    heads.check(config)
+    check_keys(config, shares=["objective.label_smoothing"])
+
+
+def make(config, vocabulary: Vocabulary) -> base.Objective:
+    """Returns the objective: the mean cross-entropy of the tokens with a label, in nats."""
+    names, smoothing = config.task.labels, config.objective.label_smoothing
+    require(names, "task.labels", config, "known once there is a store")
+
+    def losses(logits, targets):
+        return classifier.cross_entropy(logits, targets, smoothing)
+
+    return classifier.from_losses(config, vocabulary, len(names), losses)

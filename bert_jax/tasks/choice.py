@@ -1,0 +1,95 @@
+"""Multiple choice: which of several endings fits a text, in the layout of SWAG (arXiv:1808.05326).
+
+The examples are rows of tables (see data/tables.py): the context and, for each of the S choices, the start and the
+ending as one text. A row has S packed sequences [CLS] context [SEP] start ending [SEP], each with at most 1 / S of the
+length. A batch has, besides the arrays of the batch contract,
+
+    targets         int32[B]     the number of the right ending, from 0
+    label_weights   float32[B]
+"""
+
+import jax
+import numpy as np
+
+from bert_jax.config_checks import require
+from bert_jax.data import examples, tables
+from bert_jax.data.dataset import Dataset
+from bert_jax.data.examples import Encoded, Example
+from bert_jax.data.store import Store
+from bert_jax.errors import BadInput
+from bert_jax.tasks import texts
+
+DEFAULTS = {
+    **examples.DEFAULTS,
+    # columns, by name, or by number in files without a header
+    "context": ("sent1",),  # columns of the first text, joined by blanks
+    "start": "sent2",  # column of what all endings begin with; '': none
+    "endings": ("ending0", "ending1", "ending2", "ending3"),  # columns of the endings
+    "label": "label",  # column of the number of the right ending, from 0
+    # see objectives/scores.py; the first one decides which run is the best
+    "metrics": ("accuracy",),
+}
+PHASE_DEFAULTS = {}
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the task's keys that has an invalid value."""
+    require(config.task.context, "task.context", config, "expected one or more columns")
+    require(len(config.task.endings) > 1, "task.endings", config, "expected two or more columns")
+    texts.check(config, least=5 * len(config.task.endings))
+
+
+def load(config, path) -> list[Example]:
+    """Reads the examples of a file, which may lack the column of the label."""
+    keys = config.task
+    start = [keys.start] if keys.start else []
+    wanted = [*keys.context, *start, *keys.endings, keys.label]
+    found, first, size = [], len(keys.context), len(start)
+    for place, (*row, label) in tables.read(path, wanted, optional=keys.label):
+        begin, endings = row[first : first + size], row[first + size :]
+        choices = (" ".join([*begin, ending]) for ending in endings)
+        found.append(Example(place, [" ".join(row[:first]), *choices], label))
+    return found
+
+
+def parse(config, found: list[str]) -> list[Example]:
+    """Returns an example without a label, of a context and its endings."""
+    number = 1 + len(config.task.endings)
+    if len(found) != number:
+        raise BadInput(
+            f"{found[0]!r}: {len(found)} texts; expected a context and {number - 1} endings"
+        )
+    return [Example(found[0], found, None)]
+
+
+def names(config, found: list[Example]) -> list[str]:
+    """Returns the numbers of the endings."""
+    return [*map(str, range(len(config.task.endings)))]
+
+
+def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
+    """Converts examples to ids and targets; an unknown label to 0."""
+    targets = np.zeros(len(found), np.int32)
+    for number, example in enumerate(found):
+        if example.label is not None:
+            targets[number] = examples.number(example, example.label, names)
+    return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
+
+
+def make(config, store: Store | None = None) -> Dataset:
+    """Returns the dataset of a store of examples; see tasks/base.py."""
+    score = texts.score_examples(config, store, lambda logits: logits[..., 0].argmax(-1))
+    sequences = len(config.task.endings)
+    return texts.dataset(config, store, score, paired=True, sequences=sequences)
+
+
+def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
+    """Returns {prediction, probabilities} of each row: the number of an ending, and the probability of each."""
+    names, shares = config.task.labels, np.asarray(jax.nn.softmax(outputs["label_logits"][..., 0]))
+    return [
+        {
+            "prediction": int(row.argmax()),
+            "probabilities": dict(zip(names, row.tolist(), strict=True)),
+        }
+        for row in shares
+    ]

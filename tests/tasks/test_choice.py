@@ -1,0 +1,120 @@
+"""Multiple choice: tables of endings, packed sequences, a run that learns."""
+
+import json
+
+import numpy as np
+import pytest
+from kits import task_data
+from kits.runs import lines, use_devices
+from kits.task_data import LENGTH, WORDS
+
+from bert_jax.cli import main
+from bert_jax.errors import BadInput
+from bert_jax.tasks import choice
+from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.train import pretrain
+
+KEYS = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return task_data.make_model(tmp_path_factory.mktemp("choice") / "model")
+
+
+def make_examples(number: int, seed: int, longest: int = 3) -> list[dict]:
+    """Returns examples whose right ending has the first word of WORDS, which no other text has."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for _ in range(number):
+        sizes = draw.integers(1, longest + 1, len(KEYS))
+        texts = [" ".join(draw.choice(WORDS[1:20], size)) for size in sizes]
+        right = int(draw.integers(4))
+        texts[2 + right] += f" {WORDS[0]}"
+        found.append(dict(zip(KEYS, texts, strict=True)) | {"label": right})
+    return found
+
+
+def write(directory, train: list[dict], dev: list[dict]) -> None:
+    for name, part in (("train", train), ("dev", dev)):
+        (directory / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)))
+
+
+@pytest.mark.parametrize("longest", [3, 30])
+def test_a_row_has_the_sequences_of_all_endings(model, tmp_path, longest):
+    """Each is what it would be alone in a quarter of the row: the end of its longer text is cut."""
+    made = make_examples(12, 0, longest)
+    write(tmp_path, made, made)
+    config, store, dataset, phase = task_data.resolve(task_data.load("swag", model, tmp_path))
+    tokenizer = tokenizers.load(store.path / "tokenizer")
+    rows, batch = task_data.batch_of(dataset, phase)
+    assert (dataset.sizes(rows) == (batch["sequence_ids"] > 0).sum(1)).all()
+    assert batch["targets"].tolist() == [example["label"] for example in made]
+    assert (batch["label_weights"] == 1).all()
+    for number, example in enumerate(made):
+        for ending in range(4):
+            texts = example["sent1"], f"{example['sent2']} {example[f'ending{ending}']}"
+            first, second = tokenizer.encode(texts)
+            while len(first) + len(second) > LENGTH - 3:
+                longer = first if len(first) > len(second) else second
+                longer.pop()
+            ids = [tokenizer.cls, *first, tokenizer.sep, *second, tokenizer.sep]
+            at = np.flatnonzero(batch["sequence_ids"][number] == ending + 1)
+            assert batch["tokens"][number, at].tolist() == ids
+            assert batch["positions"][number, at].tolist() == [*range(len(ids))]
+            segments = batch["segments"][number, at]
+            assert (segments == (np.arange(len(ids)) >= len(first) + 2)).all()
+            assert batch["cls_positions"][number, ending] == at[0]
+
+
+def test_columns_have_other_names(model, tmp_path):
+    """Several of the context, no start, three endings, a table without labels."""
+    (tmp_path / "train.csv").write_text('a,b,x,y,z\n"One, two",three,4,,6\n')
+    keys = {"task.context": "a,b", "task.start": "", "task.endings": "x,y,z"}
+    config = task_data.load("swag", model, tmp_path, **keys)
+    (found,) = choice.load(config, tmp_path / "train.csv")
+    assert found.texts == ["One, two three", "4", "", "6"] and found.label is None
+    assert choice.names(config, [found]) == ["0", "1", "2"]
+    with pytest.raises(BadInput, match="3 endings"):
+        choice.parse(config, ["context", "ending"])
+    for key, value in (("task.endings", "x"), ("task.context", "()"), ("phases.main.length", 19)):
+        with pytest.raises(BadInput, match=key):
+            task_data.load("swag", model, tmp_path, **{key: value})
+
+
+@pytest.mark.parametrize("label, named", [(4, "'4'"), ("", "''"), (None, "''"), ("one", "'one'")])
+def test_bad_labels_are_refused(model, tmp_path, label, named):
+    made = make_examples(3, 0)
+    labels = [{"label": str(example["label"])} for example in made]
+    made = [example | label for example, label in zip(made, labels, strict=True)]
+    other = label if label is None else str(label)
+    write(tmp_path, made, [*made[:2], made[2] | {"label": other}])
+    with pytest.raises(BadInput) as error:
+        task_data.resolve(task_data.load("swag", model, tmp_path))
+    assert "dev.jsonl:3" in str(error.value) and named in str(error.value)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.slow
+def test_it_learns(model, tmp_path, capsys, monkeypatch):
+    """`predict` has the accuracy of the run, and chooses among endings of its arguments."""
+    use_devices(monkeypatch, 1)
+    dev = make_examples(40, 2)
+    write(tmp_path, make_examples(200, 1), dev)
+    keys = {"task.epochs": 8, "objective.pool": "mean"}
+    config = task_data.load("swag", model, tmp_path, **keys)
+    config, *_ = task_data.resolve(config)
+    assert pretrain(config, tmp_path / "run") == 0
+    last = lines(tmp_path / "run")[-1]
+    assert last["split"] == "dev" and last["accuracy"] > 0.9
+    capsys.readouterr()
+    command = "predict", "--model", str(tmp_path / "run"), "--json", "-"
+    assert main([*command, "--input", str(tmp_path / "dev.jsonl")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    right = [each["prediction"] == label["label"] for each, label in zip(found, dev, strict=True)]
+    assert np.mean(right) == pytest.approx(last["accuracy"])
+    texts = [dev[0]["sent1"], *(f"{dev[0]['sent2']} {dev[0][key]}" for key in KEYS[2:])]
+    assert main([*command, *texts]) == 0
+    (alone,) = json.loads(capsys.readouterr().out)
+    assert alone["prediction"] == found[0]["prediction"]
+    assert alone["probabilities"] == pytest.approx(found[0]["probabilities"], abs=1e-5)
