@@ -9,6 +9,7 @@ from collections import Counter
 
 import numpy as np
 
+NAMES = ("exact", "f1", "has_answer_f1", "no_answer_f1", "best_exact", "best_f1")
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 

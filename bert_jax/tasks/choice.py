@@ -80,7 +80,8 @@ def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
     score = texts.score_examples(config, store, lambda logits: logits[..., 0].argmax(-1))
     sequences = len(config.task.endings)
-    return texts.dataset(config, store, score, paired=True, sequences=sequences)
+    targets = texts.of_examples()
+    return texts.dataset(config, store, targets, score, paired=True, sequences=sequences)
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:

@@ -94,11 +94,10 @@ def target(config, example: Example, names: list[str]) -> int | float | list[int
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    kind, number = config.task.kind, len(config.task.labels)
+    kind, several = config.task.kind, (len(config.task.labels),) * (config.task.kind == "labels")
+    targets = texts.of_examples(np.int32 if kind == "classes" else np.float32, several)
     score = texts.score_examples(config, store, partial(predictions, kind))
-    dtype = np.int32 if kind == "classes" else np.float32
-    several, paired = (number,) * (kind == "labels"), len(config.task.text) == 2
-    return texts.dataset(config, store, score, dtype=dtype, several=several, paired=paired)
+    return texts.dataset(config, store, targets, score, paired=len(config.task.text) == 2)
 
 
 def predictions(kind: str, logits: np.ndarray) -> np.ndarray:

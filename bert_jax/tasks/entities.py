@@ -110,7 +110,7 @@ def make(config, store: Store | None = None) -> Dataset:
         said = [each["prediction"] for each in decode(config, store, split, outputs, rows)]
         return scores.compute(config.task.metrics, truth, said, scores.of_entities)
 
-    return texts.dataset(config, store, score, by_token=True, rows=rows)
+    return texts.dataset(config, store, texts.of_tokens(), score, rows)
 
 
 def ends(split: Split) -> np.ndarray:
@@ -120,7 +120,7 @@ def ends(split: Split) -> np.ndarray:
 
 def targets(store: Store, split: str, rows: np.ndarray) -> list[np.ndarray]:
     """Returns the targets of all pieces of the sentence of each row."""
-    found = np.split(texts.targets(store, split), ends(store.splits[split])[:-1])
+    found = np.split(texts.read_targets(store, split), ends(store.splits[split])[:-1])
     return [found[number] for number in rows[:, 0, 4]]
 
 

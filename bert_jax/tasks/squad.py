@@ -39,8 +39,8 @@ FREE = ("stride", "question_length", "answer_length", "no_answer", "null_thresho
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     positive = [f"task.{key}" for key in ("stride", "question_length", "answer_length")]
-    check_keys(config, shares=["task.heldout"], at_least_one=positive)
-    texts.check_lengths(config, config.task.question_length + 4)
+    check_keys(config, at_least_one=positive)
+    texts.check(config, lambda: answer_scores.NAMES, config.task.question_length + 4)
 
 
 def load(config, path) -> list[Example]:
@@ -102,41 +102,28 @@ def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of questions; see tasks/base.py."""
-    keys, splits = config.task, examples.split_names(config)
+    keys = config.task
 
-    def shapes(phase, rows: int) -> dict:
-        own = {"start_positions end_positions label_weights": (rows,)}
-        return batch.shapes(rows, phase.length) | batch.structs(own)
+    def rows(split, length: int) -> np.ndarray:
+        return windows.rows(split, length, keys.question_length, keys.stride)
 
-    def rows(phase, split: str, epoch: int) -> np.ndarray:
-        settings = phase.length, keys.question_length, keys.stride
-        return windows.rows(store.splits[split], *settings)
+    def shapes(rows: int, length: int) -> dict:
+        return batch.structs({"start_positions end_positions label_weights": (rows,)})
 
-    def make_batch(phase, split: str, rows, _) -> dict:
+    def find(store: Store, split: str, rows, length: int) -> dict:
         from bert_jax.data import assemble
 
-        tokens = assemble.map_file(store.splits[split].path / "tokens.npy")
-        special = store.manifest["special"]
-        made = assemble.gather(tokens, rows[:, None, :5], phase.length, special, paired=True)
-        made |= {
-            f"{name}_positions": assemble.as_ids(rows[:, i])
-            for i, name in ((5, "start"), (6, "end"))
-        }
-        made["label_weights"] = assemble.as_weights(rows[:, 1] > 0)
-        return {name: made[name] for name in shapes(phase, 1) if name in made}
+        places = {f"{name}_positions": rows[:, 0, i] for i, name in ((5, "start"), (6, "end"))}
+        found = {name: assemble.as_ids(place) for name, place in places.items()}
+        return found | {"label_weights": assemble.as_weights(rows[:, 0, 1] > 0)}
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         found, questions = decode(config, store, split, outputs, rows), read_questions(store, split)
-        correct = [questions[number][2] for number in np.unique(rows[:, 4])]
+        correct = [questions[number][2] for number in np.unique(rows[:, 0, 4])]
         values = answer_scores.score(correct, [each["prediction"] for each in found])
         return values | (answer_scores.best_scores(correct, found) if keys.no_answer else {})
 
-    def survey(phase):
-        found, asked = rows(phase, splits[0], 0), len(store.splits[splits[0]].document_ends)
-        text = f"{len(found):,} windows of the texts of {asked:,} questions"
-        return texts.survey(found, phase.length)._replace(text=text)
-
-    return Dataset(shapes, splits, rows, make_batch, survey, score, texts.sizes)
+    return texts.dataset(config, store, texts.Targets(shapes, find), score, rows, paired=True)
 
 
 def read_questions(store: Store, split: str) -> list[list]:
@@ -148,15 +135,10 @@ def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) ->
     """Returns the `id` of each question, and its answer as answers.predict returns it."""
     questions, keys, found = read_questions(store, split), config.task, []
     threshold = keys.null_threshold if keys.no_answer else None
-    for number, parts in windows.by_question(store.splits[split], outputs["label_logits"], rows):
+    for number, parts in windows.by_question(
+        store.splits[split], outputs["label_logits"], rows[:, 0]
+    ):
         name, context, _ = questions[number]
         answer = answers.predict(parts, context, keys.answer_length, threshold)
         found.append({"id": name} | answer)
     return found
-
-
-def score_file(path, predictions: dict[str, str]) -> dict[str, float]:
-    """Returns the scores of {id: answer} for the questions of a file; '' is the answer of a missing id."""
-    found = load(None, path)
-    correct = [[answer["text"] for answer in example.label] for example in found]
-    return answer_scores.score(correct, [predictions.get(each.place, "") for each in found])

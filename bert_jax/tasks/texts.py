@@ -4,6 +4,7 @@ N examples, T texts of an example, B rows of a batch, S packed sequences of a ro
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -27,47 +28,47 @@ def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
         require(phase.length >= least, f"phases.{name}.length", config, hint)
 
 
+class Targets(NamedTuple):
+    """What an objective of labelled texts reads besides the arrays of the batch contract."""
+
+    shapes: Callable  # (B, L) -> {name: jax.ShapeDtypeStruct}
+    find: Callable  # (store, split, rows, L) -> {name: tensor[B, ...]}
+
+
 def dataset(
     config,
     store: Store | None,
+    targets: Targets,
     score: Callable,
-    dtype=np.int32,
-    several: tuple = (),
-    by_token: bool = False,
     rows: Callable | None = None,
     paired: bool = False,
     sequences: int = 1,
 ) -> Dataset:
-    """Returns the dataset of a store of examples, whose batches have targets and label_weights from targets.npy.
+    """Returns the dataset of a store of examples.
 
     score: (split, outputs, rows) -> {metric: number}.
-    dtype, several: the targets are dtype[B, *several].
-    by_token: whether tokens have targets, not examples: [B, L] instead of [B].
-    rows: (Split, L) -> int64[N, S, 5], see `pack`; by default those of the texts.
+    rows: (Split, L) -> int64[R, S, 5 or more], which begin as `pack` says; by default those of the texts.
     paired: whether a sequence has two texts.    sequences: S.
     """
     splits = examples.split_names(config)
 
     def shapes(phase, rows: int) -> dict:
-        shape = (rows, phase.length) if by_token else (rows,)
-        own = batch.structs({"label_weights": shape})
-        own["targets"] = jax.ShapeDtypeStruct((*shape, *several), dtype)
-        return batch.shapes(rows, phase.length, sequences) | own
+        return batch.shapes(rows, phase.length, sequences) | targets.shapes(rows, phase.length)
 
     def all_rows(phase, split: str, epoch: int) -> np.ndarray:
         return (rows or pairs)(store.splits[split], phase.length)
 
     def make(phase, split: str, rows, keys) -> dict:
-        find, special = of_tokens if by_token else of_examples, store.manifest["special"]
+        special = store.manifest["special"]
         made = gather(store, split, "tokens", rows, phase.length, special, paired)
-        made |= find(store, split, rows, phase.length)
+        made |= targets.find(store, split, rows, phase.length)
         return {name: made[name] for name in shapes(phase, 1) if name in made}
 
     def survey(phase) -> Survey:
         found = all_rows(phase, splits[0], 0)
         share = float(sizes(found).mean() / phase.length)
         cut = float((sequence_sizes(found) == phase.length // sequences).mean())
-        return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts cut", [])
+        return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts fill their places", [])
 
     return Dataset(shapes, splits, all_rows, make, survey, score, sizes)
 
@@ -102,28 +103,44 @@ def gather(store: Store, split: str, name: str, rows, length: int, special: dict
     from bert_jax.data import assemble
 
     array = assemble.map_file(store.splits[split].path / f"{name}.npy")
-    return assemble.gather(array, rows, length, special, paired)
+    return assemble.gather(array, rows[..., :5], length, special, paired)
 
 
-def of_examples(store: Store, split: str, rows, length: int) -> dict:
-    """Returns the targets of the examples of rows, and label_weights float32[B]."""
-    from bert_jax.data import assemble
+def of_examples(dtype=np.int32, several: tuple = ()) -> Targets:
+    """Returns the targets of examples, dtype[B, *several], and label_weights float32[B]."""
 
-    found = assemble.look_up(targets(store, split), rows[:, 0, 4])
-    return {"targets": found, "label_weights": assemble.as_weights(rows[:, 0, 1] > 0)}
+    def shapes(rows: int, length: int) -> dict:
+        own = {"targets": jax.ShapeDtypeStruct((rows, *several), dtype)}
+        return own | batch.structs({"label_weights": (rows,)})
 
+    def find(store: Store, split: str, rows, length: int) -> dict:
+        from bert_jax.data import assemble
 
-def of_tokens(store: Store, split: str, rows, length: int) -> dict:
-    """Returns targets int32[B, L] of the tokens of rows, and label_weights: 0 where targets.npy has -1."""
-    from bert_jax.data import assemble
+        found = assemble.look_up(read_targets(store, split), rows[:, 0, 4])
+        return {"targets": found, "label_weights": assemble.as_weights(rows[:, 0, 1] > 0)}
 
-    special = dict.fromkeys(("cls", "sep", "pad"), -1)
-    found = gather(store, split, "targets", rows, length, special)["tokens"]
-    used = found >= 0
-    return {"targets": assemble.as_ids(used) * found, "label_weights": assemble.as_weights(used)}
+    return Targets(shapes, find)
 
 
-def targets(store: Store, split: str) -> np.ndarray:
+def of_tokens() -> Targets:
+    """Returns the targets of tokens, int32[B, L], and label_weights float32[B, L]: 0 where targets.npy has -1."""
+
+    def shapes(rows: int, length: int) -> dict:
+        return batch.structs({"targets label_weights": (rows, length)})
+
+    def find(store: Store, split: str, rows, length: int) -> dict:
+        from bert_jax.data import assemble
+
+        special = dict.fromkeys(("cls", "sep", "pad"), -1)
+        found = gather(store, split, "targets", rows, length, special)["tokens"]
+        used = found >= 0
+        weights = assemble.as_weights(used)
+        return {"targets": assemble.as_ids(used) * found, "label_weights": weights}
+
+    return Targets(shapes, find)
+
+
+def read_targets(store: Store, split: str) -> np.ndarray:
     """Returns the targets of a split, mapped."""
     return open_array(store.splits[split].path / "targets.npy")
 
@@ -132,7 +149,7 @@ def score_examples(config, store: Store | None, predict: Callable) -> Callable:
     """Returns the function (split, outputs, rows) -> {metric: number}. predict: (label_logits) -> as targets.npy."""
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        wanted, found = targets(store, split)[rows[:, 0, 4]], predict(outputs["label_logits"])
+        wanted, found = read_targets(store, split)[rows[:, 0, 4]], predict(outputs["label_logits"])
         return scores.compute(config.task.metrics, wanted, found)
 
     return score

@@ -13,7 +13,6 @@ import numpy as np
 
 from bert_jax.data.store import Split, open_array
 from bert_jax.objectives.answers import Window
-from bert_jax.tasks import texts
 
 
 def locate(text: str, offsets: list[tuple[int, int]]) -> np.ndarray:
@@ -36,13 +35,15 @@ def find_span(offsets: np.ndarray, start: int, text: str) -> tuple[int, int]:
 
 
 def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
-    """Returns int64[R, 7]: windows as assemble.gather reads them, with the number of the question; and the first and
+    """Returns int64[R, 1, 7]: windows as assemble.gather reads them, with the number of the question; and the first and
     the last token of the answer in the row, both 0, [CLS], if the window does not have all of it.
 
     longest: pieces of a question at most. stride: from a window to the next one, less if it would leave a gap. Like
     those of the original run_squad.py.
     """
-    starts, sizes = texts.spans(split)
+    ends = split.sentence_ends.reshape(-1, 2)
+    sizes = np.diff(ends.ravel(), prepend=0).reshape(ends.shape)
+    starts = ends - sizes
     question = np.minimum(sizes[:, 0], longest)
     room = length - 3 - question
     step = np.minimum(room, stride)
@@ -55,7 +56,7 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     inside = (answer[:, :1] >= 0) & (answer[:, 1:] < size[:, None])
     targets = np.where(inside, answer + question[number, None] + 2, 0)
     columns = starts[number, 0], question[number], starts[number, 1] + before, size, number
-    return np.column_stack([*columns, targets]).astype(np.int64)
+    return np.column_stack([*columns, targets]).astype(np.int64)[:, None]
 
 
 def by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, list]]:
