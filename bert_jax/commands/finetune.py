@@ -108,9 +108,9 @@ def resolve(config: ConfigDict) -> ConfigDict:
     store = examples.open_or_build(config, model.tokenizer)
     tasks.fill(config, store)
     if config.task.epochs:
-        last = config.phases[config.phase_order[-1]]
-        rows = len(store.splits["train"].document_ends)
-        last.steps = max(1, math.ceil(config.task.epochs * rows / last.batch))
+        last = configs.phases(config)[-1]
+        rows = len(tasks.make(config, store).rows(last, "train", 0))
+        last.keys.steps = max(1, math.ceil(config.task.epochs * rows / last.batch))
         config.schedule.warmup = round(config.task.warmup * configs.total_steps(config))
     configs.check(config)
     return config

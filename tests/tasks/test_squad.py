@@ -155,7 +155,8 @@ def test_targets_decode_to_the_answers(opened):
         rows = dataset.rows(phase, split, 0)
         logits = np.zeros((len(rows), LENGTH, 2), np.float32)
         for side in (0, 1):
-            logits[np.arange(len(rows)), rows[:, 5 + side], side] = np.where(rows[:, 5], 9, 1)
+            target, start = rows[:, 0, 5 + side], rows[:, 0, 5]
+            logits[np.arange(len(rows)), target, side] = np.where(start, 9, 1)
         questions = squad.read_questions(store, split)
         found = squad.decode(config, store, split, {"label_logits": logits}, rows)
         assert [each["id"] for each in found] == [name for name, *_ in questions]
