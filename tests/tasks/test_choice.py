@@ -82,7 +82,9 @@ def test_columns_have_other_names(model, tmp_path):
             task_data.load("swag", model, tmp_path, **{key: value})
 
 
-@pytest.mark.parametrize("label, named", [(4, "'4'"), ("", "''"), (None, "''"), ("one", "'one'")])
+@pytest.mark.parametrize(
+    "label, named", [(4, "'4'"), ("", "''"), (None, "task.label"), ("one", "'one'")]
+)
 def test_bad_labels_are_refused(model, tmp_path, label, named):
     made = make_examples(3, 0)
     labels = [{"label": str(example["label"])} for example in made]
