@@ -14,7 +14,7 @@ from bert_jax.config_checks import split_list
 from bert_jax.convert import load_model
 from bert_jax.data import download, examples
 from bert_jax.errors import BadInput
-from bert_jax.runs import workdir
+from bert_jax.runs import metrics_file, workdir
 from bert_jax.storage import remote
 from bert_jax.tasks import base as tasks
 
@@ -117,12 +117,15 @@ def resolve(config: ConfigDict) -> ConfigDict:
 
 
 def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
-    """Returns {split/metric: score} of a finished run."""
+    """Returns {split and metric: score} of a finished run, with evaluate.patience those of its best step."""
     with workdir.opened(place) as run:
         summary = workdir.read_json(run.directory / "summary.json")
+        lines = metrics_file.lines(run.directory / "metrics.jsonl")
+    step = summary["best"].get("step", summary["steps"])
+    found = {line["split"]: line for line in lines if line["step"] == step}
     wanted = config.task.get("metrics", ("loss",))
     splits = examples.split_names(config)[1:]
-    return {f"{split} {name}": summary[split][name] for split in splits for name in wanted}
+    return {f"{split} {name}": found[split][name] for split in splits for name in wanted}
 
 
 def describe(values: dict) -> str:
