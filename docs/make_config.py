@@ -115,12 +115,18 @@ def sections():
 
 
 def page() -> str:
-    lines = [HEAD.rstrip()]
+    """Returns the page; a key that an earlier section has with the same default and meaning is only named."""
+    lines, described = [HEAD.rstrip()], set()
     for title, keys in sections():
-        lines.append(TABLE.format(title=title))
-        lines += [
-            f"| `{key}` | {default and f'`{default}`'} | {text} |" for key, default, text in keys
+        rows = [
+            (key, f"| `{key}` | {default and f'`{default}`'} | {text} |")
+            for key, default, text in keys
         ]
+        again = ", ".join(f"`{key}`" for key, row in rows if row in described)
+        new = [row for _, row in rows if row not in described]
+        lines += [TABLE.format(title=title), *new] if new else [f"\n{title}: {again}, as above."]
+        lines += [f"| {again} | | as above |"] if new and again else []
+        described |= {*new}
     return "\n".join(lines) + "\n"
 
 

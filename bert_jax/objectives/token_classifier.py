@@ -15,7 +15,7 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 DEFAULTS = {
     **heads.DEFAULTS,
-    "label_smoothing": 0.0,  # share of the probability that is spread over all labels
+    "label_smoothing": 0.0,  # share of the probability that is spread over all classes
 }
 # See base.py.
 READS = "targets label_weights"
