@@ -35,10 +35,11 @@ VISIBLE = 60.0
 STATES = {0: "done", signals.PREEMPTED: "preempted", signals.INTERRUPTED: "interrupted"}
 
 
-def pretrain(config: ConfigDict, name: Path | str) -> int:
+def pretrain(config: ConfigDict, name: Path | str, resolve: Callable | None = None) -> int:
     """Trains to the last step of the config, from the newest checkpoint in the workdir if it has one.
 
-    name: the workdir, a directory or an address. Returns the exit code: 0 done, 75 preempted after saving, 130
+    name: the workdir, a directory or an address. resolve: config -> the config to train; called in every process once
+    they are connected. Returns the exit code: 0 done, 75 preempted after saving, 130
     interrupted after saving, 76 if a device or another process was lost.
     """
     with (
@@ -46,7 +47,9 @@ def pretrain(config: ConfigDict, name: Path | str) -> int:
         Watchdog(config.timeouts) as watchdog,
     ):
         watchdog.arm("compile")
-        config = jax_setup.start(config)  # JAX waits here for the devices of all processes
+        config = jax_setup.start(
+            resolve(config) if resolve else config
+        )  # JAX waits here for the devices of all processes
         # The coordinator's address is not a property of the run.
         config.distributed = configs.base().distributed
         # Absolute paths, so that the saved config works from any directory.

@@ -4,8 +4,10 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
+import jax
 from ml_collections import ConfigDict
 
 from bert_jax import cli
@@ -55,7 +57,7 @@ def run(options, overrides) -> int:
             task = join(str(options.workdir), trial.task)
             place = join(task, trial.settings, f"seed{seed}" if options.seeds else "")
             config.store = config.store or f"{download.absolute(task)}.store"
-            if code := finetune(config, place):
+            if code := finetune(config, place, trial.overrides):
                 return code
             found = values.setdefault(join(trial.task, trial.settings), {})
             for name, score in read_scores(config, place).items():
@@ -83,17 +85,18 @@ def trials(name: str, search: list[str], overrides: list[str]) -> Iterator[Trial
             yield Trial(task if len(listed) > 1 else "", short, config, [*overrides, *chosen])
 
 
-def finetune(config: ConfigDict, place: str) -> int:
+def finetune(config: ConfigDict, place: str, overrides: list[str] = ()) -> int:
     """Trains to the last step; returns the exit code, see train.pretrain."""
     from bert_jax.train import pretrain
 
-    return pretrain(resolve(config), place)
+    return pretrain(config, place, partial(resolve, overrides=overrides))
 
 
-def resolve(config: ConfigDict) -> ConfigDict:
+def resolve(config: ConfigDict, overrides: list[str] = ()) -> ConfigDict:
     """Returns the config with the model of config.init_from, and with the labels and steps that the task's data decide.
 
-    Builds the store of the examples if it is missing. Raises BadInput.
+    Builds the store of the examples if it is missing. overrides: those of the model's keys are applied again, so that
+    other shapes than those of config.init_from are refused. Raises BadInput.
     """
     if not examples.module_of(config):
         raise BadInput(
@@ -101,10 +104,13 @@ def resolve(config: ConfigDict) -> ConfigDict:
         )
     if not config.init_from:
         raise BadInput("config.init_from='': expected the run or the model to start from")
-    model = load_model.open_model(config.init_from, ["dtype=float32"])
+    if jax.process_count() > 1 and not download.exists(config.store):
+        raise BadInput(f"config.store={config.store}: missing; run bert-jax prepare first")
+    model = load_model.open_model(config.init_from, [f"dtype={config.dtype}"])
     config = config.copy_and_resolve_references()
     names = [key for key in model.config.model if configs.is_of_model(f"model.{key}")]
     config.model.update({key: model.config.model[key] for key in names})
+    configs.apply(config, [each for each in overrides if each.startswith("model.")])
     store = examples.open_or_build(config, model.tokenizer)
     tasks.fill(config, store)
     if config.task.epochs:

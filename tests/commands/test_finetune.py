@@ -10,6 +10,7 @@ from kits.malformed_inputs import refused
 
 from bert_jax.cli import main
 from bert_jax.commands import predict
+from bert_jax.data import store as stores
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,27 @@ def test_killed_and_resumed_it_has_the_same_bits(tuned, tmp_path):
     labelled.tune("glue:sst2", settings, tmp_path / "run")
     runs.assert_same_bits(runs.params(tmp_path / "run"), runs.params(undisturbed))
     assert runs.lines(tmp_path / "run")[-1]["accuracy"] == runs.lines(undisturbed)[-1]["accuracy"]
+
+
+@pytest.mark.full
+def test_two_processes_have_the_numbers_of_one(tuned, tmp_path):
+    settings, undisturbed = tuned
+    ended = processes.run(labelled.command(settings, tmp_path / "run"), tmp_path, 2, 4)
+    assert [process.code for process in ended] == [0, 0], ended
+    runs.assert_same_run(tmp_path / "run", undisturbed, "dev")
+    missing = settings | {"store": tmp_path / "store"}
+    ended = processes.run(labelled.command(missing, tmp_path / "other"), tmp_path, 2, 4)
+    assert ended[0].code == 2 and "config.store" in ended[0].errors
+
+
+def test_the_store_may_be_prepared_first(tuned, tmp_path, capsys):
+    """As for several processes; it is that of the run."""
+    _, *command = labelled.command(tuned[0] | {"store": tmp_path / "store"}, "")[:-2]
+    assert main(["prepare", *command]) == 0 and "prepared" in capsys.readouterr().out
+    assert (
+        stores.open_store(tmp_path / "store").fingerprint
+        == stores.open_store(tuned[0]["store"]).fingerprint
+    )
 
 
 def test_seeds_and_settings_make_a_table(tuned, tmp_path, capsys):
@@ -112,6 +134,7 @@ def test_bad_input_is_one_line(tuned, tmp_path):
     assert "train.tsv" in (text := refusal(**{"task.label": "verdict"})) and "'verdict'" in text
     assert f"{data}/none.tsv" in refusal(**{"task.train": "none.tsv"})
     assert "init_from" in refusal(init_from="")
+    assert "config.model.layers" in refusal(**{"model.layers": 3})
     assert "config.task.labels" in refusal(
         **{
             "task.labels": "short,long",
@@ -119,7 +142,7 @@ def test_bad_input_is_one_line(tuned, tmp_path):
             "task.data": settings["task.data"],
         }
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+    assert not (tmp_path / "run").exists()
     assert "config.task.name" in refused(
         "finetune", "--config", "demo", "--config.init_from=x", "--workdir", tmp_path / "run"
     )
