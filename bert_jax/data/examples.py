@@ -12,7 +12,6 @@ examples has, besides what tasks/base.py names,
 and its config keys include DEFAULTS. It may also have FREE, like the one below, of the task's own keys.
 """
 
-import hashlib
 import json
 from collections.abc import Callable
 from itertools import chain
@@ -25,7 +24,6 @@ import numpy as np
 from bert_jax import prng
 from bert_jax.config_checks import find_module
 from bert_jax.data import corpus, dataset, download, origin
-from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
 from bert_jax.data.sources import files
@@ -108,16 +106,11 @@ def open_or_build(config, tokenizer=None, log: Callable[[str], None] = print) ->
             raise BadInput(f"config.store={config.store}: missing; bert-jax finetune makes it")
         log(f"reading the examples of {config.task.data}")
         build(config, tokenizer, read(config), Path(config.store))
-    path = download.local(config.store, hashes=config.verify_store)
-    store = stores.open_store(path)
-    made, recorded = made_from(config), store.manifest["made_from"]
-    made.setdefault("task.data", recorded["task.data"])  # without its files, the store is used
-    changed = origin.differences(path, recorded, made)
-    if config.task.labels and list(config.task.labels) != store.manifest["labels"]:
-        changed = f"config.task.labels={config.task.labels}: {store.manifest['labels']} there"
-    if changed:
-        remedy = "name another config.store, or delete this one"
-        raise BadInput(f"{config.store}: the store is of another config: {changed}; {remedy}")
+    store = stores.open_store(download.local(config.store, hashes=config.verify_store))
+    recorded = store.manifest["made_from"] | {"task.labels": store.manifest["labels"]}
+    made = {"task.data": recorded["task.data"]} | made_from(config)  # its files may be missing
+    made["task.labels"] = config.task.labels or recorded["task.labels"]
+    origin.check(config, store.path, recorded, made)
     return store
 
 
@@ -176,23 +169,16 @@ def build(config, tokenizer, parts: dict[str, list[Example]], path: Path) -> Non
             split: write(directory / split, part, tokenizer) for split, part in encoded.items()
         }
         unigrams = sum(each.pop("unigrams") for each in counts.values())
-        tokenizer.save(directory / "tokenizer")
-        made = made_from(config)
-        identity = json.dumps([made, tokenizer.fingerprint, names], sort_keys=True)
         table = {
             key: {name: counts[name][key] for name in counts} for key in ("documents", "tokens")
         }
-        manifest = {
-            "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
-            "made_from": made,
-            "vocabulary": tokenizer.size,
-            "special": tokenizer.special,
+        more = {
             "sources": [{"source": config.task.data, "format": config.task.name, **table}],
             "splits": counts,
             "unigram_entropy": stores.entropy(unigrams),
             "labels": names,
         }
-        manifests.write(directory, manifest, stores.FORMAT)
+        stores.finish(directory, made_from(config), names, tokenizer, more)
 
 
 def write(directory: Path, part: Encoded, tokenizer) -> dict:

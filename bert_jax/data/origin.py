@@ -26,6 +26,13 @@ def made_from(config) -> dict:
     return made | {f"tokenizer.{key}": config.tokenizer[key] for key in keys}
 
 
+def check(config, directory: Path, recorded: dict, requested: dict) -> None:
+    """Raises BadInput if the keys of the store in `directory` differ from those requested; see `differences`."""
+    if changed := differences(directory, recorded, requested):
+        remedy = "name another config.store, or delete this one"
+        raise BadInput(f"{config.store}: the store is of another config: {changed}; {remedy}")
+
+
 def differences(directory: Path, recorded: dict, requested: dict) -> str:
     """Describes in one line the keys that differ between a manifest and a config; '' if none do.
 

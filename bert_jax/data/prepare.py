@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.data import corpus, download, examples, origin, report
-from bert_jax.data import manifest as manifests
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
 from bert_jax.data.preparation.encode import encode
@@ -124,14 +123,10 @@ def open_matching(config, hashes: bool = False) -> tuple[stores.Store, str]:
     """
     path = download.local(config.store, hashes=config.verify_store)
     store = stores.open_store(path, hashes=hashes)
-    recorded = store.manifest["made_from"]
-    if changed := origin.differences(store.path, recorded, origin.made_from(config)):
-        remedy = "name another config.store, or delete this one"
-        raise BadInput(f"{config.store}: the store is of another config: {changed}; {remedy}")
-    if origin.text_has_changed(config, store.path, store.manifest["text"]):
-        source = config.corpus.source
-        changed = f"config.corpus.source={source}: changed since {config.store} was prepared"
-    return store, changed
+    origin.check(config, path, store.manifest["made_from"], origin.made_from(config))
+    has_changed = origin.text_has_changed(config, path, store.manifest["text"])
+    line = f"config.corpus.source={config.corpus.source}: changed since {config.store} was prepared"
+    return store, line * has_changed
 
 
 def keep(config, log: Callable[[str], None]) -> dict:
@@ -180,7 +175,6 @@ def build(
     np.save(store / stores.HELDOUT_HASHES, hashes[state == splits.HELDOUT])
     kept = sum(sum(each["documents"].values()) for each in table)
     counts["copies"] = counts["documents"] - counts["empty"] - kept
-    tokenizer.save(store / "tokenizer")
     result = report.build(config, store, tokenizer, counts, problems, table)
     finish(config, text, store, tokenizer, result)
     rename(store, path)
@@ -190,21 +184,13 @@ def build(
 
 
 def finish(config, text: dict, directory: Path, tokenizer: Tokenizer, result: dict) -> None:
-    """Writes the report and then the manifest, which marks the store as complete."""
+    """Writes the report and completes the store."""
     (directory / "report.json").write_text(json.dumps(result, indent=1) + "\n")
     paths = [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
     content = {path: checksums.digest(directory / path) for path in paths}
-    made_from, table = origin.made_from(config), result["sources"]
-    # The content alone: another spelling of the source gives the same fingerprint.
-    identity = json.dumps([made_from, tokenizer.fingerprint, content], sort_keys=True)
-    manifest = {
-        "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
-        "made_from": made_from,
-        "text": text,
-        "vocabulary": tokenizer.size,
-        "special": tokenizer.special,
-        "sources": table,
+    more = {
+        "text": text,  # not in the fingerprint: another spelling of the source gives the same one
         "splits": {name: result[name] for name in stores.SPLITS},
-        "unigram_entropy": result["unigram_entropy"],
+        **{key: result[key] for key in ("sources", "unigram_entropy")},
     }
-    manifests.write(directory, manifest, stores.FORMAT)
+    stores.finish(directory, origin.made_from(config), content, tokenizer, more)

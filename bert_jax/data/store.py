@@ -19,6 +19,8 @@ A store is written under a temporary name and renamed when it is complete. The m
 with a manifest is a finished store.
 """
 
+import hashlib
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,6 +60,22 @@ class Store(NamedTuple):
 def token_type(vocabulary: int) -> np.dtype:
     """Returns the narrowest unsigned type that holds every id."""
     return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
+
+
+def finish(directory: Path, made_from: dict, content, tokenizer, more: dict) -> None:
+    """Writes the tokenizer and then the manifest, which marks a store as complete.
+
+    made_from: {key: value} of the config. content: what else decides its fingerprint. more: other keys of the manifest.
+    """
+    tokenizer.save(directory / "tokenizer")
+    identity = json.dumps([made_from, tokenizer.fingerprint, content], sort_keys=True)
+    own = {
+        "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
+        "made_from": made_from,
+        "vocabulary": tokenizer.size,
+        "special": tokenizer.special,
+    }
+    manifest.write(directory, own | more, FORMAT)
 
 
 def read_manifest(directory: str | Path) -> dict:
