@@ -1,7 +1,7 @@
 """The corpus: the sources in `config.corpus.source`, each read in its own format.
 
-A source is read in blocks: lists of texts (bytes) of about a megabyte in total that hold whole documents. One process
-cuts the blocks, which is cheap; many processes turn them into sentences, by `documents`.
+A source is read in blocks of about a megabyte that hold whole documents. One process cuts the blocks, which is cheap;
+many processes turn them into sentences, by `documents`.
 """
 
 import itertools
@@ -22,8 +22,6 @@ PROBE = 1 << 16  # bytes of a file whose format is checked before any work
 MOST_BAD_LINES, MOST_BAD_SHARE = 5, 0.05
 SIGNS = {"wiki": b"<doc ", "jsonl": b'{"'}  # how a file of a format begins
 
-Block = list[bytes]
-
 
 class Reading(NamedTuple):
     """How the text of a source is parsed into sentences. Small and picklable: workers get it with every block."""
@@ -33,6 +31,13 @@ class Reading(NamedTuple):
     field: str = "text"  # key of the text, for jsonl; column, for parquet
     document_characters: int = 0  # shorter documents are left out
     line_stops: bool = False  # whether lines that do not end with a sentence stop are left out
+
+
+class Block(NamedTuple):
+    """Texts of whole documents of a source."""
+
+    reading: Reading
+    texts: list[bytes]
 
 
 class Source(NamedTuple):
@@ -67,10 +72,10 @@ class Source(NamedTuple):
             block.append(piece)
             size += len(piece)
             if size >= BLOCK:
-                yield block
+                yield Block(self.reading, block)
                 block, size = [], 0
         if block:
-            yield block
+            yield Block(self.reading, block)
 
 
 # --- From the config to sources -------------------------------------------------------------------
@@ -160,17 +165,15 @@ def materialize(source: Source, directory: Path, run: Callable) -> Source:
 # --- From a block to sentences --------------------------------------------------------------------
 
 
-def documents(
-    block: Block, reading: Reading, problems: Counter, counts: Counter | None = None
-) -> list[list[str]]:
+def documents(block: Block, problems: Counter, counts: Counter | None = None) -> list[list[str]]:
     """Returns the documents of a block as lists of sentences, after the filters; a document may be empty.
 
     problems: counts what is dropped, by reason. counts: counts the `lines` that are text, before the filters.
     """
-    counts = Counter() if counts is None else counts
+    counts, reading = Counter() if counts is None else counts, block.reading
     split = cap if reading.sentences == "lines" else split_sentences
     result = []
-    for piece in block:
+    for piece in block.texts:
         for lines in text.parse(piece, reading.form, reading.field, problems):
             counts["lines"] += len(lines)
             if reading.line_stops:

@@ -22,7 +22,7 @@ def documents(config, store: Store) -> Iterator[list[str]]:
     """
     sources = corpus.open_sources(config)
     heldout = set(map(tuple, open_array(store.path / HELDOUT_HASHES).tolist()))
-    missing, chosen = set(heldout), functools.partial(parse, max(heldout))
+    missing, chosen = set(heldout), functools.partial(parse, list(max(heldout)))
     with tempfile.TemporaryDirectory() as directory, workers(config.corpus.workers) as run:
         sources = [corpus.materialize(source, Path(directory), run) for source in sources]
         for digest, sentences in itertools.chain.from_iterable(run(chosen, blocks(sources))):
@@ -38,18 +38,15 @@ def documents(config, store: Store) -> Iterator[list[str]]:
         )
 
 
-def blocks(sources: list[corpus.Source]) -> Iterator[tuple[corpus.Reading, corpus.Block]]:
+def blocks(sources: list[corpus.Source]) -> Iterator[corpus.Block]:
     """Yields blocks, one from each source in turn."""
-    streams = [zip(itertools.repeat(s.reading), s.blocks(Counter()), strict=False) for s in sources]
-    for group in itertools.zip_longest(*streams):
+    for group in itertools.zip_longest(*(source.blocks(Counter()) for source in sources)):
         yield from filter(None, group)
 
 
-def parse(largest: tuple[int, int], task: tuple) -> list[tuple]:
+def parse(largest: list[int], block: corpus.Block) -> list[tuple]:
     """Runs in a worker: returns (hash, sentences) of each document in a block with a hash up to `largest`.
 
-    task: as `blocks` yields it. A hash is two integers.
+    A hash is two integers.
     """
-    reading, block = task
-    hashed = with_hashes(corpus.documents(block, reading, Counter()))
-    return [(tuple(digest), lines) for digest, lines in hashed if tuple(digest) <= largest]
+    return [(tuple(digest), lines) for digest, lines in with_hashes(block) if digest <= largest]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.data import corpus, download
+from bert_jax.data.corpus import Block
 from bert_jax.data.preparation import splits
 from bert_jax.data.preparation.encode import text_hashes, with_hashes
 from bert_jax.errors import BadInput
@@ -69,8 +70,8 @@ def train(config, sources: list[corpus.Source], run: Callable, log: Callable) ->
     """
     log("prepare: reading the text for a sample to train the vocabulary on")
     kept, problems, settings = [], Counter(), config.tokenizer
-    blocks = ((source.reading, block) for source in sources for block in source.blocks(problems))
-    parts = [*run(hash_part, sample(blocks, settings.sample * 1_000_000, kept))]
+    blocks = itertools.chain.from_iterable(source.blocks(problems) for source in sources)
+    parts = [*run(hash_block, sample(blocks, settings.sample * 1_000_000, kept))]
     hashes = np.concatenate([np.zeros((0, 2), "<u8"), *(part for part, _ in parts)])
     problems = sum((dropped for _, dropped in parts), problems)
     state = splits.assign(hashes, config.corpus.heldout, False, problems)
@@ -80,34 +81,29 @@ def train(config, sources: list[corpus.Source], run: Callable, log: Callable) ->
     return tokenizers.train(settings.kind, texts, settings.size, settings.lowercase)
 
 
-Part = tuple[corpus.Reading, corpus.Block]
-
-
-def sample(blocks: Iterable[Part], limit: int, kept: list[Part]) -> Iterator[Part]:
+def sample(blocks: Iterable[Block], limit: int, kept: list[Block]) -> Iterator[Block]:
     """Yields all blocks. Leaves evenly spaced ones in `kept`: at most `limit` bytes in total, but at least one."""
     stride = 1
-    for number, part in enumerate(blocks):
+    for number, block in enumerate(blocks):
         if number % stride == 0:
-            kept.append(part)
+            kept.append(block)
             while size(kept) > limit and len(kept) > 1:  # drops every second block, now and later
                 stride *= 2
                 del kept[1::2]
-        yield part
+        yield block
 
 
-def size(parts: list[Part]) -> int:
+def size(blocks: list[Block]) -> int:
     """Returns the number of bytes of text in blocks."""
-    return sum(len(text) for _, block in parts for text in block)
+    return sum(len(text) for block in blocks for text in block.texts)
 
 
-def hash_part(part: Part) -> tuple[np.ndarray, Counter]:
+def hash_block(block: Block) -> tuple[np.ndarray, Counter]:
     """Runs in a worker: returns the hashes of the documents of a block, and the number of its problems by reason."""
-    (reading, block), problems = part, Counter()
-    return text_hashes(corpus.documents(block, reading, problems)), problems
+    problems = Counter()
+    return text_hashes(corpus.documents(block, problems)), problems
 
 
-def parse(largest: list[int], part: Part) -> list[str]:
+def parse(largest: list[int], block: Block) -> list[str]:
     """Runs in a worker: returns the documents of a block with a hash above `largest`, with one sentence per line."""
-    reading, block = part
-    hashed = with_hashes(corpus.documents(block, reading, Counter()))
-    return ["\n".join(document) for digest, document in hashed if digest > largest]
+    return ["\n".join(document) for digest, document in with_hashes(block) if digest > largest]

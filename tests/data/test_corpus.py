@@ -128,7 +128,7 @@ def test_empty_files_are_counted(tmp_path):
 
 
 def test_a_sample_is_spread_evenly_over_all_sources():
-    parts = [(None, [b"x" * 6, b"y" * 6]) for _ in range(1000)]
+    parts = [corpus.Block(None, [b"x" * 6, b"y" * 6]) for _ in range(1000)]
 
     def sample(limit):
         kept = []

@@ -25,7 +25,7 @@ def path(tmp_path):
 def texts(path, field: str) -> list[str]:
     keys = f"corpus.source={path}", "corpus.format=parquet", f"corpus.field={field}"
     (source,) = corpus.open_sources(config_of(path.parent, [], *keys))
-    return [text.decode() for block in source.blocks(Counter()) for text in block]
+    return [text.decode() for block in source.blocks(Counter()) for text in block.texts]
 
 
 def test_rows_are_read_in_order(path):

@@ -88,7 +88,7 @@ def read_sources(sources) -> tuple[list, dict]:
     problems, documents = Counter(), []
     for source in sources:
         for block in source.blocks(problems):
-            documents += corpus.documents(block, source.reading, problems)
+            documents += corpus.documents(block, problems)
     return documents, dict(problems)
 
 

@@ -23,7 +23,6 @@ class Task(NamedTuple):
     """The input of a worker."""
 
     shard: Shard
-    reading: corpus.Reading
     block: corpus.Block
 
 
@@ -50,7 +49,7 @@ def encode(
                 shard = Shard(shards_directory / f"{number:03d}-{count:08d}.npz", number)
                 shards.append(shard)
                 if not shard.path.exists():
-                    yield Task(shard, source.reading, block)
+                    yield Task(shard, block)
 
     for encoded_bytes in run(functools.partial(encode_shard, directory / "vocabulary"), missing()):
         size, now = size + encoded_bytes, time.monotonic()
@@ -73,7 +72,7 @@ def load_encoder(vocabulary: Path):
 def encode_shard(vocabulary: Path, task: Task) -> int:
     """Runs in a worker: writes a shard, and returns the number of bytes of its text."""
     problems, counts = Counter(), Counter()
-    parsed = corpus.documents(task.block, task.reading, problems, counts)
+    parsed = corpus.documents(task.block, problems, counts)
     encode, dtype = load_encoder(vocabulary)
     tokens, ends = encode(parsed)
     lengths = np.diff(ends, prepend=0)
@@ -83,8 +82,8 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
     sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
     counts.update(
         {
-            "bytes": sum(map(len, task.block)),
-            "literal_unknown": sum(text.count(b"<unk>") for text in task.block),
+            "bytes": sum(map(len, task.block.texts)),
+            "literal_unknown": sum(text.count(b"<unk>") for text in task.block.texts),
             "documents": len(parsed),
             "empty": int((sentences == 0).sum()),
         }
@@ -105,8 +104,9 @@ def text_hashes(documents: list[list[str]]) -> np.ndarray:
     return np.frombuffer(hashes, "<u8").reshape(-1, 2)
 
 
-def with_hashes(documents: list[list[str]]) -> Iterator[tuple[list[int], list[str]]]:
-    """Yields (hash as two integers, document) of the documents that have sentences."""
+def with_hashes(block: corpus.Block) -> Iterator[tuple[list[int], list[str]]]:
+    """Yields (hash as two integers, document) of the documents of a block that have sentences."""
+    documents = corpus.documents(block, Counter())
     return zip(text_hashes(documents).tolist(), filter(None, documents), strict=True)
 
 
