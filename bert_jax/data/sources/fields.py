@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import operator
+import re
+from collections.abc import Iterator
 
 from bert_jax.errors import BadInput, one_line
 
@@ -27,11 +29,19 @@ def named(feature, values) -> list:
 
 
 @contextlib.contextmanager
-def explain(source: str, field: str, is_reading: bool):
-    """Converts every error of a library to BadInput, but one of the disk or network to OSError; with is_reading all
-    errors, since BadInput would delete the finished shards."""
+def explain(pattern: str, source: str, field: str, is_reading: bool) -> Iterator[tuple]:
+    """Yields the groups of the pattern in a source; the last one is the split. Raises BadInput if it does not match.
+
+    Converts every error of a library to BadInput, but one of the disk or network to OSError; with is_reading all
+    errors, since BadInput would delete the finished shards.
+    """
+    match = re.fullmatch(pattern + r"(?:\[(.+)\])?", source)
+    if not match:
+        forms = "tfds:NAME[SPLIT] or hf:NAME:CONFIG[SPLIT]"
+        raise BadInput(f"config.corpus.source: {source}: expected {forms}")
+    *names, split = match.groups()
     try:
-        yield
+        yield *names, split or "train"
     except Exception as error:  # the libraries raise many types
         is_missing = isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
         kind = BadInput if is_missing and not is_reading else OSError

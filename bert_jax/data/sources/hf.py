@@ -5,29 +5,25 @@ in a field name address nested features, as in `meta.body`.
 """
 
 import contextlib
-import re
 from collections.abc import Iterator
 
 from bert_jax.data.sources.fields import explain, get_field, named, text_of
 from bert_jax.errors import BadInput
 
 PREFIX = "hf:"
-SOURCE = re.compile(r"hf:([^:\[\]\s]+)(?::([^:\[\]\s]+))?(?:\[(.+)\])?")
+SOURCE = r"hf:([^:\[\]\s]+)(?::([^:\[\]\s]+))?"
 
 
 @contextlib.contextmanager
 def open_library(source: str, field: str, is_reading: bool = False) -> Iterator[tuple]:
     """Yields the library, and the name, configuration and split of a source. Errors are those of fields.explain."""
-    match = SOURCE.fullmatch(source)
-    if not match:
-        raise BadInput(f"config.corpus.source: {source}: expected hf:NAME:CONFIG[SPLIT]")
     try:
         import datasets
     except ModuleNotFoundError:
         raise BadInput(f"config.corpus.source: {source}: pip install -e '.[hf]'") from None
     datasets.disable_progress_bars()
-    with explain(source, field, is_reading):
-        yield datasets, match[1], match[2], match[3] or "train"
+    with explain(SOURCE, source, field, is_reading) as (name, config, split):
+        yield datasets, name, config, split
 
 
 def identify(source: str, field: str, prepare: bool = False) -> dict:
@@ -60,5 +56,5 @@ def table(source: str, columns: list[str]) -> dict[str, list]:
     it is unknown."""
     with open_library(source, ", ".join(columns)) as (library, name, config, split):
         data = library.load_dataset(name, config, split=split)
-        features = {name: data.features[name] for name in columns if name in data.features}
-        return {name: named(feature, data[name]) for name, feature in features.items()}
+        found = [name for name in columns if name in data.features]
+        return {name: named(data.features[name], data[name]) for name in found}
