@@ -20,6 +20,7 @@ PIECE = 1 << 20  # bytes read at a time
 # Bytes; longer lines are dropped, since they are rarely text, but for those that are read as a part of one piece.
 LONGEST_LINE = 1_000_000
 LONGEST_RECORD = 16_000_000  # bytes of a line of JSON, which can hold a book
+COMPRESSED = 4  # bytes of text in a byte of a compressed file, about
 LONGEST_DOCUMENT = 4 << 20  # bytes; a longer document is split between lines, which bounds memory
 
 
@@ -44,13 +45,16 @@ def find_files(source: str) -> list[Path]:
     names = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
     paths = sorted({Path(name) for name in names if os.path.isfile(name)})
     if not paths:
-        hint = "expected files, pydocs, tfds:NAME or hf:NAME; a comma separates sources, write ? for one in a path"
+        hint = "expected files, pydocs, tfds:NAME or hf:NAME"
+        hint += "; a comma separates sources, write ? for one in a path"
         raise BadInput(f"config.corpus.source: {source}: no such file ({hint})")
     return paths
 
 
-def is_compressed(path: Path) -> bool:
-    return path.suffix.lower() in (*OPENERS, ".parquet")
+def text_bytes(path: Path) -> int:
+    """Returns about how many bytes of text a file has, from its size."""
+    is_compressed = path.suffix.lower() in (*OPENERS, ".parquet")
+    return path.stat().st_size * (COMPRESSED if is_compressed else 1)
 
 
 def count(paths: Sequence[Path]) -> dict:

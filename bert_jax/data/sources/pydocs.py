@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # This project's dependencies, and Keras, which TensorFlow installs; documents are in this order.
-PACKAGES = tuple(
-    "jax flax optax orbax ml_collections numpy tensorflow keras tokenizers tqdm tensorboardX".split()
-)
+PACKAGES = """
+    jax flax optax orbax ml_collections numpy tensorflow keras tokenizers tqdm tensorboardX
+""".split()
 # Directories with few docstrings, or with copies of other packages.
-SKIPPED = frozenset(
-    "test tests testing site-packages __pycache__ _vendor idlelib lib2to3 turtledemo".split()
-)
+SKIPPED = "test tests testing site-packages __pycache__ _vendor idlelib lib2to3 turtledemo".split()
 LEAST = 300  # characters; shorter docstrings are skipped
 GROUP = 100  # files per task
 

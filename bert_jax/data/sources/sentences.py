@@ -46,46 +46,48 @@ STOP = re.compile(
 )
 
 
-def table(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-# A full stop after these words never ends a sentence.
-NEVER = table(
-    "mr mrs ms dr drs prof messrs mme mlle mmes mlles maj brig sgt lt capt cmdr adm"  # before names
-    " sra srta dra dña uds herrn vs cf viz eg ie vgl bzw sog inkl ggf evtl translit syn chapt"
-    " e.g i.e z.b d.h u.a o.ä a.k.a c.f p.ej п.п т.е т.н им ул англ нем лат род см"
+# A full stop after these words never ends a sentence; those in the first line are before names.
+NEVER = frozenset(
+    """
+    mr mrs ms dr drs prof messrs mme mlle mmes mlles maj brig sgt lt capt cmdr adm
+    sra srta dra dña uds herrn vs cf viz eg ie vgl bzw sog inkl ggf evtl translit syn chapt
+    e.g i.e z.b d.h u.a o.ä a.k.a c.f p.ej п.п т.е т.н им ул англ нем лат род см
+""".split()
 )
 # A full stop after these words ends a sentence only before a word of STARTERS.
-ABBREVIATIONS = table(
-    "rev gen col gov sen rep hon st jr sr mt ft etc ca al fig figs eq eqs sec nos vol vols ed eds"
-    " pp ch op approx inc ltd co corp dept est supp trans univ assn bros"
-    " hr fr dipl ing nr str bd hrsg aufl abb tab kap mio mrd usw geb gest jh jhd"
-    " mm mgr av bd éd env chap"
-    " ud ee uu pág págs núm ing lic avda"
-    " sig sigg dott ecc pag гг вв др проф акад изд руб млн млрд тыс стр"
+ABBREVIATIONS = frozenset(
+    """
+    rev gen col gov sen rep hon st jr sr mt ft etc ca al fig figs eq eqs sec nos vol vols ed eds
+    pp ch op approx inc ltd co corp dept est supp trans univ assn bros
+    hr fr dipl ing nr str bd hrsg aufl abb tab kap mio mrd usw geb gest jh jhd
+    mm mgr av bd éd env chap ud ee uu pág págs núm ing lic avda
+    sig sigg dott ecc pag гг вв др проф акад изд руб млн млрд тыс стр
+""".split()
 )
 # A full stop after these words does not end a sentence before a number.
-NUMBERED = table(
-    "no num art abs s p pp ss pgs jan feb mar apr jun jul aug sep sept oct nov dec janv févr juil déc"
-    " op cit ibid circa reg cap sect div гл рис табл"
+NUMBERED = frozenset(
+    """
+    no num art abs s p pp ss pgs jan feb mar apr jun jul aug sep sept oct nov dec janv févr juil
+    déc op cit ibid circa reg cap sect div гл рис табл
+""".split()
 )
-ENDING = table("a.m p.m т.д т.п")  # abbreviations that often end a sentence
+ENDING = ("a.m", "p.m", "т.д", "т.п")  # abbreviations that often end a sentence
 ORDINALS = re.compile(  # words after a German ordinal: "am 3. Oktober", "im 19. Jahrhundert"
     r"(?:Januar|Jänner|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember"
     r"|Jahrhunderts?|Jh|Weltkriegs?|Lebensjahr|Auflage|Klasse|Platz)\b"
 )
 # Words that begin sentences and are not part of names.
-STARTERS = re.compile(
-    rf"[{re.escape(OPENING)}]*(?:The|He|She|It|They|We|You|His|Her|Its|Their|My|Our|This|That|These|Those|There|Here"
-    r"|In|On|At|By|For|From|With|As|After|Before|When|While|Where|During|Since|Until|Under|Both|All|Some|Many"
-    r"|Most|Such|But|And|Or|If|However|Although|Though|Because|Also|Another|Other|Each|One|Two|To|What|Who|Why|How"
-    r"|A|An|I|Then|Later|Today|Now|Not|No|Yes|According"
-    r"|Der|Ein|Eine|Einer|Er|Sie|Es|Wir|Ich|Dies|Diese|Dieser|Dieses|Mit|Nach|Auch|Als|Bei|Für|Seit|Aber|Und|Wenn"
-    r"|Une|Elle|Ils|Elles|Cette|Ces|Ce|Dans|Pour|Mais|Avec|Selon|Après|Nous"
-    r"|Una|Ella|Ellos|Esta|Este|Esto|Pero|Con|Por|Para|Según|Después|También|Nel|Nella|Questo|Questa|Ele|Ela|Não"
-    r"|В|Он|Она|Они|Это|На|По|Но|Из|При|После|Однако)(?![\w.])"
-)
+STARTING = """
+    The He She It They We You His Her Its Their My Our This That These Those There Here In On At
+    By For From With As After Before When While Where During Since Until Under Both All Some
+    Many Most Such But And Or If However Although Though Because Also Another Other Each One Two
+    To What Who Why How A An I Then Later Today Now Not No Yes According Der Ein Eine Einer Er
+    Sie Es Wir Ich Dies Diese Dieser Dieses Mit Nach Auch Als Bei Für Seit Aber Und Wenn Une
+    Elle Ils Elles Cette Ces Ce Dans Pour Mais Avec Selon Après Nous Una Ella Ellos Esta Este
+    Esto Pero Con Por Para Según Después También Nel Nella Questo Questa Ele Ela Não В Он Она
+    Они Это На По Но Из При После Однако
+""".split()
+STARTERS = re.compile(rf"[{re.escape(OPENING)}]*(?:{'|'.join(STARTING)})(?![\w.])")
 DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.-?)+[^\W\d_]{1,2}")  # U.S, J.-C, a.k.a, Ph.D
 NEAR = 40  # characters examined before a stop, enough for any abbreviation
 

@@ -12,9 +12,8 @@ NOT_UTF8, WITH_NUL = "lines not UTF-8", "lines with NUL bytes"  # reasons to dro
 RECORD_NOT_UTF8 = "records not UTF-8"
 # The encodings that an error may name. Code pages of Latin letters are hard to tell apart, so only the most common of
 # them is here.
-ENCODINGS = """
-    utf_16 utf_16_le utf_16_be cp1252 cp1251 cp1253 cp1255 cp1256 koi8_r gb18030 big5 shift_jis euc_kr
-""".split()
+ENCODINGS = "utf_16 utf_16_le utf_16_be cp1252 cp1251 cp1253 cp1255 cp1256".split()
+ENCODINGS += "koi8_r gb18030 big5 shift_jis euc_kr".split()
 Lines = list[str]  # stripped lines; a document has no empty ones
 
 
@@ -54,10 +53,8 @@ def likely_encoding(text: bytes) -> str:
     if not best:
         return "not UTF-8; is it text?"
     name = best.encoding.upper().replace("_", "-").replace("16-", "16")  # as iconv spells it
-    return (
-        f"not UTF-8 but probably {name}; convert it, and look at the result:"
-        f" iconv -f {name} -t UTF-8 FILE > NEW"
-    )
+    command = f"iconv -f {name} -t UTF-8 FILE > NEW"
+    return f"not UTF-8 but probably {name}; convert it, and look at the result: {command}"
 
 
 def split_documents(lines: Lines) -> Iterator[Lines]:
