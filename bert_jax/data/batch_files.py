@@ -14,6 +14,7 @@ The arrays are those of the batch contract. Reading them needs no TensorFlow. Th
     files        {name: {bytes, sha256}}
 """
 
+import itertools
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -31,6 +32,13 @@ from bert_jax.storage.atomic import new_directory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FORMAT = 8
+KEPT = (
+    "text",
+    "fingerprint",
+    "vocabulary",
+    "special",
+    "unigram_entropy",
+)  # of the store's manifest
 BLOCK = 1 << 26  # bytes of the batches in a file, before compression
 
 
@@ -60,11 +68,7 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
                 phases[phase.name] = save_phase(feed, phase, begin, end, target / phase.name, log)
         manifest = {
             "config": feed.store.manifest["made_from"] | dependencies(feed.config),
-            "text": feed.store.manifest["text"],
-            "fingerprint": feed.fingerprint,
-            "vocabulary": feed.store.manifest["vocabulary"],
-            "special": feed.store.manifest["special"],
-            "unigram_entropy": feed.unigram_entropy,
+            **{key: feed.store.manifest[key] for key in KEPT},
             "steps": [first, last],
             "phases": phases,
         }
@@ -78,13 +82,11 @@ def save_phase(feed, phase, first: int, last: int, target: Path, log: Callable) 
     target.mkdir()
     shapes = feed.dataset.shapes(phase, phase.batch)
     size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in shapes.values())
-    number, block = max(1, int(BLOCK // size)), []
-    for step, arrays in enumerate(feed.train(phase, first, last), first):
-        block.append(arrays)
-        if len(block) == number or step == last - 1:
-            write(target / f"{step + 1 - len(block):012d}.npz", block, np.stack)
-            log(f"inspect: phase {phase.name}, saved up to step {step} of {last - 1}")
-            block = []
+    number, batches = max(1, int(BLOCK // size)), feed.train(phase, first, last)
+    for begin in range(first, last, number):
+        write(target / f"{begin:012d}.npz", [*itertools.islice(batches, number)], np.stack)
+        step = min(begin + number, last) - 1
+        log(f"inspect: phase {phase.name}, saved up to step {step} of {last - 1}")
     splits = {}
     for split in feed.splits:
         rows = feed.evaluation(phase, split, phase.batch)
@@ -138,9 +140,8 @@ class SavedFeed:
     def check_steps(self, first: int, last: int) -> None:
         """Raises BadInput unless steps first..last-1 are saved."""
         if not (first in self.steps and last - 1 in self.steps):
-            raise BadInput(
-                f"config.batches={self.path}: {self.describe()}, not {first} to {last - 1}"
-            )
+            missing = f"not {first} to {last - 1}"
+            raise BadInput(f"config.batches={self.path}: {self.describe()}, {missing}")
 
     def check_hashes(self) -> None:
         manifests.verify_files(self.path, self.manifest, hashes=True)
@@ -164,9 +165,8 @@ class SavedFeed:
         saved = splits.get(split, {"rows": 0, "all": False})
         rows = self.config.evaluate.rows
         if rows > saved["rows"] and not saved["all"]:
-            raise BadInput(
-                f"config.evaluate.rows={rows}: {self.path} has only {saved['rows']} {split} rows of phase {phase.name}"
-            )
+            has = f"{self.path} has only {saved['rows']} {split} rows of phase {phase.name}"
+            raise BadInput(f"config.evaluate.rows={rows}: {has}")
         positions = np.arange(size) if positions is None else np.asarray(positions, np.int64)
         arrays = self.read(f"{phase.name}/{split}.npz")
         return SavedEvaluation(arrays, min(rows, saved["rows"]), size, positions)
