@@ -130,9 +130,8 @@ def check_format(path: Path, reading: Reading) -> None:
         is_short = good and bad < MOST_BAD_LINES
         if not is_short and bad > MOST_BAD_SHARE * (good + bad):
             share = f"{bad / (good + bad):.0%} of its beginning"
-            raise BadInput(
-                f"config.corpus.source: {path}: {share} is {text.likely_encoding(first)}"
-            )
+            likely = text.likely_encoding(first)
+            raise BadInput(f"config.corpus.source: {path}: {share} is {likely}")
     if kept < problems.total():
         reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
         hint = "; set config.corpus.field" * ("without" in reasons)

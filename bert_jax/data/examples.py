@@ -33,12 +33,10 @@ from bert_jax.storage import atomic
 DEFAULTS = {
     "data": "",  # directory of the files, or data set: tfds:NAME or hf:NAME
     "train": "train.tsv",  # file of the examples to train on, or split of the data set
-    "dev": (
-        "dev.tsv",
-    ),  # files or splits that are evaluated; (): a share of `train`, see `heldout`
+    "dev": ("dev.tsv",),  # evaluated files or splits; (): a share of `train`, see `heldout`
     "heldout": 0.1,  # share of the examples in `train` that is evaluated if `dev` is empty
     "labels": (),  # names of the labels, in their order; (): those in `train`, sorted
-    "epochs": 3.0,  # passes over the examples, which decide the steps of the last phase; 0: its steps
+    "epochs": 3.0,  # passes over the examples, which decide the last phase's steps; 0: its steps
     "warmup": 0.1,  # share of the steps with a rising learning rate, if `epochs` decides them
 }
 FREE = ("labels", "epochs", "warmup", "metrics")  # keys that do not decide the content of a store

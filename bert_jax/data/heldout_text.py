@@ -32,10 +32,8 @@ def documents(config, store: Store) -> Iterator[list[str]]:
             if not missing:
                 return
     if missing == heldout:
-        raise BadInput(
-            f"config.corpus.source={config.corpus.source!r}: contains no held-out document of {store.path};"
-            " use the text that the store was built from"
-        )
+        reason = f"no held-out document of {store.path}; use the text that it was built from"
+        raise BadInput(f"config.corpus.source={config.corpus.source!r}: contains {reason}")
 
 
 def blocks(sources: list[corpus.Source]) -> Iterator[corpus.Block]:

@@ -26,14 +26,13 @@ from bert_jax.data.preparation import splits
 from bert_jax.data.preparation.encode import encode
 from bert_jax.data.preparation.pool import workers
 from bert_jax.data.preparation.workspace import resolve_path, workspace, workspace_root
-from bert_jax.data.sources import files
+from bert_jax.data.sources.files import text_bytes
 from bert_jax.data.vocabulary import load_or_train
 from bert_jax.errors import BadInput, Unfinished
 from bert_jax.storage import checksums, remote
 from bert_jax.storage.atomic import rename, terminable
 from bert_jax.tokenizers.tokenizer import Tokenizer
 
-COMPRESSED = 4  # bytes of text in a byte of a compressed file, about
 # The bits of a store depend on the code of this package and on the versions of these libraries.
 DECIDING = ("numpy", "tokenizers", "sentencepiece")
 
@@ -56,6 +55,7 @@ def prepare(
         hint = "prepare a local store and copy it to this address"
         raise BadInput(f"config.store={config.store}: no store found; {hint}")
     path = resolve_path(config.store)
+    hint = f"run again to resume from {workspace_root(path)}"
     sources = corpus.open_sources(config)
     origin.made_from(config)  # refuses an unusable vocabulary file before any work
     try:
@@ -75,11 +75,11 @@ def prepare(
                 return build(config, path, sources, text, directory, run, log)
     except KeyboardInterrupt:
         if workspace_root(path).exists():
-            log(f"prepare: interrupted; run again to resume from {workspace_root(path)}")
+            log(f"prepare: interrupted; {hint}")
         raise
     except (OSError, BrokenProcessPool, Unfinished) as error:
         raise Unfinished(
-            f"config.store={config.store!r}: not finished ({error}); run again to resume from {workspace_root(path)}"
+            f"config.store={config.store!r}: not finished ({error}); {hint}"
         ) from error
 
 
@@ -90,15 +90,12 @@ def check_space(path: Path, sources: list[corpus.Source]) -> None:
     """
     if workspace_root(path).exists():
         return
-    paths = [path for source in sources for path in source.paths]
-    size = sum(
-        file.stat().st_size * (COMPRESSED if files.is_compressed(file) else 1) for file in paths
-    )
+    size = sum(text_bytes(file) for source in sources for file in source.paths)
     parent = next(parent for parent in path.parents if parent.exists())
     free = shutil.disk_usage(parent).free
     if free < size:
-        needs = f"takes about {size / 1e6:,.0f} MB while it is prepared, and {parent} has {free / 1e6:,.0f} MB free"
-        raise BadInput(f"config.store={path}: {needs}")
+        needs = f"takes about {size / 1e6:,.0f} MB while it is prepared"
+        raise BadInput(f"config.store={path}: {needs}, and {parent} has {free / 1e6:,.0f} MB free")
 
 
 def open_or_prepare(config, log: Callable[[str], None]) -> stores.Store:
@@ -174,7 +171,7 @@ def build(
     table = splits.write(shards, state, sources, store, tokenizer.size)
     np.save(store / stores.HELDOUT_HASHES, hashes[state == splits.HELDOUT])
     kept = sum(sum(each["documents"].values()) for each in table)
-    counts["copies"] = counts["documents"] - counts["empty"] - kept
+    counts["copies"] = counts["documents_read"] - counts["empty"] - kept
     result = report.build(config, store, tokenizer, counts, problems, table)
     finish(config, text, store, tokenizer, result)
     rename(store, path)

@@ -75,15 +75,14 @@ def model_keys(config, size: str) -> dict:
     """
     layers, width = SIZES[size]
     keys = {"layers": layers, "width": width, "heads": width // HEAD, "feed_forward": 0}
+    model = {f"model.{key}": value for key, value in keys.items()}
     if (
         not set(keys) <= set(config.model)
         or (config.model.layers, config.model.width) == SIZES[size]
     ):
         return {}
     rate = PUBLISHED_RATE if size in ("base", "large") else SMALL_RATE
-    return {f"model.{key}": value for key, value in keys.items()} | {
-        "optimizer.learning_rate": rate
-    }
+    return model | {"optimizer.learning_rate": rate}
 
 
 def run_keys(config, chosen: dict) -> dict:
@@ -97,11 +96,8 @@ def run_keys(config, chosen: dict) -> dict:
         keys[f"phases.{phase.name}.steps"] = last - before
         keys[f"phases.{phase.name}.batch"] = chosen["rows"]
         before = last
-    return keys | {
-        "schedule.warmup": min(UPDATES, steps // 10),
-        "evaluate.every": cadence,
-        "checkpoint.every": cadence,
-    }
+    keys["schedule.warmup"] = min(UPDATES, steps // 10)
+    return keys | {"evaluate.every": cadence, "checkpoint.every": cadence}
 
 
 def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[str]:
@@ -117,10 +113,9 @@ def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[
     )
     fits = TOKENS_PER_PARAMETER * weights <= tokens
     which = "largest published size with at least" if fits else "smallest one, with fewer than"
-    yield (
-        f"  why: the {which} {TOKENS_PER_PARAMETER} training tokens for each of its {weights / 1e6:,.1f} M"
-        f" parameters without embeddings; more than {PASSES} passes are not advised"
-    )
+    each = f"each of its {weights / 1e6:,.1f} M parameters without embeddings"
+    most = f"more than {PASSES} passes are not advised"
+    yield f"  why: the {which} {TOKENS_PER_PARAMETER} training tokens for {each}; {most}"
     if hours := recommendation.get("hours"):
         number, unit = (hours, "hours") if hours >= 1 else (60 * hours, "minutes")
         digits = f"{float(f'{number:.2g}'):,g}"  # two of them

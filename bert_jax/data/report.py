@@ -13,6 +13,7 @@ from bert_jax.data import recommendation
 from bert_jax.data import store as stores
 from bert_jax.data.sources import files
 
+COUNTS = ("bytes", "lines", "literal_unknown", "documents_read", "empty", "copies")
 SHOWN_DOCUMENTS, SHOWN_SENTENCES, SHOWN_PIECES = 3, 3, 30
 # A warning is reported beyond these limits.
 SHORT_DOCUMENTS = 0.2  # share of documents with a single sentence
@@ -27,7 +28,7 @@ MOST_HELDOUT = 0.2  # share of the documents that a warning suggests, at most
 UNUSED = 0.5  # share of the vocabulary
 # Advice about dropped lines, records or documents, by a word in the reason. Reasons of filters have none.
 REMEDIES = {
-    "UTF-8": "grep -naxv '.*' finds them in the files of config.corpus.source, and iconv converts a file",
+    "UTF-8": "grep -naxv '.*' finds them in files of config.corpus.source, iconv converts a file",
     "NUL": "check that all files of config.corpus.source are text in UTF-8",
     "MB": "check that all files of config.corpus.source are text with line breaks",
     "JSON": "check config.corpus.format",
@@ -44,8 +45,7 @@ def build(
 ) -> dict:
     """Returns the report of a store as plain data, the content of report.json.
 
-    directory: with unigrams.npy (int64[sources, V]) and both splits. counts: bytes, lines, documents, empty, copies,
-    literal_unknown.
+    directory: with unigrams.npy (int64[sources, V]) and both splits. counts: those of COUNTS.
     problems: number of dropped lines, records and documents, by reason. sources: as in the manifest.
     """
     train, heldout = (stores.open_split(directory / name, sources) for name in stores.SPLITS)
@@ -54,12 +54,7 @@ def build(
     shares = unigrams / unigrams.sum()
     document_ends = train.sentence_ends[train.document_ends - 1]  # in tokens
     report = {
-        "bytes": counts["bytes"],
-        "lines": counts["lines"],
-        "literal_unknown": counts["literal_unknown"],
-        "documents_read": counts["documents"],
-        "empty": counts["empty"],
-        "copies": counts["copies"],
+        **{key: counts[key] for key in COUNTS},
         "problems": dict(sorted(problems.items())),
         "train": count_split(train),
         "heldout": count_split(heldout),

@@ -67,5 +67,5 @@ def test_the_command_names_a_new_workdir(tmp_path, monkeypatch):
     (tmp_path / "runs/demo").mkdir(parents=True)
     run = recommendation.recommend(configs.load("demo"), 10**6, False)
     for hours, told in ((0.5, "30 minutes"), (12.34, "12 hours")):
-        text = "\n".join(recommendation.describe(run | {"hours": hours}, "demo"))
+        text = "\n".join(recommendation.describe(run | {"hours": hours}, "demo", []))
         assert told in text and "--workdir runs/demo2 " in text

@@ -80,14 +80,10 @@ def encode_shard(vocabulary: Path, task: Task) -> int:
     sizes = np.array([*map(len, parsed)], np.int64)
     owners = np.repeat(np.arange(len(parsed)), sizes)
     sentences = np.bincount(owners[lengths > 0], minlength=len(parsed))
-    counts.update(
-        {
-            "bytes": sum(map(len, task.block.texts)),
-            "literal_unknown": sum(text.count(b"<unk>") for text in task.block.texts),
-            "documents": len(parsed),
-            "empty": int((sentences == 0).sum()),
-        }
-    )
+    counts["bytes"] = sum(map(len, task.block.texts))
+    counts["literal_unknown"] = sum(text.count(b"<unk>") for text in task.block.texts)
+    counts["documents_read"] = len(parsed)
+    counts["empty"] = int((sentences == 0).sum())
     arrays = {
         "tokens": tokens.astype(dtype),
         "sentences": lengths[lengths > 0].astype(np.uint32),

@@ -31,10 +31,10 @@ def assign(hashes: np.ndarray, share: float, drop_copies: bool, problems: dict) 
     different = int(is_first.sum())
     if different < 4:
         reasons = "".join(f", {number} {reason}" for reason, number in sorted(problems.items()))
-        raise BadInput(
-            f"corpus: {different} distinct documents with text{reasons}; at least four are needed, two to train on"
-            " and two held out; separate documents by blank lines, or set another config.corpus.format"
-        )
+        needs = "at least four are needed, two to train on and two held out"
+        hint = "separate documents by blank lines, or set another config.corpus.format"
+        found = f"{different} distinct documents with text{reasons}"
+        raise BadInput(f"corpus: {found}; {needs}; {hint}")
     heldout_count = min(max(2, round(share * different)), different - 2)
     state = np.full(len(order), TRAIN, np.uint8)
     state[order[np.cumsum(is_first) <= heldout_count]] = HELDOUT
