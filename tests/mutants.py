@@ -154,8 +154,8 @@ held-out rows that depend on the phase | data/dataset.py | data/test_stream.py
 - seed = phase = 0
 + seed = 0
 a padded row that is counted | data/stream.py | data/test_stream.py
-- step * pipeline.batch + pipeline.positions < self.rows
-+ step * pipeline.batch + pipeline.positions <= self.rows
+- step * pipeline.batch + pipeline.positions < rows
++ step * pipeline.batch + pipeline.positions <= rows
 segments off by one | data/assemble.py | data/test_stream.py
 - "segments": as_ids((position > first_sep) & real
 + "segments": as_ids((position >= first_sep) & real

@@ -7,6 +7,7 @@ of (dataset, seed, n). The next epoch's rows are opened in the background.
 B rows of this host, N steps.
 """
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -44,12 +45,8 @@ class Pipeline:
 
         def make_dataset(rows, keys) -> tf.data.Dataset:
             batches = tf.data.Dataset.from_tensor_slices((rows, keys))
-            batches = batches.map(
-                lambda *inputs: dataset.make(phase, split, *inputs),
-                num_parallel_calls=THREADS,
-                deterministic=True,
-            )
-            return batches.prefetch(2)
+            make = functools.partial(dataset.make, phase, split)
+            return batches.map(make, THREADS, deterministic=True).prefetch(2)
 
         rows = tf.TensorSpec([None, None, *self.shape], tf.int64)
         keys = tf.TensorSpec([None, None], tf.uint32)
@@ -74,9 +71,7 @@ class Pipeline:
         longest = self.dataset.sizes(self.choose(numbers, step // epoch)).max()
         length = int(self.lengths[np.searchsorted(self.lengths, longest)])
         shapes = self.dataset.shapes(self.phase._replace(length=length), len(self.positions))
-        return {
-            name: array[tuple(map(slice, shapes[name].shape))] for name, array in arrays.items()
-        }
+        return {key: arrays[key][tuple(map(slice, shapes[key].shape))] for key in arrays}
 
     def rows(self, steps: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows, int64[N, B, ...], and their keys, uint32[N, B], of N steps of an epoch."""
@@ -122,14 +117,22 @@ class Pipeline:
 
 def train_batches(pipeline: Pipeline, first: int, last: int) -> Iterator[dict[str, np.ndarray]]:
     """Yields the batches of steps first..last-1 of a phase."""
-    size, row_bytes = pipeline.steps_per_epoch(), 8 * int(np.prod(pipeline.shape))
-    used = np.ones(len(pipeline.positions), bool)
-    for steps in windows(first, last, size, len(pipeline.positions) * row_bytes):
-        begin, end = int(steps[0]) // size, int(steps[-1]) // size + 1
+    return batches(pipeline, first, last, pipeline.steps_per_epoch(), np.inf)
+
+
+def batches(pipeline: Pipeline, first: int, last: int, epoch: int, rows: float) -> Iterator[dict]:
+    """Yields the batches of steps first..last-1 of a phase with their weights.
+
+    epoch: steps per epoch. rows: those after the first `rows` only fill a batch.
+    """
+    row_bytes = 8 * int(np.prod(pipeline.shape))
+    for steps in windows(first, last, epoch, len(pipeline.positions) * row_bytes):
+        begin, end = int(steps[0]) // epoch, int(steps[-1]) // epoch + 1
         # The previous epoch is kept: a host that is some steps behind still maps its files.
         pipeline.epochs.close_before(begin - 1)
-        pipeline.epochs.open_in_background(range(end, min(2 * end - begin, -(-last // size))))
-        for arrays in pipeline(steps, size):
+        pipeline.epochs.open_in_background(range(end, min(2 * end - begin, -(-last // epoch))))
+        for step, arrays in zip(steps, pipeline(steps, epoch), strict=True):
+            used = step * pipeline.batch + pipeline.positions < rows
             yield contract.weighted(arrays, pipeline.positions, used)
 
 
@@ -145,13 +148,8 @@ class Evaluation:
         self.rows = self.pipeline.limit = min(rows, self.pipeline.epochs.rows_per_epoch())
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        pipeline = self.pipeline
-        last = -(-self.rows // pipeline.batch)
-        row_bytes = 8 * int(np.prod(pipeline.shape))
-        for steps in windows(0, last, last, len(pipeline.positions) * row_bytes):
-            for step, arrays in zip(steps, pipeline(steps, last), strict=True):
-                used = step * pipeline.batch + pipeline.positions < self.rows
-                yield contract.weighted(arrays, pipeline.positions, used)
+        steps = -(-self.rows // self.pipeline.batch)
+        return batches(self.pipeline, 0, steps, steps, self.rows)
 
     def chosen(self) -> np.ndarray:
         """Returns the rows that are evaluated, int64[R, ...], in the order of the batches."""
