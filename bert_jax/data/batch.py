@@ -21,13 +21,8 @@ import numpy as np
 
 def shapes(batch: int, length: int, sequences: int = 1) -> dict:
     """Returns {name: jax.ShapeDtypeStruct} of the arrays of the contract."""
-    return structs(
-        {
-            "tokens segments positions sequence_ids": (batch, length),
-            "cls_positions": (batch, sequences),
-            "rows row_weights": (batch,),
-        }
-    )
+    arrays = {"tokens segments positions sequence_ids": (batch, length)}
+    return structs(arrays | {"cls_positions": (batch, sequences), "rows row_weights": (batch,)})
 
 
 def structs(arrays: dict[str, tuple]) -> dict:

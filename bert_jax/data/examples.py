@@ -163,13 +163,9 @@ def build(config, tokenizer, parts: dict[str, list[Example]], path: Path) -> Non
     names = [*config.task.labels] or task.names(config, next(iter(parts.values())))
     encoded = {split: task.encode(config, tokenizer, part, names) for split, part in parts.items()}
     with atomic.new_directory(path, "config.store") as directory:
-        counts = {
-            split: write(directory / split, part, tokenizer) for split, part in encoded.items()
-        }
+        counts = {s: write(directory / s, part, tokenizer) for s, part in encoded.items()}
         unigrams = sum(each.pop("unigrams") for each in counts.values())
-        table = {
-            key: {name: counts[name][key] for name in counts} for key in ("documents", "tokens")
-        }
+        table = {key: {s: counts[s][key] for s in counts} for key in ("documents", "tokens")}
         more = {
             "sources": [{"source": config.task.data, "format": config.task.name, **table}],
             "splits": counts,

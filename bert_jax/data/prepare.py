@@ -37,12 +37,10 @@ from bert_jax.tokenizers.tokenizer import Tokenizer
 DECIDING = ("numpy", "tokenizers", "sentencepiece")
 
 
-def prepare(
-    config, log: Callable[[str], None] = print, runner: Callable[[Path], Callable] | None = None
-) -> dict:
+def prepare(config, log: Callable = print, runner: Callable | None = None) -> dict:
     """Builds the store of `config` in a local directory, or keeps an existing one; returns the report.
 
-    runner: the result of beam.open_runner, used in place of a process pool on this machine.
+    log: function of a line. runner: the result of beam.open_runner, used in place of a process pool on this machine.
 
     The store appears at `config.store` only when it is complete. After an interruption, the next call resumes from the
     finished shards. Raises BadInput, and leaves no files, if the text, files or vocabulary are unusable; also if the
@@ -59,16 +57,11 @@ def prepare(
     sources = corpus.open_sources(config)
     origin.made_from(config)  # refuses an unusable vocabulary file before any work
     try:
-        with (
-            terminable(),
-            tempfile.TemporaryDirectory() as scratch,
-            workers(config.corpus.workers) as run_locally,
-        ):
+        pool = workers(config.corpus.workers)
+        with terminable(), tempfile.TemporaryDirectory() as scratch, pool as run_locally:
             sources = [corpus.materialize(source, Path(scratch), run_locally) for source in sources]
-            text = {
-                "names": [source.name for source in sources],
-                "identities": [source.identify(run_locally) for source in sources],
-            }
+            identities = [source.identify(run_locally) for source in sources]
+            text = {"names": [source.name for source in sources], "identities": identities}
             check_space(path, sources)
             with workspace(path, workspace_key(config, text), log) as directory:
                 run = runner(directory / "tasks") if runner else run_locally
@@ -78,9 +71,8 @@ def prepare(
             log(f"prepare: interrupted; {hint}")
         raise
     except (OSError, BrokenProcessPool, Unfinished) as error:
-        raise Unfinished(
-            f"config.store={config.store!r}: not finished ({error}); {hint}"
-        ) from error
+        reason = f"not finished ({error}); {hint}"
+        raise Unfinished(f"config.store={config.store!r}: {reason}") from error
 
 
 def check_space(path: Path, sources: list[corpus.Source]) -> None:

@@ -107,10 +107,8 @@ def describe(recommendation: dict, name: str, overrides: list[str]) -> Iterator[
     """
     size, steps, rows = (recommendation[key] for key in ("size", "steps", "rows"))
     tokens, weights = recommendation["tokens"], parameters(size)
-    yield (
-        f"recommended start: the size of bert_{size}, {steps:,} steps of {rows} rows,"
-        f" {recommendation['passes']:.3g} passes over {tokens:,} training tokens"
-    )
+    passes = f"{recommendation['passes']:.3g} passes over {tokens:,} training tokens"
+    yield f"recommended start: the size of bert_{size}, {steps:,} steps of {rows} rows, {passes}"
     fits = TOKENS_PER_PARAMETER * weights <= tokens
     which = "largest published size with at least" if fits else "smallest one, with fewer than"
     each = f"each of its {weights / 1e6:,.1f} M parameters without embeddings"

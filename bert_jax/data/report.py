@@ -40,16 +40,14 @@ REMEDIES = {
 # --- Numbers --------------------------------------------------------------------------------------
 
 
-def build(
-    config, directory: Path, tokenizer, counts: Counter, problems: Counter, sources: list[dict]
-) -> dict:
+def build(config, path: Path, tokenizer, counts: Counter, problems: Counter, sources: list) -> dict:
     """Returns the report of a store as plain data, the content of report.json.
 
-    directory: with unigrams.npy (int64[sources, V]) and both splits. counts: those of COUNTS.
+    path: with unigrams.npy (int64[sources, V]) and both splits. counts: those of COUNTS.
     problems: number of dropped lines, records and documents, by reason. sources: as in the manifest.
     """
-    train, heldout = (stores.open_split(directory / name, sources) for name in stores.SPLITS)
-    unigrams = np.load(directory / "unigrams.npy").sum(axis=0)
+    train, heldout = (stores.open_split(path / name, sources) for name in stores.SPLITS)
+    unigrams = np.load(path / "unigrams.npy").sum(axis=0)
     ordinary = np.setdiff1d(np.arange(len(unigrams)), list(tokenizer.special.values()))
     shares = unigrams / unigrams.sum()
     document_ends = train.sentence_ends[train.document_ends - 1]  # in tokens
@@ -163,9 +161,8 @@ def describe(report: dict, name: str, overrides: list[str]) -> list[str]:
     return [
         *describe_counts(report),
         f"vocabulary of {report['vocabulary']:,} pieces: {report['pieces_per_word']:.2f} per word,"
-        f" {report['unknown_share']:.2%} unknown,"
-        f" {report['unused_share']:.1%} of it unused, unigram entropy"
-        f" {report['unigram_entropy']:.2f} nats",
+        f" {report['unknown_share']:.2%} unknown, {report['unused_share']:.1%} of it unused,"
+        f" unigram entropy {report['unigram_entropy']:.2f} nats",
         f"means: {train['tokens'] / train['documents']:,.0f} tokens per document,"
         f" {report['mean_sentence']:.1f} per sentence",
         "",
@@ -184,9 +181,8 @@ def describe_counts(report: dict) -> Iterator[str]:
         for each in report["sources"]:
             share = each["tokens"]["train"] / report["train"]["tokens"]
             yield f"  {each['source']}: {share:.1%} of the training tokens"
-    yield (
-        f"read {report['documents_read']:,} documents, {report['bytes'] / 1e6:,.1f} MB; left out"
-        f" {report['copies']:,} copies, {report['empty']:,} empty"
-    )
+    left_out = f"left out {report['copies']:,} copies, {report['empty']:,} empty"
+    size = f"{report['bytes'] / 1e6:,.1f} MB"
+    yield f"read {report['documents_read']:,} documents, {size}; {left_out}"
     for reason, number in report["problems"].items():
         yield f"problems: {number:,} {reason}"

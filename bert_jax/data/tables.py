@@ -58,11 +58,8 @@ def open_table(path: Path, kind: str, columns: list[str], is_numbered: bool):
     if kind in JSON:
         return json.read_json(path)
     is_csv = kind == ".csv"
-    parsing = csv.ParseOptions(
-        delimiter="," if is_csv else "\t",
-        quote_char=is_csv and '"',
-        newlines_in_values=is_csv,
-    )
+    mark = "," if is_csv else "\t"
+    parsing = csv.ParseOptions(delimiter=mark, quote_char=is_csv and '"', newlines_in_values=is_csv)
     reading = csv.ReadOptions(autogenerate_column_names=is_numbered)
     names = {f"f{name}" if is_numbered else name: name for name in columns}
     converting = csv.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string()))

@@ -18,7 +18,7 @@ from bert_jax.data import prepare, report
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
-CLEAN = Counter(bytes=10**7, documents=20_000)
+CLEAN = Counter(bytes=10**7, documents_read=20_000)
 
 
 def make(directory) -> tuple[list, dict]:

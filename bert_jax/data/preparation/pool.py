@@ -7,7 +7,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import connection, get_context, parent_process
 
 
@@ -34,9 +34,7 @@ def workers(number: int) -> Iterator[Callable]:
         pool.shutdown(cancel_futures=True)
 
 
-def run_in_order(
-    pool: ProcessPoolExecutor, limit: int, function: Callable, items: Iterable
-) -> Iterator:
+def run_in_order(pool: Executor, limit: int, function: Callable, items: Iterable) -> Iterator:
     """Works like map, but holds at most `limit` pending items and results at any time."""
     pending = deque()
     for item in items:

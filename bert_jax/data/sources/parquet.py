@@ -28,11 +28,8 @@ def check(path: Path, field: str) -> None:
     """Raises BadInput unless the file has a column of text with this name."""
     with open_file(path) as file:
         columns = [file.schema.column(number) for number in range(len(file.schema))]
-    text = [
-        column.path
-        for column in columns
-        if column.logical_type.type == "STRING" and not column.max_repetition_level  # no lists
-    ]
+    strings = [column for column in columns if column.logical_type.type == "STRING"]
+    text = [column.path for column in strings if not column.max_repetition_level]  # no lists
     if field not in text:
         found = ", ".join(text) or "none"
         raise BadInput(f"config.corpus.field={field}: no text column of {path}; it has {found}")

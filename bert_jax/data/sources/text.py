@@ -18,15 +18,13 @@ Lines = list[str]  # stripped lines; a document has no empty ones
 
 
 def parse(text: bytes, form: str, field: str, problems: Counter) -> Iterator[Lines]:
-    """Yields the documents of a text in the format `form`; for text and parquet, it is one document."""
+    """Yields the documents of a text in the format `form`; for files, text and parquet, it is one document."""
     text = text.removeprefix(codecs.BOM_UTF8)
     if form == "jsonl":
         for record in records(text, field, problems):
             yield from single_document(decode(record, problems))
-    elif form in ("text", "parquet"):
-        yield from single_document(decode(text, problems))
     else:
-        split = {"lines": split_documents, "files": single_document, "wiki": split_wiki}[form]
+        split = {"lines": split_documents, "wiki": split_wiki}.get(form, single_document)
         yield from split(decode(text, problems))
 
 

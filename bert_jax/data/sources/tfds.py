@@ -46,12 +46,8 @@ def identify(source: str, field: str, prepare: bool = False) -> dict:
             builder.download_and_prepare()
         if not builder.is_prepared():
             return {}
-        return {
-            "name": builder.info.full_name,
-            "version": str(builder.version),
-            "split": split,
-            "examples": builder.info.splits[split].num_examples,
-        }
+        identity = {"name": builder.info.full_name, "version": str(builder.version), "split": split}
+        return identity | {"examples": builder.info.splits[split].num_examples}
 
 
 def texts(source: str, field: str) -> Iterator[bytes]:
