@@ -1,6 +1,7 @@
 """Text files: finds the files of a source, and reads them in pieces of whole documents, in bounded memory."""
 
 import bz2
+import contextlib
 import glob
 import gzip
 import hashlib
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bert_jax.errors import BadInput
+from bert_jax.errors import BadInput, one_line
 from bert_jax.storage import checksums
 
 EMPTY = "empty files"  # a reason in the counts of problems
@@ -71,6 +72,20 @@ def identify(paths: Sequence[Path], run: Callable = map) -> dict:
     return count(paths) | {"sha256": hashlib.sha256(digests.encode()).hexdigest()}
 
 
+@contextlib.contextmanager
+def explain(path: Path, *kinds: type) -> Iterator[None]:
+    """Converts errors of these kinds, and those of OSError that the system did not raise, to BadInput: a damaged file.
+
+    An OSError of the system gets the path, which errors of read() lack.
+    """
+    try:
+        yield
+    except (*kinds, OSError) as error:
+        if getattr(error, "errno", None):
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise BadInput(f"{path}: damaged or cut short ({one_line(error)})") from None
+
+
 def read_lines(
     path: Path, problems: Counter, longest: int = LONGEST_LINE, size: int = PIECE
 ) -> Iterator[bytes]:
@@ -79,24 +94,20 @@ def read_lines(
     Raises BadInput for a damaged archive, and OSError with the path if reading fails.
     """
     rest, skipping = b"", False
-    try:
-        with OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
-            while data := file.read(size):
-                head, newline, tail = data.rpartition(b"\n")
-                if newline:
-                    whole, rest = rest + head + newline, tail
-                    if skipping:  # the piece begins with the end of a line that was too long
-                        whole, skipping = whole.partition(b"\n")[2], False
-                    yield whole
-                elif not skipping:
-                    rest += data
-                if len(rest) > longest:
-                    rest, skipping = b"", True
-                    problems[f"lines over {longest // 1_000_000} MB"] += 1
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        if getattr(error, "errno", None):  # adds the path, which errors of read() lack
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        raise BadInput(f"{path}: damaged or cut short ({error})") from None
+    opener = OPENERS.get(path.suffix.lower(), open)
+    with explain(path, EOFError, lzma.LZMAError, zlib.error), opener(path, "rb") as file:
+        while data := file.read(size):
+            head, newline, tail = data.rpartition(b"\n")
+            if newline:
+                whole, rest = rest + head + newline, tail
+                if skipping:  # the piece begins with the end of a line that was too long
+                    whole, skipping = whole.partition(b"\n")[2], False
+                yield whole
+            elif not skipping:
+                rest += data
+            if len(rest) > longest:
+                rest, skipping = b"", True
+                problems[f"lines over {longest // 1_000_000} MB"] += 1
     if rest:
         yield rest
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.data.sources.fields import text_of
-from bert_jax.errors import BadInput, one_line
+from bert_jax.data.sources.files import explain
+from bert_jax.errors import BadInput
 
 ROWS = 256  # read at a time
 
@@ -15,13 +16,8 @@ def open_file(path: Path):
     """Yields pyarrow's reader of a file. Raises BadInput if it is damaged, and OSError if the disk fails."""
     import pyarrow.parquet
 
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            yield file
-    except (pyarrow.ArrowException, OSError) as error:
-        if getattr(error, "errno", None):
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        raise BadInput(f"{path}: damaged, or not a Parquet file ({one_line(error)})") from None
+    with explain(path, pyarrow.ArrowException), pyarrow.parquet.ParquetFile(path) as file:
+        yield file
 
 
 def check(path: Path, field: str) -> None:

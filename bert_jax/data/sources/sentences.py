@@ -118,9 +118,7 @@ def ends_sentence(line: str, start: int, match: re.Match) -> bool:
     if len(word) == 1 or ("." in word and DOTTED.fullmatch(word)):
         return ends_after_letters(line, start, match, word)
     lower = word.lower()
-    if lower in NEVER:
-        return False
-    if following.isdigit() and lower in NUMBERED:
+    if lower in NEVER or (following.isdigit() and lower in NUMBERED):
         return False
     if lower in ABBREVIATIONS:
         return STARTERS.match(line, match.end()) is not None
