@@ -104,10 +104,8 @@ def open_source(config, name: str, form: str) -> Source:
         sentences = "lines" if form == "lines" and name != "pydocs" else "rules"
     filters = config.filter.document_characters, config.filter.line_stops
     reading = Reading(form, sentences, keys.field, *filters)
-    if name == "pydocs":
-        return Source(name, reading)
-    if library:
-        return Source(name, reading, library.identify(name, keys.field))
+    if library or name == "pydocs":
+        return Source(name, reading, library.identify(name, keys.field) if library else {})
     paths = files.find_files(name)
     for path in paths:
         if form == "parquet":

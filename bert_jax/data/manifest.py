@@ -46,8 +46,7 @@ def read(directory: str | Path, version: int, key: str, hint: str) -> dict:
 def check_files(directory: Path, manifest: dict, hashes: bool) -> Iterator[tuple[str, str]]:
     """Compares files with the manifest, sizes always and SHA-256 if `hashes`; yields (name, message) of each error."""
     for name, expected in manifest["files"].items():
-        message = checksums.check_file(Path(directory), name, expected, hashes)
-        if message:
+        if message := checksums.check_file(Path(directory), name, expected, hashes):
             yield name, message
 
 

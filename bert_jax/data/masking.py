@@ -112,8 +112,7 @@ def choose_words(predictions: int, pairs: Pairs, wanted, maskable, starts):
     words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
     sizes = count_by_column(words, maskable)
     # Like `pairs`, but in units of words: a word is drawn by its number in the row.
-    ends = sums_by_pair(starts, pairs.ends)[1]
-    ends = tf.cumsum(ends, axis=1)
+    ends = tf.cumsum(sums_by_pair(starts, pairs.ends)[1], axis=1)
     of_words = Pairs(ends, ends - exclusive(ends), pairs.keys)
     order = random_order(of_words, sizes > 0, length)
     taken = take_in_order(of_words, tf.gather(sizes, order, batch_dims=1), wanted)

@@ -177,9 +177,7 @@ def finish(config, text: dict, directory: Path, tokenizer: Tokenizer, result: di
     (directory / "report.json").write_text(json.dumps(result, indent=1) + "\n")
     paths = [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
     content = {path: checksums.digest(directory / path) for path in paths}
-    more = {
-        "text": text,  # not in the fingerprint: another spelling of the source gives the same one
-        "splits": {name: result[name] for name in stores.SPLITS},
-        **{key: result[key] for key in ("sources", "unigram_entropy")},
-    }
+    more = {key: result[key] for key in ("sources", "unigram_entropy")}
+    more |= {"text": text, "splits": {name: result[name] for name in stores.SPLITS}}
+    # The content alone decides the fingerprint: another spelling of the source gives the same.
     stores.finish(directory, origin.made_from(config), content, tokenizer, more)

@@ -76,10 +76,8 @@ def model_keys(config, size: str) -> dict:
     layers, width = SIZES[size]
     keys = {"layers": layers, "width": width, "heads": width // HEAD, "feed_forward": 0}
     model = {f"model.{key}": value for key, value in keys.items()}
-    if (
-        not set(keys) <= set(config.model)
-        or (config.model.layers, config.model.width) == SIZES[size]
-    ):
+    now = config.model.get("layers"), config.model.get("width")
+    if now == SIZES[size] or not set(keys) <= set(config.model):
         return {}
     rate = PUBLISHED_RATE if size in ("base", "large") else SMALL_RATE
     return model | {"optimizer.learning_rate": rate}
