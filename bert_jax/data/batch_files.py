@@ -32,13 +32,8 @@ from bert_jax.storage.atomic import new_directory
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 FORMAT = 8
-KEPT = (
-    "text",
-    "fingerprint",
-    "vocabulary",
-    "special",
-    "unigram_entropy",
-)  # of the store's manifest
+# Keys of the store's manifest that are copied.
+COPIED = ("text", "fingerprint", "vocabulary", "special", "unigram_entropy")
 BLOCK = 1 << 26  # bytes of the batches in a file, before compression
 
 
@@ -68,7 +63,7 @@ def save(feed, first: int, last: int, directory: Path, log: Callable) -> dict:
                 phases[phase.name] = save_phase(feed, phase, begin, end, target / phase.name, log)
         manifest = {
             "config": feed.store.manifest["made_from"] | dependencies(feed.config),
-            **{key: feed.store.manifest[key] for key in KEPT},
+            **{key: feed.store.manifest[key] for key in COPIED},
             "steps": [first, last],
             "phases": phases,
         }

@@ -115,7 +115,7 @@ def open_matching(config, hashes: bool = False) -> tuple[stores.Store, str]:
     origin.check(config, path, store.manifest["made_from"], origin.made_from(config))
     has_changed = origin.text_has_changed(config, path, store.manifest["text"])
     line = f"config.corpus.source={config.corpus.source}: changed since {config.store} was prepared"
-    return store, line * has_changed
+    return store, line if has_changed else ""
 
 
 def keep(config, log: Callable[[str], None]) -> dict:
