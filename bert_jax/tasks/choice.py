@@ -8,7 +8,6 @@ length. A batch has, besides the arrays of the batch contract,
     label_weights   float32[B]
 """
 
-import jax
 import numpy as np
 
 from bert_jax.config_checks import require
@@ -17,6 +16,7 @@ from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
+from bert_jax.objectives import predictions
 from bert_jax.tasks import texts
 
 DEFAULTS = {
@@ -86,11 +86,6 @@ def make(config, store: Store | None = None) -> Dataset:
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction, probabilities} of each row: the number of an ending, and the probability of each."""
-    names, shares = config.task.labels, np.asarray(jax.nn.softmax(outputs["label_logits"][..., 0]))
-    return [
-        {
-            "prediction": int(row.argmax()),
-            "probabilities": dict(zip(names, row.tolist(), strict=True)),
-        }
-        for row in shares
-    ]
+    logits = outputs["label_logits"][..., 0]
+    found = predictions.describe("classes", logits, config.task.labels)
+    return [each | {"prediction": int(each["prediction"])} for each in found]

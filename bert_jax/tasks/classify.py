@@ -7,10 +7,8 @@ A batch has, besides the arrays of the batch contract,
     label_weights   float32[B]
 """
 
-from functools import partial
 from itertools import chain
 
-import jax
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require, split_list
@@ -19,6 +17,7 @@ from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput
+from bert_jax.objectives import predictions
 from bert_jax.tasks import texts
 
 DEFAULTS = {
@@ -96,29 +95,11 @@ def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
     kind, several = config.task.kind, (len(config.task.labels),) * (config.task.kind == "labels")
     targets = texts.of_examples(np.int32 if kind == "classes" else np.float32, several)
-    score = texts.score_examples(config, store, partial(predictions, kind))
+    score = texts.score_examples(config, store, lambda x: predictions.of_labels(kind, x[:, 0]))
     return texts.dataset(config, store, targets, score, paired=len(config.task.text) == 2)
 
 
-def predictions(kind: str, logits: np.ndarray) -> np.ndarray:
-    """Returns [N] the classes or numbers, or bool[N, C] which labels apply. logits: float32[N, 1, C]."""
-    if kind == "number":
-        return logits[:, 0, 0]
-    return logits[:, 0].argmax(-1) if kind == "classes" else logits[:, 0] > 0
-
-
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
-    """Returns {prediction, probabilities} of each row: the name of the class, the names of the labels, or a number."""
-    kind, logits, names = config.task.kind, outputs["label_logits"], config.task.labels
-    found, logits = predictions(kind, logits), logits[:, 0]
-    if kind == "number":
-        return [{"prediction": float(value)} for value in found]
-    if kind == "classes":
-        shares, chosen = np.asarray(jax.nn.softmax(logits)), [names[i] for i in found]
-    else:
-        shares = 1 / (1 + np.exp(-logits))
-        chosen = [[names[i] for i in np.flatnonzero(row)] for row in found]
-    return [
-        {"prediction": name, "probabilities": dict(zip(names, map(float, row), strict=True))}
-        for name, row in zip(chosen, shares, strict=True)
-    ]
+    """Returns {prediction, probabilities} of each row, see predictions.describe."""
+    logits = outputs["label_logits"][:, 0]
+    return predictions.describe(config.task.kind, logits, config.task.labels)

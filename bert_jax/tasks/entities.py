@@ -22,7 +22,7 @@ from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
-from bert_jax.objectives import scores
+from bert_jax.objectives import predictions, scores
 from bert_jax.tasks import texts
 
 DEFAULTS = {
@@ -33,7 +33,6 @@ DEFAULTS = {
     "metrics": ("f1", "precision", "recall", "accuracy"),
 }
 PHASE_DEFAULTS = {}
-OUTSIDE = "O"
 
 
 def check(config) -> None:
@@ -82,7 +81,7 @@ def parse(config, found: list[str]) -> list[Example]:
 def names(config, found: list[Example]) -> list[str]:
     """Returns the names of the labels: O first, the others sorted."""
     known = {word.label for example in found for word in example.label} - {None, ""}
-    return sorted(known, key=lambda name: (name != OUTSIDE, name))
+    return sorted(known, key=lambda name: (name != predictions.OUTSIDE, name))
 
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
@@ -126,9 +125,6 @@ def targets(store: Store, split: str, rows: np.ndarray) -> list[np.ndarray]:
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction} of each row: the name of the label of each word."""
-    names, classes, found = config.task.labels, outputs["label_logits"].argmax(-1), []
-    for pieces, size, row in zip(targets(store, split, rows), rows[:, 0, 1], classes, strict=True):
-        firsts = np.flatnonzero(pieces >= 0)
-        said = [names[row[1 + place]] if place < size else OUTSIDE for place in firsts]
-        found.append({"prediction": said})
-    return found
+    firsts = [np.flatnonzero(pieces >= 0) for pieces in targets(store, split, rows)]
+    logits, names = outputs["label_logits"], config.task.labels
+    return predictions.of_words(logits, rows[:, 0, 1], firsts, names)
