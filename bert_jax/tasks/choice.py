@@ -11,7 +11,7 @@ length. A batch has, besides the arrays of the batch contract,
 import numpy as np
 
 from bert_jax.config_checks import require
-from bert_jax.data import examples, tables
+from bert_jax.data import batch, examples, tables
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
@@ -80,8 +80,11 @@ def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
     score = texts.score_examples(config, store, lambda logits: logits[..., 0].argmax(-1))
     sequences = len(config.task.endings)
-    targets = texts.of_examples()
-    return texts.dataset(config, store, targets, score, paired=True, sequences=sequences)
+
+    def shapes(rows: int, length: int) -> dict:
+        return batch.structs({"targets": (rows,)})
+
+    return texts.dataset(config, store, shapes, score, paired=True, sequences=sequences)
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:

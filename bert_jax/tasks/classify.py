@@ -9,6 +9,7 @@ A batch has, besides the arrays of the batch contract,
 
 from itertools import chain
 
+import jax
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require, split_list
@@ -94,9 +95,13 @@ def target(config, example: Example, names: list[str]) -> int | float | list[int
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
     kind, several = config.task.kind, (len(config.task.labels),) * (config.task.kind == "labels")
-    targets = texts.of_examples(np.int32 if kind == "classes" else np.float32, several)
+    dtype = np.int32 if kind == "classes" else np.float32
+
+    def shapes(rows: int, length: int) -> dict:
+        return {"targets": jax.ShapeDtypeStruct((rows, *several), dtype)}
+
     score = texts.score_examples(config, store, lambda x: predictions.of_labels(kind, x[:, 0]))
-    return texts.dataset(config, store, targets, score, paired=len(config.task.text) == 2)
+    return texts.dataset(config, store, shapes, score, paired=len(config.task.text) == 2)
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:

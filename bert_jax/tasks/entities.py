@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.config_checks import require
-from bert_jax.data import examples
+from bert_jax.data import batch, examples
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Split, Store
@@ -109,7 +109,20 @@ def make(config, store: Store | None = None) -> Dataset:
         said = [each["prediction"] for each in decode(config, store, split, outputs, rows)]
         return scores.compute(config.task.metrics, truth, said, scores.of_entities)
 
-    return texts.dataset(config, store, texts.of_tokens(), score, rows)
+    def shapes(rows: int, length: int) -> dict:
+        return batch.structs({"targets label_weights": (rows, length)})
+
+    return texts.dataset(config, store, shapes, score, find, rows)
+
+
+def find(split: Split, rows, length: int) -> dict:
+    """Returns the targets of a batch and their weights: 0 where targets.npy has -1, and at special tokens."""
+    from bert_jax.data import assemble
+
+    array, none = assemble.map_file(split.path / "targets.npy"), {"cls": -1, "sep": -1, "pad": -1}
+    found = assemble.gather(array, rows, length, none, paired=False)["tokens"]
+    used = found >= 0
+    return {"targets": assemble.as_ids(used) * found, "label_weights": assemble.as_weights(used)}
 
 
 def ends(split: Split) -> np.ndarray:
@@ -119,7 +132,7 @@ def ends(split: Split) -> np.ndarray:
 
 def targets(store: Store, split: str, rows: np.ndarray) -> list[np.ndarray]:
     """Returns the targets of all pieces of the sentence of each row."""
-    found = np.split(texts.read_targets(store, split), ends(store.splits[split])[:-1])
+    found = np.split(texts.targets_of(store.splits[split]), ends(store.splits[split])[:-1])
     return [found[number] for number in rows[:, 0, 4]]
 
 

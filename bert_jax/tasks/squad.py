@@ -108,14 +108,13 @@ def make(config, store: Store | None = None) -> Dataset:
         return windows.rows(split, length, keys.question_length, keys.stride)
 
     def shapes(rows: int, length: int) -> dict:
-        return batch.structs({"start_positions end_positions label_weights": (rows,)})
+        return batch.structs({"start_positions end_positions": (rows,)})
 
-    def find(store: Store, split: str, rows, length: int) -> dict:
+    def find(split, rows, length: int) -> dict:
         from bert_jax.data import assemble
 
-        places = {f"{name}_positions": rows[:, 0, i] for i, name in ((5, "start"), (6, "end"))}
-        found = {name: assemble.as_ids(place) for name, place in places.items()}
-        return found | {"label_weights": assemble.as_weights(rows[:, 0, 1] > 0)}
+        names = ("start_positions", 5), ("end_positions", 6)
+        return {name: assemble.as_ids(rows[:, 0, column]) for name, column in names}
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         found, questions = decode(config, store, split, outputs, rows), read_questions(store, split)
@@ -123,7 +122,7 @@ def make(config, store: Store | None = None) -> Dataset:
         values = answer_scores.score(correct, [each["prediction"] for each in found])
         return values | (answer_scores.best_scores(correct, found) if keys.no_answer else {})
 
-    return texts.dataset(config, store, texts.Targets(shapes, find), score, rows, paired=True)
+    return texts.dataset(config, store, shapes, score, find, rows, paired=True)
 
 
 def read_questions(store: Store, split: str) -> list[list]:

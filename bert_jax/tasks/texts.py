@@ -4,9 +4,7 @@ N examples, T texts of an example, B rows of a batch, S packed sequences of a ro
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from bert_jax.config_checks import check_keys, require
@@ -28,49 +26,59 @@ def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
         require(phase.length >= least, f"phases.{name}.length", config, hint)
 
 
-class Targets(NamedTuple):
-    """What an objective of labelled texts reads besides the arrays of the batch contract."""
+def find_targets(split: Split, rows, length: int) -> dict:
+    """Returns the targets of examples, [B, ...], as targets.npy has them."""
+    from bert_jax.data import assemble
 
-    shapes: Callable  # (B, L) -> {name: jax.ShapeDtypeStruct}
-    find: Callable  # (store, split, rows, L) -> {name: tensor[B, ...]}
+    return {"targets": assemble.look_up(targets_of(split), rows[:, 0, 4])}
 
 
 def dataset(
     config,
     store: Store | None,
-    targets: Targets,
+    shapes: Callable,
     score: Callable,
+    find: Callable = find_targets,
     rows: Callable | None = None,
     paired: bool = False,
     sequences: int = 1,
 ) -> Dataset:
     """Returns the dataset of a store of examples.
 
+    A batch has, besides the arrays of the batch contract, label_weights float32[B] and what the objective reads:
+
+    shapes: (B, L) -> {name: jax.ShapeDtypeStruct} of these.
+    find: (Split, rows, L) -> {name: tensor[B, ...]}.
     score: (split, outputs, rows) -> {metric: number}.
     rows: (Split, L) -> int64[R, S, 5 or more], which begin as `pack` says; by default those of the texts.
     paired: whether a sequence has two texts.    sequences: S.
     """
     splits = examples.split_names(config)
 
-    def shapes(phase, rows: int) -> dict:
-        return batch.shapes(rows, phase.length, sequences) | targets.shapes(rows, phase.length)
+    def all_shapes(phase, rows: int) -> dict:
+        weights = batch.structs({"label_weights": (rows,)})
+        return batch.shapes(rows, phase.length, sequences) | weights | shapes(rows, phase.length)
 
     def all_rows(phase, split: str, epoch: int) -> np.ndarray:
         return (rows or pairs)(store.splits[split], phase.length)
 
     def make(phase, split: str, rows, keys) -> dict:
-        special = store.manifest["special"]
-        made = gather(store, split, "tokens", rows, phase.length, special, paired)
-        made |= targets.find(store, split, rows, phase.length)
-        return {name: made[name] for name in shapes(phase, 1) if name in made}
+        from bert_jax.data import assemble
+
+        part, special = store.splits[split], store.manifest["special"]
+        tokens = assemble.map_file(part.path / "tokens.npy")
+        made = assemble.gather(tokens, rows[..., :5], phase.length, special, paired)
+        made["label_weights"] = assemble.as_weights(rows[:, 0, 1] > 0)
+        made |= find(part, rows, phase.length)
+        return {name: made[name] for name in all_shapes(phase, 1) if name in made}
 
     def survey(phase) -> Survey:
-        found = all_rows(phase, splits[0], 0)
-        share = float(sizes(found).mean() / phase.length)
-        cut = float((sequence_sizes(found) == phase.length // sequences).mean())
+        found = sequence_sizes(all_rows(phase, splits[0], 0))
+        share = float(found.sum(axis=-1).mean() / phase.length)
+        cut = float((found == phase.length // sequences).mean())
         return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts fill their places", [])
 
-    return Dataset(shapes, splits, all_rows, make, survey, score, sizes)
+    return Dataset(all_shapes, splits, all_rows, make, survey, score, sizes)
 
 
 def pairs(split: Split, length: int) -> np.ndarray:
@@ -98,58 +106,17 @@ def pack(ends: np.ndarray, length: int) -> np.ndarray:
     return np.stack(np.broadcast_arrays(starts[:, :1], a, starts[:, 1:], b, numbers), axis=2)
 
 
-def gather(store: Store, split: str, name: str, rows, length: int, special: dict, paired=False):
-    """Returns what assemble.gather makes of rows of a split's array NAME.npy, as long as its tokens."""
-    from bert_jax.data import assemble
-
-    array = assemble.map_file(store.splits[split].path / f"{name}.npy")
-    return assemble.gather(array, rows[..., :5], length, special, paired)
-
-
-def of_examples(dtype=np.int32, several: tuple = ()) -> Targets:
-    """Returns the targets of examples, dtype[B, *several], and label_weights float32[B]."""
-
-    def shapes(rows: int, length: int) -> dict:
-        own = {"targets": jax.ShapeDtypeStruct((rows, *several), dtype)}
-        return own | batch.structs({"label_weights": (rows,)})
-
-    def find(store: Store, split: str, rows, length: int) -> dict:
-        from bert_jax.data import assemble
-
-        found = assemble.look_up(read_targets(store, split), rows[:, 0, 4])
-        return {"targets": found, "label_weights": assemble.as_weights(rows[:, 0, 1] > 0)}
-
-    return Targets(shapes, find)
-
-
-def of_tokens() -> Targets:
-    """Returns the targets of tokens, int32[B, L], and label_weights float32[B, L]: 0 where targets.npy has -1."""
-
-    def shapes(rows: int, length: int) -> dict:
-        return batch.structs({"targets label_weights": (rows, length)})
-
-    def find(store: Store, split: str, rows, length: int) -> dict:
-        from bert_jax.data import assemble
-
-        special = dict.fromkeys(("cls", "sep", "pad"), -1)
-        found = gather(store, split, "targets", rows, length, special)["tokens"]
-        used = found >= 0
-        weights = assemble.as_weights(used)
-        return {"targets": assemble.as_ids(used) * found, "label_weights": weights}
-
-    return Targets(shapes, find)
-
-
-def read_targets(store: Store, split: str) -> np.ndarray:
+def targets_of(split: Split) -> np.ndarray:
     """Returns the targets of a split, mapped."""
-    return open_array(store.splits[split].path / "targets.npy")
+    return open_array(split.path / "targets.npy")
 
 
 def score_examples(config, store: Store | None, predict: Callable) -> Callable:
     """Returns the function (split, outputs, rows) -> {metric: number}. predict: (label_logits) -> as targets.npy."""
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        wanted, found = read_targets(store, split)[rows[:, 0, 4]], predict(outputs["label_logits"])
+        wanted = targets_of(store.splits[split])[rows[:, 0, 4]]
+        found = predict(outputs["label_logits"])
         return scores.compute(config.task.metrics, wanted, found)
 
     return score
