@@ -15,7 +15,6 @@ from bert_jax.data import batch, examples, tables
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
-from bert_jax.errors import BadInput
 from bert_jax.objectives import predictions
 from bert_jax.tasks import texts
 
@@ -53,13 +52,9 @@ def load(config, path) -> list[Example]:
 
 
 def parse(config, found: list[str]) -> list[Example]:
-    """Returns an example without a label, of a context and its endings."""
-    number = 1 + len(config.task.endings)
-    if len(found) != number:
-        raise BadInput(
-            f"{found[0]!r}: {len(found)} texts; expected a context and {number - 1} endings"
-        )
-    return [Example(found[0], found, None)]
+    """Returns examples without labels, each of a context and its endings."""
+    count = len(config.task.endings)
+    return texts.parse(found, 1 + count, f"a context and {count} endings")
 
 
 def names(config, found: list[Example]) -> list[str]:

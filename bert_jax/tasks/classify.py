@@ -27,9 +27,8 @@ DEFAULTS = {
     "text": ("sentence",),
     "label": "label",  # column of the label
     "kind": "classes",  # classes: one of them. labels: any of them, separated by commas. number: a score
-    "metrics": (
-        "accuracy",
-    ),  # see objectives/scores.py; the first one decides which run is the best
+    # see objectives/scores.py; the first one decides which run is the best
+    "metrics": ("accuracy",),
 }
 PHASE_DEFAULTS = {}
 
@@ -50,11 +49,7 @@ def load(config, path) -> list[Example]:
 
 def parse(config, found: list[str]) -> list[Example]:
     """Returns examples without labels, each of as many of the texts as there are columns of texts."""
-    size = len(config.task.text)
-    if len(found) % size:
-        raise BadInput(f"{found[-1]!r}: the model reads pairs of texts; expected a second one")
-    parts = (found[start : start + size] for start in range(0, len(found), size))
-    return [Example(part[0], part, None) for part in parts]
+    return texts.parse(found, len(config.task.text), "pairs of texts")
 
 
 def names(config, found: list[Example]) -> list[str]:

@@ -71,10 +71,8 @@ def read_question(path, question: dict, context: str, title: str) -> Example:
 
 
 def parse(config, found: list[str]) -> list[Example]:
-    """Returns the example of a question and a text, without answers."""
-    if len(found) != 2:
-        raise BadInput(f"{found[-1]!r}: expected a question and a text")
-    return [Example(found[0], found, None)]
+    """Returns examples without answers, each of a question and a text."""
+    return texts.parse(found, 2, "a question and a text")
 
 
 def names(config, found: list[Example]) -> list[str]:

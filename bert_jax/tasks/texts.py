@@ -10,7 +10,9 @@ import numpy as np
 from bert_jax.config_checks import check_keys, require
 from bert_jax.data import batch, examples
 from bert_jax.data.dataset import Dataset, Survey
+from bert_jax.data.examples import Example
 from bert_jax.data.store import Split, Store, open_array
+from bert_jax.errors import BadInput
 from bert_jax.objectives import scores
 
 
@@ -24,6 +26,14 @@ def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
     for name, phase in config.phases.items():
         hint = f"expected at least {least}"
         require(phase.length >= least, f"phases.{name}.length", config, hint)
+
+
+def parse(found: list[str], size: int, expected: str) -> list[Example]:
+    """Returns examples without labels, of `size` texts each. Raises BadInput if some texts are left over."""
+    if len(found) % size:
+        raise BadInput(f"{found[-1]!r}: {len(found)} texts; expected {expected}")
+    parts = (found[start : start + size] for start in range(0, len(found), size))
+    return [Example(part[0], part, None) for part in parts]
 
 
 def find_targets(split: Split, rows, length: int) -> dict:
