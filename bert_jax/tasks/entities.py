@@ -1,8 +1,8 @@
 """Named entities: labels of words, from files of columns in the CoNLL format (doi:10.3115/1119176.1195).
 
 A line has a word and its label, in columns between tabs or else blanks; empty lines and lines that begin with
--DOCSTART- separate sentences. An example is a sentence, and its texts are its words. The first piece of a word has the
-word's label (arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the batch contract,
+-DOCSTART- separate sentences. An example is a sentence, and its texts are its words; in the store it is one text. The first
+piece of a word has the word's label (arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the batch contract,
 
     targets         int32[B, L]     the label of a piece
     label_weights   float32[B, L]   0 for a piece without a label
@@ -88,20 +88,18 @@ def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded
     """Converts sentences to ids and targets: of all pieces, -1 for a piece without a label, 0 for an unknown one."""
     # Byte-level pieces differ after a blank, as words are within a text.
     spaced = [each._replace(texts=[f" {word}" for word in each.texts]) for each in found]
-    ids = examples.encode_texts(tokenizer, spaced)
-    sizes = np.array([*map(len, chain(*ids))])
+    words = examples.encode_texts(tokenizer, spaced)
+    sizes = np.array([*map(len, chain(*words))])
     unknown = Example("", [], names[0])
-    words = chain(*(each.label or [unknown] * len(each.texts) for each in found))
+    labelled = chain(*(each.label or [unknown] * len(each.texts) for each in found))
     targets = np.full(sizes.sum(), -1, np.int32)
-    targets[sizes.cumsum() - sizes] = [examples.number(word, word.label, names) for word in words]
-    return Encoded(ids, {"targets": targets})
+    numbers = [examples.number(word, word.label, names) for word in labelled]
+    targets[sizes.cumsum() - sizes] = numbers
+    return Encoded([[[*chain(*pieces)]] for pieces in words], {"targets": targets})
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of sentences; see tasks/base.py."""
-
-    def rows(split: Split, length: int) -> np.ndarray:
-        return texts.pack(ends(split)[:, None], length)
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         names, pieces = config.task.labels, targets(store, split, rows)
@@ -112,7 +110,7 @@ def make(config, store: Store | None = None) -> Dataset:
     def shapes(rows: int, length: int) -> dict:
         return batch.structs({"targets label_weights": (rows, length)})
 
-    return texts.dataset(config, store, shapes, score, find, rows)
+    return texts.dataset(config, store, shapes, score, find)
 
 
 def find(split: Split, rows, length: int) -> dict:
@@ -125,19 +123,14 @@ def find(split: Split, rows, length: int) -> dict:
     return {"targets": assemble.as_ids(used) * found, "label_weights": assemble.as_weights(used)}
 
 
-def ends(split: Split) -> np.ndarray:
-    """Returns where each sentence ends in the tokens, int64[N]."""
-    return split.sentence_ends[split.document_ends - 1]
-
-
 def targets(store: Store, split: str, rows: np.ndarray) -> list[np.ndarray]:
     """Returns the targets of all pieces of the sentence of each row."""
-    found = np.split(texts.targets_of(store.splits[split]), ends(store.splits[split])[:-1])
+    part = store.splits[split]
+    found = np.split(texts.targets_of(part), part.sentence_ends[:-1])
     return [found[number] for number in rows[:, 0, 4]]
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction} of each row: the name of the label of each word."""
-    firsts = [np.flatnonzero(pieces >= 0) for pieces in targets(store, split, rows)]
-    logits, names = outputs["label_logits"], config.task.labels
-    return predictions.of_words(logits, rows[:, 0, 1], firsts, names)
+    pieces, logits = targets(store, split, rows), outputs["label_logits"]
+    return predictions.of_words(logits, rows[:, 0, 1], pieces, config.task.labels)

@@ -60,7 +60,7 @@ def dataset(
     shapes: (B, L) -> {name: jax.ShapeDtypeStruct} of these.
     find: (Split, rows, L) -> {name: tensor[B, ...]}.
     score: (split, outputs, rows) -> {metric: number}.
-    rows: (Split, L) -> int64[R, S, 5 or more], which begin as `pack` says; by default those of the texts.
+    rows: (Split, L) -> int64[R, S, 5 or more], which begin as `pairs` says; by default these.
     paired: whether a sequence has two texts.    sequences: S.
     """
     splits = examples.split_names(config)
@@ -92,19 +92,13 @@ def dataset(
 
 
 def pairs(split: Split, length: int) -> np.ndarray:
-    """Returns the rows of examples that all have the same number of texts; see `pack`."""
-    return pack(split.sentence_ends.reshape(len(split.document_ends), -1), length)
-
-
-def pack(ends: np.ndarray, length: int) -> np.ndarray:
     """Returns int64[N, S, 5] as assemble.gather reads it: the first text with each of the others, or alone.
 
     They are the start and size of the first text, of the second one or zeros, and the number of the example. Each
     sequence has 1 / S of the length. Of texts that are too long, tokens at the end of the longer one are cut, as in
-    arXiv:1810.04805.
-
-    ends: int64[N, T], where each text ends in the tokens of the split.
+    arXiv:1810.04805. All examples have the same number of texts.
     """
+    ends = split.sentence_ends.reshape(len(split.document_ends), -1)  # [N, T]
     sizes = np.diff(ends.ravel(), prepend=0).reshape(ends.shape)
     starts, others = ends - sizes, ends.shape[1] - 1
     if not others:
