@@ -1,63 +1,14 @@
 """Answers that are spans of a text, from the logits of all its windows (arXiv:1810.04805, sections 4.2 and 4.3).
 
-W pieces of a text or a window, R windows, T tokens of a split.
+W pieces of a window.
 """
-
-import unicodedata
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from bert_jax.objectives.windows import Window
+
 COUNT = 20  # candidates for an answer
-
-
-class Window(NamedTuple):
-    """A window of a text, as the model sees it."""
-
-    logits: (
-        np.ndarray
-    )  # float32[W, 2]: that a piece is the first one, and the last one of the answer
-    offsets: np.ndarray  # int[W, 2]: where each piece begins and ends in the text, in characters
-    null: float  # score of no answer: the two logits of [CLS]
-
-
-def locate(text: str, offsets: list[tuple[int, int]]) -> np.ndarray:
-    """Returns int32[W, 2], where pieces begin and end in a text; both increase.
-
-    Combining marks that the tokenizer removes belong to the piece before them. An empty text has one piece.
-    """
-    found = np.maximum.accumulate(np.array(offsets or [(0, 0)], np.int32))
-    for position, character in enumerate("" if text.isascii() else text):
-        if unicodedata.category(character) == "Mn":
-            found[found[:, 1] == position, 1] += 1
-    return found
-
-
-def find_span(offsets: np.ndarray, start: int, text: str) -> tuple[int, int]:
-    """Returns the first and the last piece of a part of a text; (-1, -1) if it has none. start: in characters."""
-    first = np.searchsorted(offsets[:, 1], start, "right")
-    last = np.searchsorted(offsets[:, 0], start + len(text)) - 1
-    return (int(first), int(last)) if first <= last else (-1, -1)
-
-
-def by_question(
-    logits: np.ndarray, offsets: np.ndarray, rows: np.ndarray
-) -> Iterator[tuple[int, list[Window]]]:
-    """Yields the number of each question, increasing, and its windows.
-
-    logits: float32[R, L, 2]. offsets: int[T, 2], of the tokens. rows: int64[R, 5 or more], see tasks/windows.py.
-    """
-
-    def window(row: int) -> Window:
-        begin, (start, size) = rows[row, 1] + 2, rows[row, 2:4]
-        inside = logits[row, begin : begin + size]
-        return Window(inside, offsets[start : start + size], logits[row, 0].sum())
-
-    order = np.argsort(rows[:, 4], kind="stable")
-    for part in np.split(order, np.flatnonzero(np.diff(rows[order, 4])) + 1):
-        yield int(rows[part[0], 4]), [*map(window, part)]
 
 
 def predict(windows: list[Window], text: str, longest: int, threshold: float | None) -> dict:

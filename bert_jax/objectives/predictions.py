@@ -38,8 +38,8 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
 def of_words(logits: np.ndarray, sizes: np.ndarray, targets: list, names: tuple) -> list[dict]:
     """Returns {prediction} of each sentence: the name of the label of each word, O for a word that is not in the row.
 
-    logits: float32[N, L, C]. sizes: int[N], the pieces in the row, which are behind [CLS]. targets: for each sentence, those of
-    all its pieces, int[pieces]: -1 but for the first piece of a word.
+    logits: float32[N, L, C]. sizes: int[N], the pieces in the row, which are behind [CLS]. targets: for each sentence,
+    those of all its pieces, int[pieces]: -1 but for the first piece of a word.
     """
     firsts = [np.flatnonzero(pieces >= 0) for pieces in targets]
     found = zip(logits.argmax(-1), sizes, firsts, strict=True)

@@ -1,8 +1,9 @@
 """Named entities: labels of words, from files of columns in the CoNLL format (doi:10.3115/1119176.1195).
 
 A line has a word and its label, in columns between tabs or else blanks; empty lines and lines that begin with
--DOCSTART- separate sentences. An example is a sentence, and its texts are its words; in the store it is one text. The first
-piece of a word has the word's label (arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the batch contract,
+-DOCSTART- separate sentences. An example is a sentence, and its texts are its words; in the store it is one text. The
+first piece of a word has the word's label (arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the batch
+contract,
 
     targets         int32[B, L]     the label of a piece
     label_weights   float32[B, L]   0 for a piece without a label

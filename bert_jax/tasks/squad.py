@@ -1,6 +1,6 @@
 """Questions about a text whose answers are spans of it, in the format of SQuAD 1.1 and 2.0.
 
-A row is a window of a text, see windows.py. A batch has, besides the arrays of the batch contract,
+A row is a window of a text, see objectives/windows.py. A batch has, besides the arrays of the batch contract,
 
     start_positions, end_positions    int32[B] first and last token of the answer; 0, [CLS], if it is not in the window
     label_weights                     float32[B]
@@ -17,10 +17,10 @@ from bert_jax.config_checks import check_keys
 from bert_jax.data import batch, examples
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
-from bert_jax.data.store import Store, open_array
+from bert_jax.data.store import Store
 from bert_jax.errors import BadInput, one_line
-from bert_jax.objectives import answer_scores, answers
-from bert_jax.tasks import texts, windows
+from bert_jax.objectives import answer_scores, answers, windows
+from bert_jax.tasks import texts
 
 DEFAULTS = {
     **examples.DEFAULTS,
@@ -85,13 +85,13 @@ def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded
     unique = [*dict.fromkeys(chain(*(example.texts for example in found)))]
     encoded = zip(unique, tokenizer.encode_with_offsets(unique), strict=True)
     pieces = {
-        text: (ids or [tokenizer.unk], answers.locate(text, offsets))
+        text: (ids or [tokenizer.unk], windows.locate(text, offsets))
         for text, (ids, offsets) in encoded
     }
     spans, questions = [], []
     for place, (_, context), label, _ in found:
         first = label[0] if label else {"answer_start": 0, "text": ""}
-        spans.append(answers.find_span(pieces[context][1], first["answer_start"], first["text"]))
+        spans.append(windows.find_span(pieces[context][1], first["answer_start"], first["text"]))
         questions.append([place, context, [answer["text"] for answer in label or []]])
     offsets = np.concatenate([pieces[text][1] for example in found for text in example.texts])
     arrays = {"offsets": offsets, "spans": np.array(spans, np.int32), "questions": questions}
@@ -132,11 +132,10 @@ def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) ->
     """Returns the `id` of each question, and its answer as answers.predict returns it."""
     questions, keys = read_questions(store, split), config.task
     threshold = keys.null_threshold if keys.no_answer else None
-    offsets = open_array(store.splits[split].path / "offsets.npy")
 
-    def answer(number: int, parts: list[answers.Window]) -> dict:
+    def answer(number: int, parts: list[windows.Window]) -> dict:
         name, context, _ = questions[number]
         return {"id": name} | answers.predict(parts, context, keys.answer_length, threshold)
 
-    found = answers.by_question(outputs["label_logits"], offsets, rows[:, 0])
+    found = windows.by_question(store.splits[split], outputs["label_logits"], rows[:, 0])
     return [answer(number, parts) for number, parts in found]

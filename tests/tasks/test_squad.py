@@ -18,8 +18,8 @@ from bert_jax.cli import main
 from bert_jax.data import examples, stream
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.objectives import answer_scores, answers
-from bert_jax.tasks import squad, windows
+from bert_jax.objectives import answer_scores, windows
+from bert_jax.tasks import squad
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.base import Tokenizer
 
@@ -110,13 +110,13 @@ def check_spans(tokenizer: Tokenizer, text: str, draw: random.Random) -> None:
     """Asserts that random spans of whole pieces are found again; of pieces that overlap, all are found."""
     (ids, offsets), (same,) = next(tokenizer.encode_with_offsets([text])), tokenizer.encode([text])
     assert ids == same
-    places = answers.locate(text, offsets)
+    places = windows.locate(text, offsets)
     assert (np.diff(places, axis=0) >= 0).all() and (places[:, 0] <= places[:, 1]).all()
     for _ in range(10):
         first, last = sorted(draw.choices(range(len(places)), k=2))
         start, end = places[first, 0], places[last, 1]
         if text[start:end].strip():
-            found = answers.find_span(places, start, text[start:end])
+            found = windows.find_span(places, start, text[start:end])
             found = places[found[0], 0], places[found[1], 1]
             overlap = (places[first:, 0] < end).sum() > last - first + 1
             overlap |= (places[:first, 1] > start).any()
@@ -137,11 +137,11 @@ def test_removed_characters_are_in_the_answers_around_them():
     tokenizer = tokenizers.train("wordpiece", PROSE, 150, True)
     text = "The cafe\u0301\u0323 in I\u0307stanbul\u200b, Zu\x00rich \u4e2d\u56fd \U0001f600!"
     _, offsets = next(tokenizer.encode_with_offsets([text]))
-    places = answers.locate(text, offsets)
+    places = windows.locate(text, offsets)
     for answer in ("cafe\u0301\u0323", "I\u0307stanbul", "Zu\x00rich", "\u56fd", "\U0001f600"):
-        first, last = answers.find_span(places, text.index(answer), answer)
+        first, last = windows.find_span(places, text.index(answer), answer)
         assert text[places[first, 0] : places[last, 1]] == answer
-    assert answers.find_span(places, text.index(" in"), " ") == (-1, -1)
+    assert windows.find_span(places, text.index(" in"), " ") == (-1, -1)
 
 
 # --- The store and its batches --------------------------------------------------------------------
@@ -300,9 +300,9 @@ def test_all_answers_of_squad_are_found_again(folder, file):
                 tokenizer.encode([text]),
             )
             assert ids == same
-            places[text] = answers.locate(text, offsets)
+            places[text] = windows.locate(text, offsets)
         for answer in example.label:
-            first, last = answers.find_span(places[text], answer["answer_start"], answer["text"])
+            first, last = windows.find_span(places[text], answer["answer_start"], answer["text"])
             start, end = places[text][first, 0], places[text][last, 1]
             assert start <= answer["answer_start"] and answer["text"] in text[start:end]
             whole.append(text[start:end] == answer["text"])
