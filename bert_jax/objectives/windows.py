@@ -8,7 +8,7 @@ besides the arrays of a store,
 """
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,13 @@ class Window(NamedTuple):
     logits: np.ndarray  # float32[W, 2]: that a piece is the answer's first one, and its last one
     offsets: np.ndarray  # int[W, 2]: where each piece begins and ends in the text, in characters
     null: float  # score of no answer: the two logits of [CLS]
+
+
+def encode(tokenizer, texts: Iterable[str]) -> dict[str, tuple[list[int], np.ndarray]]:
+    """Returns {text: its ids, and their places, see `locate`}. An empty text becomes one [UNK]."""
+    unique = [*dict.fromkeys(texts)]
+    encoded = zip(unique, tokenizer.encode_with_offsets(unique), strict=True)
+    return {t: (ids or [tokenizer.unk], locate(t, offsets)) for t, (ids, offsets) in encoded}
 
 
 def locate(text: str, offsets: list[tuple[int, int]]) -> np.ndarray:
@@ -68,8 +75,8 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     return np.column_stack([*columns, targets]).astype(np.int64)[:, None]
 
 
-def by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, list]]:
-    """Yields the number of each question in `rows`, increasing, and its windows.
+def by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[list[Window]]:
+    """Yields the windows of each question in `rows`, whose numbers increase.
 
     logits: float32[R, L, 2]. rows: int64[R, 7], see `rows`.
     """
@@ -82,4 +89,4 @@ def by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[
 
     order = np.argsort(rows[:, 4], kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(rows[order, 4])) + 1):
-        yield int(rows[part[0], 4]), [*map(window, part)]
+        yield [*map(window, part)]

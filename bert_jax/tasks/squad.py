@@ -82,12 +82,7 @@ def names(config, found: list[Example]) -> list[str]:
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids, and the first answers to pieces."""
-    unique = [*dict.fromkeys(chain(*(example.texts for example in found)))]
-    encoded = zip(unique, tokenizer.encode_with_offsets(unique), strict=True)
-    pieces = {
-        text: (ids or [tokenizer.unk], windows.locate(text, offsets))
-        for text, (ids, offsets) in encoded
-    }
+    pieces = windows.encode(tokenizer, chain(*(example.texts for example in found)))
     spans, questions = [], []
     for place, (_, context), label, _ in found:
         first = label[0] if label else {"answer_start": 0, "text": ""}
@@ -109,33 +104,30 @@ def make(config, store: Store | None = None) -> Dataset:
         return batch.structs({"start_positions end_positions": (rows,)})
 
     def find(split, rows, length: int) -> dict:
-        from bert_jax.data import assemble
+        from bert_jax.data.assemble import as_ids
 
-        names = ("start_positions", 5), ("end_positions", 6)
-        return {name: assemble.as_ids(rows[:, 0, column]) for name, column in names}
+        return {"start_positions": as_ids(rows[:, 0, 5]), "end_positions": as_ids(rows[:, 0, 6])}
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        found, questions = decode(config, store, split, outputs, rows), read_questions(store, split)
-        correct = [questions[number][2] for number in np.unique(rows[:, 0, 4])]
-        values = answer_scores.score(correct, [each["prediction"] for each in found])
-        return values | (answer_scores.best_scores(correct, found) if keys.no_answer else {})
+        correct = [answers for *_, answers in read_questions(store, split, rows)]
+        found = decode(config, store, split, outputs, rows)
+        return answer_scores.of_predictions(correct, found, keys.no_answer)
 
     return texts.dataset(config, store, shapes, score, find, rows, paired=True)
 
 
-def read_questions(store: Store, split: str) -> list[list]:
-    """Returns [id, text, answers] of each question of a split."""
-    return json.loads((store.splits[split].path / "questions.json").read_text())
+def read_questions(store: Store, split: str, rows: np.ndarray) -> list[list]:
+    """Returns [id, text, answers] of each question that has windows in `rows`."""
+    questions = json.loads((store.splits[split].path / "questions.json").read_text())
+    return [questions[number] for number in np.unique(rows[:, 0, 4])]
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns the `id` of each question, and its answer as answers.predict returns it."""
-    questions, keys = read_questions(store, split), config.task
-    threshold = keys.null_threshold if keys.no_answer else None
-
-    def answer(number: int, parts: list[windows.Window]) -> dict:
-        name, context, _ = questions[number]
-        return {"id": name} | answers.predict(parts, context, keys.answer_length, threshold)
-
-    found = windows.by_question(store.splits[split], outputs["label_logits"], rows[:, 0])
-    return [answer(number, parts) for number, parts in found]
+    keys = config.task
+    settings = keys.answer_length, keys.null_threshold if keys.no_answer else None
+    parts = windows.by_question(store.splits[split], outputs["label_logits"], rows[:, 0])
+    return [
+        {"id": name} | answers.predict(part, context, *settings)
+        for (name, context, _), part in zip(read_questions(store, split, rows), parts, strict=True)
+    ]
