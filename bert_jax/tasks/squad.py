@@ -9,7 +9,6 @@ A split has questions.json: [id, text, [answer]] of each question; answers are t
 """
 
 import json
-from itertools import chain
 
 import numpy as np
 
@@ -38,8 +37,7 @@ FREE = ("stride", "question_length", "answer_length", "no_answer", "null_thresho
 
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
-    positive = [f"task.{key}" for key in ("stride", "question_length", "answer_length")]
-    check_keys(config, at_least_one=positive)
+    check_keys(config, at_least_one=("task.stride", "task.question_length", "task.answer_length"))
     texts.check(config, lambda: answer_scores.NAMES, config.task.question_length + 4)
 
 
@@ -82,7 +80,7 @@ def names(config, found: list[Example]) -> list[str]:
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids, and the first answers to pieces."""
-    pieces = windows.encode(tokenizer, chain(*(example.texts for example in found)))
+    pieces = windows.encode(tokenizer, (text for each in found for text in each.texts))
     spans, questions = [], []
     for place, (_, context), label, _ in found:
         first = label[0] if label else {"answer_start": 0, "text": ""}
@@ -95,10 +93,9 @@ def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of questions; see tasks/base.py."""
-    keys = config.task
 
     def rows(split, length: int) -> np.ndarray:
-        return windows.rows(split, length, keys.question_length, keys.stride)
+        return windows.rows(split, length, config.task.question_length, config.task.stride)
 
     def shapes(rows: int, length: int) -> dict:
         return batch.structs({"start_positions end_positions": (rows,)})
@@ -111,7 +108,7 @@ def make(config, store: Store | None = None) -> Dataset:
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         correct = [answers for *_, answers in read_questions(store, split, rows)]
         found = decode(config, store, split, outputs, rows)
-        return answer_scores.of_predictions(correct, found, keys.no_answer)
+        return answer_scores.of_predictions(correct, found, config.task.no_answer)
 
     return texts.dataset(config, store, shapes, score, find, rows, paired=True)
 
