@@ -14,8 +14,10 @@ OUTSIDE = "O"
 def of_labels(kind: str, logits: np.ndarray) -> np.ndarray:
     """Returns [N] the classes or numbers, or bool[N, C] which labels apply.
 
-    kind: classes, labels or number, see tasks/classify.py. logits: float32[N, C]; C is 1 for numbers.
+    kind: classes, labels or number, see tasks/classify.py. logits: float32[N, 1, C] or, of choices, [N, C, 1]; C is 1
+    for numbers.
     """
+    logits = logits.reshape(len(logits), -1)
     if kind == "number":
         return logits[:, 0]
     return logits.argmax(-1) if kind == "classes" else logits > 0
@@ -25,6 +27,7 @@ def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict
     """Returns {prediction, probabilities} of each example: the name of the class, the names of the labels, or a number,
     which has no probabilities. kind, logits: see `of_labels`."""
     found, is_one = of_labels(kind, logits), kind == "classes"
+    logits = logits.reshape(len(logits), -1)
     if kind == "number":
         return [{"prediction": float(value)} for value in found]
     chosen = [names[row] if is_one else [*compress(names, row)] for row in found]

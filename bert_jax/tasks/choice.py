@@ -11,7 +11,7 @@ length. A batch has, besides the arrays of the batch contract,
 import numpy as np
 
 from bert_jax.config_checks import require
-from bert_jax.data import batch, examples, tables
+from bert_jax.data import examples, tables
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
@@ -63,27 +63,16 @@ def names(config, found: list[Example]) -> list[str]:
 
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
-    """Converts examples to ids and targets; an unknown label to 0."""
-    targets = np.zeros(len(found), np.int32)
-    for number, example in enumerate(found):
-        if example.label is not None:
-            targets[number] = examples.number(example, example.label, names)
-    return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
+    """Converts examples to ids and targets."""
+    return texts.encode(tokenizer, found, names, "classes")
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    score = texts.score_examples(config, store, lambda logits: logits[..., 0].argmax(-1))
-    sequences = len(config.task.endings)
-
-    def shapes(rows: int, length: int) -> dict:
-        return batch.structs({"targets": (rows,)})
-
-    return texts.dataset(config, store, shapes, score, paired=True, sequences=sequences)
+    return texts.labelled(config, store, "classes", True, len(config.task.endings))
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction, probabilities} of each row: the number of an ending, and the probability of each."""
-    logits = outputs["label_logits"][..., 0]
-    found = predictions.describe("classes", logits, config.task.labels)
+    found = predictions.describe("classes", outputs["label_logits"], config.task.labels)
     return [each | {"prediction": int(each["prediction"])} for each in found]

@@ -9,15 +9,13 @@ A batch has, besides the arrays of the batch contract,
 
 from itertools import chain
 
-import jax
 import numpy as np
 
-from bert_jax.config_checks import check_keys, require, split_list
+from bert_jax.config_checks import check_keys, require
 from bert_jax.data import examples, tables
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
-from bert_jax.errors import BadInput
 from bert_jax.objectives import predictions
 from bert_jax.tasks import texts
 
@@ -35,7 +33,7 @@ PHASE_DEFAULTS = {}
 
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
-    check_keys(config, choices={"task.kind": ("classes", "labels", "number")})
+    check_keys(config, choices={"task.kind": tuple(texts.DTYPES)})
     require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
     texts.check(config)
 
@@ -54,52 +52,20 @@ def parse(config, found: list[str]) -> list[Example]:
 
 def names(config, found: list[Example]) -> list[str]:
     """Returns the sorted names of the labels; none for numbers."""
-    if config.task.kind == "number":
-        return []
-    return sorted({*chain(*(labels(config, example) for example in found))})
-
-
-def labels(config, example: Example) -> list[str]:
-    """Returns the names of an example's labels."""
-    label = example.label
-    if config.task.kind == "labels" and not isinstance(label, list):
-        return [name for name in split_list(label) if name]
-    return label if isinstance(label, list) else [label]
+    kind = config.task.kind
+    return sorted({*chain(*(texts.label_names(each, kind) for each in found if kind != "number"))})
 
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids and targets."""
-    dtype = np.int32 if config.task.kind == "classes" else np.float32
-    targets = np.array([target(config, example, names) for example in found], dtype)
-    return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
-
-
-def target(config, example: Example, names: list[str]) -> int | float | list[int]:
-    """Converts a label to a target; an unknown one to the first label."""
-    kind, label = config.task.kind, example.label
-    if kind == "number":
-        try:
-            return float(label or 0)
-        except ValueError:
-            raise BadInput(f"{example.place}: label {label!r}: expected a number") from None
-    known = [] if label is None else labels(config, example)
-    numbers = [examples.number(example, name, names) for name in known]
-    return sum(numbers) if kind == "classes" else np.isin(np.arange(len(names)), numbers)
+    return texts.encode(tokenizer, found, names, config.task.kind)
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    kind, several = config.task.kind, (len(config.task.labels),) * (config.task.kind == "labels")
-    dtype = np.int32 if kind == "classes" else np.float32
-
-    def shapes(rows: int, length: int) -> dict:
-        return {"targets": jax.ShapeDtypeStruct((rows, *several), dtype)}
-
-    score = texts.score_examples(config, store, lambda x: predictions.of_labels(kind, x[:, 0]))
-    return texts.dataset(config, store, shapes, score, paired=len(config.task.text) == 2)
+    return texts.labelled(config, store, config.task.kind, paired=len(config.task.text) == 2)
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction, probabilities} of each row, see predictions.describe."""
-    logits = outputs["label_logits"][:, 0]
-    return predictions.describe(config.task.kind, logits, config.task.labels)
+    return predictions.describe(config.task.kind, outputs["label_logits"], config.task.labels)

@@ -111,7 +111,7 @@ def make(config, store: Store | None = None) -> Dataset:
     def shapes(rows: int, length: int) -> dict:
         return batch.structs({"targets label_weights": (rows, length)})
 
-    return texts.dataset(config, store, shapes, score, find)
+    return texts.dataset(config, store, shapes, find, score)
 
 
 def find(split: Split, rows, length: int) -> dict:

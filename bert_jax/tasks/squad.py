@@ -110,7 +110,7 @@ def make(config, store: Store | None = None) -> Dataset:
         found = decode(config, store, split, outputs, rows)
         return answer_scores.of_predictions(correct, found, config.task.no_answer)
 
-    return texts.dataset(config, store, shapes, score, find, rows, paired=True)
+    return texts.dataset(config, store, shapes, find, score, rows, paired=True)
 
 
 def read_questions(store: Store, split: str, rows: np.ndarray) -> list[list]:

@@ -5,15 +5,19 @@ N examples, T texts of an example, B rows of a batch, S packed sequences of a ro
 
 from collections.abc import Callable
 
+import jax
 import numpy as np
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.config_checks import check_keys, require, split_list
 from bert_jax.data import batch, examples
 from bert_jax.data.dataset import Dataset, Survey
-from bert_jax.data.examples import Example
+from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Split, Store, open_array
 from bert_jax.errors import BadInput
-from bert_jax.objectives import scores
+from bert_jax.objectives import predictions, scores
+
+# {kind of labels: dtype of targets}: one of several classes, any of several labels, or a number
+DTYPES = {"classes": np.int32, "labels": np.float32, "number": np.float32}
 
 
 def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
@@ -36,19 +40,62 @@ def parse(found: list[str], size: int, expected: str) -> list[Example]:
     return [Example(part[0], part, None) for part in parts]
 
 
-def find_targets(split: Split, rows, length: int) -> dict:
-    """Returns the targets of examples, [B, ...], as targets.npy has them."""
-    from bert_jax.data import assemble
+def label_names(example: Example, kind: str) -> list[str]:
+    """Returns the names of an example's labels. kind: a key of DTYPES."""
+    label = example.label
+    if kind == "labels" and not isinstance(label, list):
+        return [name for name in split_list(label) if name]
+    return label if isinstance(label, list) else [label]
 
-    return {"targets": assemble.look_up(targets_of(split), rows[:, 0, 4])}
+
+def target(example: Example, names: list[str], kind: str) -> int | float | np.ndarray:
+    """Converts a label to a target; an unknown one to the first label."""
+    label = example.label
+    if kind == "number":
+        try:
+            return float(label or 0)
+        except ValueError:
+            raise BadInput(f"{example.place}: label {label!r}: expected a number") from None
+    known = [] if label is None else label_names(example, kind)
+    numbers = [examples.number(example, name, names) for name in known]
+    return sum(numbers) if kind == "classes" else np.isin(np.arange(len(names)), numbers)
+
+
+def encode(tokenizer, found: list[Example], names: list[str], kind: str) -> Encoded:
+    """Converts examples to ids and targets. Raises BadInput for a label that is not in `names`."""
+    targets = np.array([target(example, names, kind) for example in found], DTYPES[kind])
+    return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
+
+
+def labelled(config, store: Store | None, kind: str, paired: bool, sequences: int = 1) -> Dataset:
+    """Returns the dataset of a store of examples with labels.
+
+    kind: a key of DTYPES. paired, sequences: see `dataset`.
+    """
+    several = (len(config.task.labels),) * (kind == "labels")
+
+    def shapes(rows: int, length: int) -> dict:
+        return {"targets": jax.ShapeDtypeStruct((rows, *several), DTYPES[kind])}
+
+    def find(split: Split, rows, length: int) -> dict:
+        from bert_jax.data import assemble
+
+        return {"targets": assemble.look_up(targets_of(split), rows[:, 0, 4])}
+
+    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
+        wanted = targets_of(store.splits[split])[rows[:, 0, 4]]
+        found = predictions.of_labels(kind, outputs["label_logits"])
+        return scores.compute(config.task.metrics, wanted, found)
+
+    return dataset(config, store, shapes, find, score, paired=paired, sequences=sequences)
 
 
 def dataset(
     config,
     store: Store | None,
     shapes: Callable,
+    find: Callable,
     score: Callable,
-    find: Callable = find_targets,
     rows: Callable | None = None,
     paired: bool = False,
     sequences: int = 1,
@@ -113,17 +160,6 @@ def pairs(split: Split, length: int) -> np.ndarray:
 def targets_of(split: Split) -> np.ndarray:
     """Returns the targets of a split, mapped."""
     return open_array(split.path / "targets.npy")
-
-
-def score_examples(config, store: Store | None, predict: Callable) -> Callable:
-    """Returns the function (split, outputs, rows) -> {metric: number}. predict: (label_logits) -> as targets.npy."""
-
-    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        wanted = targets_of(store.splits[split])[rows[:, 0, 4]]
-        found = predict(outputs["label_logits"])
-        return scores.compute(config.task.metrics, wanted, found)
-
-    return score
 
 
 def sizes(rows: np.ndarray) -> np.ndarray:
