@@ -40,13 +40,11 @@ def check(config) -> None:
 
 def load(config, path) -> list[Example]:
     """Reads the examples of a file, which may lack the column of the label."""
-    keys = config.task
-    start = [keys.start] if keys.start else []
-    wanted = [*keys.context, *start, *keys.endings, keys.label]
-    found, first, size = [], len(keys.context), len(start)
+    keys, found = config.task, []
+    wanted = [*keys.context, *filter(None, [keys.start]), *keys.endings, keys.label]
+    first, last = len(keys.context), -len(keys.endings)
     for place, (*row, label) in tables.read(path, wanted, optional=keys.label):
-        begin, endings = row[first : first + size], row[first + size :]
-        choices = (" ".join([*begin, ending]) for ending in endings)
+        choices = (" ".join([*row[first:last], ending]) for ending in row[last:])
         found.append(Example(place, [" ".join(row[:first]), *choices], label))
     return found
 

@@ -51,8 +51,7 @@ def load(config, path) -> list[Example]:
         raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
     lines = enumerate(path.read_bytes().split(b"\n"), 1)
     words = (parse_line(config, f"{path}:{number}", line) for number, line in lines)
-    found = ([*group] for is_sentence, group in groupby(words, bool) if is_sentence)
-    return [sentence(words) for words in found]
+    return [sentence([*group]) for is_sentence, group in groupby(words, bool) if is_sentence]
 
 
 def parse_line(config, place: str, line: bytes) -> Example | None:

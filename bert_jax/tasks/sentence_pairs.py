@@ -76,14 +76,11 @@ def read(split: Split, rules: pair_rows.Rules, sequences: int, numbers, pairs, p
     indexes of the epoch; without `packed`, each row has one pair.
     """
     members = np.full((*numbers.shape, sequences), packing.NONE, np.int64)
-    if packed is None:
-        members[..., 0] = numbers
-    else:
-        members[:] = packed[numbers]
+    own = numbers[..., None] if packed is None else packed[numbers]
+    members[..., : own.shape[-1]] = own
     used = members != packing.NONE
-    chosen = np.zeros((*used.shape, pairs.shape[1]), np.int64)
-    chosen[used] = pairs[members[used] % len(pairs)]
-    rows = pair_rows.unpack(chosen)
+    chosen = pairs[np.where(used, members, 0) % len(pairs)]
+    rows = pair_rows.unpack(np.where(used[..., None], chosen, 0))
     fit = packing.lengths(rows, rules).sum(axis=-1) <= rules.length
     are_valid = fit.all() and pair_rows.are_valid(rows, used, len(split.tokens))
     return np.stack(rows, axis=-1), are_valid

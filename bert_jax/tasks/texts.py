@@ -90,54 +90,6 @@ def labelled(config, store: Store | None, kind: str, paired: bool, sequences: in
     return dataset(config, store, shapes, find, score, paired=paired, sequences=sequences)
 
 
-def dataset(
-    config,
-    store: Store | None,
-    shapes: Callable,
-    find: Callable,
-    score: Callable,
-    rows: Callable | None = None,
-    paired: bool = False,
-    sequences: int = 1,
-) -> Dataset:
-    """Returns the dataset of a store of examples.
-
-    A batch has, besides the arrays of the batch contract, label_weights float32[B] and what the objective reads:
-
-    shapes: (B, L) -> {name: jax.ShapeDtypeStruct} of these.
-    find: (Split, rows, L) -> {name: tensor[B, ...]}.
-    score: (split, outputs, rows) -> {metric: number}.
-    rows: (Split, L) -> int64[R, S, 5 or more], which begin as `pairs` says; by default these.
-    paired: whether a sequence has two texts.    sequences: S.
-    """
-    splits = examples.split_names(config)
-
-    def all_shapes(phase, rows: int) -> dict:
-        weights = batch.structs({"label_weights": (rows,)})
-        return batch.shapes(rows, phase.length, sequences) | weights | shapes(rows, phase.length)
-
-    def all_rows(phase, split: str, epoch: int) -> np.ndarray:
-        return (rows or pairs)(store.splits[split], phase.length)
-
-    def make(phase, split: str, rows, keys) -> dict:
-        from bert_jax.data import assemble
-
-        part, special = store.splits[split], store.manifest["special"]
-        tokens = assemble.map_file(part.path / "tokens.npy")
-        made = assemble.gather(tokens, rows[..., :5], phase.length, special, paired)
-        made["label_weights"] = assemble.as_weights(rows[:, 0, 1] > 0)
-        made |= find(part, rows, phase.length)
-        return {name: made[name] for name in all_shapes(phase, 1) if name in made}
-
-    def survey(phase) -> Survey:
-        found = sequence_sizes(all_rows(phase, splits[0], 0))
-        share = float(found.sum(axis=-1).mean() / phase.length)
-        cut = float((found == phase.length // sequences).mean())
-        return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts fill their places", [])
-
-    return Dataset(all_shapes, splits, all_rows, make, survey, score, sizes)
-
-
 def pairs(split: Split, length: int) -> np.ndarray:
     """Returns int64[N, S, 5] as assemble.gather reads it: the first text with each of the others, or alone.
 
@@ -160,6 +112,46 @@ def pairs(split: Split, length: int) -> np.ndarray:
 def targets_of(split: Split) -> np.ndarray:
     """Returns the targets of a split, mapped."""
     return open_array(split.path / "targets.npy")
+
+
+def dataset(config, store, shapes, find, score, rows=pairs, paired=False, sequences=1) -> Dataset:
+    """Returns the dataset of a store of examples.
+
+    A batch has, besides the arrays of the batch contract, label_weights float32[B] and what the objective reads:
+
+    store: a Store or None.
+    shapes: (B, L) -> {name: jax.ShapeDtypeStruct} of these.
+    find: (Split, rows, L) -> {name: tensor[B, ...]}.
+    score: (split, outputs, rows) -> {metric: number}.
+    rows: (Split, L) -> int64[R, S, 5 or more], which begin as those of `pairs`.
+    paired: whether a sequence has two texts.    sequences: S.
+    """
+    splits = examples.split_names(config)
+
+    def all_shapes(phase, rows: int) -> dict:
+        weights = batch.structs({"label_weights": (rows,)})
+        return batch.shapes(rows, phase.length, sequences) | weights | shapes(rows, phase.length)
+
+    def all_rows(phase, split: str, epoch: int) -> np.ndarray:
+        return rows(store.splits[split], phase.length)
+
+    def make(phase, split: str, rows, keys) -> dict:
+        from bert_jax.data import assemble
+
+        part, special = store.splits[split], store.manifest["special"]
+        tokens = assemble.map_file(part.path / "tokens.npy")
+        made = assemble.gather(tokens, rows[..., :5], phase.length, special, paired)
+        made["label_weights"] = assemble.as_weights(rows[:, 0, 1] > 0)
+        made |= find(part, rows, phase.length)
+        return {name: made[name] for name in all_shapes(phase, 1) if name in made}
+
+    def survey(phase) -> Survey:
+        found = sequence_sizes(all_rows(phase, splits[0], 0))
+        share = float(found.sum(axis=-1).mean() / phase.length)
+        cut = float((found == phase.length // sequences).mean())
+        return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts fill their places", [])
+
+    return Dataset(all_shapes, splits, all_rows, make, survey, score, sizes)
 
 
 def sizes(rows: np.ndarray) -> np.ndarray:
