@@ -56,7 +56,7 @@ class Design(NamedTuple):
 def make_mesh(config, phases: list[configs.Phase], devices=None) -> jax.sharding.Mesh:
     """Returns the mesh of a config. Raises BadInput if the task does not make what the objective reads, if the model or
     a phase's batch does not divide over the mesh, or if the configured attention cannot run on it."""
-    tasks.check_arrays(config)
+    base.check_arrays(config, tasks.make(config).shapes(phases[0], 1))
     mesh = meshes.make_mesh(config, devices)
     for phase in phases:
         tasks.attention(config, phase, mesh)

@@ -258,7 +258,7 @@ scores of rows in another order | data/stream.py | test_external_task.py
 labels are not filled from the data | tasks/base.py | test_external_task.py
 - take_filled(config, values | (module.fill(config, store) if hasattr(module, "fill") else {}))
 + pass
-an objective without its arrays | tasks/base.py | test_other_tasks.py
+an objective without its arrays | objectives/base.py | test_other_tasks.py
 - if name not in made]
 + if not made]
 a resumed run has no labels | train.py | test_external_task.py

@@ -32,6 +32,15 @@ def compare(answers: list[str], text: str) -> tuple[float, float]:
     return float(said in correct), max(f1(words, said) for words in correct)
 
 
+def of_predictions(answers: list[list[str]], found: list[dict], no_answer: bool) -> dict:
+    """Returns the metrics of `score` and, if questions may have no answer, of `best_scores`.
+
+    found: what answers.predict returns for N questions.
+    """
+    values = score(answers, [each["prediction"] for each in found])
+    return values | (best_scores(answers, found) if no_answer else {})
+
+
 def score(answers: list[list[str]], texts: list[str]) -> dict[str, float]:
     """Returns {exact, f1} of texts given as answers to N questions; if some questions have no answer, also
     {has_answer_f1, no_answer_f1}, as far as there are such questions."""

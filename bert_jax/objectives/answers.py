@@ -3,22 +3,12 @@
 W pieces of a window.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from bert_jax.objectives.windows import Window
+
 COUNT = 20  # candidates for an answer
-
-
-class Window(NamedTuple):
-    """A window of a text, as the model sees it."""
-
-    logits: (
-        np.ndarray
-    )  # float32[W, 2]: that a piece is the first one, and the last one of the answer
-    offsets: np.ndarray  # int[W, 2]: where each piece begins and ends in the text, in characters
-    null: float  # score of no answer: the two logits of [CLS]
 
 
 def predict(windows: list[Window], text: str, longest: int, threshold: float | None) -> dict:

@@ -23,6 +23,7 @@ from flax import linen as nn
 from bert_jax import config as configs
 from bert_jax import prng
 from bert_jax.config_checks import find_module
+from bert_jax.errors import BadInput
 from bert_jax.models import counts
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
@@ -88,9 +89,13 @@ def headline(config) -> str:
     return getattr(module_of(config), "HEADLINE", "")
 
 
-def reads(config) -> list[str]:
-    """Returns the READS of the objective's file; [] if it has none."""
-    return getattr(module_of(config), "READS", "").split()
+def check_arrays(config, made: dict) -> None:
+    """Raises BadInput unless all the arrays that the objective reads, by READS in its file, are among those that the
+    task makes."""
+    reads = getattr(module_of(config), "READS", "").split()
+    if missing := [name for name in reads if name not in made]:
+        needs = f"config.objective.name={config.objective.name!r} needs {', '.join(missing)}"
+        raise BadInput(f"config.task.name={config.task.name!r}: {needs}")
 
 
 def make_encoder(config, vocabulary: Vocabulary, **fields) -> nn.Module:

@@ -13,12 +13,16 @@ B rows, L length, P predictions per row, S sequences packed in a row.
 import numpy as np
 
 from bert_jax.data import batch
+from bert_jax.errors import BadInput
 
 # {value that `inspect` prints of a batch: what the marks of `show` mean that come with it}
 MARKS = {
     "masked_per_row": "{a<b}: b is to be predicted, the model sees a; {b}: b is to be predicted, and seen.",
     "pair_ratio": "label 0: the second sentence follows the first (sop: in order); 1: a random one (sop: swapped)",
 }
+LABEL_1 = {"nsp": "a random second sentence", "sop": "swapped sentences"}  # by pair task
+FEW = 100  # pairs; fewer are not judged
+MOST_RANDOM = 0.7  # in the original BERT, a little more than half of the pairs are random
 MASKED = "masked_positions masked_targets masked_weights"
 
 
@@ -36,6 +40,24 @@ def zeros(rows: int, length: int, sequences: int) -> dict[str, np.ndarray]:
     """Returns the arrays of a batch without masked positions and pairs."""
     shapes_of_all = shapes(rows, length, 0, sequences)
     return {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes_of_all.items()}
+
+
+def judge_pairs(pair_task: str, labels: np.ndarray, key: str) -> tuple[str, list[str]]:
+    """Returns the share of pairs with label 1 for the log, and a warning, with a remedy, if nothing is learnt from it.
+
+    labels: of a sample of pairs. key: that of the length of rows, and its value. Raises BadInput if all pairs have the
+    same label.
+    """
+    ratio = float(labels.mean())
+    text = f"{ratio:.0%} of pairs have {LABEL_1[pair_task]} (label 1)"
+    if len(labels) < FEW or 0 < ratio <= MOST_RANDOM:
+        return text, []
+    reason = f"expected a little over half: documents have too few sentences for {key}"
+    remedy = "check corpus.format and corpus.sentences, or set objective.pair_task=none"
+    warning = f"{text}, {reason}; {remedy}"
+    if ratio in (0, 1):
+        raise BadInput(f"config.objective.pair_task={pair_task!r}: {warning}")
+    return text, [warning]
 
 
 def show(arrays: dict, row: int, tokenizer) -> list[str]:

@@ -1,12 +1,9 @@
 """Finds the task of a config, and sets the keys that its data decides."""
 
-from bert_jax.config import phases
 from bert_jax.config_checks import find_module
 from bert_jax.data import download
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.store import Store, open_store
-from bert_jax.errors import BadInput
-from bert_jax.objectives import base as objectives
 from bert_jax.storage import remote
 
 
@@ -35,15 +32,6 @@ def take_filled(config, values: dict) -> None:
     empty = [key for key, value in config.task.items() if value == () and key in values]
     with config.unlocked():
         config.task.update({key: tuple(values[key]) for key in empty})
-
-
-def check_arrays(config) -> None:
-    """Raises BadInput unless the task makes all the arrays that the objective says it reads, by READS in its file."""
-    made = make(config).shapes(phases(config)[0], 1)
-    missing = [name for name in objectives.reads(config) if name not in made]
-    if missing:
-        needs = f"config.objective.name={config.objective.name!r} needs {', '.join(missing)}"
-        raise BadInput(f"config.task.name={config.task.name!r}: {needs}")
 
 
 def attention(config, phase, mesh) -> str:

@@ -8,7 +8,6 @@ length. A batch has, besides the arrays of the batch contract,
     label_weights   float32[B]
 """
 
-import jax
 import numpy as np
 
 from bert_jax.config_checks import require
@@ -16,7 +15,7 @@ from bert_jax.data import examples, tables
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
-from bert_jax.errors import BadInput
+from bert_jax.objectives import predictions
 from bert_jax.tasks import texts
 
 DEFAULTS = {
@@ -41,25 +40,19 @@ def check(config) -> None:
 
 def load(config, path) -> list[Example]:
     """Reads the examples of a file, which may lack the column of the label."""
-    keys = config.task
-    start = [keys.start] if keys.start else []
-    wanted = [*keys.context, *start, *keys.endings, keys.label]
-    found, first, size = [], len(keys.context), len(start)
+    keys, found = config.task, []
+    wanted = [*keys.context, *filter(None, [keys.start]), *keys.endings, keys.label]
+    first, last = len(keys.context), -len(keys.endings)
     for place, (*row, label) in tables.read(path, wanted, optional=keys.label):
-        begin, endings = row[first : first + size], row[first + size :]
-        choices = (" ".join([*begin, ending]) for ending in endings)
+        choices = (" ".join([*row[first:last], ending]) for ending in row[last:])
         found.append(Example(place, [" ".join(row[:first]), *choices], label))
     return found
 
 
 def parse(config, found: list[str]) -> list[Example]:
-    """Returns an example without a label, of a context and its endings."""
-    number = 1 + len(config.task.endings)
-    if len(found) != number:
-        raise BadInput(
-            f"{found[0]!r}: {len(found)} texts; expected a context and {number - 1} endings"
-        )
-    return [Example(found[0], found, None)]
+    """Returns examples without labels, each of a context and its endings."""
+    count = len(config.task.endings)
+    return texts.parse(found, 1 + count, f"a context and {count} endings")
 
 
 def names(config, found: list[Example]) -> list[str]:
@@ -68,29 +61,16 @@ def names(config, found: list[Example]) -> list[str]:
 
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
-    """Converts examples to ids and targets; an unknown label to 0."""
-    targets = np.zeros(len(found), np.int32)
-    for number, example in enumerate(found):
-        if example.label is not None:
-            targets[number] = examples.number(example, example.label, names)
-    return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
+    """Converts examples to ids and targets."""
+    return texts.encode(tokenizer, found, names, "classes")
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    score = texts.score_examples(config, store, lambda logits: logits[..., 0].argmax(-1))
-    sequences = len(config.task.endings)
-    targets = texts.of_examples()
-    return texts.dataset(config, store, targets, score, paired=True, sequences=sequences)
+    return texts.labelled(config, store, "classes", True, len(config.task.endings))
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction, probabilities} of each row: the number of an ending, and the probability of each."""
-    names, shares = config.task.labels, np.asarray(jax.nn.softmax(outputs["label_logits"][..., 0]))
-    return [
-        {
-            "prediction": int(row.argmax()),
-            "probabilities": dict(zip(names, row.tolist(), strict=True)),
-        }
-        for row in shares
-    ]
+    found = predictions.describe("classes", outputs["label_logits"], config.task.labels)
+    return [each | {"prediction": int(each["prediction"])} for each in found]

@@ -7,18 +7,16 @@ A batch has, besides the arrays of the batch contract,
     label_weights   float32[B]
 """
 
-from functools import partial
 from itertools import chain
 
-import jax
 import numpy as np
 
-from bert_jax.config_checks import check_keys, require, split_list
+from bert_jax.config_checks import check_keys, require
 from bert_jax.data import examples, tables
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
-from bert_jax.errors import BadInput
+from bert_jax.objectives import predictions
 from bert_jax.tasks import texts
 
 DEFAULTS = {
@@ -27,16 +25,15 @@ DEFAULTS = {
     "text": ("sentence",),
     "label": "label",  # column of the label
     "kind": "classes",  # classes: one of them. labels: any of them, separated by commas. number: a score
-    "metrics": (
-        "accuracy",
-    ),  # see objectives/scores.py; the first one decides which run is the best
+    # see objectives/scores.py; the first one decides which run is the best
+    "metrics": ("accuracy",),
 }
 PHASE_DEFAULTS = {}
 
 
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
-    check_keys(config, choices={"task.kind": ("classes", "labels", "number")})
+    check_keys(config, choices={"task.kind": tuple(texts.DTYPES)})
     require(len(config.task.text) in (1, 2), "task.text", config, "expected one or two columns")
     texts.check(config)
 
@@ -50,75 +47,25 @@ def load(config, path) -> list[Example]:
 
 def parse(config, found: list[str]) -> list[Example]:
     """Returns examples without labels, each of as many of the texts as there are columns of texts."""
-    size = len(config.task.text)
-    if len(found) % size:
-        raise BadInput(f"{found[-1]!r}: the model reads pairs of texts; expected a second one")
-    parts = (found[start : start + size] for start in range(0, len(found), size))
-    return [Example(part[0], part, None) for part in parts]
+    return texts.parse(found, len(config.task.text), "pairs of texts")
 
 
 def names(config, found: list[Example]) -> list[str]:
     """Returns the sorted names of the labels; none for numbers."""
-    if config.task.kind == "number":
-        return []
-    return sorted({*chain(*(labels(config, example) for example in found))})
-
-
-def labels(config, example: Example) -> list[str]:
-    """Returns the names of an example's labels."""
-    label = example.label
-    if config.task.kind == "labels" and not isinstance(label, list):
-        return [name for name in split_list(label) if name]
-    return label if isinstance(label, list) else [label]
+    kind = config.task.kind
+    return sorted({*chain(*(texts.label_names(each, kind) for each in found if kind != "number"))})
 
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids and targets."""
-    dtype = np.int32 if config.task.kind == "classes" else np.float32
-    targets = np.array([target(config, example, names) for example in found], dtype)
-    return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
-
-
-def target(config, example: Example, names: list[str]) -> int | float | list[int]:
-    """Converts a label to a target; an unknown one to the first label."""
-    kind, label = config.task.kind, example.label
-    if kind == "number":
-        try:
-            return float(label or 0)
-        except ValueError:
-            raise BadInput(f"{example.place}: label {label!r}: expected a number") from None
-    known = [] if label is None else labels(config, example)
-    numbers = [examples.number(example, name, names) for name in known]
-    return sum(numbers) if kind == "classes" else np.isin(np.arange(len(names)), numbers)
+    return texts.encode(tokenizer, found, names, config.task.kind)
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of examples; see tasks/base.py."""
-    kind, several = config.task.kind, (len(config.task.labels),) * (config.task.kind == "labels")
-    targets = texts.of_examples(np.int32 if kind == "classes" else np.float32, several)
-    score = texts.score_examples(config, store, partial(predictions, kind))
-    return texts.dataset(config, store, targets, score, paired=len(config.task.text) == 2)
-
-
-def predictions(kind: str, logits: np.ndarray) -> np.ndarray:
-    """Returns [N] the classes or numbers, or bool[N, C] which labels apply. logits: float32[N, 1, C]."""
-    if kind == "number":
-        return logits[:, 0, 0]
-    return logits[:, 0].argmax(-1) if kind == "classes" else logits[:, 0] > 0
+    return texts.labelled(config, store, config.task.kind, paired=len(config.task.text) == 2)
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
-    """Returns {prediction, probabilities} of each row: the name of the class, the names of the labels, or a number."""
-    kind, logits, names = config.task.kind, outputs["label_logits"], config.task.labels
-    found, logits = predictions(kind, logits), logits[:, 0]
-    if kind == "number":
-        return [{"prediction": float(value)} for value in found]
-    if kind == "classes":
-        shares, chosen = np.asarray(jax.nn.softmax(logits)), [names[i] for i in found]
-    else:
-        shares = 1 / (1 + np.exp(-logits))
-        chosen = [[names[i] for i in np.flatnonzero(row)] for row in found]
-    return [
-        {"prediction": name, "probabilities": dict(zip(names, map(float, row), strict=True))}
-        for name, row in zip(chosen, shares, strict=True)
-    ]
+    """Returns {prediction, probabilities} of each row, see predictions.describe."""
+    return predictions.describe(config.task.kind, outputs["label_logits"], config.task.labels)

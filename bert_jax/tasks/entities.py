@@ -1,8 +1,9 @@
 """Named entities: labels of words, from files of columns in the CoNLL format (doi:10.3115/1119176.1195).
 
 A line has a word and its label, in columns between tabs or else blanks; empty lines and lines that begin with
--DOCSTART- separate sentences. An example is a sentence, and its texts are its words. The first piece of a word has the
-word's label (arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the batch contract,
+-DOCSTART- separate sentences. An example is a sentence, and its texts are its words; in the store it is one text. The
+first piece of a word has the word's label (arXiv:1810.04805, section 5.3). A batch has, besides the arrays of the batch
+contract,
 
     targets         int32[B, L]     the label of a piece
     label_weights   float32[B, L]   0 for a piece without a label
@@ -17,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.config_checks import require
-from bert_jax.data import examples
+from bert_jax.data import batch, examples
 from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Split, Store
 from bert_jax.errors import BadInput
-from bert_jax.objectives import scores
+from bert_jax.objectives import predictions, scores
 from bert_jax.tasks import texts
 
 DEFAULTS = {
@@ -33,7 +34,6 @@ DEFAULTS = {
     "metrics": ("f1", "precision", "recall", "accuracy"),
 }
 PHASE_DEFAULTS = {}
-OUTSIDE = "O"
 
 
 def check(config) -> None:
@@ -51,8 +51,7 @@ def load(config, path) -> list[Example]:
         raise BadInput(f"config.task.data={config.task.data}: expected a directory of files")
     lines = enumerate(path.read_bytes().split(b"\n"), 1)
     words = (parse_line(config, f"{path}:{number}", line) for number, line in lines)
-    found = ([*group] for is_sentence, group in groupby(words, bool) if is_sentence)
-    return [sentence(words) for words in found]
+    return [sentence([*group]) for is_sentence, group in groupby(words, bool) if is_sentence]
 
 
 def parse_line(config, place: str, line: bytes) -> Example | None:
@@ -82,27 +81,25 @@ def parse(config, found: list[str]) -> list[Example]:
 def names(config, found: list[Example]) -> list[str]:
     """Returns the names of the labels: O first, the others sorted."""
     known = {word.label for example in found for word in example.label} - {None, ""}
-    return sorted(known, key=lambda name: (name != OUTSIDE, name))
+    return sorted(known, key=lambda name: (name != predictions.OUTSIDE, name))
 
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
     """Converts sentences to ids and targets: of all pieces, -1 for a piece without a label, 0 for an unknown one."""
     # Byte-level pieces differ after a blank, as words are within a text.
     spaced = [each._replace(texts=[f" {word}" for word in each.texts]) for each in found]
-    ids = examples.encode_texts(tokenizer, spaced)
-    sizes = np.array([*map(len, chain(*ids))])
+    words = examples.encode_texts(tokenizer, spaced)
+    sizes = np.array([*map(len, chain(*words))])
     unknown = Example("", [], names[0])
-    words = chain(*(each.label or [unknown] * len(each.texts) for each in found))
+    labelled = chain(*(each.label or [unknown] * len(each.texts) for each in found))
     targets = np.full(sizes.sum(), -1, np.int32)
-    targets[sizes.cumsum() - sizes] = [examples.number(word, word.label, names) for word in words]
-    return Encoded(ids, {"targets": targets})
+    numbers = [examples.number(word, word.label, names) for word in labelled]
+    targets[sizes.cumsum() - sizes] = numbers
+    return Encoded([[[*chain(*pieces)]] for pieces in words], {"targets": targets})
 
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of sentences; see tasks/base.py."""
-
-    def rows(split: Split, length: int) -> np.ndarray:
-        return texts.pack(ends(split)[:, None], length)
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
         names, pieces = config.task.labels, targets(store, split, rows)
@@ -110,25 +107,30 @@ def make(config, store: Store | None = None) -> Dataset:
         said = [each["prediction"] for each in decode(config, store, split, outputs, rows)]
         return scores.compute(config.task.metrics, truth, said, scores.of_entities)
 
-    return texts.dataset(config, store, texts.of_tokens(), score, rows)
+    def shapes(rows: int, length: int) -> dict:
+        return batch.structs({"targets label_weights": (rows, length)})
+
+    return texts.dataset(config, store, shapes, find, score)
 
 
-def ends(split: Split) -> np.ndarray:
-    """Returns where each sentence ends in the tokens, int64[N]."""
-    return split.sentence_ends[split.document_ends - 1]
+def find(split: Split, rows, length: int) -> dict:
+    """Returns the targets of a batch and their weights: 0 where targets.npy has -1, and at special tokens."""
+    from bert_jax.data import assemble
+
+    array, none = assemble.map_file(split.path / "targets.npy"), {"cls": -1, "sep": -1, "pad": -1}
+    found = assemble.gather(array, rows, length, none, paired=False)["tokens"]
+    used = found >= 0
+    return {"targets": assemble.as_ids(used) * found, "label_weights": assemble.as_weights(used)}
 
 
 def targets(store: Store, split: str, rows: np.ndarray) -> list[np.ndarray]:
     """Returns the targets of all pieces of the sentence of each row."""
-    found = np.split(texts.read_targets(store, split), ends(store.splits[split])[:-1])
+    part = store.splits[split]
+    found = np.split(texts.targets_of(part), part.sentence_ends[:-1])
     return [found[number] for number in rows[:, 0, 4]]
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns {prediction} of each row: the name of the label of each word."""
-    names, classes, found = config.task.labels, outputs["label_logits"].argmax(-1), []
-    for pieces, size, row in zip(targets(store, split, rows), rows[:, 0, 1], classes, strict=True):
-        firsts = np.flatnonzero(pieces >= 0)
-        said = [names[row[1 + place]] if place < size else OUTSIDE for place in firsts]
-        found.append({"prediction": said})
-    return found
+    pieces, logits = targets(store, split, rows), outputs["label_logits"]
+    return predictions.of_words(logits, rows[:, 0, 1], pieces, config.task.labels)

@@ -83,8 +83,8 @@ def survey(config, phase, real: np.ndarray) -> Survey:
     real: int64[R, S], the tokens of each packed sequence with its special tokens; 0 for an absent one.
     """
     share, most = float(real.sum() / len(real) / phase.length), phase.keys.max_predictions
-    wanted = np.maximum(1, np.rint(config.task.mask_rate * real))  # as in masking.py
-    wanted = np.where(real, wanted, 0).sum(axis=1)
+    # As in masking.py.
+    wanted = np.where(real, np.maximum(1, np.rint(config.task.mask_rate * real)), 0).sum(axis=1)
     dropped = 1 - np.minimum(wanted, most).sum() / wanted.sum()
     text = f"phases.{phase.name}.max_predictions={most} drops {dropped:.0%} of the masked positions"
     return Survey(share, f"{share:.0%} full", [f"{text}: raise it"] if dropped > DROPPED else [])

@@ -11,7 +11,7 @@ from bert_jax.config_checks import check_keys, require
 from bert_jax.data.dataset import Dataset, Survey
 from bert_jax.data.store import SPLITS, Split, Store
 from bert_jax.objectives import mlm_batch
-from bert_jax.tasks import masked_rows, packing, pair_rows, pair_survey
+from bert_jax.tasks import documents, masked_rows, packing, pair_rows
 
 DEFAULTS = {
     **masked_rows.DEFAULTS,
@@ -22,6 +22,9 @@ PHASE_DEFAULTS = {
     **masked_rows.PHASE_DEFAULTS,
     "max_packed": 1,  # sentence pairs packed in a row, at most; 1: as in BERT
 }
+PARTS = 64  # ranges of documents in a surveyed sample, spread evenly over the store
+SENTENCES = 1 << 13  # sentences in each range, about
+LEAST_REAL = 0.5  # of real_token_share without a warning
 
 
 def check(config) -> None:
@@ -57,10 +60,7 @@ def make(config, store: Store | None = None, word_starts: np.ndarray | None = No
         arrays = assemble.gather(tokens, rows, phase.length, special, paired)
         return masked_rows.mask(config, phase, store, word_starts, keys, arrays)
 
-    def survey(phase) -> Survey:
-        return pair_survey.survey(config, store.splits[SPLITS[0]], phase, rules(config, phase))
-
-    return Dataset(shapes, SPLITS, rows, make_batch, survey)
+    return Dataset(shapes, SPLITS, rows, make_batch, partial(survey, config, store))
 
 
 def rules(config, phase) -> pair_rows.Rules:
@@ -76,14 +76,42 @@ def read(split: Split, rules: pair_rows.Rules, sequences: int, numbers, pairs, p
     indexes of the epoch; without `packed`, each row has one pair.
     """
     members = np.full((*numbers.shape, sequences), packing.NONE, np.int64)
-    if packed is None:
-        members[..., 0] = numbers
-    else:
-        members[:] = packed[numbers]
+    own = numbers[..., None] if packed is None else packed[numbers]
+    members[..., : own.shape[-1]] = own
     used = members != packing.NONE
-    chosen = np.zeros((*used.shape, pairs.shape[1]), np.int64)
-    chosen[used] = pairs[members[used] % len(pairs)]
-    rows = pair_rows.unpack(chosen)
+    chosen = pairs[np.where(used, members, 0) % len(pairs)]
+    rows = pair_rows.unpack(np.where(used[..., None], chosen, 0))
     fit = packing.lengths(rows, rules).sum(axis=-1) <= rules.length
     are_valid = fit.all() and pair_rows.are_valid(rows, used, len(split.tokens))
     return np.stack(rows, axis=-1), are_valid
+
+
+def survey(config, store: Store, phase) -> Survey:
+    """Surveys a sample of the rows of epoch 0, and warns, with a remedy, if they do not suit the objective.
+
+    The cost does not grow with the size of the store. Raises BadInput if all pairs have the same label.
+    """
+    own, most, key = rules(config, phase), phase.keys.max_packed, f"phases.{phase.name}"
+    pairs = sample(store.splits[SPLITS[0]], own)
+    real = packing.lengths(pairs, own)
+    packed = packing.pack(real, phase.length, most)
+    real = np.where(packed < 0, 0, real[packed])
+    share, text, warnings = masked_rows.survey(config, phase, real)
+    if most > 1:
+        text += f", {len(pairs.label) / len(packed):.1f} pairs a row"
+    if share < LEAST_REAL:
+        remedy = f"reduce {key}.length or raise {key}.max_packed"
+        warnings.append(f"rows are {share:.0%} full, the rest is padding: {remedy}")
+    if own.pair_task != "none":
+        length = f"{key}.length={phase.length}"
+        labels, more = mlm_batch.judge_pairs(own.pair_task, pairs.label, length)
+        text, warnings = f"{text}, {labels}", warnings + more
+    return Survey(share, text, warnings)
+
+
+def sample(split: Split, rules: pair_rows.Rules) -> pair_rows.Rows:
+    """Returns rows of epoch 0 from PARTS evenly spread ranges of documents."""
+    firsts = np.linspace(0, len(split.document_ends), PARTS, endpoint=False, dtype=np.int64)
+    ranges = [np.arange(first, documents.range_end(split, first, SENTENCES)) for first in firsts]
+    block = pair_rows.open_block(split, rules, 0, np.unique(np.concatenate(ranges)))
+    return pair_rows.make_rows(block, pair_rows.find_chunks(block))

@@ -1,6 +1,6 @@
 """Questions about a text whose answers are spans of it, in the format of SQuAD 1.1 and 2.0.
 
-A row is a window of a text, see windows.py. A batch has, besides the arrays of the batch contract,
+A row is a window of a text, see objectives/windows.py. A batch has, besides the arrays of the batch contract,
 
     start_positions, end_positions    int32[B] first and last token of the answer; 0, [CLS], if it is not in the window
     label_weights                     float32[B]
@@ -9,7 +9,6 @@ A split has questions.json: [id, text, [answer]] of each question; answers are t
 """
 
 import json
-from itertools import chain
 
 import numpy as np
 
@@ -19,8 +18,8 @@ from bert_jax.data.dataset import Dataset
 from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Store
 from bert_jax.errors import BadInput, one_line
-from bert_jax.objectives import answer_scores, answers
-from bert_jax.tasks import texts, windows
+from bert_jax.objectives import answer_scores, answers, windows
+from bert_jax.tasks import texts
 
 DEFAULTS = {
     **examples.DEFAULTS,
@@ -38,8 +37,7 @@ FREE = ("stride", "question_length", "answer_length", "no_answer", "null_thresho
 
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
-    positive = [f"task.{key}" for key in ("stride", "question_length", "answer_length")]
-    check_keys(config, at_least_one=positive)
+    check_keys(config, at_least_one=("task.stride", "task.question_length", "task.answer_length"))
     texts.check(config, lambda: answer_scores.NAMES, config.task.question_length + 4)
 
 
@@ -71,10 +69,8 @@ def read_question(path, question: dict, context: str, title: str) -> Example:
 
 
 def parse(config, found: list[str]) -> list[Example]:
-    """Returns the example of a question and a text, without answers."""
-    if len(found) != 2:
-        raise BadInput(f"{found[-1]!r}: expected a question and a text")
-    return [Example(found[0], found, None)]
+    """Returns examples without answers, each of a question and a text."""
+    return texts.parse(found, 2, "a question and a text")
 
 
 def names(config, found: list[Example]) -> list[str]:
@@ -84,12 +80,7 @@ def names(config, found: list[Example]) -> list[str]:
 
 def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded:
     """Converts examples to ids, and the first answers to pieces."""
-    unique = [*dict.fromkeys(chain(*(example.texts for example in found)))]
-    encoded = zip(unique, tokenizer.encode_with_offsets(unique), strict=True)
-    pieces = {
-        text: (ids or [tokenizer.unk], windows.locate(text, offsets))
-        for text, (ids, offsets) in encoded
-    }
+    pieces = windows.encode(tokenizer, (text for each in found for text in each.texts))
     spans, questions = [], []
     for place, (_, context), label, _ in found:
         first = label[0] if label else {"answer_start": 0, "text": ""}
@@ -102,43 +93,38 @@ def encode(config, tokenizer, found: list[Example], names: list[str]) -> Encoded
 
 def make(config, store: Store | None = None) -> Dataset:
     """Returns the dataset of a store of questions; see tasks/base.py."""
-    keys = config.task
 
     def rows(split, length: int) -> np.ndarray:
-        return windows.rows(split, length, keys.question_length, keys.stride)
+        return windows.rows(split, length, config.task.question_length, config.task.stride)
 
     def shapes(rows: int, length: int) -> dict:
-        return batch.structs({"start_positions end_positions label_weights": (rows,)})
+        return batch.structs({"start_positions end_positions": (rows,)})
 
-    def find(store: Store, split: str, rows, length: int) -> dict:
-        from bert_jax.data import assemble
+    def find(split, rows, length: int) -> dict:
+        from bert_jax.data.assemble import as_ids
 
-        places = {f"{name}_positions": rows[:, 0, i] for i, name in ((5, "start"), (6, "end"))}
-        found = {name: assemble.as_ids(place) for name, place in places.items()}
-        return found | {"label_weights": assemble.as_weights(rows[:, 0, 1] > 0)}
+        return {"start_positions": as_ids(rows[:, 0, 5]), "end_positions": as_ids(rows[:, 0, 6])}
 
     def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        found, questions = decode(config, store, split, outputs, rows), read_questions(store, split)
-        correct = [questions[number][2] for number in np.unique(rows[:, 0, 4])]
-        values = answer_scores.score(correct, [each["prediction"] for each in found])
-        return values | (answer_scores.best_scores(correct, found) if keys.no_answer else {})
+        correct = [answers for *_, answers in read_questions(store, split, rows)]
+        found = decode(config, store, split, outputs, rows)
+        return answer_scores.of_predictions(correct, found, config.task.no_answer)
 
-    return texts.dataset(config, store, texts.Targets(shapes, find), score, rows, paired=True)
+    return texts.dataset(config, store, shapes, find, score, rows, paired=True)
 
 
-def read_questions(store: Store, split: str) -> list[list]:
-    """Returns [id, text, answers] of each question of a split."""
-    return json.loads((store.splits[split].path / "questions.json").read_text())
+def read_questions(store: Store, split: str, rows: np.ndarray) -> list[list]:
+    """Returns [id, text, answers] of each question that has windows in `rows`."""
+    questions = json.loads((store.splits[split].path / "questions.json").read_text())
+    return [questions[number] for number in np.unique(rows[:, 0, 4])]
 
 
 def decode(config, store: Store, split: str, outputs: dict, rows: np.ndarray) -> list[dict]:
     """Returns the `id` of each question, and its answer as answers.predict returns it."""
-    questions, keys, found = read_questions(store, split), config.task, []
-    threshold = keys.null_threshold if keys.no_answer else None
-    for number, parts in windows.by_question(
-        store.splits[split], outputs["label_logits"], rows[:, 0]
-    ):
-        name, context, _ = questions[number]
-        answer = answers.predict(parts, context, keys.answer_length, threshold)
-        found.append({"id": name} | answer)
-    return found
+    keys = config.task
+    settings = keys.answer_length, keys.null_threshold if keys.no_answer else None
+    parts = windows.by_question(store.splits[split], outputs["label_logits"], rows[:, 0])
+    return [
+        {"id": name} | answers.predict(part, context, *settings)
+        for (name, context, _), part in zip(read_questions(store, split, rows), parts, strict=True)
+    ]

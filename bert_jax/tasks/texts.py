@@ -4,16 +4,20 @@ N examples, T texts of an example, B rows of a batch, S packed sequences of a ro
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.config_checks import check_keys, require, split_list
 from bert_jax.data import batch, examples
 from bert_jax.data.dataset import Dataset, Survey
+from bert_jax.data.examples import Encoded, Example
 from bert_jax.data.store import Split, Store, open_array
-from bert_jax.objectives import scores
+from bert_jax.errors import BadInput
+from bert_jax.objectives import predictions, scores
+
+# {kind of labels: dtype of targets}: one of several classes, any of several labels, or a number
+DTYPES = {"classes": np.int32, "labels": np.float32, "number": np.float32}
 
 
 def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
@@ -28,65 +32,72 @@ def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
         require(phase.length >= least, f"phases.{name}.length", config, hint)
 
 
-class Targets(NamedTuple):
-    """What an objective of labelled texts reads besides the arrays of the batch contract."""
+def parse(found: list[str], size: int, expected: str) -> list[Example]:
+    """Returns examples without labels, of `size` texts each. Raises BadInput if some texts are left over."""
+    if len(found) % size:
+        raise BadInput(f"{found[-1]!r}: {len(found)} texts; expected {expected}")
+    parts = (found[start : start + size] for start in range(0, len(found), size))
+    return [Example(part[0], part, None) for part in parts]
 
-    shapes: Callable  # (B, L) -> {name: jax.ShapeDtypeStruct}
-    find: Callable  # (store, split, rows, L) -> {name: tensor[B, ...]}
+
+def label_names(example: Example, kind: str) -> list[str]:
+    """Returns the names of an example's labels. kind: a key of DTYPES."""
+    label = example.label
+    if kind == "labels" and not isinstance(label, list):
+        return [name for name in split_list(label) if name]
+    return label if isinstance(label, list) else [label]
 
 
-def dataset(
-    config,
-    store: Store | None,
-    targets: Targets,
-    score: Callable,
-    rows: Callable | None = None,
-    paired: bool = False,
-    sequences: int = 1,
-) -> Dataset:
-    """Returns the dataset of a store of examples.
+def target(example: Example, names: list[str], kind: str) -> int | float | np.ndarray:
+    """Converts a label to a target; an unknown one to the first label."""
+    label = example.label
+    if kind == "number":
+        try:
+            return float(label or 0)
+        except ValueError:
+            raise BadInput(f"{example.place}: label {label!r}: expected a number") from None
+    known = [] if label is None else label_names(example, kind)
+    numbers = [examples.number(example, name, names) for name in known]
+    return sum(numbers) if kind == "classes" else np.isin(np.arange(len(names)), numbers)
 
-    score: (split, outputs, rows) -> {metric: number}.
-    rows: (Split, L) -> int64[R, S, 5 or more], which begin as `pack` says; by default those of the texts.
-    paired: whether a sequence has two texts.    sequences: S.
+
+def encode(tokenizer, found: list[Example], names: list[str], kind: str) -> Encoded:
+    """Converts examples to ids and targets. Raises BadInput for a label that is not in `names`."""
+    targets = np.array([target(example, names, kind) for example in found], DTYPES[kind])
+    return Encoded(examples.encode_texts(tokenizer, found), {"targets": targets})
+
+
+def labelled(config, store: Store | None, kind: str, paired: bool, sequences: int = 1) -> Dataset:
+    """Returns the dataset of a store of examples with labels.
+
+    kind: a key of DTYPES. paired, sequences: see `dataset`.
     """
-    splits = examples.split_names(config)
+    several = (len(config.task.labels),) * (kind == "labels")
 
-    def shapes(phase, rows: int) -> dict:
-        return batch.shapes(rows, phase.length, sequences) | targets.shapes(rows, phase.length)
+    def shapes(rows: int, length: int) -> dict:
+        return {"targets": jax.ShapeDtypeStruct((rows, *several), DTYPES[kind])}
 
-    def all_rows(phase, split: str, epoch: int) -> np.ndarray:
-        return (rows or pairs)(store.splits[split], phase.length)
+    def find(split: Split, rows, length: int) -> dict:
+        from bert_jax.data import assemble
 
-    def make(phase, split: str, rows, keys) -> dict:
-        special = store.manifest["special"]
-        made = gather(store, split, "tokens", rows, phase.length, special, paired)
-        made |= targets.find(store, split, rows, phase.length)
-        return {name: made[name] for name in shapes(phase, 1) if name in made}
+        return {"targets": assemble.look_up(targets_of(split), rows[:, 0, 4])}
 
-    def survey(phase) -> Survey:
-        found = all_rows(phase, splits[0], 0)
-        share = float(sizes(found).mean() / phase.length)
-        cut = float((sequence_sizes(found) == phase.length // sequences).mean())
-        return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts fill their places", [])
+    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
+        wanted = targets_of(store.splits[split])[rows[:, 0, 4]]
+        found = predictions.of_labels(kind, outputs["label_logits"])
+        return scores.compute(config.task.metrics, wanted, found)
 
-    return Dataset(shapes, splits, all_rows, make, survey, score, sizes)
+    return dataset(config, store, shapes, find, score, paired=paired, sequences=sequences)
 
 
 def pairs(split: Split, length: int) -> np.ndarray:
-    """Returns the rows of examples that all have the same number of texts; see `pack`."""
-    return pack(split.sentence_ends.reshape(len(split.document_ends), -1), length)
-
-
-def pack(ends: np.ndarray, length: int) -> np.ndarray:
     """Returns int64[N, S, 5] as assemble.gather reads it: the first text with each of the others, or alone.
 
     They are the start and size of the first text, of the second one or zeros, and the number of the example. Each
     sequence has 1 / S of the length. Of texts that are too long, tokens at the end of the longer one are cut, as in
-    arXiv:1810.04805.
-
-    ends: int64[N, T], where each text ends in the tokens of the split.
+    arXiv:1810.04805. All examples have the same number of texts.
     """
+    ends = split.sentence_ends.reshape(len(split.document_ends), -1)  # [N, T]
     sizes = np.diff(ends.ravel(), prepend=0).reshape(ends.shape)
     starts, others = ends - sizes, ends.shape[1] - 1
     if not others:
@@ -98,61 +109,49 @@ def pack(ends: np.ndarray, length: int) -> np.ndarray:
     return np.stack(np.broadcast_arrays(starts[:, :1], a, starts[:, 1:], b, numbers), axis=2)
 
 
-def gather(store: Store, split: str, name: str, rows, length: int, special: dict, paired=False):
-    """Returns what assemble.gather makes of rows of a split's array NAME.npy, as long as its tokens."""
-    from bert_jax.data import assemble
-
-    array = assemble.map_file(store.splits[split].path / f"{name}.npy")
-    return assemble.gather(array, rows[..., :5], length, special, paired)
-
-
-def of_examples(dtype=np.int32, several: tuple = ()) -> Targets:
-    """Returns the targets of examples, dtype[B, *several], and label_weights float32[B]."""
-
-    def shapes(rows: int, length: int) -> dict:
-        own = {"targets": jax.ShapeDtypeStruct((rows, *several), dtype)}
-        return own | batch.structs({"label_weights": (rows,)})
-
-    def find(store: Store, split: str, rows, length: int) -> dict:
-        from bert_jax.data import assemble
-
-        found = assemble.look_up(read_targets(store, split), rows[:, 0, 4])
-        return {"targets": found, "label_weights": assemble.as_weights(rows[:, 0, 1] > 0)}
-
-    return Targets(shapes, find)
-
-
-def of_tokens() -> Targets:
-    """Returns the targets of tokens, int32[B, L], and label_weights float32[B, L]: 0 where targets.npy has -1."""
-
-    def shapes(rows: int, length: int) -> dict:
-        return batch.structs({"targets label_weights": (rows, length)})
-
-    def find(store: Store, split: str, rows, length: int) -> dict:
-        from bert_jax.data import assemble
-
-        special = dict.fromkeys(("cls", "sep", "pad"), -1)
-        found = gather(store, split, "targets", rows, length, special)["tokens"]
-        used = found >= 0
-        weights = assemble.as_weights(used)
-        return {"targets": assemble.as_ids(used) * found, "label_weights": weights}
-
-    return Targets(shapes, find)
-
-
-def read_targets(store: Store, split: str) -> np.ndarray:
+def targets_of(split: Split) -> np.ndarray:
     """Returns the targets of a split, mapped."""
-    return open_array(store.splits[split].path / "targets.npy")
+    return open_array(split.path / "targets.npy")
 
 
-def score_examples(config, store: Store | None, predict: Callable) -> Callable:
-    """Returns the function (split, outputs, rows) -> {metric: number}. predict: (label_logits) -> as targets.npy."""
+def dataset(config, store, shapes, find, score, rows=pairs, paired=False, sequences=1) -> Dataset:
+    """Returns the dataset of a store of examples.
 
-    def score(split: str, outputs: dict, rows: np.ndarray) -> dict[str, float]:
-        wanted, found = read_targets(store, split)[rows[:, 0, 4]], predict(outputs["label_logits"])
-        return scores.compute(config.task.metrics, wanted, found)
+    A batch has, besides the arrays of the batch contract, label_weights float32[B] and what the objective reads:
 
-    return score
+    store: a Store or None.
+    shapes: (B, L) -> {name: jax.ShapeDtypeStruct} of these.
+    find: (Split, rows, L) -> {name: tensor[B, ...]}.
+    score: (split, outputs, rows) -> {metric: number}.
+    rows: (Split, L) -> int64[R, S, 5 or more], which begin as those of `pairs`.
+    paired: whether a sequence has two texts.    sequences: S.
+    """
+    splits = examples.split_names(config)
+
+    def all_shapes(phase, rows: int) -> dict:
+        weights = batch.structs({"label_weights": (rows,)})
+        return batch.shapes(rows, phase.length, sequences) | weights | shapes(rows, phase.length)
+
+    def all_rows(phase, split: str, epoch: int) -> np.ndarray:
+        return rows(store.splits[split], phase.length)
+
+    def make(phase, split: str, rows, keys) -> dict:
+        from bert_jax.data import assemble
+
+        part, special = store.splits[split], store.manifest["special"]
+        tokens = assemble.map_file(part.path / "tokens.npy")
+        made = assemble.gather(tokens, rows[..., :5], phase.length, special, paired)
+        made["label_weights"] = assemble.as_weights(rows[:, 0, 1] > 0)
+        made |= find(part, rows, phase.length)
+        return {name: made[name] for name in all_shapes(phase, 1) if name in made}
+
+    def survey(phase) -> Survey:
+        found = sequence_sizes(all_rows(phase, splits[0], 0))
+        share = float(found.sum(axis=-1).mean() / phase.length)
+        cut = float((found == phase.length // sequences).mean())
+        return Survey(share, f"{share:.0%} full, {cut:.1%} of the texts fill their places", [])
+
+    return Dataset(all_shapes, splits, all_rows, make, survey, score, sizes)
 
 
 def sizes(rows: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from kits.small import SMALL, VOCABULARY, small_batch, synthetic
 
 from bert_jax.convert import settings
 from bert_jax.objectives import answer_scores, answers, base
+from bert_jax.objectives.windows import Window
 from bert_jax.tokenizers.special_tokens import SPECIAL
 
 KEYS = {key: value for key, value in SMALL.items() if not key.endswith("max_predictions")}
@@ -22,15 +23,15 @@ OFFSETS = np.array(
 )
 
 
-def windows(draw) -> list[answers.Window]:
+def windows(draw) -> list[Window]:
     """Returns two windows of TEXT with random logits; they share seven words."""
     parts = slice(0, 17), slice(10, 29)
     logits = (draw.normal(0, 3, (len(OFFSETS[part]), 2)).astype(np.float32) for part in parts)
     values = zip(logits, parts, strict=True)
-    return [answers.Window(each, OFFSETS[part], float(draw.normal(4))) for each, part in values]
+    return [Window(each, OFFSETS[part], float(draw.normal(4))) for each, part in values]
 
 
-def every_span(found: list[answers.Window], longest: int) -> dict[str, float]:
+def every_span(found: list[Window], longest: int) -> dict[str, float]:
     """Returns {text: the highest sum of its logits in a window} of all spans."""
     best = {}
     for logits, offsets, _ in found:
@@ -69,11 +70,11 @@ def test_spaces_belong_to_no_answer():
         [(0, 2), (2, 6), (6, 7)]
     )  # as SentencePiece has them; the last one is a space
     logits = np.array([(0, 0), (9, 9), (0, 0)], np.float32)
-    found = answers.predict([answers.Window(logits, offsets, 0.0)], "He  ran ", 1, None)
+    found = answers.predict([Window(logits, offsets, 0.0)], "He  ran ", 1, None)
     assert found["prediction"] == "ra" and found["nbest"][0]["start"] == 4
-    blank = answers.predict([answers.Window(logits[:1], offsets[2:], 3.0)], "      .", 1, None)
+    blank = answers.predict([Window(logits[:1], offsets[2:], 3.0)], "      .", 1, None)
     assert blank["prediction"] == "."
-    nothing = answers.predict([answers.Window(logits[:1], offsets[:1], 3.0)], "   ", 1, None)
+    nothing = answers.predict([Window(logits[:1], offsets[:1], 3.0)], "   ", 1, None)
     assert nothing["prediction"] == "" and nothing["null_score_difference"] == 0
 
 

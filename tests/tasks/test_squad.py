@@ -18,8 +18,8 @@ from bert_jax.cli import main
 from bert_jax.data import examples, stream
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.objectives import answer_scores
-from bert_jax.tasks import squad, windows
+from bert_jax.objectives import answer_scores, windows
+from bert_jax.tasks import squad
 from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.base import Tokenizer
 
@@ -157,7 +157,7 @@ def test_targets_decode_to_the_answers(opened):
         for side in (0, 1):
             target, start = rows[:, 0, 5 + side], rows[:, 0, 5]
             logits[np.arange(len(rows)), target, side] = np.where(start, 9, 1)
-        questions = squad.read_questions(store, split)
+        questions = squad.read_questions(store, split, rows)
         found = squad.decode(config, store, split, {"label_logits": logits}, rows)
         assert [each["id"] for each in found] == [name for name, *_ in questions]
         wanted = [answers[0] if answers else "" for *_, answers in questions]

@@ -1,18 +1,34 @@
 """Windows of texts that are too long for a row, in NumPy: [CLS] question [SEP] window [SEP].
 
-N questions, each about a text of its own; W pieces of a text; R windows. A split has, besides the arrays of a store,
+N questions, each about a text of its own; W pieces of a text or a window; T tokens of a split; R windows. A split has,
+besides the arrays of a store,
 
     offsets.npy   int32[T, 2]   where each token begins and ends in its text, in characters
     spans.npy     int32[N, 2]   the first and the last piece of the answer in the text; -1, -1 without an answer
 """
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.data.store import Split, open_array
-from bert_jax.objectives.answers import Window
+
+
+class Window(NamedTuple):
+    """A window of a text, as the model sees it."""
+
+    logits: np.ndarray  # float32[W, 2]: that a piece is the answer's first one, and its last one
+    offsets: np.ndarray  # int[W, 2]: where each piece begins and ends in the text, in characters
+    null: float  # score of no answer: the two logits of [CLS]
+
+
+def encode(tokenizer, texts: Iterable[str]) -> dict[str, tuple[list[int], np.ndarray]]:
+    """Returns {text: its ids, and their places, see `locate`}. An empty text becomes one [UNK]."""
+    unique = [*dict.fromkeys(texts)]
+    encoded = zip(unique, tokenizer.encode_with_offsets(unique), strict=True)
+    return {t: (ids or [tokenizer.unk], locate(t, offsets)) for t, (ids, offsets) in encoded}
 
 
 def locate(text: str, offsets: list[tuple[int, int]]) -> np.ndarray:
@@ -59,8 +75,11 @@ def rows(split: Split, length: int, longest: int, stride: int) -> np.ndarray:
     return np.column_stack([*columns, targets]).astype(np.int64)[:, None]
 
 
-def by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, list]]:
-    """Yields the number of each question in `rows`, increasing, and its windows. logits: float32[R, L, 2]."""
+def by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[list[Window]]:
+    """Yields the windows of each question in `rows`, whose numbers increase.
+
+    logits: float32[R, L, 2]. rows: int64[R, 7], see `rows`.
+    """
     offsets = open_array(split.path / "offsets.npy")
 
     def window(row: int) -> Window:
@@ -70,4 +89,4 @@ def by_question(split: Split, logits: np.ndarray, rows: np.ndarray) -> Iterator[
 
     order = np.argsort(rows[:, 4], kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(rows[order, 4])) + 1):
-        yield int(rows[part[0], 4]), [*map(window, part)]
+        yield [*map(window, part)]

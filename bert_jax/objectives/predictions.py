@@ -1,0 +1,52 @@
+"""Predictions: what the logits of labels say.
+
+N examples, C labels, L length.
+"""
+
+from itertools import compress
+
+import jax
+import numpy as np
+
+OUTSIDE = "O"
+
+
+def of_labels(kind: str, logits: np.ndarray) -> np.ndarray:
+    """Returns [N] the classes or numbers, or bool[N, C] which labels apply.
+
+    kind: classes, labels or number, see tasks/classify.py. logits: float32[N, 1, C] or, of choices, [N, C, 1]; C is 1
+    for numbers.
+    """
+    logits = logits.reshape(len(logits), -1)
+    if kind == "number":
+        return logits[:, 0]
+    return logits.argmax(-1) if kind == "classes" else logits > 0
+
+
+def describe(kind: str, logits: np.ndarray, names: tuple[str, ...]) -> list[dict]:
+    """Returns {prediction, probabilities} of each example: the name of the class, the names of the labels, or a number,
+    which has no probabilities. kind, logits: see `of_labels`."""
+    found, is_one = of_labels(kind, logits), kind == "classes"
+    logits = logits.reshape(len(logits), -1)
+    if kind == "number":
+        return [{"prediction": float(value)} for value in found]
+    chosen = [names[row] if is_one else [*compress(names, row)] for row in found]
+    shares = np.asarray(jax.nn.softmax(logits) if is_one else jax.nn.sigmoid(logits))
+    return [
+        {"prediction": name, "probabilities": dict(zip(names, row, strict=True))}
+        for name, row in zip(chosen, shares.tolist(), strict=True)
+    ]
+
+
+def of_words(logits: np.ndarray, sizes: np.ndarray, targets: list, names: tuple) -> list[dict]:
+    """Returns {prediction} of each sentence: the name of the label of each word, O for a word that is not in the row.
+
+    logits: float32[N, L, C]. sizes: int[N], the pieces in the row, which are behind [CLS]. targets: for each sentence,
+    those of all its pieces, int[pieces]: -1 but for the first piece of a word.
+    """
+    firsts = [np.flatnonzero(pieces >= 0) for pieces in targets]
+    found = zip(logits.argmax(-1), sizes, firsts, strict=True)
+    return [
+        {"prediction": [names[row[1 + n]] if n < size else OUTSIDE for n in places]}
+        for row, size, places in found
+    ]
