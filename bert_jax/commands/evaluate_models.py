@@ -3,12 +3,8 @@
 W chosen words in all windows; see objectives/word_windows.py.
 """
 
-import math
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
-
-import numpy as np
 
 from bert_jax import config as configs
 from bert_jax.convert import load_model
@@ -40,37 +36,24 @@ def evaluate(directories: list[Path], config, log=print) -> dict:
         windows, unknown = word_windows.choose_words(
             documents, tokenizers, length - 2, config.seed, config.evaluate.rows
         )
-    words = [window.parts[index] for window in windows for index in window.chosen]
-    if not words:
+    values = word_windows.summary(windows)
+    if not values["words"]:
         raise BadInput(f"{store.path}: no held-out word is in all vocabularies")
-    shares = np.array([*Counter(words).values()]) / len(words)
-    characters = sum(map(len, words))
-
-    def evaluate_model(number: int) -> dict:
-        directory, model = directories[number], models[number]
-        log(f"{directory}: evaluating {len(words):,} words in {len(windows):,} windows")
-        nats, correct, pieces = word_windows.score(model, windows, number, length)
+    results = []
+    for number, (directory, model) in enumerate(zip(directories, models, strict=True)):
+        log(f"{directory}: evaluating {values['words']:,} words in {values['windows']:,} windows")
         # A run that always trained on this store never saw its held-out documents.
         same_store = model.info.get("store_fingerprint") == store.fingerprint
-        return {
-            "model": str(directory),
-            "nats_per_word": float(nats.mean()),
-            "accuracy": float(correct.mean()),
-            "pieces_per_word": float(pieces.mean()),
-            "bits_per_character": float(nats.sum() / math.log(2) / characters),
-            "unknown": int(unknown[number]),
-            "parameters": counts.count(model.params, model.vocabulary.size),
-            "held_out": same_store and "imported" not in model.info,
-        }
-
-    return {
-        "words": len(words),
-        "windows": len(windows),
-        "documents": len({window.document for window in windows}),
-        "characters": characters,
-        "word_entropy": float(-(shares * np.log(shares)).sum()),
-        "models": [evaluate_model(number) for number in range(len(models))],
-    }
+        results.append(
+            {
+                "model": str(directory),
+                **word_windows.evaluate(model, windows, number, length),
+                "unknown": int(unknown[number]),
+                "parameters": counts.count(model.params, model.vocabulary.size),
+                "held_out": same_store and "imported" not in model.info,
+            }
+        )
+    return values | {"models": results}
 
 
 def describe(values: dict) -> str:
