@@ -56,18 +56,17 @@ def evaluate_run(
         run_info.check_store(opened.directory, run.info, run.step, data)
     if processes:
         processes.compare({"step": run.step, "config.store: fingerprint": data.fingerprint})
-    mesh = mesh_for(run.config, overrides)
-    phase = configs.phases(run.config)[-1]
+    mesh = meshes.make_mesh(run.config)  # the default one unless overrides set another
+    phase, headline = configs.phases(run.config)[-1], base.headline(run.config)
     params = jax.tree.map(place, run.params, meshes.parameters(run.params, mesh))
     program, values = evaluate.program(run.objective, mesh, bool(data.score)), {}
     with jax.set_mesh(mesh):
         for split in data.splits:
             batches = evaluate.Batches(data, run.config, phase, split, mesh)
-            prefix = f"{split}/" if len(data.splits) > 1 else ""
             measured = evaluate.measure(program, params, batches)
-            metric = base.headline(run.config)
-            told = metrics.describe_headline(measured, metric, data.unigram_entropy)
-            measured |= {"headline": told} if told else {}
+            text = metrics.describe_headline(measured, headline, data.unigram_entropy)
+            measured |= {"headline": text} if text else {}
+            prefix = f"{split}/" if len(data.splits) > 1 else ""
             values |= {prefix + name: value for name, value in measured.items()}
     return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}
 
@@ -75,11 +74,3 @@ def evaluate_run(
 def place(array, sharding):
     """Puts an array of the host on the devices of all processes."""
     return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
-
-
-def mesh_for(config, overrides: list[str]):
-    """Returns the configured mesh if overrides set one, else the default one, over all devices of this machine."""
-    config = config.copy_and_resolve_references()
-    if not any(override.startswith("mesh.") for override in overrides):
-        config.mesh.update(configs.base().mesh)
-    return meshes.make_mesh(config)
