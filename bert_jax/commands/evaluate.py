@@ -1,15 +1,16 @@
 """`evaluate`: held-out metrics of a run's newest checkpoint, or of several models on the same text."""
 
+from contextlib import closing
 from pathlib import Path
 
 import jax
 
 from bert_jax import cli, evaluate
 from bert_jax import config as configs
-from bert_jax.commands import evaluate_models
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.objectives import base, metrics
+from bert_jax.models import counts
+from bert_jax.objectives import base, metrics, word_windows
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
 from bert_jax.runs import run_info, workdir
@@ -25,8 +26,8 @@ OPTIONS = [
 def run(options, overrides) -> int:
     if options.config:
         config = cli.load_config(options, overrides)
-        values = evaluate_models.evaluate(options.model, config, cli.log_progress)
-        return cli.show(options, values, evaluate_models.describe(values))
+        values = evaluate_models(options.model, config, cli.log_progress)
+        return cli.show(options, values, word_windows.describe(values))
     if len(options.model) > 1:
         raise BadInput("evaluate: several models need --config, whose text they are evaluated on")
     # The keys of `distributed` are never saved, so those of the command line are all.
@@ -38,9 +39,7 @@ def run(options, overrides) -> int:
         return cli.show(options, values, text) if processes.is_main else 0
 
 
-def evaluate_run(
-    name: Path | str, overrides: list[str] = (), processes: Cluster | None = None
-) -> dict:
+def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = None) -> dict:
     """Returns metrics of a run's newest checkpoint on the splits that are evaluated, on rows of its last phase's
     length. If there are several, the names begin with the split's.
 
@@ -48,14 +47,13 @@ def evaluate_run(
     """
     with workdir.opened(name) as opened:
         if not load_model.is_run(opened.directory):
-            raise BadInput(
-                f"{name}: not a run (no run.json); for another model, name a text by --config"
-            )
+            hint = "for another model, name a text by --config"
+            raise BadInput(f"{name}: not a run (no run.json); {hint}")
         run = load_model.open_run(opened, overrides)
         data = open_feed(run.config)
         run_info.check_store(opened.directory, run.info, run.step, data)
-    if processes:
-        processes.compare({"step": run.step, "config.store: fingerprint": data.fingerprint})
+    shared = {"step": run.step, "config.store: fingerprint": data.fingerprint}
+    (processes or Cluster()).compare(shared)
     mesh = meshes.make_mesh(run.config)  # the default one unless overrides set another
     phase, headline = configs.phases(run.config)[-1], base.headline(run.config)
     params = jax.tree.map(place, run.params, meshes.parameters(run.params, mesh))
@@ -74,3 +72,48 @@ def evaluate_run(
 def place(array, sharding):
     """Puts an array of the host on the devices of all processes."""
     return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+
+
+def evaluate_models(directories: list[Path], config, log=print) -> dict:
+    """Evaluates models with any vocabularies on the same held-out text, with the same words masked for all of them.
+
+    Returns {words, windows, documents, characters, word_entropy, models: [...]} on the held-out text of a config.
+
+    Each model has {model, nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown, held_out, parameters}.
+    All words have the same weight. The nats of a word are the sum over its pieces, which are predicted independently; a
+    word is correct if all its pieces are. Words with an [UNK] in any vocabulary are skipped for all models; `unknown`
+    counts them. `held_out` is whether the model surely was not trained on the text: it always trained on this store, as
+    other stores may hold out other documents. `word_entropy` is the entropy of the word frequencies, in nats.
+    """
+    from bert_jax.data import heldout_text, prepare
+
+    # The same dtype for all models, so that it does not affect the comparison.
+    models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
+    for directory, model in zip(directories, models, strict=True):
+        load_model.check_masks(directory, model)
+    positions = [model.config.model.max_length for model in models]
+    length = min(configs.phases(config)[-1].length, *positions)
+    store = prepare.open_or_prepare(config, log)
+    with closing(heldout_text.documents(config, store)) as documents:
+        tokenizers = [model.tokenizer for model in models]
+        windows, unknown = word_windows.choose_words(
+            documents, tokenizers, length - 2, config.seed, config.evaluate.rows
+        )
+    values = word_windows.summary(windows)
+    if not values["words"]:
+        raise BadInput(f"{store.path}: no held-out word is in all vocabularies")
+    results = []
+    for number, (directory, model) in enumerate(zip(directories, models, strict=True)):
+        log(f"{directory}: evaluating {values['words']:,} words in {values['windows']:,} windows")
+        # A run that always trained on this store never saw its held-out documents.
+        same_store = model.info.get("store_fingerprint") == store.fingerprint
+        results.append(
+            {
+                "model": str(directory),
+                **word_windows.evaluate(model, windows, number, length),
+                "unknown": int(unknown[number]),
+                "parameters": counts.count(model.params, model.vocabulary.size),
+                "held_out": same_store and "imported" not in model.info,
+            }
+        )
+    return values | {"models": results}

@@ -130,3 +130,25 @@ def evaluate(model, windows: list[Window], number: int, length: int) -> dict[str
         "pieces_per_word": float(pieces.mean()),
         "bits_per_character": float(nats.sum() / math.log(2) / characters),
     }
+
+
+def describe(values: dict) -> str:
+    """Returns a table as text, one line for each model.
+
+    values: those of `summary`, and as `models` a list of those of `evaluate` with the model and whether the text was
+    held out from it.
+    """
+    names = [key for key in values["models"][0] if key not in ("model", "held_out")]
+    width = max(len(model["model"]) for model in values["models"])
+    lines = [
+        f"{values['words']:,} words ({values['characters']:,} characters) masked in"
+        f" {values['windows']:,} windows of {values['documents']:,} held-out documents; entropy of"
+        f" the words {values['word_entropy']:.4f} nats",
+        "  ".join([" " * width, *names]),
+    ]
+    for model in values["models"]:
+        kinds = (",d" if isinstance(model[name], int) else ".4f" for name in names)
+        cells = (f"{model[n]:{len(n)}{kind}}" for n, kind in zip(names, kinds, strict=True))
+        note = "" if model["held_out"] else "  may have been trained on this text"
+        lines.append("  ".join([model["model"].ljust(width), *cells]) + note)
+    return "\n".join(lines)
