@@ -32,8 +32,7 @@ def run(options, overrides) -> int:
         with workdir.opened(options.workdir) as run:
             name, problems = run.name, check_run(run)
     entries = [{"file": file, "problem": text} for file, text in problems]
-    lines = [f"{file}: {text}" for file, text in problems]
-    text = "\n".join([*lines, f"{name}: problems: {len(problems)}"])
+    text = "\n".join([*map(": ".join, problems), f"{name}: problems: {len(problems)}"])
     cli.show(options, {"valid": not problems, "problems": entries}, text)
     return 1 if problems else 0
 
