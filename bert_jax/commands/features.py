@@ -8,7 +8,7 @@ from bert_jax.errors import BadInput
 from bert_jax.objectives import features
 from bert_jax.storage import atomic
 
-POOL = "one vector for each line; none: one for each token, and the file OUTPUT.ends.npy says where lines end"
+POOL = "a vector for each line; none: for each token, and OUTPUT.ends.npy says where lines end"
 OPTIONS = [
     cli.place("--model --workdir", "a run, or a model of another program", **cli.REQUIRED),
     cli.path("--input", "UTF-8 file with a text a line", **cli.REQUIRED),
