@@ -34,8 +34,8 @@ def run(options, overrides) -> int:
     keys = [key for key in overrides if key.startswith("distributed.")]
     with joined(configs.load("base", keys).distributed) as processes:
         values = evaluate_run(options.model[0], overrides, processes)
-        lines = (f"{x:.6g}" if isinstance(x, float) else x for x in values.values())
-        text = "\n".join(f"{name} {line}" for name, line in zip(values, lines, strict=True))
+        lines = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in values.items()}
+        text = "\n".join(f"{name} {line}" for name, line in lines.items())
         return cli.show(options, values, text) if processes.is_main else 0
 
 

@@ -1,6 +1,5 @@
 """`inspect`: shows the batch of a step as the model reads it, or saves the batches of many steps."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -55,7 +54,7 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     return {"step": step, "phase": phase.name, "sha256": batch.digest(arrays)} | described
 
 
-def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callable) -> dict:
+def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) -> dict:
     """Saves the batches of steps first to last - 1, for machines without TensorFlow; see batch_files.save.
 
     Raises BadInput for invalid steps or an unusable directory, before anything is computed or written.
@@ -74,7 +73,7 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callab
     return batch_files.save(feed, first, last, directory, log)
 
 
-def prepare_store(config: ConfigDict, log: Callable) -> StoreFeed:
+def prepare_store(config: ConfigDict, log) -> StoreFeed:
     """Opens the store of the config; prepares it first if it is missing."""
     from bert_jax.data import prepare
 
