@@ -3,6 +3,7 @@
 B rows of texts, P [MASK] tokens in a row, N in all texts.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 
@@ -103,6 +104,13 @@ def candidates(model, text: str, top: int) -> list[list[dict]]:
         ]
         for row in np.asarray(jax.nn.softmax(logits, axis=-1))
     ]
+
+
+def describe(masks: list[list[dict]]) -> Iterator[str]:
+    """Yields a line for each [MASK] of a text. masks: its `candidates`."""
+    for number, found in enumerate(masks, 1):
+        shown = "  ".join(f"{each['piece']} {each['probability']:.3f}" for each in found)
+        yield f"  [MASK] {number}: {shown}"
 
 
 def encode(model, text: str) -> dict:
