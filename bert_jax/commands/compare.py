@@ -78,10 +78,10 @@ def describe(values: dict) -> str:
     pairs = values["settings"] | values["shapes"]
     lines += [f"{key}: {a} in a, {b} in b" for key, (a, b) in pairs.items()]
     vocabulary = values["vocabulary"]
-    rules = "the same" if vocabulary["same_rules"] else "different"
+    (a, b), rules = vocabulary["sizes"], "the same" if vocabulary["same_rules"] else "different"
     lines.append(
-        f"vocabularies: {' and '.join(f'{size:,}' for size in vocabulary['sizes'])} pieces, of which"
-        f" {vocabulary['pieces']:,} differ; tokenizer rules: {rules}"
+        f"vocabularies: {a:,} and {b:,} pieces, of which {vocabulary['pieces']:,} differ;"
+        f" tokenizer rules: {rules}"
     )
     for name, output in values["outputs"].items():
         lines.append(f"{name}: differ by up to {output['difference']:.3g}")

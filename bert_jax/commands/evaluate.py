@@ -107,13 +107,12 @@ def evaluate_models(directories: list[Path], config, log=print) -> dict:
         log(f"{directory}: evaluating {values['words']:,} words in {values['windows']:,} windows")
         # A run that always trained on this store never saw its held-out documents.
         same_store = model.info.get("store_fingerprint") == store.fingerprint
-        results.append(
-            {
-                "model": str(directory),
-                **word_windows.evaluate(model, windows, number, length),
-                "unknown": int(unknown[number]),
-                "parameters": counts.count(model.params, model.vocabulary.size),
-                "held_out": same_store and "imported" not in model.info,
-            }
-        )
+        result = {
+            "model": str(directory),
+            **word_windows.evaluate(model, windows, number, length),
+            "unknown": int(unknown[number]),
+            "parameters": counts.count(model.params, model.vocabulary.size),
+            "held_out": same_store and "imported" not in model.info,
+        }
+        results.append(result)
     return values | {"models": results}
