@@ -5,11 +5,8 @@ Rows are full of random tokens, so it needs no store, no workdir and no TensorFl
 
 import statistics
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import jax
-from ml_collections import ConfigDict
 
 from bert_jax import build, cli
 from bert_jax import config as configs
@@ -25,6 +22,14 @@ from bert_jax.runs import jax_setup, out_of_memory, run_info
 from bert_jax.runs.profiler import Traces
 from bert_jax.tasks import base as tasks
 
+# The text of the results, and of those of a phase.
+HEAD = "{parameters:,} parameters, {encoder_parameters:,} in the encoder; {dtype} on {hardware}"
+PHASE = (
+    "{name}: {step_seconds:.4g} s a step (slowest of {steps}: {slowest_seconds:.4g}),"
+    " {tokens_per_second:,.0f} tokens/s, {rows_per_second:,.1f} rows/s,"
+    " {flops_per_step:.3g} FLOPs a step, {use}, {gib:,.3f} GiB a device,"
+    " compiled in {compile_seconds:.1f} s"
+)
 WARM_UP = 2  # first steps of a phase, which are not timed
 OPTIONS = [
     cli.CONFIG,
@@ -39,23 +44,15 @@ def run(options, overrides) -> int:
     config = cli.load_config(options, overrides)
     with joined(config.distributed) as processes:
         log = cli.log_progress if processes.is_main else lambda text: None
-        chosen = options.phase, options.steps
-        values = benchmark(config, *chosen, log, processes, options.profile)
+        values = benchmark(config, options.phase, options.steps, log, processes, options.profile)
         return cli.show(options, values, describe(values)) if processes.is_main else 0
 
 
-def benchmark(
-    config: ConfigDict,
-    phase: str | None = None,
-    steps: int = 10,
-    log: Callable[[str], None] = print,
-    processes: Cluster | None = None,
-    profile: Path | None = None,
-) -> dict:
+def benchmark(config, phase=None, steps=10, log=print, processes=None, profile=None) -> dict:
     """Returns the values of `benchmark --json`: timings of `steps` steps of every phase, or of the given one.
 
-    processes: the processes of the run; default: this one alone. profile: a directory for traces of the timed steps,
-    with a subdirectory for each phase. Raises BadInput before anything is compiled.
+    phase: its name. processes: a Cluster, the processes of the run; default: this one alone. profile: a directory for
+    traces of the timed steps, with a subdirectory for each phase. Raises BadInput before anything is compiled.
     """
     processes = processes or Cluster()
     config = jax_setup.start(config)
@@ -121,14 +118,11 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     }
 
 
-def time_steps(
-    initialize, train, design: build.Design, phase, steps: int, traces: Traces
-) -> list[float]:
+def time_steps(initialize, train, design: build.Design, phase, steps, traces) -> list[float]:
     """Returns the seconds of each step, until its results are ready. Its batch is on the devices beforehand."""
     mesh, seconds = design.mesh, []
     positions = meshes.host_rows(mesh, phase.batch)
-    shapes = design.dataset.shapes(phase, phase.batch)
-    rows = batch.synthetic(shapes, design.vocabulary.size)
+    rows = batch.synthetic(design.dataset.shapes(phase, phase.batch), design.vocabulary.size)
     rows = {name: array[positions] for name, array in rows.items()}
     with jax.set_mesh(mesh), out_of_memory.explain(f"phase {phase.name}"):
         state = initialize()
@@ -147,20 +141,10 @@ def time_steps(
 def describe(values: dict) -> str:
     """Returns the text of the results."""
     kinds = ", ".join(sorted(set(values["devices"])))
-    lines = [
-        f"{values['parameters']:,} parameters, {values['encoder_parameters']:,} in the encoder;"
-        f" {values['dtype']} on {len(values['devices'])} x {kinds}"
-    ]
+    lines = [HEAD.format(hardware=f"{len(values['devices'])} x {kinds}", **values)]
     for name, phase in values["phases"].items():
-        share = phase["utilization"]
-        attention = f" attention by {phase['attention']}," * bool(phase["attention"])
-        use = f"utilization {share:.3f}" if share is not None else f"peak FLOPs of {kinds} unknown"
-        lines.append(
-            f"{name}: {phase['step_seconds']:.4g} s a step"
-            f" (slowest of {phase['steps']}: {phase['slowest_seconds']:.4g}),"
-            f" {phase['tokens_per_second']:,.0f} tokens/s, {phase['rows_per_second']:,.1f} rows/s,"
-            f" {phase['flops_per_step']:.3g} FLOPs a step, {use},{attention}"
-            f" {(phase['peak_bytes'] or phase['planned_bytes']) / chips.GIB:,.3f} GiB a device,"
-            f" compiled in {phase['compile_seconds']:.1f} s"
-        )
+        share, memory = phase["utilization"], phase["peak_bytes"] or phase["planned_bytes"]
+        use = f"peak FLOPs of {kinds} unknown" if share is None else f"utilization {share:.3f}"
+        use += f", attention by {phase['attention']}" * bool(phase["attention"])
+        lines.append(PHASE.format(name=name, use=use, gib=memory / chips.GIB, **phase))
     return "\n".join(lines)

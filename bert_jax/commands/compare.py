@@ -3,16 +3,14 @@
 from itertools import zip_longest
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.convert import load_model, names
-from bert_jax.objectives import base, fill_mask
-from bert_jax.parallel import mesh as meshes
+from bert_jax.models import differences
+from bert_jax.objectives import fill_mask
 
-PAIRS, LENGTH = 4, 64  # pairs of rows of the test batch; the second row of each is half padding
 SHOWN = 10  # tensors listed in the text
 
 OPTIONS = [
@@ -32,27 +30,19 @@ def compare(a: Path, b: Path) -> dict:
     """Returns the differences of two models. Rows that pad a vocabulary are ignored.
 
     The result is {settings: {key: [a, b]}, shapes: {tensor: [a, b]} of those that differ or that one model lacks
-    (None), tensors: [as `difference`, the largest first], vocabulary, outputs: {name: as `difference`}}. Outputs are
-    computed in float32, and are empty if the vocabularies have different sizes.
+    (None), tensors: [{tensor, difference, bitwise}, the largest difference first], vocabulary, outputs: {name:
+    {difference, bitwise}}}. Outputs are computed in float32, and are empty if the vocabularies have different sizes.
     """
     one, two = (load_model.open_model(directory, ["dtype=float32"]) for directory in (a, b))
-    left, right = tensors(one), tensors(two)
-    names = left | right
-    shapes = {n: [getattr(side.get(n), "shape", None) for side in (left, right)] for n in names}
-    differences = [
-        {"tensor": name, **difference(left[name], right[name])}
-        for name in names
-        if shapes[name][0] == shapes[name][1]
-    ]
-    differences.sort(key=lambda entry: (-entry["difference"], entry["tensor"]))
     settings = configs.differences(one.config, two.config)
+    shapes, entries = differences.compare(tensors(one), tensors(two))
     pieces = one.tokenizer.pieces, two.tokenizer.pieces
     return {
         "a": str(a),
         "b": str(b),
         "settings": {k: v for k, v in settings.items() if k.startswith(("model.", "objective."))},
-        "shapes": {name: pair for name, pair in shapes.items() if pair[0] != pair[1]},
-        "tensors": differences,
+        "shapes": shapes,
+        "tensors": entries,
         "vocabulary": {
             "sizes": [*map(len, pieces)],
             "pieces": sum(x != y for x, y in zip_longest(*pieces)),
@@ -64,49 +54,22 @@ def compare(a: Path, b: Path) -> dict:
 
 def tensors(model) -> dict[str, np.ndarray]:
     """Returns {path: array} of the parameters, without padding and without untrained parts."""
-    padded = {item.path for item in names.parameters(model.config.model.layers) if item.padded}
+    table = names.parameters(model.config.model.layers)
+    ends = {item.path: model.vocabulary.size for item in table if item.padded}
     params = names.drop_parts(model.params, load_model.untrained_parts(model))
-    arrays = {}
-    for path, leaf in jax.tree.leaves_with_path(params):
-        name = meshes.path_name(path)
-        arrays[name] = np.asarray(leaf)[: model.vocabulary.size if name in padded else None]
-    return arrays
-
-
-def difference(a: np.ndarray, b: np.ndarray) -> dict:
-    """Returns {difference, bitwise} of two arrays of the same shape.
-
-    difference is the maximum over the elements. It is infinite if only one of two elements is NaN, or if they are
-    different infinities. Two NaN, or twice the same infinity, do not differ.
-    """
-    equal = (a == b) | (np.isnan(a) & np.isnan(b))
-    distances = np.abs(np.subtract(a, b, where=~equal, out=np.zeros(a.shape), dtype=np.float64))
-    largest = float(np.nan_to_num(distances, nan=np.inf).max(initial=0.0))
-    return {"difference": largest, "bitwise": a.dtype == b.dtype and a.tobytes() == b.tobytes()}
+    leaves = names.by_path(params).items()
+    return {path: np.asarray(leaf)[: ends.get(path)] for path, leaf in leaves}
 
 
 def outputs(one, two) -> dict:
-    """Returns {name: difference of that output} on a random batch, half of whose rows are half padding."""
-    vocabulary, draw = one.vocabulary, np.random.default_rng(0)
-    length = min(LENGTH, one.config.model.max_length, two.config.model.max_length)
-    texts = [draw.integers(vocabulary.size, size=n - 2) for n in (length, length // 2) * PAIRS]
-    for ids in texts:
-        ids[::8] = vocabulary.mask
-    predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
-    batch = fill_mask.make_batch(texts, 2 * PAIRS, length, predictions, vocabulary)
-    left, right = (trained_outputs(model, batch) for model in (one, two))
-    return {
-        name: difference(left[name], right[name]) for name in sorted(left.keys() & right.keys())
-    }
-
-
-def trained_outputs(model, batch) -> dict[str, np.ndarray]:
-    """Returns the outputs of a model on a batch, without padding and without those of untrained heads."""
-    heads = getattr(base.module_of(model.config), "HEADS", {})
-    untrained = {*load_model.untrained_parts(model)}
-    arrays = jax.jit(model.objective.outputs)(model.params, batch)
-    trained = {name for name in arrays if not untrained & heads.get(name, set())}
-    return {name: np.asarray(arrays[name])[..., : model.vocabulary.size] for name in trained}
+    """Returns {name: difference of that output} on a random batch, for the outputs that both models have trained."""
+    longest = min(model.config.model.max_length for model in (one, two))
+    batch = fill_mask.random_batch(longest, one.vocabulary)
+    left, right = (
+        fill_mask.outputs(model, batch, load_model.untrained_parts(model)) for model in (one, two)
+    )
+    both = sorted(left.keys() & right.keys())
+    return {name: differences.difference(left[name], right[name]) for name in both}
 
 
 def describe(values: dict) -> str:
@@ -115,10 +78,10 @@ def describe(values: dict) -> str:
     pairs = values["settings"] | values["shapes"]
     lines += [f"{key}: {a} in a, {b} in b" for key, (a, b) in pairs.items()]
     vocabulary = values["vocabulary"]
-    rules = "the same" if vocabulary["same_rules"] else "different"
+    (a, b), rules = vocabulary["sizes"], "the same" if vocabulary["same_rules"] else "different"
     lines.append(
-        f"vocabularies: {' and '.join(f'{size:,}' for size in vocabulary['sizes'])} pieces, of which"
-        f" {vocabulary['pieces']:,} differ; tokenizer rules: {rules}"
+        f"vocabularies: {a:,} and {b:,} pieces, of which {vocabulary['pieces']:,} differ;"
+        f" tokenizer rules: {rules}"
     )
     for name, output in values["outputs"].items():
         lines.append(f"{name}: differ by up to {output['difference']:.3g}")

@@ -1,15 +1,16 @@
 """`evaluate`: held-out metrics of a run's newest checkpoint, or of several models on the same text."""
 
+from contextlib import closing
 from pathlib import Path
 
 import jax
 
 from bert_jax import cli, evaluate
 from bert_jax import config as configs
-from bert_jax.commands import evaluate_models
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.objectives import base, metrics
+from bert_jax.models import counts
+from bert_jax.objectives import base, metrics, word_windows
 from bert_jax.parallel import mesh as meshes
 from bert_jax.parallel.processes import Cluster, joined
 from bert_jax.runs import run_info, workdir
@@ -25,22 +26,20 @@ OPTIONS = [
 def run(options, overrides) -> int:
     if options.config:
         config = cli.load_config(options, overrides)
-        values = evaluate_models.evaluate(options.model, config, cli.log_progress)
-        return cli.show(options, values, evaluate_models.describe(values))
+        values = evaluate_models(options.model, config, cli.log_progress)
+        return cli.show(options, values, word_windows.describe(values))
     if len(options.model) > 1:
         raise BadInput("evaluate: several models need --config, whose text they are evaluated on")
     # The keys of `distributed` are never saved, so those of the command line are all.
     keys = [key for key in overrides if key.startswith("distributed.")]
     with joined(configs.load("base", keys).distributed) as processes:
         values = evaluate_run(options.model[0], overrides, processes)
-        lines = (f"{x:.6g}" if isinstance(x, float) else x for x in values.values())
-        text = "\n".join(f"{name} {line}" for name, line in zip(values, lines, strict=True))
+        lines = {name: f"{x:.6g}" if isinstance(x, float) else x for name, x in values.items()}
+        text = "\n".join(f"{name} {line}" for name, line in lines.items())
         return cli.show(options, values, text) if processes.is_main else 0
 
 
-def evaluate_run(
-    name: Path | str, overrides: list[str] = (), processes: Cluster | None = None
-) -> dict:
+def evaluate_run(name: Path | str, overrides=(), processes: Cluster | None = None) -> dict:
     """Returns metrics of a run's newest checkpoint on the splits that are evaluated, on rows of its last phase's
     length. If there are several, the names begin with the split's.
 
@@ -48,26 +47,24 @@ def evaluate_run(
     """
     with workdir.opened(name) as opened:
         if not load_model.is_run(opened.directory):
-            raise BadInput(
-                f"{name}: not a run (no run.json); for another model, name a text by --config"
-            )
+            hint = "for another model, name a text by --config"
+            raise BadInput(f"{name}: not a run (no run.json); {hint}")
         run = load_model.open_run(opened, overrides)
         data = open_feed(run.config)
         run_info.check_store(opened.directory, run.info, run.step, data)
-    if processes:
-        processes.compare({"step": run.step, "config.store: fingerprint": data.fingerprint})
-    mesh = mesh_for(run.config, overrides)
-    phase = configs.phases(run.config)[-1]
+    shared = {"step": run.step, "config.store: fingerprint": data.fingerprint}
+    (processes or Cluster()).compare(shared)
+    mesh = meshes.make_mesh(run.config)  # the default one unless overrides set another
+    phase, headline = configs.phases(run.config)[-1], base.headline(run.config)
     params = jax.tree.map(place, run.params, meshes.parameters(run.params, mesh))
     program, values = evaluate.program(run.objective, mesh, bool(data.score)), {}
     with jax.set_mesh(mesh):
         for split in data.splits:
             batches = evaluate.Batches(data, run.config, phase, split, mesh)
-            prefix = f"{split}/" if len(data.splits) > 1 else ""
             measured = evaluate.measure(program, params, batches)
-            metric = base.headline(run.config)
-            told = metrics.describe_headline(measured, metric, data.unigram_entropy)
-            measured |= {"headline": told} if told else {}
+            text = metrics.describe_headline(measured, headline, data.unigram_entropy)
+            measured |= {"headline": text} if text else {}
+            prefix = f"{split}/" if len(data.splits) > 1 else ""
             values |= {prefix + name: value for name, value in measured.items()}
     return {"step": run.step, "unigram_entropy": data.unigram_entropy, **values}
 
@@ -77,9 +74,45 @@ def place(array, sharding):
     return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
 
 
-def mesh_for(config, overrides: list[str]):
-    """Returns the configured mesh if overrides set one, else the default one, over all devices of this machine."""
-    config = config.copy_and_resolve_references()
-    if not any(override.startswith("mesh.") for override in overrides):
-        config.mesh.update(configs.base().mesh)
-    return meshes.make_mesh(config)
+def evaluate_models(directories: list[Path], config, log=print) -> dict:
+    """Evaluates models with any vocabularies on the same held-out text, with the same words masked for all of them.
+
+    Returns {words, windows, documents, characters, word_entropy, models: [...]} on the held-out text of a config.
+
+    Each model has {model, nats_per_word, accuracy, pieces_per_word, bits_per_character, unknown, held_out, parameters}.
+    All words have the same weight. The nats of a word are the sum over its pieces, which are predicted independently; a
+    word is correct if all its pieces are. Words with an [UNK] in any vocabulary are skipped for all models; `unknown`
+    counts them. `held_out` is whether the model surely was not trained on the text: it always trained on this store, as
+    other stores may hold out other documents. `word_entropy` is the entropy of the word frequencies, in nats.
+    """
+    from bert_jax.data import heldout_text, prepare
+
+    # The same dtype for all models, so that it does not affect the comparison.
+    models = [load_model.open_model(directory, ["dtype=float32"]) for directory in directories]
+    for directory, model in zip(directories, models, strict=True):
+        load_model.check_masks(directory, model)
+    positions = [model.config.model.max_length for model in models]
+    length = min(configs.phases(config)[-1].length, *positions)
+    store = prepare.open_or_prepare(config, log)
+    with closing(heldout_text.documents(config, store)) as documents:
+        tokenizers = [model.tokenizer for model in models]
+        windows, unknown = word_windows.choose_words(
+            documents, tokenizers, length - 2, config.seed, config.evaluate.rows
+        )
+    values = word_windows.summary(windows)
+    if not values["words"]:
+        raise BadInput(f"{store.path}: no held-out word is in all vocabularies")
+    results = []
+    for number, (directory, model) in enumerate(zip(directories, models, strict=True)):
+        log(f"{directory}: evaluating {values['words']:,} words in {values['windows']:,} windows")
+        # A run that always trained on this store never saw its held-out documents.
+        same_store = model.info.get("store_fingerprint") == store.fingerprint
+        result = {
+            "model": str(directory),
+            **word_windows.evaluate(model, windows, number, length),
+            "unknown": int(unknown[number]),
+            "parameters": counts.count(model.params, model.vocabulary.size),
+            "held_out": same_store and "imported" not in model.info,
+        }
+        results.append(result)
+    return values | {"models": results}

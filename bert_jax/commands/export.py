@@ -116,8 +116,8 @@ def check_run(run, name: str, form: str) -> None:
 def describe(values: dict) -> str:
     trained, positions = values["positions"]
     text = (
-        f"{values['output']}: {', '.join(values['files'])}; {values['parameters']:,} parameters of step "
-        f"{values['step']:,}, {values['bytes'] / 1e6:,.1f} MB"
+        f"{values['output']}: {', '.join(values['files'])}; {values['parameters']:,} parameters of"
+        f" step {values['step']:,}, {values['bytes'] / 1e6:,.1f} MB"
     )
     if trained < positions:
         text += f"; trained on rows of up to {trained} of its {positions} positions"

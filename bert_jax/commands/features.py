@@ -8,16 +8,12 @@ from bert_jax.errors import BadInput
 from bert_jax.objectives import features
 from bert_jax.storage import atomic
 
-MODEL = "directory of a run, or of a model of another program"
-LAYERS = (
-    "index or slice, as in Python, of the embeddings and layers; default: %(default)s, the last"
-)
-POOL = "one vector for each line; none: one for each token, and the file OUTPUT.ends.npy says where lines end"
+POOL = "a vector for each line; none: for each token, and OUTPUT.ends.npy says where lines end"
 OPTIONS = [
-    cli.option("--model --workdir", MODEL, type=cli.to_address, **cli.REQUIRED),
-    cli.option("--input", "UTF-8 file with a text a line", type=cli.to_path, **cli.REQUIRED),
-    cli.option("--output", ".npy file to write", type=cli.to_path, **cli.REQUIRED),
-    cli.option("--layers", LAYERS, default="-1"),
+    cli.place("--model --workdir", "a run, or a model of another program", **cli.REQUIRED),
+    cli.path("--input", "UTF-8 file with a text a line", **cli.REQUIRED),
+    cli.path("--output", ".npy file to write", **cli.REQUIRED),
+    cli.option("--layers", "index or slice, as in Python; default: -1, the last", default="-1"),
     cli.option("--pool", POOL, choices=features.POOLS, default="none"),
     cli.AS_JSON,
 ]

@@ -20,17 +20,12 @@ from bert_jax.runs import metrics_file, workdir
 from bert_jax.storage import remote
 from bert_jax.tasks import base as tasks
 
+SEARCH = "KEY=VALUE,VALUE,...: a run for each value; several keys: for each combination"
 OPTIONS = [
     cli.CONFIG,
     cli.WORKDIR,
     cli.option("--seeds", "runs of each config, with the seeds from its own on", type=cli.positive),
-    cli.option(
-        "--search",
-        "KEY=VALUE,VALUE,...: a run for each value; several keys: for each combination",
-        action="append",
-        default=[],
-        metavar="KEY=VALUES",
-    ),
+    cli.option("--search", SEARCH, action="append", default=[], metavar="KEY=VALUES"),
     cli.AS_JSON,
 ]
 

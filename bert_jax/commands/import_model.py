@@ -31,17 +31,12 @@ def run(options, overrides) -> int:
     return cli.show(options, values, describe(values))
 
 
-def import_model(
-    source: Path,
-    directory: Path | str,
-    config: ConfigDict | None = None,
-    overrides: list[str] = (),
-    words: Path | None = None,
-) -> dict:
+def import_model(source: Path, directory, config=None, overrides=(), words=None) -> dict:
     """Creates the workdir `directory`, which may be an address; returns the content of its run.json.
 
-    config: of the new run; its model and tokenizer are replaced by those of the source. None is base with a store in
-    the workdir. words: a file of words to add to the vocabulary. Raises BadInput before anything is written.
+    config: a ConfigDict for the new run; its model and tokenizer are replaced by those of the source. None is base with
+    a store in the workdir. words: path of a file of words to add to the vocabulary. Raises BadInput before anything is
+    written.
     """
     workdir.check_new(directory)
     refused = next((key for key in overrides if key.startswith("tokenizer.")), None)

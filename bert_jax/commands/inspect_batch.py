@@ -1,7 +1,5 @@
 """`inspect`: shows the batch of a step as the model reads it, or saves the batches of many steps."""
 
-from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -44,7 +42,7 @@ def run(options, overrides) -> int:
 
 def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     """Returns the batch of a step: its phase, sha256, real_token_share, pair_ratio, pairs_per_row, masked_per_row,
-    and the texts of the first rows, sequence by sequence. A task without pairs or masks has none."""
+    and the texts of the first rows, sequence by sequence; see mlm_batch.describe."""
     total = configs.total_steps(config)
     if not 0 <= step < total:
         raise BadInput(f"--step {step}: expected a step from 0 to {total - 1}")
@@ -52,24 +50,11 @@ def inspect(config: ConfigDict, step: int, rows: int, log=print) -> dict:
     tokenizer = tokenizers.load(feed.path / "tokenizer")
     phase = next(phase for phase in configs.phases(config) if step < phase.last)
     arrays = next(feed.train(phase, step, step + 1))
-    sha256, sequences = batch.digest(arrays), arrays["cls_positions"].shape[1]
-    # A task may have no masks or pairs.
-    arrays = mlm_batch.zeros(phase.batch, phase.length, sequences) | arrays
-    weights = arrays["pair_weights"].sum()
-    shown = (mlm_batch.show(arrays, row, tokenizer) for row in range(min(rows, phase.batch)))
-    return {
-        "step": step,
-        "phase": phase.name,
-        "sha256": sha256,
-        "real_token_share": float((arrays["sequence_ids"] > 0).mean()),
-        "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
-        "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
-        "masked_per_row": float(arrays["masked_weights"].sum() / phase.batch) or None,
-        "rows": [*chain.from_iterable(shown)],
-    }
+    described = mlm_batch.describe(arrays, rows, tokenizer)
+    return {"step": step, "phase": phase.name, "sha256": batch.digest(arrays)} | described
 
 
-def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callable) -> dict:
+def save(config: ConfigDict, first: int, last: int, directory: Path, log=print) -> dict:
     """Saves the batches of steps first to last - 1, for machines without TensorFlow; see batch_files.save.
 
     Raises BadInput for invalid steps or an unusable directory, before anything is computed or written.
@@ -88,7 +73,7 @@ def save(config: ConfigDict, first: int, last: int, directory: Path, log: Callab
     return batch_files.save(feed, first, last, directory, log)
 
 
-def prepare_store(config: ConfigDict, log: Callable) -> StoreFeed:
+def prepare_store(config: ConfigDict, log) -> StoreFeed:
     """Opens the store of the config; prepares it first if it is missing."""
     from bert_jax.data import prepare
 

@@ -107,12 +107,8 @@ def plain(prediction) -> str:
 
 def describe(result: dict) -> str:
     """Returns the text and the prediction, or a line for each mask."""
-    if "masks" not in result:
-        share = result.get("probabilities", {}).get(str(result["prediction"]))
-        share = "" if share is None else f"  {share:.3f}"
-        return f"{result['text'][:80]}\n  {plain(result['prediction'])}{share}"
-    lines = [result["text"]]
-    for number, candidates in enumerate(result["masks"], 1):
-        shown = "  ".join(f"{c['piece']} {c['probability']:.3f}" for c in candidates)
-        lines.append(f"  [MASK] {number}: {shown}")
-    return "\n".join(lines)
+    if "masks" in result:
+        return "\n".join([result["text"], *fill_mask.describe(result["masks"])])
+    share = result.get("probabilities", {}).get(str(result["prediction"]))
+    share = "" if share is None else f"  {share:.3f}"
+    return f"{result['text'][:80]}\n  {plain(result['prediction'])}{share}"

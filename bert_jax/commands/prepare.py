@@ -58,7 +58,7 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
         few = [f"phases.{name}.batch={n * jax.device_count()}" for name, n in rows.items()]
         few += ["train.micro_batches=1", "train.rows_per_device=0"]
         config = configs.load(name, [*overrides, *few])
-        timed = benchmark.benchmark(config, steps=STEPS, log=cli.log_nothing)["phases"]
+        timed = benchmark.benchmark(config, steps=STEPS, log=lambda line: None)["phases"]
     except Exception as error:  # such as a device in use; the report matters more than this number
         cli.log_progress(f"prepare: steps could not be timed: {one_line(error)}")
         return None

@@ -1,7 +1,7 @@
 """`verify`: checks the hashes of a store's files, or of a run's files and checkpoints. It is read-only."""
 
+import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax import cli
@@ -27,63 +27,59 @@ def run(options, overrides) -> int:
     if bool(options.store) == bool(options.workdir):
         raise BadInput("verify: expected either --store or --workdir")
     if options.store:
-        name, problems = str(options.store), list(check_store(options.store))
+        name, problems = str(options.store), check_store(options.store)
     else:
         with workdir.opened(options.workdir) as run:
-            name, problems = run.name, list(check_run(run))
+            name, problems = run.name, check_run(run)
     entries = [{"file": file, "problem": text} for file, text in problems]
-    lines = [f"{file}: {text}" for file, text in problems]
-    text = "\n".join([*lines, f"{name}: problems: {len(problems)}"])
+    text = "\n".join([*map(": ".join, problems), f"{name}: problems: {len(problems)}"])
     cli.show(options, {"valid": not problems, "problems": entries}, text)
     return 1 if problems else 0
 
 
-def check_store(name: str | Path) -> Iterator[tuple[str, str]]:
-    """Yields (file, problem) for missing and altered files, by the manifest. Raises BadInput if there is no store."""
-    directory = download.local(name)
+def check_store(name: str | Path) -> list[tuple[str, str]]:
+    """Returns (file, problem) of missing and altered files, by the manifest. Raises BadInput if there is no store."""
+    directory, found = download.local(name), []
     if not os.path.isfile(directory / "manifest.json"):
         raise BadInput(f"--store {name}: not a token store (no manifest.json)")
-    try:
+    with listed(found, directory):
         manifest = stores.read_manifest(directory)
-    except BadInput as error:
-        yield split_error(error, directory)
-    else:
-        yield from manifests.check_files(directory, manifest, hashes=True)
+        found += manifests.check_files(directory, manifest, hashes=True)
+    return found
 
 
-def check_run(run: Workdir) -> Iterator[tuple[str, str]]:
-    """Yields (file, problem) for the files of a run. Raises BadInput if there is no run.
+def check_run(run: Workdir) -> list[tuple[str, str]]:
+    """Returns (file, problem) of the files of a run. Raises BadInput if there is no run.
 
     Checks checkpoints by their fingerprints, config and tokenizer by their digests in run.json, and whether the other
-    files can be read.
+    files can be read. Without a readable run.json there is nothing to check them by.
     """
-    directory = run.directory
+    directory, found = run.directory, []
     if not os.path.isfile(directory / "run.json"):
         raise BadInput(f"--workdir {directory}: not a run (no run.json)")
-    try:
-        info = workdir.read_info(directory)
-    except BadInput as error:
-        yield split_error(error, directory)
-        return
     checks = (
         ("config.json", "config", lambda path: configs.digest(workdir.read_json(path))),
         ("tokenizer", "tokenizer", lambda path: tokenizer.load(path).fingerprint),
         ("status.json", None, workdir.read_json),
         ("metrics.jsonl", None, metrics_file.lines),
     )
-    for name, key, read in checks:
-        try:
-            value = read(directory / name)
-        except BadInput as error:
-            yield split_error(error, directory)
-        else:
-            if key and value != info.get(key):
-                yield name, "altered: its digest in run.json differs"
-    steps = reader.problems(run.checkpoints, str(info.get("run", "")))
-    yield from ((f"checkpoints/{step}", reason) for step, reason in steps.items() if reason)
+    with listed(found, directory):
+        info = workdir.read_info(directory)
+        for name, key, read in checks:
+            with listed(found, directory):
+                value = read(directory / name)
+                if key and value != info.get(key):
+                    found.append((name, "altered: its digest in run.json differs"))
+        steps = reader.problems(run.checkpoints, str(info.get("run", "")))
+        found += [(f"checkpoints/{step}", reason) for step, reason in steps.items() if reason]
+    return found
 
 
-def split_error(error: BadInput, directory: Path) -> tuple[str, str]:
-    """Returns the file that an error names, and the problem."""
-    name, _, text = str(error).removeprefix(f"{directory}/").partition(": ")
-    return name, text
+@contextlib.contextmanager
+def listed(problems: list[tuple[str, str]], directory: Path):
+    """Appends a BadInput of the context to the problems: the file that it names, and what it says about it."""
+    try:
+        yield
+    except BadInput as error:
+        name, _, text = str(error).removeprefix(f"{directory}/").partition(": ")
+        problems.append((name, text))

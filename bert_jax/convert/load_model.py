@@ -18,7 +18,7 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 # Keys of a run's config that depend on the machine it ran on; their defaults are used here.
-MACHINE_KEYS = ("compilation_cache", "model.attention")
+MACHINE_KEYS = "compilation_cache model.attention mesh.data mesh.fsdp mesh.tensor".split()
 
 
 class Model(NamedTuple):
@@ -91,8 +91,8 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
 def read_config(directory: Path, info: dict, overrides: list[str]) -> ConfigDict:
     """Returns the config of a run with the overrides. Raises BadInput if it is not the config that was trained.
 
-    Ignores its attention implementation, which depends on the devices, and its compilation cache: JAX would execute the
-    programs in that cache, which somebody else may have written.
+    Ignores its mesh and its attention implementation, which depend on the devices, and its compilation cache: JAX would
+    execute the programs in that cache, which somebody else may have written.
     """
     path = directory / "config.json"
     digest = config.digest(workdir.read_json(path))

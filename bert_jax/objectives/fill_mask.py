@@ -3,6 +3,7 @@
 B rows of texts, P [MASK] tokens in a row, N in all texts.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 
@@ -11,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.errors import BadInput
-from bert_jax.objectives import mlm_batch
+from bert_jax.objectives import base, mlm_batch
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 ROWS = 32  # texts measured at once: few enough for the memory of their logits
+PAIRS, LENGTH = 4, 64  # of the rows of a random batch, and their length at most
 
 
 def make_batch(
@@ -38,6 +40,30 @@ def make_batch(
         arrays["masked_positions"][row, : len(masked)] = masked
         arrays["masked_weights"][row, : len(masked)] = 1
     return arrays
+
+
+def random_batch(longest: int, vocabulary: Vocabulary) -> dict:
+    """Returns a batch of random tokens to compare models on; every second row is half padding.
+
+    longest: the largest number of positions that a row may have.
+    """
+    length, draw = min(LENGTH, longest), np.random.default_rng(0)
+    texts = [draw.integers(vocabulary.size, size=n - 2) for n in (length, length // 2) * PAIRS]
+    for ids in texts:
+        ids[::8] = vocabulary.mask
+    predictions = max(np.count_nonzero(ids == vocabulary.mask) for ids in texts)
+    return make_batch(texts, 2 * PAIRS, length, predictions, vocabulary)
+
+
+def outputs(model, batch: dict, untrained: list[str]) -> dict[str, np.ndarray]:
+    """Returns the outputs of a model on a batch, without the padding of the vocabulary.
+
+    untrained: parts of the parameters; the outputs that need them are left out.
+    """
+    heads = getattr(base.module_of(model.config), "HEADS", {})
+    arrays = jax.jit(model.objective.outputs)(model.params, batch)
+    trained = [name for name in arrays if heads.get(name, set()).isdisjoint(untrained)]
+    return {name: np.asarray(arrays[name])[..., : model.vocabulary.size] for name in trained}
 
 
 def measure(model, texts: list[list[int]], targets: list[list[int]], length: int) -> tuple:
@@ -78,6 +104,13 @@ def candidates(model, text: str, top: int) -> list[list[dict]]:
         ]
         for row in np.asarray(jax.nn.softmax(logits, axis=-1))
     ]
+
+
+def describe(masks: list[list[dict]]) -> Iterator[str]:
+    """Yields a line for each [MASK] of a text. masks: its `candidates`."""
+    for number, found in enumerate(masks, 1):
+        shown = "  ".join(f"{each['piece']} {each['probability']:.3f}" for each in found)
+        yield f"  [MASK] {number}: {shown}"
 
 
 def encode(model, text: str) -> dict:

@@ -10,12 +10,14 @@ B rows, L length, P predictions per row, S sequences packed in a row.
     pair_weights      float32[B, S]
 """
 
+from itertools import chain
+
 import numpy as np
 
 from bert_jax.data import batch
 from bert_jax.errors import BadInput
 
-# {value that `inspect` prints of a batch: what the marks of `show` mean that come with it}
+# {value of `describe`: what the marks of `show` mean that come with it}
 MARKS = {
     "masked_per_row": "{a<b}: b is to be predicted, the model sees a; {b}: b is to be predicted, and seen.",
     "pair_ratio": "label 0: the second sentence follows the first (sop: in order); 1: a random one (sop: swapped)",
@@ -36,10 +38,22 @@ def shapes(rows: int, length: int, predictions: int, sequences: int = 1) -> dict
     )
 
 
-def zeros(rows: int, length: int, sequences: int) -> dict[str, np.ndarray]:
-    """Returns the arrays of a batch without masked positions and pairs."""
-    shapes_of_all = shapes(rows, length, 0, sequences)
-    return {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes_of_all.items()}
+def describe(arrays: dict, rows: int, tokenizer) -> dict:
+    """Returns real_token_share, pair_ratio, pairs_per_row, and masked_per_row of a batch of any task, and as `rows` the
+    texts of its first rows, see `show`. The numbers of pairs and masks are None if there are none.
+    """
+    size, length = arrays["tokens"].shape
+    empty = shapes(size, length, 0, arrays["cls_positions"].shape[1])
+    arrays = {name: np.zeros(leaf.shape, leaf.dtype) for name, leaf in empty.items()} | arrays
+    weights = arrays["pair_weights"].sum()
+    shown = (show(arrays, row, tokenizer) for row in range(min(rows, size)))
+    return {
+        "real_token_share": float((arrays["sequence_ids"] > 0).mean()),
+        "pair_ratio": float(arrays["pair_labels"].sum() / weights) if weights else None,
+        "pairs_per_row": float(arrays["sequence_ids"].max(axis=1).mean()),
+        "masked_per_row": float(arrays["masked_weights"].sum() / size) or None,
+        "rows": [*chain.from_iterable(shown)],
+    }
 
 
 def judge_pairs(pair_task: str, labels: np.ndarray, key: str) -> tuple[str, list[str]]:

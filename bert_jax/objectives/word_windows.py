@@ -4,7 +4,9 @@ A word is a run of letters, digits and "_". It is tokenized by itself, and so is
 of a chosen word are masked, so the number of [MASK]s reveals how many pieces a word has.
 """
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, islice
@@ -77,6 +79,24 @@ def choose_words(
     return first, unknown
 
 
+def chosen_words(windows: list[Window]) -> list[str]:
+    return [window.parts[index] for window in windows for index in window.chosen]
+
+
+def summary(windows: list[Window]) -> dict:
+    """Returns the numbers of words, windows, documents and characters, and the entropy of the word frequencies in nats,
+    of the chosen words."""
+    words = chosen_words(windows)
+    shares = np.array([*Counter(words).values()]) / max(len(words), 1)
+    return {
+        "words": len(words),
+        "windows": len(windows),
+        "documents": len({window.document for window in windows}),
+        "characters": sum(map(len, words)),
+        "word_entropy": float(-(shares * np.log(shares)).sum()),
+    }
+
+
 def mask(window: Window, number: int, id: int) -> list[int]:
     """Returns the ids of a window, with the id of [MASK] for every piece of a chosen word."""
     cuts = [ids[number] for ids in window.pieces]
@@ -97,3 +117,38 @@ def score(model, windows: list[Window], number: int, length: int) -> tuple[np.nd
     sizes = np.array([*map(len, chain(*words))])
     starts = np.cumsum(sizes) - sizes
     return np.add.reduceat(nats, starts), np.logical_and.reduceat(correct, starts), sizes
+
+
+def evaluate(model, windows: list[Window], number: int, length: int) -> dict[str, float]:
+    """Returns means over the words: nats_per_word, accuracy, pieces_per_word; and bits_per_character. For the arguments
+    see `score`."""
+    nats, correct, pieces = score(model, windows, number, length)
+    characters = sum(map(len, chosen_words(windows)))
+    return {
+        "nats_per_word": float(nats.mean()),
+        "accuracy": float(correct.mean()),
+        "pieces_per_word": float(pieces.mean()),
+        "bits_per_character": float(nats.sum() / math.log(2) / characters),
+    }
+
+
+def describe(values: dict) -> str:
+    """Returns a table as text, one line for each model.
+
+    values: those of `summary`, and as `models` a list of those of `evaluate` with the model and whether the text was
+    held out from it.
+    """
+    names = [key for key in values["models"][0] if key not in ("model", "held_out")]
+    width = max(len(model["model"]) for model in values["models"])
+    lines = [
+        f"{values['words']:,} words ({values['characters']:,} characters) masked in"
+        f" {values['windows']:,} windows of {values['documents']:,} held-out documents; entropy of"
+        f" the words {values['word_entropy']:.4f} nats",
+        "  ".join([" " * width, *names]),
+    ]
+    for model in values["models"]:
+        kinds = (",d" if isinstance(model[name], int) else ".4f" for name in names)
+        cells = (f"{model[n]:{len(n)}{kind}}" for n, kind in zip(names, kinds, strict=True))
+        note = "" if model["held_out"] else "  may have been trained on this text"
+        lines.append("  ".join([model["model"].ljust(width), *cells]) + note)
+    return "\n".join(lines)

@@ -11,7 +11,7 @@ from kits.runs import untrained
 from kits.small import small_batch
 from kits.texts import PROSE
 
-from bert_jax.commands import evaluate_models
+from bert_jax.commands.evaluate import evaluate_models
 from bert_jax.convert import load_model
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
@@ -40,7 +40,7 @@ def measure(tmp_path, monkeypatch, models):
     def run(names, **others):
         by_name = models | others
         monkeypatch.setattr(load_model, "open_model", lambda name, overrides: by_name[name])
-        return evaluate_models.evaluate(list(names), config, lambda line: None)
+        return evaluate_models(list(names), config, lambda line: None)
 
     return run
 
