@@ -42,10 +42,7 @@ def pretrain(config: ConfigDict, name: Path | str, resolve: Callable | None = No
     they are connected. Returns the exit code: 0 done, 75 preempted after saving, 130
     interrupted after saving, 76 if a device or another process was lost.
     """
-    with (
-        cluster.joined(config.distributed) as processes,
-        Watchdog(config.timeouts) as watchdog,
-    ):
+    with cluster.joined(config.distributed) as processes, Watchdog(config.timeouts) as watchdog:
         watchdog.arm("compile")
         config = jax_setup.start(
             resolve(config) if resolve else config

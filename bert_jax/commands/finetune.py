@@ -57,8 +57,8 @@ def run(options, overrides) -> int:
             found = values.setdefault(join(trial.task, trial.settings), {})
             for name, score in read_scores(config, place).items():
                 found.setdefault(name, []).append(score)
-    is_one = len(values) == len(seeds) == 1
-    return 0 if is_one and not options.json else cli.show(options, values, describe(values))
+    is_table = len(values) > 1 or options.seeds or options.json
+    return cli.show(options, values, describe(values)) if is_table else 0
 
 
 def join(*parts: str) -> str:
@@ -71,11 +71,13 @@ def trials(name: str, search: list[str], overrides: list[str]) -> Iterator[Trial
     values of `--search`."""
     path, _, argument = ("", "", "") if remote.is_address(name) else name.partition(":")
     listed = configs.arguments(path) if argument == "all" else split_list(argument)
-    keys = [each.partition("=")[::2] for each in search]
+    keys = {key: split_list(values) for key, _, values in (each.partition("=") for each in search)}
+    if not all(keys.values()):
+        raise BadInput(f"--search {' '.join(search)}: expected KEY=VALUE,VALUE,...")
     for task in listed or [""]:
         config = f"{path}:{task}" if task else name
-        for values in itertools.product(*(split_list(values) for _, values in keys)):
-            chosen = [f"{key}={value}" for (key, _), value in zip(keys, values, strict=True)]
+        for values in itertools.product(*keys.values()):
+            chosen = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
             short = ",".join(each.rpartition(".")[2] for each in chosen)
             yield Trial(task if len(listed) > 1 else "", short, config, [*overrides, *chosen])
 
@@ -94,9 +96,7 @@ def resolve(config: ConfigDict, overrides: list[str] = ()) -> ConfigDict:
     other shapes than those of config.init_from are refused. Raises BadInput.
     """
     if not examples.module_of(config):
-        raise BadInput(
-            f"config.task.name={config.task.name}: has no labelled examples; use pretrain"
-        )
+        raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
     if not config.init_from:
         raise BadInput("config.init_from='': expected the run or the model to start from")
     if jax.process_count() > 1 and not download.exists(config.store):
@@ -124,8 +124,7 @@ def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
         lines = metrics_file.lines(run.directory / "metrics.jsonl")
     step = summary["best"].get("step", summary["steps"])
     found = {line["split"]: line for line in lines if line["step"] == step}
-    wanted = config.task.get("metrics", ("loss",))
-    splits = examples.split_names(config)[1:]
+    splits, wanted = examples.split_names(config)[1:], config.task.get("metrics", ("loss",))
     return {f"{split} {name}": found[split][name] for split in splits for name in wanted}
 
 

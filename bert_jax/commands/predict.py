@@ -56,12 +56,14 @@ def predict(
     model = load_model.open_model(directory, overrides)
     task = examples.module_of(model.config)
     if not task:
+        texts = texts or vocabulary_extension.read_lines(file, "--input")
         load_model.check_masks(directory, model)
         model = model._replace(params=jax.device_put(model.params))
         return [{"text": t, "masks": fill_mask.candidates(model, t, top)} for t in texts], {}
-    if file:
-        return predict_examples(model, task.load(model.config, file))
-    return predict_examples(model, task.parse(model.config, texts))
+    found = task.load(model.config, file) if file else task.parse(model.config, texts)
+    if not found:
+        raise BadInput(f"--input {file}: has no examples")
+    return predict_examples(model, found)
 
 
 def predict_examples(model, found: list[Example]) -> tuple[list[dict], dict]:
@@ -78,20 +80,17 @@ def predict_examples(model, found: list[Example]) -> tuple[list[dict], dict]:
         batches = stream.Evaluation(dataset, phase, split, len(rows), ROWS)
         run, params = jax.jit(model.objective.outputs), jax.device_put(model.params)
         outputs = evaluate.join([jax.device_get(run(params, arrays)) for arrays in batches])
-        back = np.argsort(batches.places())  # rows that fill the last batch are after the others
-        outputs = {name: array[back] for name, array in outputs.items()}
+        # In the order of the examples. Rows that fill the last batch are after all others.
+        outputs = {name: array[np.argsort(batches.places())] for name, array in outputs.items()}
         results = task.decode(config, store, split, outputs, rows)
-        is_labelled = all(example.label is not None for example in found)
-        scores = dataset.score(split, outputs, rows) if is_labelled else {}
-    shown = (" | ".join(example.texts) for example in found)
-    return [{"text": t} | result for t, result in zip(shown, results, strict=True)], scores
+        scores = {} if None in [e.label for e in found] else dataset.score(split, outputs, rows)
+    return [{"text": " | ".join(e.texts)} | r for e, r in zip(found, results, strict=True)], scores
 
 
 def write(path: Path, results: list[dict]) -> None:
     """Writes predictions as the name says: {id: prediction} in a .json, else an index and a prediction a line."""
     if path.suffix == ".json":
-        pairs = {each.get("id", i): each["prediction"] for i, each in enumerate(results)}
-        text = json.dumps(pairs)
+        text = json.dumps({e.get("id", i): e["prediction"] for i, e in enumerate(results)})
     else:
         rows = (f"{i}\t{plain(result['prediction'])}\n" for i, result in enumerate(results))
         text = "".join(["index\tprediction\n", *rows])
