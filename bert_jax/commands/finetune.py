@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import statistics
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from bert_jax.config_checks import split_list
 from bert_jax.convert import load_model
 from bert_jax.data import download, examples
 from bert_jax.errors import BadInput
+from bert_jax.objectives import metrics
 from bert_jax.runs import metrics_file, workdir
 from bert_jax.storage import remote
 from bert_jax.tasks import base as tasks
@@ -58,7 +58,7 @@ def run(options, overrides) -> int:
             for name, score in read_scores(config, place).items():
                 found.setdefault(name, []).append(score)
     is_table = len(values) > 1 or options.seeds or options.json
-    return cli.show(options, values, describe(values)) if is_table else 0
+    return cli.show(options, values, metrics.table(values)) if is_table else 0
 
 
 def join(*parts: str) -> str:
@@ -126,14 +126,3 @@ def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
     found = {line["split"]: line for line in lines if line["step"] == step}
     splits, wanted = examples.split_names(config)[1:], config.task.get("metrics", ("loss",))
     return {f"{split} {name}": found[split][name] for split in splits for name in wanted}
-
-
-def describe(values: dict) -> str:
-    """Returns a Markdown table: a row for each trial and metric. values: {trial: {metric: scores by seed}}."""
-    lines = ["| | metric | mean | deviation | runs |", "| --- | --- | --- | --- | --- |"]
-    for trial, metrics in values.items():
-        for name, scores in metrics.items():
-            spread = f"{statistics.stdev(scores):.4f}" if len(scores) > 1 else ""
-            row = trial, name, f"{statistics.mean(scores):.4f}", spread, len(scores)
-            lines.append(f"| {' | '.join(map(str, row))} |")
-    return "\n".join(lines)

@@ -1,6 +1,7 @@
 """Metrics as pairs (sum, weight), and what the log says about their means."""
 
 import math
+import statistics
 
 import jax
 
@@ -104,3 +105,14 @@ def describe_speed(values: dict) -> str:
     if values["peak_bytes"] is not None:
         parts.append(f"peak {values['peak_bytes'] / 2**30:.2f} GiB")
     return "  ".join(parts)
+
+
+def table(values: dict) -> str:
+    """Returns a Markdown table: a row for each trial and metric. values: {trial: {metric: scores by seed}}."""
+    lines = ["| | metric | mean | deviation | runs |", "| --- | --- | --- | --- | --- |"]
+    for trial, scored in values.items():
+        for name, scores in scored.items():
+            spread = f"{statistics.stdev(scores):.4f}" if len(scores) > 1 else ""
+            row = trial, name, f"{statistics.mean(scores):.4f}", spread, len(scores)
+            lines.append(f"| {' | '.join(map(str, row))} |")
+    return "\n".join(lines)
