@@ -1,4 +1,4 @@
-"""Datasets of labelled texts: where the texts of an example are in its split's tokens, cut to fit into a row.
+"""Labelled texts: their targets, and datasets of rows that hold the texts of an example, cut to fit.
 
 N examples, T texts of an example, B rows of a batch, S packed sequences of a row, L length.
 """
