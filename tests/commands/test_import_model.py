@@ -80,7 +80,7 @@ def test_training_continues_from_an_import(source, tmp_path):
 
 @pytest.mark.parametrize("key", ["tokenizer.size=7", "model.layers=3", "workdir"])
 def test_nothing_is_written_for_bad_input(source, tmp_path, key):
-    """Damaged sources: tests/convert/test_external_model_refused.py."""
+    """Damaged sources: tests/convert/test_external_model.py."""
     if key == "workdir":
         (tmp_path / "run").mkdir()
         (tmp_path / "run/a file").write_text("")

@@ -1,5 +1,5 @@
 """Checkpoints of Google's BERT: bitwise in both directions, and as transformers converts them (damage:
-test_external_model_refused)."""
+test_external_model)."""
 
 import json
 import sys
