@@ -48,15 +48,6 @@ def test_a_store_has_all_documents_of_the_corpus(make, tmp_path, kind, size):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "store"]
 
 
-def test_a_source_that_is_named_twice_is_read_twice(make, tmp_path):
-    """Unless duplicates are filtered. All copies of a document are in the same split."""
-    path = tmp_path / "corpus.txt"
-    keys = f"corpus.source={path},{path}", "filter.duplicates=False"
-    once = [sorted(documents) for documents in splits(prepare(make(make_text(50))))]
-    twice = splits(prepare(make(make_text(50), *keys, f"store={tmp_path}/twice")))
-    assert [sorted(documents) for documents in twice] == [sorted(2 * part) for part in once]
-
-
 def test_documents_of_a_source_stay_together_and_are_counted(tmp_path, monkeypatch):
     corpora.small_parts(monkeypatch)
     store = prepare(two_sources(tmp_path))
