@@ -68,11 +68,8 @@ def test_inspect_saves_the_batches_that_it_prints(world, tmp_path, capsys):
     """`inspect --step` reports the same digest for the store and for saved batches."""
     options = "--steps", "4:7", "--save", tmp_path / "new", "--json", tmp_path / "values.json"
     assert main(["inspect", *world.arguments(*options)]) == 0
-    manifest = batch_files.read_manifest(tmp_path / "new")
     values = json.loads((tmp_path / "values.json").read_text())
-    assert values["steps"] == manifest["steps"] == [4, 7]
-    for phase in ("short", "long"):
-        assert values["phases"][phase]["splits"]["heldout"]["rows"] == 9
+    assert values["steps"] == batch_files.read_manifest(tmp_path / "new")["steps"] == [4, 7]
     for step in (5, 6):
         shown = set()
         for batches in ("", world.saved, tmp_path / "new"):
