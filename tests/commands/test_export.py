@@ -54,15 +54,12 @@ def test_the_newest_checkpoint_is_exported_bit_for_bit(tmp_path, capsys):
 
 def test_positions_that_no_row_has_reached_are_told(tmp_path, capsys):
     """At the start of a run, by the export, in the card, and to transformers' tokenizers."""
-    longer = "model.max_length=64"
-    (warning,) = base.warnings(small_config(longer))
-    assert "at most 32 tokens" in warning and not base.warnings(small_config())
-    (warning,) = base.warnings(small_config("schedule.warmup=50", "phases.main.steps=50"))
-    assert "schedule.warmup=50" in warning
-    make_run(tmp_path / "run", longer)
-    card = export(tmp_path)
-    assert "rows of up to 32 of its 64 positions" in capsys.readouterr().out
-    assert "rows of up to 32 tokens" in card and "up to 64, were never trained" in card
+    for key, *others in (["model.max_length=64"], ["schedule.warmup=50", "phases.main.steps=50"]):
+        (warning,) = base.warnings(small_config(key, *others))
+        assert key in warning and not base.warnings(small_config())
+    make_run(tmp_path / "run", "model.max_length=64")
+    assert "up to 64, were never trained" in export(tmp_path)
+    assert "32 of its 64 positions" in capsys.readouterr().out
     settings = json.loads((tmp_path / "out/tokenizer_config.json").read_text())
     assert settings["model_max_length"] == 32
 
