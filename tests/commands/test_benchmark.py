@@ -16,6 +16,8 @@ from bert_jax.models import counts
 from bert_jax.objectives import base, mlm_batch
 from bert_jax.parallel import chips
 
+TINY = "model.layers=1", "model.width=8", "model.heads=2"
+
 
 def time(config, steps) -> dict:
     return benchmark.benchmark(config, None, steps, lambda line: None)
@@ -71,8 +73,7 @@ def test_steps_are_timed_one_by_one_after_a_warm_up(tmp_path, monkeypatch):
 
     monkeypatch.setattr(benchmark, "compile_phase", slow)
     monkeypatch.setattr(benchmark.time, "perf_counter", lambda: now[0])
-    tiny = "model.layers=1", "model.width=8", "model.heads=2"
-    numbers = time(small_config(f"store={tmp_path}/store", *tiny), steps=3)["phases"]["main"]
+    numbers = time(small_config(f"store={tmp_path}/store", *TINY), steps=3)["phases"]["main"]
     assert numbers["utilization"] is None
     assert (numbers["step_seconds"], numbers["slowest_seconds"]) == (2, 3)
     assert next(advances, None) is None
