@@ -68,9 +68,8 @@ def test_a_copy_that_differs_is_named_with_its_device(tree, name, shape):
     parts = [np.array(shard.data) for shard in shards]
     parts[6].flat[0] = np.nextafter(parts[6].flat[0], np.float32(9))
     arrays = [jax.device_put(part, shard.device) for part, shard in zip(parts, shards, strict=True)]
-    placed[name] = jax.make_array_from_single_device_arrays(
-        tree[name].shape, placed[name].sharding, arrays
-    )
+    like = tree[name].shape, placed[name].sharding
+    placed[name] = jax.make_array_from_single_device_arrays(*like, arrays)
     device = str(shards[6].device) if name == "scale" else ""  # of two copies, either may be wrong
     with pytest.raises(Unfinished, match=f"{name} on {device}"):
         fingerprint.compute(program, placed, mesh)

@@ -108,6 +108,7 @@ DAMAGES = {
     "no fingerprints": lambda directory: shutil.rmtree(directory / reader.FINGERPRINTS),
     "no optimizer state": lambda directory: shutil.rmtree(directory / "opt_state"),
     "no parameters": lambda directory: shutil.rmtree(directory / "params"),
+    "nothing": lambda directory: [shutil.rmtree(directory), directory.mkdir()],
     "empty": lambda directory: largest(directory, "params").write_bytes(b""),
     "a file is missing": lambda directory: largest(directory, "opt_state").unlink(),
     "altered fingerprints": lambda directory: change(

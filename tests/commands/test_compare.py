@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from kits.malformed_inputs import leaf
 from kits.runs import untrained
 from kits.texts import PROSE
 
@@ -40,10 +41,7 @@ def compared(monkeypatch):
 def changed(model, path: str, at, by) -> load_model.Model:
     """The model with `by` added to one element of a parameter."""
     params = jax.tree.map(np.array, model.params)
-    leaf = params
-    for key in path.split("/"):
-        leaf = leaf[key]
-    leaf[at] += by
+    leaf(params, path)[at] += by
     return model._replace(params=params)
 
 

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from kits import corpora
 from kits.runs import untrained
-from kits.small import small_batch
 from kits.texts import PROSE
 
 from bert_jax.commands.evaluate import evaluate_models
 from bert_jax.convert import load_model
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
-from bert_jax.objectives import word_windows
+from bert_jax.objectives import fill_mask, word_windows
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 TEXTS = [*PROSE, "漢字かな交じり文。I ❤️ it 🙂 very much.", "Ŝi diris: ĝis! 漢字"]
@@ -105,28 +104,18 @@ def test_nats_equal_a_slow_computation(models, name):
     nats, correct, pieces = word_windows.score(model, windows, number, LENGTH)
     expected = []
     for window in windows:
-        tokens, masked, targets = [model.tokenizer.cls], [], []
-        for index, cuts in enumerate(window.pieces):
-            ids = cuts[number]
-            if index in window.chosen:
-                masked.append([*range(len(tokens), len(tokens) + len(ids))])
-                targets.append(ids)
-            tokens += [model.tokenizer.mask] * len(ids) if index in window.chosen else ids
-        tokens.append(model.tokenizer.sep)
-        positions, size = np.concatenate(masked), len(tokens)
-        batch = small_batch(1, size, 1) | {
-            "tokens": np.array([tokens], np.int32),
-            "segments": np.zeros((1, size), np.int32),
-            "positions": np.arange(size, dtype=np.int32)[None],
-            "sequence_ids": np.ones((1, size), np.int32),
-            "masked_positions": positions[None].astype(np.int32),
-        }
+        words = [cuts[number] for cuts in window.pieces]
+        targets = [words[index] for index in window.chosen]
+        for index in window.chosen:
+            words[index] = [model.tokenizer.mask] * len(words[index])
+        ids, masks = sum(words, []), sum(map(len, targets))
+        batch = fill_mask.make_batch([ids], 1, len(ids) + 2, masks, model.vocabulary)
         logits = np.asarray(model.objective.outputs(model.params, batch)["mlm_logits"][0], float)
         logits = logits[:, : model.vocabulary.size]
-        for word, target in zip(masked, targets, strict=True):
-            rows = logits[[list(positions).index(position) for position in word]]
-            cost = np.log(np.exp(rows).sum(axis=1)) - rows[np.arange(len(word)), target]
-            expected.append((cost.sum(), (rows.argmax(axis=1) == target).all(), len(word)))
+        for target in targets:
+            rows, logits = np.split(logits, [len(target)])
+            cost = np.log(np.exp(rows).sum(axis=1)) - rows[np.arange(len(target)), target]
+            expected.append((cost.sum(), (rows.argmax(axis=1) == target).all(), len(target)))
     slow = np.array(expected)
     np.testing.assert_allclose(nats, slow[:, 0], rtol=1e-5)
     assert (correct == slow[:, 1]).all() and (pieces == slow[:, 2]).all()

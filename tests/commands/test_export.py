@@ -1,13 +1,15 @@
-"""`export`: a complete directory or none, a correct model card, one line for bad input."""
+"""`export`: a complete directory or none, a correct model card, one line for bad input, and uploads to the hub."""
 
 import json
 import re
 import shutil
 import subprocess
 import sys
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
+from huggingface_hub import HfApi, RepoUrl
 from kits.malformed_inputs import leaf, refused
 from kits.runs import make_run, save
 from kits.small import small_config
@@ -15,6 +17,7 @@ from safetensors.numpy import load_file
 
 from bert_jax import config as configs
 from bert_jax.cli import main
+from bert_jax.commands import export as exporting
 from bert_jax.convert import load_model, names
 from bert_jax.objectives import base
 from bert_jax.runs.workdir import Workdir
@@ -51,15 +54,12 @@ def test_the_newest_checkpoint_is_exported_bit_for_bit(tmp_path, capsys):
 
 def test_positions_that_no_row_has_reached_are_told(tmp_path, capsys):
     """At the start of a run, by the export, in the card, and to transformers' tokenizers."""
-    longer = "model.max_length=64"
-    (warning,) = base.warnings(small_config(longer))
-    assert "at most 32 tokens" in warning and not base.warnings(small_config())
-    (warning,) = base.warnings(small_config("schedule.warmup=50", "phases.main.steps=50"))
-    assert "schedule.warmup=50" in warning
-    make_run(tmp_path / "run", longer)
-    card = export(tmp_path)
-    assert "rows of up to 32 of its 64 positions" in capsys.readouterr().out
-    assert "rows of up to 32 tokens" in card and "up to 64, were never trained" in card
+    for key, *others in (["model.max_length=64"], ["schedule.warmup=50", "phases.main.steps=50"]):
+        (warning,) = base.warnings(small_config(key, *others))
+        assert key in warning and not base.warnings(small_config())
+    make_run(tmp_path / "run", "model.max_length=64")
+    assert "up to 64, were never trained" in export(tmp_path)
+    assert "32 of its 64 positions" in capsys.readouterr().out
     settings = json.loads((tmp_path / "out/tokenizer_config.json").read_text())
     assert settings["model_max_length"] == 32
 
@@ -171,3 +171,37 @@ def test_bad_input_writes_nothing(directory, monkeypatch, changes, named):
     options = {"--workdir": "run", "--output": "out"} | changes
     assert named in refused("export", *(f"{key}={value}" for key, value in options.items()))
     assert sorted(directory.rglob("*")) == before
+
+
+# --- Uploads --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A stand-in for the library's client, with the same signatures."""
+    client = create_autospec(HfApi, instance=True)
+    client.create_repo.return_value = RepoUrl("https://huggingface.co/owner/name")
+    monkeypatch.setattr(exporting, "HfApi", lambda: client)
+    monkeypatch.setattr(exporting, "get_token", lambda: "hf_secret")
+    return client
+
+
+def test_the_exported_directory_is_uploaded_to_a_private_repository(hub, tmp_path, capsys):
+    make_run(tmp_path / "run")
+    card = export(tmp_path, "--push", "owner/name")
+    hub.create_repo.assert_called_once_with("owner/name", private=True, exist_ok=True)
+    hub.upload_folder.assert_called_once_with(repo_id="owner/name", folder_path=tmp_path / "out")
+    assert "model='owner/name')" in card and f"hf upload owner/name {tmp_path}" not in card
+    assert re.search(r"hf upload owner/name \S+ \.", card)
+    assert "https://huggingface.co/owner/name" in capsys.readouterr().out
+
+
+def test_a_refusal_is_one_line_and_keeps_the_export(hub, tmp_path, capsys):
+    hub.upload_folder.side_effect = ValueError("403\nno write access")
+    make_run(tmp_path / "run")
+    paths = f"--model={tmp_path}/run", f"--output={tmp_path}/out"
+    assert main(["export", *paths, "--push", "owner/name"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "--push owner/name: " in error and "403" in error
+    assert f"hf upload --private owner/name {tmp_path}/out" in error
+    assert (tmp_path / "out/model.safetensors").is_file()

@@ -81,17 +81,11 @@ def test_seeds_and_settings_make_a_table(tuned, tmp_path, capsys):
         summaries = [tmp_path / f"run/{name}/seed{seed}/summary.json" for seed in (0, 1)]
         scores = [json.loads(path.read_text())["dev"]["accuracy"] for path in summaries]
         assert found == {"dev accuracy": scores}
-        row = (
-            f"| {name} | dev accuracy | {np.mean(scores):.4f} | {np.std(scores, ddof=1):.4f} | 2 |"
-        )
-        assert row in printed
-    configs = [
-        json.loads((tmp_path / f"run/{name}/seed{seed}/config.json").read_text())
-        for name in values
-        for seed in (0, 1)
-    ]
-    first = configs[0]["seed"]
-    assert [config["seed"] - first for config in configs] == [0, 1, 0, 1]
+        mean, deviation = np.mean(scores), np.std(scores, ddof=1)
+        assert f"| {name} | dev accuracy | {mean:.4f} | {deviation:.4f} | 2 |" in printed
+    paths = sorted(tmp_path.glob("run/*/seed*/config.json"))
+    configs = [json.loads(path.read_text()) for path in paths]
+    assert [config["seed"] - configs[0]["seed"] for config in configs] == [0, 1, 0, 1]
     assert {config["store"] for config in configs} == {f"{tmp_path}/run.store"}
 
 
@@ -105,9 +99,8 @@ def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
     assert f"accuracy {dev['accuracy']:.4f}" in capsys.readouterr().out
     header, *found = (tmp_path / "dev.tsv").read_text().splitlines()
     rows = [line.split("\t") for line in (data / "dev.tsv").read_text().splitlines()[1:]]
-    right = sum(
-        line == f"{i}\t{row[1]}" for i, (line, row) in enumerate(zip(found, rows, strict=True))
-    )
+    labels = [f"{index}\t{label}" for index, (_, label) in enumerate(rows)]
+    right = sum(map(str.__eq__, found, labels))
     assert header == "index\tprediction" and right / len(rows) == dev["accuracy"]
     labelled.write_tsv(tmp_path / "test.tsv", [row[:1] for row in rows], "sentence")
     unlabelled, scores = predict.predict(tuned[1], [], file=tmp_path / "test.tsv")
@@ -120,30 +113,24 @@ def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
 def test_bad_input_is_one_line(tuned, tmp_path):
     """It names the file, the line and the value, and writes nothing."""
     settings, workdir = tuned
-    data = labelled.sentences(tmp_path / "data", 20, 20)
-    bad = settings | {"task.data": data, "store": tmp_path / "store"}
+    data, run = labelled.sentences(tmp_path / "data", 20, 20), tmp_path / "run"
+    bad = {"task.data": data, "store": tmp_path / "store"}
 
     def refusal(**changes):
-        return refused(*labelled.command(bad | changes, tmp_path / "run"))
+        return refused(*labelled.command(settings | changes, run))
 
     labelled.write_tsv(data / "dev.tsv", [("some words", "long"), ("other words", "medium")])
-    assert f"{data}/dev.tsv:3" in (text := refusal()) and "'medium'" in text
+    assert f"{data}/dev.tsv:3" in (text := refusal(**bad)) and "'medium'" in text
     labelled.write_tsv(data / "dev.tsv", [])
-    assert "split dev" in refusal()
+    assert "split dev" in refusal(**bad)
     labelled.write_tsv(data / "dev.tsv", [("some words", "long")])
-    assert "train.tsv" in (text := refusal(**{"task.label": "verdict"})) and "'verdict'" in text
-    assert f"{data}/none.tsv" in refusal(**{"task.train": "none.tsv"})
-    assert "init_from" in refusal(init_from="")
-    assert "config.model.layers" in refusal(**{"model.layers": 3})
-    assert "config.task.labels" in refusal(
-        **{
-            "task.labels": "short,long",
-            "store": settings["store"],
-            "task.data": settings["task.data"],
-        }
-    )
-    assert not (tmp_path / "run").exists()
-    assert "config.task.name" in refused(
-        "finetune", "--config", "demo", "--config.init_from=x", "--workdir", tmp_path / "run"
-    )
+    text = refusal(**bad, **{"task.label": "verdict"})
+    assert "train.tsv" in text and "'verdict'" in text
+    assert f"{data}/none.tsv" in refusal(**bad, **{"task.train": "none.tsv"})
+    assert "init_from" in refusal(**bad, init_from="")
+    assert "config.model.layers" in refusal(**bad, **{"model.layers": 3})
+    assert "config.task.labels" in refusal(**{"task.labels": "short,long"})
+    assert not run.exists()
+    demo = "finetune", "--config", "demo", "--config.init_from=x", "--workdir", run
+    assert "config.task.name" in refused(*demo)
     assert "texts" in refused("predict", "--model", workdir)

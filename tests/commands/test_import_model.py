@@ -1,41 +1,27 @@
 """`import`: the parameters are unchanged, and training continues from them after an evaluation at step 0."""
 
 import json
-from functools import partial
 
-import jax
 import numpy as np
 import pytest
 from kits import external_models
-from kits.corpora import make_text, write
+from kits.corpora import make_text, prepare, write
 from kits.malformed_inputs import FORMATS, refused
 from kits.malformed_inputs import write as write_model
 from kits.runs import assert_same_bits, lines
 
-from bert_jax import config, evaluate, step, train
+from bert_jax import config, train
 from bert_jax.commands import export, import_model, predict
+from bert_jax.commands.evaluate import evaluate_run
 from bert_jax.convert import load_model
 from bert_jax.errors import BadInput
-from bert_jax.parallel import mesh as meshes
 from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir
-from bert_jax.tasks import feed
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     return external_models.write_huggingface(tmp_path_factory.mktemp("outside") / "model")
-
-
-def loss_of(source, workdir) -> float:
-    """Returns the loss of the source's parameters on the held-out rows of a run."""
-    model, run = load_model.open_model(source), load_model.open_model(workdir)
-    phase, mesh = config.phases(run.config)[0], meshes.make_mesh(run.config)
-    params = jax.device_put(model.params, meshes.parameters(model.params, mesh))
-    function = jax.jit(partial(step.evaluate, objective=model.objective))
-    with jax.set_mesh(mesh):
-        rows = evaluate.Batches(feed.open_feed(run.config), run.config, phase, "heldout", mesh)
-        return evaluate.measure(function, params, rows)["loss"]
 
 
 def test_an_import_is_a_run_at_step_0(source, tmp_path):
@@ -64,7 +50,7 @@ def test_an_import_is_a_run_at_step_0(source, tmp_path):
 @pytest.mark.full
 @pytest.mark.slow
 def test_training_continues_from_an_import(source, tmp_path):
-    """The loss at step 0 is the source's on the same rows. Keys of the model are fixed, all others may change."""
+    """From its loss at step 0, after an evaluation. Keys of the model are fixed, all others may change."""
     corpus, workdir = write(tmp_path / "corpus.txt", make_text(60)), tmp_path / "run"
     keys = external_models.SETTINGS | {"corpus.source": corpus, "store": tmp_path / "store"}
     settings = [f"{key}={value}" for key, value in keys.items()]
@@ -76,6 +62,8 @@ def test_training_continues_from_an_import(source, tmp_path):
     other = [f"store={tmp_path / 'other'}", "tokenizer.path=", "tokenizer.size=200"]
     with pytest.raises(BadInput, match="tokenizer"):
         train.pretrain(config.load(file, other), workdir)
+    prepare(config.load(file))
+    imported = evaluate_run(workdir)
     free = ["model.dropout=0.2", "optimizer.learning_rate=2e-2"]
     for steps in (4, 8):
         longer = config.load(file, [*free, f"phases.main.steps={steps}"])
@@ -83,7 +71,7 @@ def test_training_continues_from_an_import(source, tmp_path):
         assert load_model.open_model(workdir).step == steps
     step_0, *others = lines(workdir)
     assert (step_0["step"], step_0["split"]) == (0, "heldout")
-    assert step_0["loss"] == pytest.approx(loss_of(source, workdir), rel=1e-6)
+    assert step_0["loss"] == pytest.approx(imported["loss"], rel=1e-6)
     assert all(line["step"] > 0 for line in others)
     assert others[-1]["split"] == "heldout" and others[-1]["loss"] < step_0["loss"]
     info = json.loads((workdir / "run.json").read_text())
@@ -92,7 +80,7 @@ def test_training_continues_from_an_import(source, tmp_path):
 
 @pytest.mark.parametrize("key", ["tokenizer.size=7", "model.layers=3", "workdir"])
 def test_nothing_is_written_for_bad_input(source, tmp_path, key):
-    """Damaged sources: tests/convert/test_external_model_refused.py."""
+    """Damaged sources: tests/convert/test_external_model.py."""
     if key == "workdir":
         (tmp_path / "run").mkdir()
         (tmp_path / "run/a file").write_text("")

@@ -6,18 +6,17 @@ import signal
 
 import pytest
 from kits import external_models
-from kits.corpora import make_text, write
 from kits.malformed_inputs import refused
-from kits.runs import assert_same_bits, lines, load, params, signal_at
+from kits.runs import assert_same_bits, lines, load, make_run, params, signal_at
 from kits.small import mesh_keys
 
 from bert_jax import loop, train
 from bert_jax.cli import main
 from bert_jax.commands import export
-from bert_jax.convert import load_model
 from bert_jax.data import prepare
 from bert_jax.errors import BadInput
 from bert_jax.runs.workdir import Workdir
+from bert_jax.tokenizers import tokenizer
 
 # A learning rate of 0 keeps the parameters that the run starts with.
 KEYS = {"seed": 1, "phases.main.steps": 5, "evaluate.every": 5, "checkpoint.every": 5}
@@ -75,28 +74,15 @@ def test_a_run_starts_from_an_export(finished, random, tmp_path, form):
     assert_started_from(tmp_path / "run", params(source), random)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("parts", [external_models.PARTS, ("encoder",)])
-def test_a_run_starts_from_a_published_model(tmp_path, parts):
-    """A part of the encoder that the source lacks is fresh."""
-    source, corpus = tmp_path / "model", write(tmp_path / "corpus.txt", make_text(60))
-    tensors = external_models.make_tensors(parts=parts)
-    external_models.write_huggingface(source, tensors)
-    settings = external_models.SETTINGS | {"corpus.source": corpus, "store": tmp_path / "store"}
-    settings |= START | {"phases.main.steps": 4, "checkpoint.every": 4, "evaluate.every": 4}
-    settings |= {f"model.{key}": value for key, value in external_models.SIZES.items()}
-    settings |= {"model.heads": external_models.HEADS, "model.activation": "gelu"}
-    settings |= {"tokenizer.path": source / "vocab.txt"}
-    begin(settings, tmp_path / "random")
-    started = begin(settings, tmp_path / "run", init_from=source)
-    original, fresh = load_model.open_model(source).params, params(tmp_path / "random")
-    if "pooler" not in parts:
-        original["encoder"]["pooler"] = fresh["encoder"]["pooler"]
-    assert_same_bits(started["encoder"], original["encoder"])
-    assert_same_bits(started["mlm"], fresh["mlm"])
+def test_a_part_of_the_encoder_that_the_source_lacks_is_fresh(finished, random, tmp_path):
+    settings, workdir = finished
+    words = tokenizer.load(workdir / "tokenizer")
+    *_, source = make_run(tmp_path / "source", "objective.pair_task=none", words=words)
+    started = begin(settings, tmp_path / "run", init_from=tmp_path / "source", **START)
+    pooler = {"pooler": params(random)["encoder"]["pooler"]}
+    assert_same_bits(started["encoder"], source["encoder"] | pooler)
     info = json.loads((tmp_path / "run/run.json").read_text())
-    missing = [] if "pooler" in parts else ["pooler"]
-    assert info["fresh"] == ["mlm", "pair", *missing]
+    assert info["fresh"] == ["mlm", "pair", "pooler"]
 
 
 @pytest.mark.full

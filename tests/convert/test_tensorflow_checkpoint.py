@@ -1,15 +1,17 @@
-"""Checkpoints of Google's BERT: bitwise in both directions, and its outputs (damage: test_external_model_refused)."""
+"""Checkpoints of Google's BERT: bitwise in both directions, and as transformers converts them (damage:
+test_external_model)."""
 
+import json
 import sys
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 import tensorflow as tf
 from kits import external_models
 from kits.malformed_inputs import open_directory, refused_import
 from kits.paths import DATA
+from kits.runs import assert_same_bits
 
 from bert_jax.convert import load_model, tensorflow_checkpoint
 from bert_jax.errors import BadInput
@@ -87,77 +89,32 @@ def test_models_that_the_original_does_not_support_are_refused(synthetic, tmp_pa
     assert not any((tmp_path / "again").iterdir())
 
 
-# --- Outputs of Google's BERT ---------------------------------------------------------------------
+# --- The parameters, as transformers converts them ------------------------------------------------
+
+# Changes of names by load_tf_weights_in_bert of transformers 4 (models/bert/modeling_bert.py).
+RENAMES = {"layer_": "layer.", "/": ".", "kernel": "weight", "gamma": "weight", "beta": "bias"}
+RENAMES |= {"output_weights": "weight", "output_bias": "bias", "_embeddings": "_embeddings.weight"}
 
 
-def gelu(x):
-    return x * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+def converted(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    """Returns the name and the array of a variable in transformers."""
+    array = array.T if name.endswith("kernel") else array
+    for theirs, ours in RENAMES.items():
+        name = name.replace(theirs, ours)
+    return name, np.ascontiguousarray(array)
 
 
-def softmax(x):
-    x = np.exp(x - x.max(-1, keepdims=True))
-    return x / x.sum(-1, keepdims=True)
-
-
-def original(tensors: dict, heads: int, batch: dict) -> dict:
-    """Computes modeling.py and run_pretraining.py of google-research/bert in float64, without dropout."""
-    tensors = {name: np.asarray(array, np.float64) for name, array in tensors.items()}
-
-    def norm(x, scope):
-        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-        x = (x - mean) / np.sqrt(variance + 1e-12)
-        return x * tensors[f"{scope}/gamma"] + tensors[f"{scope}/beta"]
-
-    def dense(x, scope):
-        return x @ tensors[f"{scope}/kernel"] + tensors[f"{scope}/bias"]
-
-    def split(x):
-        return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
-
-    scope = "bert/embeddings"
-    x = tensors[f"{scope}/word_embeddings"][batch["tokens"]]
-    x = x + tensors[f"{scope}/token_type_embeddings"][batch["segments"]]
-    x = x + tensors[f"{scope}/position_embeddings"][: x.shape[1]]
-    x = norm(x, f"{scope}/LayerNorm")
-    blocked = -10000.0 * (1 - batch["sequence_ids"])[:, None, None, :]
-    for layer in range(2):
-        scope = f"bert/encoder/layer_{layer}"
-        own = f"{scope}/attention/self"
-        query, key, value = (split(dense(x, f"{own}/{n}")) for n in ("query", "key", "value"))
-        scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1]) + blocked
-        mixed = (softmax(scores) @ value).swapaxes(1, 2).reshape(x.shape)
-        mixed = dense(mixed, f"{scope}/attention/output/dense")
-        x = norm(mixed + x, f"{scope}/attention/output/LayerNorm")
-        hidden = gelu(dense(x, f"{scope}/intermediate/dense"))
-        x = norm(dense(hidden, f"{scope}/output/dense") + x, f"{scope}/output/LayerNorm")
-    pooled = np.tanh(dense(x[:, 0], "bert/pooler/dense"))
-    pair = pooled @ tensors["cls/seq_relationship/output_weights"].T
-    pair += tensors["cls/seq_relationship/output_bias"]
-    scope = "cls/predictions"
-    y = np.take_along_axis(x, batch["masked_positions"][..., None], axis=1)
-    y = norm(gelu(dense(y, f"{scope}/transform/dense")), f"{scope}/transform/LayerNorm")
-    logits = y @ tensors["bert/embeddings/word_embeddings"].T + tensors[f"{scope}/output_bias"]
-    return {"mlm_logits": logits, "pair_logits": pair}
-
-
-def test_logits_equal_those_of_googles_bert(directory):
-    model = open_directory(directory)
-    size = model.vocabulary.size
-    draw = np.random.default_rng(0)
-    real = np.arange(12) < np.array([12, 7, 3, 1])[:, None]
-    batch = {
-        "tokens": np.where(real, draw.integers(0, size, real.shape), 0),
-        "segments": np.where(real, np.arange(12) > 5, 0).astype(np.int32),
-        "positions": np.broadcast_to(np.arange(12), real.shape),
-        "sequence_ids": real.astype(np.int32),
-        "masked_positions": np.array([[1, 5, 11], [0, 2, 6], [0, 1, 2], [0, 0, 0]]),
-        "cls_positions": np.zeros((4, 1), np.int32),
-    }
-    expected = original(tensors(directory), model.config.model.heads, batch)
-    outputs = jax.device_get(jax.jit(model.objective.outputs)(model.params, batch))
-    np.testing.assert_allclose(outputs["mlm_logits"][..., :size], expected["mlm_logits"], atol=1e-5)
-    np.testing.assert_allclose(outputs["pair_logits"][:, 0], expected["pair_logits"], atol=1e-5)
-    assert np.ptp(expected["mlm_logits"]) > 0.1  # else any logits would be as close
+def test_parameters_equal_those_of_a_conversion_by_transformers(directory, tmp_path):
+    """So outputs equal those of transformers, see test_golden.py. The tables of names in names.py are not used."""
+    is_state = tensorflow_checkpoint.STATE.fullmatch
+    variables = {name: array for name, array in tensors(directory).items() if not is_state(name)}
+    renamed = dict(converted(*item) for item in variables.items())
+    settings = json.loads((directory / "bert_config.json").read_text()) | {"hidden_act": "gelu_new"}
+    pieces = (directory / "vocab.txt").read_text().split()
+    other = external_models.write_huggingface(tmp_path / "other", renamed, pieces, **settings)
+    one, other = open_directory(directory), open_directory(other)
+    assert_same_bits(one.params, other.params)
+    assert one.config.model == other.config.model
 
 
 # --- Lower-casing and names -----------------------------------------------------------------------

@@ -1,13 +1,20 @@
-"""The weights and config.json of an exported directory (bitwise: tests/commands/test_export.py)."""
+"""The weights, config.json and card of an exported directory, of pretrained and fine-tuned runs, as transformers has
+them (bitwise: tests/commands/test_export.py)."""
 
 import json
+from functools import partial
 
+import jax
 import numpy as np
 import pytest
-from kits.runs import make_run, run_batch
+from kits.external_models import make_tensors, write_huggingface
+from kits.malformed_inputs import open_directory, refused
+from kits.runs import TRAIN, make_run, run_batch
 from safetensors.numpy import load_file
 
-from bert_jax.convert import names, to_huggingface
+from bert_jax.cli import main
+from bert_jax.convert import load_model, model_card, names, to_huggingface
+from bert_jax.models import heads
 from bert_jax.objectives import base
 
 
@@ -69,33 +76,176 @@ def test_untrained_heads_are_not_written(tmp_path, run, fresh, architecture, lef
     assert tensors == {name for name in every if not name.startswith(left_out)}
 
 
+# --- Fine-tuned -----------------------------------------------------------------------------------
+
+KINDS = {
+    "classes": "single_label_classification",
+    "labels": "multi_label_classification",
+    "number": "regression",
+}
+CLASSIFY = "objective.name=classifier", "task.name=classify"
+# {objective: (outputs, pooling, architecture, its last layer)}
+HEADS = {
+    "classifier": (3, "cls", "BertForSequenceClassification", "classifier"),
+    "token_classifier": (3, "", "BertForTokenClassification", "classifier"),
+    "spans": (2, "", "BertForQuestionAnswering", "qa_outputs"),
+    "multiple_choice": (1, "cls", "BertForMultipleChoice", "classifier"),
+}
+LABELS = "no", "yes", "maybe"
+
+
+def labeled_run(directory, *overrides):
+    labels = "()" if "task.kind=number" in overrides else ",".join(LABELS)
+    return make_run(directory, *CLASSIFY, f"task.labels={labels}", *overrides)
+
+
+def run_of(directory, objective: str) -> tuple:
+    """Returns (config, vocabulary, tokenizer, params) of an objective with random parameters, and its outputs."""
+    config, vocabulary, tokenizer, _ = labeled_run(directory, "model.max_length=64")
+    outputs, pool, *_ = HEADS[objective]
+    module = heads.Classifier(base.make_encoder(config, vocabulary), outputs, "last", 0.1, pool)
+    functions = base.from_module(module, None, None)
+    params = jax.jit(functions.init)(jax.random.key(1), run_batch(vocabulary))
+    draw = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: x + draw.normal(0, 0.2, x.shape).astype(np.float32), params)
+    config = config.copy_and_resolve_references()
+    config.objective.name = objective
+    return (config, vocabulary, tokenizer, params), partial(jax.jit(functions.outputs), params)
+
+
+@pytest.mark.parametrize("objective", HEADS)
+def test_the_layer_has_its_name_and_layout(tmp_path, objective):
+    *_, architecture, layer = HEADS[objective]
+    run, _ = run_of(tmp_path / "run", objective)
+    values, tensors = write(tmp_path / "out", run), load_file(tmp_path / "out/model.safetensors")
+    label = run[-1]["label"]
+    np.testing.assert_array_equal(tensors[f"{layer}.weight"], label["kernel"].T)
+    np.testing.assert_array_equal(tensors[f"{layer}.bias"], label["bias"])
+    assert values["architectures"] == [architecture]
+    assert ("bert.pooler.dense.bias" in tensors) == (HEADS[objective][1] == "cls")
+    assert ("id2label" in values) == (HEADS[objective][0] == 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_config_json_has_the_labels_and_the_kind(tmp_path, kind):
+    values = write(tmp_path / "out", labeled_run(tmp_path / "run", f"task.kind={kind}"))
+    assert values["problem_type"] == KINDS[kind]
+    labels = ("LABEL_0",) if kind == "number" else LABELS
+    assert values["id2label"] == {str(n): label for n, label in enumerate(labels)}
+    assert values["label2id"] == {label: n for n, label in enumerate(labels)}
+
+
+@pytest.mark.parametrize(
+    "overrides, options, named",
+    [
+        ((), ("--format", "google"), "objective.name=classifier"),
+        (("objective.pool=mean",), (), "objective.pool=mean"),
+        (("objective.pool=first", "objective.features=mix"), (), "objective.features=mix"),
+    ],
+)
+def test_what_a_format_lacks_is_refused(tmp_path, overrides, options, named):
+    labeled_run(tmp_path / "run", *overrides)
+    paths = "--model", tmp_path / "run", "--output", tmp_path / "out"
+    assert named in refused("export", *paths, *options)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_card_names_task_labels_and_scores(tmp_path):
+    """Of each split, those of the last evaluation up to the exported step."""
+    labeled_run(tmp_path / "run", f"task.data={tmp_path}/mine", "task.text=a,b")
+    scores = [(5, "dev", 0.25), (7, "dev", 0.5), (7, "dev_other", 0.75), (9, "dev", 0.99)]
+    lines = [TRAIN, *({"step": a, "split": b, "seconds": 1.0, "f1": c} for a, b, c in scores)]
+    (tmp_path / "run/metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    paths = "--model", str(tmp_path / "run"), "--output", str(tmp_path / "out")
+    assert main(["export", *paths]) == 0
+    card = (tmp_path / "out/README.md").read_text()
+    parts = "pipeline_tag: text-classification", "no, yes, maybe", "text_pair", "bert-jax finetune"
+    for part in (*parts, "f1 | 0.5000", "f1 | 0.7500", "`dev_other`", "`mine`"):
+        assert part in card, part
+    assert "0.2500" not in card and "0.9900" not in card
+    assert str(tmp_path) not in card + (tmp_path / "out/training.json").read_text()
+
+
+def test_the_encoder_of_a_fine_tuned_model_is_read(tmp_path):
+    """Its last layer is not: neither that of an export nor that of a published model."""
+    run = labeled_run(tmp_path / "run")
+    write(tmp_path / "out", run)
+    ours, theirs = run[-1]["encoder"], load_model.open_model(tmp_path / "out").params["encoder"]
+    for part in ours.keys() - {"embedder"}:  # its padding is zero
+        jax.tree.map(np.testing.assert_array_equal, theirs[part], ours[part])
+    tensors = make_tensors(parts=("encoder",))
+    tensors |= {"qa_outputs.weight": np.ones((2, 16), np.float32)}
+    model = open_directory(write_huggingface(tmp_path / "theirs", tensors))
+    assert set(model.info["fresh"]) == {"mlm"}
+
+
 # --- With PyTorch ---------------------------------------------------------------------------------
+
+
+def outputs_of_transformers(directory, arrays, *rows):
+    """Returns (config, outputs) of the class in config.json, which must have exactly the directory's tensors."""
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    (name,) = json.loads((directory / "config.json").read_text())["architectures"]
+    load = getattr(transformers, name.replace("Bert", "AutoModel")).from_pretrained
+    model, info = load(directory, output_loading_info=True)
+    assert not any(info.values()) and type(model).__name__ == name
+    inputs = {"input_ids": "tokens", "token_type_ids": "segments", "attention_mask": "sequence_ids"}
+    inputs = {key: torch.tensor(arrays[name]).long() for key, name in inputs.items()}
+    with torch.no_grad():
+        return model.config, model(**{key: x.reshape(*rows, -1) for key, x in inputs.items()})
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu", "relu"])
 def test_logits_equal_those_of_transformers(tmp_path, activation):
-    """The checkpoint has exactly the tensors that the class of transformers expects."""
-    torch = pytest.importorskip("torch")
-    from transformers import AutoModelForPreTraining
-
     run = make_run(tmp_path / "run", f"model.activation={activation}")
     config, vocabulary, _, params = run
     write(tmp_path / "out", run)
     arrays = run_batch(vocabulary)
     ours = base.make(config, vocabulary).outputs(params, arrays)
-    load = AutoModelForPreTraining.from_pretrained
-    model, info = load(tmp_path / "out", output_loading_info=True)
-    assert not any(info.values())
-    with torch.no_grad():
-        theirs = model(
-            input_ids=torch.tensor(arrays["tokens"]).long(),
-            token_type_ids=torch.tensor(arrays["segments"]).long(),
-            attention_mask=torch.tensor(arrays["sequence_ids"]).long(),
-        )
+    _, theirs = outputs_of_transformers(tmp_path / "out", arrays, 6)
     positions = arrays["masked_positions"][..., None]
     expected = np.take_along_axis(theirs.prediction_logits.numpy(), positions, axis=1)
     logits = np.asarray(ours["mlm_logits"])[..., : vocabulary.size]
     assert np.abs(logits - expected).max() < 2e-5
     pairs = np.asarray(ours["pair_logits"])[:, 0]
     assert np.abs(pairs - theirs.seq_relationship_logits.numpy()).max() < 2e-5
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("objective", HEADS)
+def test_logits_and_labels_of_tasks_equal_those_of_transformers(tmp_path, objective):
+    run, outputs = run_of(tmp_path / "run", objective)
+    write(tmp_path / "out", run)
+    arrays = run_batch(run[1])
+    rows = (2, 3) if objective == "multiple_choice" else (6,)
+    config, theirs = outputs_of_transformers(tmp_path / "out", arrays, *rows)
+    if HEADS[objective][0] == 3:
+        assert tuple(config.id2label.values()) == LABELS
+    ours = np.asarray(outputs(arrays)["label_logits"])
+    if objective == "spans":
+        expected = np.stack([theirs.start_logits, theirs.end_logits], axis=-1)
+    else:
+        expected = theirs.logits.numpy().reshape(len(ours), -1, ours.shape[-1])
+    real = arrays["sequence_ids"] if ours.shape[1] > 1 else np.ones((len(ours), 1))
+    assert np.abs(ours - expected)[real > 0].max() < 1e-4
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("objective", [*HEADS, "pairs"])
+def test_the_code_in_the_card_runs(tmp_path, monkeypatch, capsys, objective):
+    pytest.importorskip("torch")
+    name = "classifier" if objective == "pairs" else objective
+    run, _ = run_of(tmp_path / "run", name)
+    write(tmp_path / "out", run)
+    config, task = run[0], names.LABELERS[name].task
+    if objective == "pairs":
+        config.task.text = ("a", "b")
+    monkeypatch.chdir(tmp_path)
+    text = model_card.usage(config, task, "out", "[MASK]")
+    capsys.readouterr()
+    exec(text.removeprefix("```python").removesuffix("```"), {})
+    printed = capsys.readouterr().out
+    assert printed and ("pair" in text) == (objective == "pairs")

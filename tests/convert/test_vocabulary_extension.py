@@ -66,10 +66,8 @@ def test_known_repeated_and_unknown_words_are_counted(source, tmp_path):
     extended, report = extend(source, tmp_path, text)
     assert report == {"added": 3, "known": 2, "repeated": 3, "unknown": 1}
     assert extended.tokenizer.pieces[source.pieces :] == ["unable", "walks", "жук"]
-    name = tables(source)[0]
-    assert (
-        extended.load(name)[-1] == source.load(name)[external_models.PIECES.index("[UNK]")]
-    ).all()
+    name, unknown = tables(source)[0], external_models.PIECES.index("[UNK]")
+    assert (extended.load(name)[-1] == source.load(name)[unknown]).all()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +101,5 @@ def test_padding_stays_zero_if_a_vocabulary_grows_past_a_multiple_of_128(source,
     models = ((model.objective, jax.device_put(model.params)) for model in (before, after))
     old, new = (jax.device_get(made.outputs(params, arrays)) for made, params in models)
     assert (old["pair_logits"] == new["pair_logits"]).all()
-    size = source.pieces
-    np.testing.assert_allclose(
-        new["mlm_logits"][..., :size], old["mlm_logits"][..., :size], atol=1e-6
-    )
+    ours, theirs = (outputs["mlm_logits"][..., : source.pieces] for outputs in (new, old))
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)

@@ -21,6 +21,8 @@ def read(*overrides):
 
 
 def test_sources_are_read_in_order_each_in_its_format(tmp_path):
+    """Empty files are counted."""
+    write(tmp_path / "empty.txt", b"")
     b = write(tmp_path / "b.jsonl", b'{"text": "One. Two."}\n')
     a = write(tmp_path / "a.txt", b"One. Two.\n\nThree.")
     write(tmp_path / "w" / "1", b'<doc id="1" title="T">\nT\nFour. Five.\n</doc>\n')
@@ -28,7 +30,8 @@ def test_sources_are_read_in_order_each_in_its_format(tmp_path):
     keys = f"corpus.source={', '.join(names)}", "corpus.format=jsonl,lines,wiki,files"
     files = [["One.", "Two.", "Three."]]
     lines = [["One. Two."], ["Three."]]
-    assert read(*keys) == ([["One.", "Two."], *lines, ["Four.", "Five."], *files], {})
+    documents = [["One.", "Two."], *lines, ["Four.", "Five."], *files]
+    assert read(*keys) == (documents, {"empty files": 1})
     assert [source.name for source in open_sources(*keys)] == names
 
 
@@ -119,12 +122,6 @@ def test_text_that_is_not_utf8_is_refused_with_its_likely_encoding(tmp_path, tex
     command = f"iconv -f {encoding} -t UTF-8"
     with pytest.raises(BadInput, match=f"{tmp_path}/text: .*{encoding}.*{command}"):
         open_sources(f"corpus.source={tmp_path}", f"corpus.format={form}")
-
-
-def test_empty_files_are_counted(tmp_path):
-    write(tmp_path / "one", b"A text.")
-    write(tmp_path / "two", b"")
-    assert read(f"corpus.source={tmp_path}")[1]["empty files"] == 1
 
 
 def test_a_sample_is_spread_evenly_over_all_sources():

@@ -84,30 +84,19 @@ def test_a_warning_names_the_key_to_change(tmp_path, name, changes, override):
         assert keys and set(keys) <= set(configs.flatten(configs.base()))
 
 
-def dropped(directory, records: bytes, name: str) -> tuple[str, dict]:
-    """Prepares records of JSON; returns the warning `name`, and the report."""
-    config = corpora.config_of(directory, records, "corpus.format=jsonl")
-    made = corpora.report_of(corpora.prepare(config))
-    (what,) = (each["what"] for each in made["warnings"] if each["name"] == name)
-    return what, made
-
-
-def test_the_share_of_dropped_lines_is_of_the_lines_in_records(tmp_path):
+def test_shares_of_dropped_text_are_of_lines_or_of_records(tmp_path):
     """A record of JSON is one line of the file, and has any number of lines of text."""
-    texts = (text + "\nthe cat saw a dog" * 35 + "\nn\0n" for text in corpora.make_text(40))
-    records = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-    what, made = dropped(tmp_path, records.encode(), "dropped_lines")
-    assert what.startswith("40 ") and what.endswith(f" {40 / (made['lines'] + 40):.1%}")
-    assert 36 * 40 <= made["lines"] <= 40 * 40
-
-
-def test_the_share_of_dropped_records_is_of_the_records(tmp_path):
-    """After the beginning of the file, which is checked before."""
-    texts = ("\n".join([text] * 30) for text in corpora.make_text(60))
+    texts = (text + "\nthe cat saw a dog" * 200 + "\nn\0n" * 9 for text in corpora.make_text(60))
     records = [json.dumps({"text": text}).encode() for text in texts]
+    # After the beginning of the file, which is checked before.
     records += [b'{"text": "caf\xe9"}'] * 40
-    what, _ = dropped(tmp_path, b"\n".join(records), "dropped_records")
-    assert what.startswith("40 ") and what.endswith(" 40.0%")
+    config = corpora.config_of(tmp_path, b"\n".join(records), "corpus.format=jsonl")
+    made = corpora.report_of(corpora.prepare(config))
+    what = {each["name"]: each["what"] for each in made["warnings"]}
+    lines, records = what["dropped_lines"], what["dropped_records"]
+    assert lines.startswith("540 ") and lines.endswith(f" {540 / (made['lines'] + 540):.1%}")
+    assert 201 * 60 <= made["lines"] <= 205 * 60
+    assert records.startswith("40 ") and records.endswith(" 40.0%")
 
 
 @pytest.mark.slow

@@ -64,9 +64,8 @@ def test_a_store_is_prepared(tmp_path, name):
 def test_a_table_has_the_names_of_its_labels(tmp_path, monkeypatch):
     """And an unknown label, -1, as none."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    features = datasets.Features(
-        text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "yes"])
-    )
+    label = datasets.ClassLabel(names=["no", "yes"])
+    features = datasets.Features(text=datasets.Value("string"), label=label)
     columns = {"text": ["a", "b", None], "label": [1, 0, -1]}
     (tmp_path / "set").mkdir()
     datasets.Dataset.from_dict(columns, features).to_parquet(tmp_path / "set/validation.parquet")

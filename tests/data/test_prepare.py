@@ -24,6 +24,13 @@ def make(tmp_path):
     return functools.partial(corpora.config_of, tmp_path)
 
 
+@pytest.fixture
+def words(tmp_path) -> str:
+    """The override that names a vocabulary of a, b and c, and no other character."""
+    tokenizers.train("wordpiece", ["a b c"], 30, True).save(tmp_path / "words")
+    return f"tokenizer.path={tmp_path}/words/vocab.txt"
+
+
 def splits(store) -> tuple[list, list]:
     """Returns (training, held-out) documents."""
     return read(store.splits["train"]), read(store.splits["heldout"])
@@ -46,15 +53,6 @@ def test_a_store_has_all_documents_of_the_corpus(make, tmp_path, kind, size):
     assert store.manifest["splits"]["train"] == counts
     assert store.manifest["vocabulary"] == tokenizer.size
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "store"]
-
-
-def test_a_source_that_is_named_twice_is_read_twice(make, tmp_path):
-    """Unless duplicates are filtered. All copies of a document are in the same split."""
-    path = tmp_path / "corpus.txt"
-    keys = f"corpus.source={path},{path}", "filter.duplicates=False"
-    once = [sorted(documents) for documents in splits(prepare(make(make_text(50))))]
-    twice = splits(prepare(make(make_text(50), *keys, f"store={tmp_path}/twice")))
-    assert [sorted(documents) for documents in twice] == [sorted(2 * part) for part in once]
 
 
 def test_documents_of_a_source_stay_together_and_are_counted(tmp_path, monkeypatch):
@@ -111,15 +109,14 @@ def test_the_held_out_split_depends_only_on_content(make, tmp_path):
         assert report_of(store)["copies"] == (0 if changes else 400)
 
 
-def test_stores_of_all_vocabularies_hold_out_the_same_documents(make, tmp_path):
+def test_stores_of_all_vocabularies_hold_out_the_same_documents(make, tmp_path, words):
     """And the vocabulary is trained without their text: each document has a letter of its own."""
     letters = [chr(0x4E00 + number) for number in range(60)]
     texts, hashes, stores_made = [f"{letter} " * 20 for letter in letters], set(), []
     for kind, size in (("wordpiece", 200), ("byte_bpe", 300), ("wordpiece", 30)):
         changes = f"tokenizer.kind={kind}", f"tokenizer.size={size}", "corpus.heldout=0.1"
         if size == 30:  # knows no letter: all documents have the same ids
-            tokenizers.train("wordpiece", ["a b c"], size, True).save(tmp_path / "words")
-            changes += (f"tokenizer.path={tmp_path}/words/vocab.txt",)
+            changes += (words,)
         store = prepare(make(texts, *changes, f"store={tmp_path}/{kind}{size}"))
         hashes.add(np.load(store.path / stores.HELDOUT_HASHES).tobytes())
         stores_made.append(store)
@@ -141,21 +138,19 @@ def test_three_documents_are_too_few_and_four_are_enough(make, tmp_path, text):
         assert [len(documents) for documents in splits(store)] == [2, 2]
 
 
-def test_documents_without_tokens_are_not_enough(make, tmp_path):
+def test_documents_without_tokens_are_not_enough(make, tmp_path, words):
     """With a vocabulary from a file. Which documents are held out does not depend on it."""
-    tokenizers.train("wordpiece", ["a b c"], 30, True).save(tmp_path / "words")
     controls = [f"{chr(1 + number)} " * 9 + "\x02" for number in range(8)]
     for texts in (controls, [*controls, "a cat", "a dog"]):
         with pytest.raises(BadInput, match="have tokens"):
-            prepare(make(texts, f"tokenizer.path={tmp_path}/words/vocab.txt"))
+            prepare(make(texts, words))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "words"]
 
 
-def test_every_document_that_is_read_is_kept_empty_or_a_copy(make, tmp_path):
+def test_every_document_that_is_read_is_kept_empty_or_a_copy(make, words):
     """A copy without tokens is empty."""
-    tokenizers.train("wordpiece", ["a b c"], 30, True).save(tmp_path / "words")
     texts = ["a b", "b c", "c a", "a b c", "\x01", "\x02"]
-    store = prepare(make(2 * texts, f"tokenizer.path={tmp_path}/words/vocab.txt"))
+    store = prepare(make(2 * texts, words))
     counts = {key: report_of(store)[key] for key in ("documents_read", "empty", "copies")}
     assert counts == {"documents_read": 12, "empty": 4, "copies": 4}
     assert sum(map(len, splits(store))) == 4

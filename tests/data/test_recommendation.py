@@ -62,10 +62,7 @@ def test_a_finished_store_is_recommended_for_the_config_that_asks(tmp_path):
 
 
 def test_the_command_names_a_new_workdir(tmp_path, monkeypatch):
-    """Hours under one are minutes."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs/demo").mkdir(parents=True)
     run = recommendation.recommend(configs.load("demo"), 10**6, False)
-    for hours, told in ((0.5, "30 minutes"), (12.34, "12 hours")):
-        text = "\n".join(recommendation.describe(run | {"hours": hours}, "demo", []))
-        assert told in text and "--workdir runs/demo2 " in text
+    assert "--workdir runs/demo2 " in "\n".join(recommendation.describe(run, "demo", []))

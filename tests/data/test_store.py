@@ -1,4 +1,4 @@
-"""Opening a store: an altered or damaged one is refused, with the file's name."""
+"""Opening a store: an altered or damaged one is refused, with the file's name; files of any size are mapped."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import pytest
 from kits.damage import flip_bit
 from kits.stores import make_store
 
+from bert_jax.data import assemble
 from bert_jax.data import store as stores
 from bert_jax.errors import BadInput
 
@@ -46,3 +47,15 @@ def test_a_directory_that_is_not_a_store_is_refused(path, tmp_path):
         (path / "manifest.json").write_text(text)
         with pytest.raises(BadInput, match="manifest.json"):
             stores.open_store(path)
+
+
+def test_a_file_larger_than_memory_can_be_mapped(tmp_path):
+    """A sparse file of 8 TB, with data only at both ends."""
+    path, size = tmp_path / "tokens.npy", 1 << 42
+    with open(path, "wb") as file:
+        header = {"descr": "<u2", "fortran_order": False, "shape": (size,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.seek(2 * size - 2, 1)
+        file.write(np.uint16(77).tobytes())
+    tokens = assemble.map_file(path)
+    assert tokens.shape == (size,) and tokens.dtype == "uint16" and tokens[size - 1] == 77

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from kits.corpora import read_sources
+from kits.damage import flip_bit
 
 from bert_jax import config as configs
 from bert_jax.data import corpus, tables
@@ -125,8 +126,6 @@ def test_damaged_files_raise_oserror(tmp_path, monkeypatch):
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     (path,) = build(tmp_path, shards=1)
     source = open_source("tiny_texts")
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    flip_bit(path, path.stat().length // 2)
     with pytest.raises(OSError, match="tfds:tiny_texts"):
         read_sources([source])

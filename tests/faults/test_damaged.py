@@ -17,7 +17,7 @@ from kits.damage import flip_bit
 from kits.waiting import wait_until
 
 from bert_jax.checkpoints import reader
-from faults.world import ALONE, EVERY, HALF, LIMIT, STEPS, TOGETHER, last_step
+from faults.world import ALONE, EVERY, HALF, LIMIT, STEPS, last_step
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 
@@ -45,11 +45,6 @@ def delete(world, checkpoint, draw):
     pick(checkpoint, draw).unlink()
 
 
-def hollow(world, checkpoint, draw):
-    shutil.rmtree(checkpoint)
-    checkpoint.mkdir()
-
-
 def mixed(world, checkpoint, draw):
     """Replaces an item by that of the previous step."""
     item = str(draw.choice(reader.ITEMS))
@@ -58,20 +53,7 @@ def mixed(world, checkpoint, draw):
     shutil.copytree(before / item, checkpoint / item)
 
 
-def foreign(world, checkpoint, draw):
-    """Adds an undamaged checkpoint of another run."""
-    later = f"{HALF + EVERY}"
-    shutil.copytree(world.directory / TOGETHER / "checkpoints" / later, checkpoint.with_name(later))
-
-
-def stray(world, checkpoint, draw):
-    """Adds directories and a file that are not checkpoints."""
-    for name in (f"{HALF + EVERY}", "999999999999", f"0{HALF + EVERY}", "notes"):
-        checkpoint.with_name(name).mkdir()
-    checkpoint.with_name(f"{HALF + 1}").write_text("a file")
-
-
-DAMAGES = [truncate, delete, hollow, mixed, foreign, stray]
+DAMAGES = [truncate, delete, mixed]
 
 
 def test_a_flipped_bit(world, run, draw):
@@ -84,17 +66,16 @@ def test_a_damaged_checkpoint(world, run, draw, turn):
 
 def check_damaged(world, run, draw, damage) -> None:
     """Damages the newest checkpoint, or the newest two. The run must resume from the newest undamaged one, and rename
-    those that it skips."""
+    those that it skips. Checkpoints of others and other files: tests/checkpoints/test_reader.py."""
     checkpoint = world.half_done(run) / f"checkpoints/{HALF}"
-    number = 0 if damage in (foreign, stray) else int(draw.integers(1, 3))
-    for back in range(max(1, number)):
+    number = int(draw.integers(1, 3))
+    for back in range(number):
         damage(world, checkpoint.with_name(f"{HALF - back * EVERY}"), draw)
     existing = list(checkpoint.parent.iterdir())
-    steps = {path for path in existing if path.is_dir() and reader.STEP.fullmatch(path.name)}
     step = world.finish(run, ALONE, **{"checkpoint.keep": STEPS})
     assert HALF - number * EVERY <= step <= HALF
     for path in existing:
-        is_skipped = path in steps and int(path.name) > step
+        is_skipped = int(path.name) > step
         assert list(checkpoint.parent.glob(f"{path.name}.broken*")) if is_skipped else path.exists()
 
 

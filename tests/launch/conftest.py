@@ -29,15 +29,9 @@ class Cloud:
         names = {name: os.environ[name] for name in os.environ if name not in SETTINGS}
         path = f"{STANDINS}:{os.environ['PATH']}"
         here = {"PATH": path, "CLOUD": str(self.directory), "HOME": "/laptop"}
-        return subprocess.Popen(
-            command,
-            cwd=self.root,
-            env=names | here | variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        streams = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        env = names | here | variables
+        return subprocess.Popen(command, cwd=self.root, env=env, text=True, **streams)
 
     def run(self, *command: str, **variables: str) -> tuple[int, str]:
         """Returns (exit code, output with errors)."""

@@ -48,11 +48,6 @@ def test_the_data_axis_takes_the_remaining_devices():
             meshes.make_mesh(small_config(override))
 
 
-def test_batches_that_do_not_divide_are_refused():
-    with pytest.raises(BadInput, match="main.batch=12"):
-        meshes.check_rows(mesh_of((8, 1, 1)), 12, 1, "phases.main.batch")
-
-
 def test_each_device_gets_its_rows():
     """On a mesh whose devices are out of order, as on a real slice, each shard has its rows of the global batch."""
     order = [0, 5, 2, 7, 4, 1, 6, 3]

@@ -132,10 +132,9 @@ def test_a_second_error_does_not_replace_the_first():
 def test_a_missing_store_is_not_prepared_by_several(finished, tmp_path, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     absent = load(finished[0], store=tmp_path / "store")
+    watchdog = Watchdog(absent.timeouts)
     with pytest.raises(BadInput, match=str(tmp_path / "store")):
-        train.open_data(
-            absent, tmp_path / "run", None, cluster.Cluster(), Watchdog(absent.timeouts)
-        )
+        train.open_data(absent, tmp_path / "run", None, cluster.Cluster(), watchdog)
 
 
 def test_a_single_process_does_not_connect(monkeypatch):

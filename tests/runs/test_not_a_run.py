@@ -13,39 +13,29 @@ from bert_jax.commands import export
 from bert_jax.runs import status
 from bert_jax.runs.workdir import Workdir
 
-
-def write(name, text):
-    """Returns a function that creates a directory with this file."""
-
-    def make(directory, finished):
-        directory.mkdir()
-        (directory / name).write_text(text)
-
-    return make
-
-
-NO_RUNS = {
-    "export": lambda directory, finished: export.export(
-        Workdir(finished[1]), directory, "huggingface"
-    ),
-    "store": lambda directory, finished: shutil.copytree(finished[0]["store"], directory),
-    "text": write("thesis.txt", "three years of work"),
-    "config of others": write("config.json", '{"model_type": "bert"}'),
-    "run.json of others": write("run.json", '{"program": "train.py"}'),
-    "run of version 1": write("run.json", '{"run": "x", "parameters": 1, "vocabulary": {}}'),
-    "no JSON": write("run.json", "parameters vocabulary config"),
-    "status of others": write("status.json", "{}"),
-    "hidden": write(".git", "gitdir: elsewhere"),
-    "half a run": lambda directory, finished: shutil.copytree(
-        finished[1], directory, ignore=shutil.ignore_patterns("run.json", "checkpoints")
-    ),
-}
+FILES = [
+    ("thesis.txt", "three years of work"),
+    ("config.json", '{"model_type": "bert"}'),  # of another program
+    ("run.json", '{"program": "train.py"}'),
+    ("run.json", '{"run": "x", "parameters": 1, "vocabulary": {}}'),  # of version 1
+    ("run.json", "parameters vocabulary config"),
+    ("status.json", "{}"),
+    (".git", "gitdir: elsewhere"),
+]
 
 
-@pytest.mark.parametrize("kind", NO_RUNS)
+@pytest.mark.parametrize("kind", [*FILES, "export", "store", "half a run"])
 def test_a_directory_that_is_not_a_run_is_refused_and_unchanged(finished, tmp_path, kind):
     directory = tmp_path / "there"
-    NO_RUNS[kind](directory, finished)
+    if kind == "export":
+        export.export(Workdir(finished[1]), directory, "huggingface")
+    elif isinstance(kind, str):
+        source = finished[0]["store"] if kind == "store" else finished[1]
+        parts = shutil.ignore_patterns("run.json", "checkpoints")
+        shutil.copytree(source, directory, ignore=parts)
+    else:
+        directory.mkdir()
+        (directory / kind[0]).write_text(kind[1])
     before = listing(directory)
     assert str(directory) in refused(*pretraining(finished[0], directory))
     assert listing(directory) == before
