@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
-from kits import task_data
-from kits.task_data import LENGTH, WORDS
+from kits import labelled
+from kits.labelled import LENGTH, WORDS
 from scipy.special import log_softmax
 
 from bert_jax.convert import load_model
@@ -16,10 +16,10 @@ from bert_jax.tokenizers import tokenizer as tokenizers
 def world(request, tmp_path_factory):
     """(config, store, dataset, phase) of rows of many sizes."""
     directory, draw = tmp_path_factory.mktemp("world"), np.random.default_rng(0)
-    model = task_data.make_model(directory / "model")
+    model = labelled.start(directory)
     if request.param == "ner":
         for name in ("train.txt", "dev.txt"):
-            task_data.write_sentences(directory / name, 24, seed=0)
+            labelled.write_entities(directory / name, 24, seed=0)
     else:
         keys = "sent1 sent2 ending0 ending1 ending2 ending3".split()
         sizes = np.repeat(np.arange(24) // 6 + 1, len(keys))
@@ -30,15 +30,15 @@ def world(request, tmp_path_factory):
         for name in ("train.tsv", "dev.tsv"):
             (directory / name).write_text(table)
     files = {} if request.param == "ner" else {"task.train": "train.tsv", "task.dev": "dev.tsv"}
-    config = task_data.load(request.param, model, directory, **files)
-    return task_data.resolve(config)
+    places = labelled.places(model, directory)
+    return labelled.resolve(labelled.load(request.param, places, **files))
 
 
 def test_the_loss_is_the_mean_cross_entropy(world):
     """Over labelled pieces, or rows."""
     config, store, dataset, phase = world
-    _, batch = task_data.batch_of(dataset, phase)
-    objective, params = task_data.random_params(config, store, batch)
+    _, batch = labelled.batch_of(dataset, phase)
+    objective, params = labelled.random_params(config, store, batch)
     weights = objective.weights(batch)
     loss = jax.jit(objective.loss, static_argnames="train")
     scalar, metrics = loss(params, batch, weights, np.uint32(0), train=False)
@@ -52,8 +52,8 @@ def test_the_loss_is_the_mean_cross_entropy(world):
 
 def test_a_row_has_the_same_logits_in_a_batch_of_any_length(world):
     config, store, dataset, phase = world
-    rows, batch = task_data.batch_of(dataset, phase)
-    objective, params = task_data.random_params(config, store, batch)
+    rows, batch = labelled.batch_of(dataset, phase)
+    objective, params = labelled.random_params(config, store, batch)
     run = jax.jit(objective.outputs)
     whole = np.asarray(run(params, batch)["label_logits"])
     evaluation = stream.Evaluation(dataset, phase, "train", len(rows), 8)
@@ -91,7 +91,7 @@ def test_logits_equal_those_of_transformers(world, tmp_path):
     theirs = getattr(transformers, f"BertFor{kind}")(settings).eval()
     theirs.bert.save_pretrained(tmp_path)
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in tokenizer.pieces))
-    _, batch = task_data.batch_of(dataset, phase)
+    _, batch = labelled.batch_of(dataset, phase)
     tokens, segments, sequences = (batch[name] for name in ("tokens", "segments", "sequence_ids"))
     masks = sequences > 0
     if is_choice:  # theirs has one sequence in each row
@@ -109,7 +109,7 @@ def test_logits_equal_those_of_transformers(world, tmp_path):
     names = set(imported.config.model) & set(config.model)
     changed = config.copy_and_resolve_references()
     changed.model.update({name: imported.config.model[name] for name in names})
-    objective, _ = task_data.random_params(changed, store, batch)
+    objective, _ = labelled.random_params(changed, store, batch)
     label = {name: array.detach().numpy().T for name, array in theirs.classifier.named_parameters()}
     label = {"kernel": label["weight"], "bias": label["bias"]}
     encoder = imported.params["encoder"]

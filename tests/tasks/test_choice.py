@@ -4,22 +4,17 @@ import json
 
 import numpy as np
 import pytest
-from kits import task_data
-from kits.runs import lines, use_devices
-from kits.task_data import LENGTH, WORDS
+from kits import labelled
+from kits.labelled import LENGTH, WORDS, places
+from kits.runs import use_devices
 
 from bert_jax.cli import main
 from bert_jax.errors import BadInput
 from bert_jax.tasks import choice
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.train import pretrain
 
+model = labelled.model
 KEYS = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return task_data.make_model(tmp_path_factory.mktemp("choice") / "model")
 
 
 def make_examples(number: int, seed: int, longest: int = 3) -> list[dict]:
@@ -45,9 +40,9 @@ def test_a_row_has_the_sequences_of_all_endings(model, tmp_path, longest):
     """Each is what it would be alone in a quarter of the row: the end of its longer text is cut."""
     made = make_examples(12, 0, longest)
     write(tmp_path, made, made)
-    config, store, dataset, phase = task_data.resolve(task_data.load("swag", model, tmp_path))
+    config, store, dataset, phase = labelled.resolve(labelled.load("swag", places(model, tmp_path)))
     tokenizer = tokenizers.load(store.path / "tokenizer")
-    rows, batch = task_data.batch_of(dataset, phase)
+    rows, batch = labelled.batch_of(dataset, phase)
     assert (dataset.sizes(rows) == (batch["sequence_ids"] > 0).sum(1)).all()
     assert batch["targets"].tolist() == [example["label"] for example in made]
     assert (batch["label_weights"] == 1).all()
@@ -71,7 +66,7 @@ def test_columns_have_other_names(model, tmp_path):
     """Several of the context, no start, three endings, a table without labels."""
     (tmp_path / "train.csv").write_text('a,b,x,y,z\n"One, two",three,4,,6\n')
     keys = {"task.context": "a,b", "task.start": "", "task.endings": "x,y,z"}
-    config = task_data.load("swag", model, tmp_path, **keys)
+    config = labelled.load("swag", places(model, tmp_path), **keys)
     (found,) = choice.load(config, tmp_path / "train.csv")
     assert found.texts == ["One, two three", "4", "", "6"] and found.label is None
     assert choice.names(config, [found]) == ["0", "1", "2"]
@@ -79,7 +74,7 @@ def test_columns_have_other_names(model, tmp_path):
         choice.parse(config, ["context", "ending"])
     for key, value in (("task.endings", "x"), ("task.context", "()"), ("phases.main.length", 19)):
         with pytest.raises(BadInput, match=key):
-            task_data.load("swag", model, tmp_path, **{key: value})
+            labelled.load("swag", places(model, tmp_path), **{key: value})
 
 
 @pytest.mark.parametrize(
@@ -92,7 +87,7 @@ def test_bad_labels_are_refused(model, tmp_path, label, named):
     other = label if label is None else str(label)
     write(tmp_path, made, [*made[:2], made[2] | {"label": other}])
     with pytest.raises(BadInput) as error:
-        task_data.resolve(task_data.load("swag", model, tmp_path))
+        labelled.resolve(labelled.load("swag", places(model, tmp_path)))
     assert "dev.jsonl:3" in str(error.value) and named in str(error.value)
     assert not (tmp_path / "store").exists()
 
@@ -103,11 +98,8 @@ def test_it_learns(model, tmp_path, capsys, monkeypatch):
     use_devices(monkeypatch, 1)
     dev = make_examples(40, 2)
     write(tmp_path, make_examples(200, 1), dev)
-    keys = {"task.epochs": 8, "objective.pool": "mean"}
-    config = task_data.load("swag", model, tmp_path, **keys)
-    config, *_ = task_data.resolve(config)
-    assert pretrain(config, tmp_path / "run") == 0
-    last = lines(tmp_path / "run")[-1]
+    keys = {"task.epochs": 8, "objective.pool": "mean", "optimizer.learning_rate": 1e-2}
+    last = labelled.tune(labelled.load("swag", places(model, tmp_path), **keys), tmp_path / "run")
     assert last["split"] == "dev" and last["accuracy"] > 0.9
     capsys.readouterr()
     command = "predict", "--model", str(tmp_path / "run"), "--json", "-"
