@@ -26,16 +26,19 @@ KEYS = {
     "phases.main.length": LENGTH,
     "phases.main.batch": 16,
     "log.every": 10,
-    "checkpoint.every": 20,
+    "checkpoint.every": 100,
     "model.dropout": 0.0,
     "model.attention_dropout": 0.0,
 }
+JSONL = {"task.train": "train.jsonl", "task.dev": "dev.jsonl"}
 OWN = {
     "ner": {"task.train": "train.txt", "task.dev": "dev.txt"},
-    "swag": {
-        "task.train": "train.jsonl",
-        "task.dev": "dev.jsonl",
-        "phases.main.length": 4 * LENGTH,
+    "swag": JSONL | {"phases.main.length": 4 * LENGTH},
+    "squad": {
+        "task.train": "a.json",
+        "task.dev": "()",
+        "task.question_length": 6,
+        "task.stride": 7,
     },
 }
 
@@ -138,7 +141,8 @@ def random_params(config, store, batch):
 def settings(directory) -> dict:
     """Returns the keys of a run on `sentences`, with a store and a model to start from in the directory."""
     found = places(start(directory), sentences(directory / "data"))
-    return found | {"objective.pool": "mean", "store": directory / "store"}
+    found |= {"objective.pool": "mean", "checkpoint.every": 20}
+    return found | {"store": directory / "store"}
 
 
 def command(settings: dict, workdir) -> list[str]:
