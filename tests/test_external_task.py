@@ -7,18 +7,10 @@ import re
 
 import numpy as np
 import pytest
-from kits import corpora, processes
+from kits import corpora, processes, runs
 from kits.malformed_inputs import refused
 from kits.paths import ROOT
-from kits.runs import (
-    assert_same_bits,
-    assert_same_run,
-    lines,
-    load,
-    params,
-    pretraining,
-    use_devices,
-)
+from kits.runs import assert_same_run, lines, load, params, pretraining
 from kits.slices import needs_libtpu
 from kits.small import SMALL
 
@@ -102,16 +94,12 @@ def test_means_and_scores_are_of_the_same_rows(finished, rows, batch):
 
 @pytest.mark.parametrize(
     "devices, changes",
-    [
-        (8, {"train.micro_batches": 4}),
-        (1, {}),
-        (8, {"mesh.fsdp": 4}),
-    ],
+    [(8, {"train.micro_batches": 4}), (1, {}), (8, {"mesh.fsdp": 4})],
 )
 def test_the_division_of_a_batch_does_not_matter(finished, tmp_path, monkeypatch, devices, changes):
     """Compared with eight devices that all have the parameters, and one micro-batch."""
     settings, undisturbed = finished
-    use_devices(monkeypatch, devices)
+    runs.use_devices(monkeypatch, devices)
     assert pretrain(load(settings, **changes), tmp_path / "run") == 0
     for split in ("train", *SPLITS):
         assert_same_run(tmp_path / "run", undisturbed, split)
@@ -169,7 +157,7 @@ def test_saved_batches_of_it_have_its_labels(finished, tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     keys = {"batches": tmp_path / "saved", "store": tmp_path / "missing"}
     assert pretrain(load(settings, **keys), tmp_path / "run") == 0
-    assert_same_bits(params(tmp_path / "run"), params(finished[1]))
+    runs.assert_same_bits(params(tmp_path / "run"), params(finished[1]))
     assert config.load(str(tmp_path / "run/config.json")).task.labels == LABELS
 
 

@@ -1,5 +1,7 @@
 """Small tasks with labelled examples: files, a model to start from, stores, batches, and runs of `finetune`."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from bert_jax.tokenizers.special_tokens import Vocabulary
 
 WORDS = sorted(set(INVENTED), key=lambda word: (len(word), word))  # the shorter ones are pieces
 LENGTH = 32
+CHOICES = "sent1", "sent2", "ending0", "ending1", "ending2", "ending3"
 KEYS = {
     "dtype": "float32",
     "compilation_cache": "",
@@ -94,6 +97,24 @@ def write_entities(path, number: int, seed: int) -> None:
             lines.append(f"{WORDS[place]}\t{before}")
         lines.append("")
     path.write_text("\n".join(lines))
+
+
+def make_choices(number: int, seed: int, longest: int = 3) -> list[dict]:
+    """Returns examples whose right ending has the first word of WORDS, which no other text has."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for _ in range(number):
+        sizes = draw.integers(1, longest + 1, len(CHOICES))
+        made = [" ".join(draw.choice(WORDS[1:20], size)) for size in sizes]
+        right = int(draw.integers(4))
+        made[2 + right] += f" {WORDS[0]}"
+        found.append(dict(zip(CHOICES, made, strict=True)) | {"label": right})
+    return found
+
+
+def write_choices(directory, train: list[dict], dev: list[dict]) -> None:
+    for name, part in (("train", train), ("dev", dev)):
+        (directory / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)))
 
 
 # --- Configs, stores, batches ---------------------------------------------------------------------

@@ -5,7 +5,6 @@ import jax
 import numpy as np
 import pytest
 from kits import labelled
-from kits.labelled import WORDS
 from scipy.special import log_softmax
 
 from bert_jax.data import stream
@@ -14,20 +13,12 @@ from bert_jax.data import stream
 @pytest.fixture(scope="module", params=["ner", "swag"])
 def world(request, tmp_path_factory):
     """(config, store, dataset, phase) of rows of many sizes."""
-    directory, draw = tmp_path_factory.mktemp("world"), np.random.default_rng(0)
+    directory = tmp_path_factory.mktemp("world")
+    for name in ("train.txt", "dev.txt"):
+        labelled.write_entities(directory / name, 24, seed=0)
+    choices = [labelled.make_choices(1, seed, 1 + seed // 6)[0] for seed in range(24)]
+    labelled.write_choices(directory, choices, choices)
     keys = labelled.places(labelled.start(directory), directory)
-    if request.param == "ner":
-        for name in ("train.txt", "dev.txt"):
-            labelled.write_entities(directory / name, 24, seed=0)
-    else:
-        texts = [
-            [" ".join(draw.choice(WORDS[:50], row // 6 + 1)) for _ in range(6)] for row in range(24)
-        ]
-        columns = "sent1\tsent2\tending0\tending1\tending2\tending3\tlabel"
-        for name in ("train.tsv", "dev.tsv"):
-            rows = [[*row, draw.integers(4)] for row in texts]
-            labelled.write_tsv(directory / name, rows, columns)
-        keys |= {"task.train": "train.tsv", "task.dev": "dev.tsv"}
     return labelled.resolve(labelled.load(request.param, keys))
 
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from kits import labelled
-from kits.labelled import LENGTH, WORDS, places
+from kits.labelled import CHOICES, LENGTH, make_choices, places, write_choices
 from kits.runs import use_devices
 
 from bert_jax.cli import main
@@ -15,32 +15,13 @@ from bert_jax.tasks import choice
 from bert_jax.tokenizers import tokenizer as tokenizers
 
 model = labelled.model
-KEYS = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3")
-
-
-def make_examples(number: int, seed: int, longest: int = 3) -> list[dict]:
-    """Returns examples whose right ending has the first word of WORDS, which no other text has."""
-    draw = np.random.default_rng(seed)
-    found = []
-    for _ in range(number):
-        sizes = draw.integers(1, longest + 1, len(KEYS))
-        texts = [" ".join(draw.choice(WORDS[1:20], size)) for size in sizes]
-        right = int(draw.integers(4))
-        texts[2 + right] += f" {WORDS[0]}"
-        found.append(dict(zip(KEYS, texts, strict=True)) | {"label": right})
-    return found
-
-
-def write(directory, train: list[dict], dev: list[dict]) -> None:
-    for name, part in (("train", train), ("dev", dev)):
-        (directory / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)))
 
 
 @pytest.mark.parametrize("longest", [3, 30])
 def test_a_row_has_the_sequences_of_all_endings(model, tmp_path, longest):
     """Each is what it would be alone in a quarter of the row: the end of its longer text is cut."""
-    made = make_examples(12, 0, longest)
-    write(tmp_path, made, made)
+    made = make_choices(12, 0, longest)
+    write_choices(tmp_path, made, made)
     config, store, dataset, phase = labelled.resolve(labelled.load("swag", places(model, tmp_path)))
     tokenizer = tokenizers.load(store.path / "tokenizer")
     rows, batch = labelled.batch_of(dataset, phase)
@@ -64,8 +45,8 @@ def test_a_row_has_the_sequences_of_all_endings(model, tmp_path, longest):
 
 
 def test_an_ending_has_the_logit_of_a_row_of_its_own(model, tmp_path):
-    made = make_examples(12, 0)
-    write(tmp_path, made, made)
+    made = make_choices(12, 0)
+    write_choices(tmp_path, made, made)
     config, store, dataset, phase = labelled.resolve(labelled.load("swag", places(model, tmp_path)))
     _, batch = labelled.batch_of(dataset, phase)
     objective, params = labelled.random_params(config, store, batch)
@@ -101,11 +82,11 @@ def test_columns_have_other_names(model, tmp_path):
     "label, named", [(4, "'4'"), ("", "''"), (None, "task.label"), ("one", "'one'")]
 )
 def test_bad_labels_are_refused(model, tmp_path, label, named):
-    made = make_examples(3, 0)
+    made = make_choices(3, 0)
     labels = [{"label": str(example["label"])} for example in made]
     made = [example | label for example, label in zip(made, labels, strict=True)]
     other = label if label is None else str(label)
-    write(tmp_path, made, [*made[:2], made[2] | {"label": other}])
+    write_choices(tmp_path, made, [*made[:2], made[2] | {"label": other}])
     with pytest.raises(BadInput) as error:
         labelled.resolve(labelled.load("swag", places(model, tmp_path)))
     assert "dev.jsonl:3" in str(error.value) and named in str(error.value)
@@ -116,8 +97,8 @@ def test_bad_labels_are_refused(model, tmp_path, label, named):
 def test_it_learns(model, tmp_path, capsys, monkeypatch):
     """`predict` has the accuracy of the run, and chooses among endings of its arguments."""
     use_devices(monkeypatch, 1)
-    dev = make_examples(40, 2)
-    write(tmp_path, make_examples(200, 1), dev)
+    dev = make_choices(40, 2)
+    write_choices(tmp_path, make_choices(200, 1), dev)
     keys = {"task.epochs": 8, "objective.pool": "mean", "optimizer.learning_rate": 1e-2}
     last = labelled.tune(labelled.load("swag", places(model, tmp_path), **keys), tmp_path / "run")
     assert last["split"] == "dev" and last["accuracy"] > 0.9
@@ -127,7 +108,7 @@ def test_it_learns(model, tmp_path, capsys, monkeypatch):
     found = json.loads(capsys.readouterr().out)
     right = [each["prediction"] == label["label"] for each, label in zip(found, dev, strict=True)]
     assert np.mean(right) == pytest.approx(last["accuracy"])
-    texts = [dev[0]["sent1"], *(f"{dev[0]['sent2']} {dev[0][key]}" for key in KEYS[2:])]
+    texts = [dev[0]["sent1"], *(f"{dev[0]['sent2']} {dev[0][key]}" for key in CHOICES[2:])]
     assert main([*command, *texts]) == 0
     (alone,) = json.loads(capsys.readouterr().out)
     assert alone["prediction"] == found[0]["prediction"]
