@@ -34,15 +34,11 @@ KEYS = {
     "model.attention_dropout": 0.0,
 }
 JSONL = {"task.train": "train.jsonl", "task.dev": "dev.jsonl"}
+WINDOWS = {"task.question_length": 6, "task.stride": 7}
 OWN = {
     "ner": {"task.train": "train.txt", "task.dev": "dev.txt"},
     "swag": JSONL | {"phases.main.length": 4 * LENGTH},
-    "squad": {
-        "task.train": "a.json",
-        "task.dev": "()",
-        "task.question_length": 6,
-        "task.stride": 7,
-    },
+    "squad": WINDOWS | {"task.train": "a.json", "task.dev": "()"},
 }
 
 
