@@ -89,9 +89,7 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not item.get_closest_marker("full")]
     order = {name: number for number, name in enumerate(SLOWEST)}
     root = Path(__file__).parent
-    items.sort(
-        key=lambda item: order.get(item.path.relative_to(root).as_posix(), len(order)),
-    )
+    items.sort(key=lambda item: order.get(item.path.relative_to(root).as_posix(), len(order)))
 
 
 def refuse_skip(report):

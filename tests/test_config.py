@@ -86,10 +86,7 @@ def test_configs_are_found(tmp_path):
         ("config.phases.main.steps = 'b'", "mine.py:4: steps=b"),
         ("config.seed = None", "config.seed=None"),
         ("config.nothing.a = 1", "mine.py:4: .*nothing"),
-        (
-            "config.seed = config.optimizer.lr",
-            "mine.py:4: .*lr; did you mean optimizer.learning_rate",
-        ),
+        ("config.seed = config.optimizer.lr", "mine.py:4: .*lr; did you mean optimizer.learn"),
     ],
 )
 def test_a_wrong_line_of_a_config_file_is_named(tmp_path, line, named):

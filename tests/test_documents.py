@@ -8,10 +8,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from kits import small
 from kits.paths import ROOT
 
-from bert_jax import cli, config, train
+from bert_jax import cli, config
 
 PAGES = sorted([*ROOT.glob("*.md"), ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")])
 CONFIGS = sorted(path for path in ROOT.glob("configs/*.py") if path.stem != "__init__")
@@ -51,25 +50,6 @@ def test_pages_are_short():
         path: path.read_text().count("\n") for path in PAGES if path.parent != ROOT / "benchmarks"
     }
     assert lengths.pop(ROOT / "README.md") <= 150 and max(lengths.values()) <= 200
-
-
-@pytest.mark.slow
-def test_the_modules_of_the_page_on_extending_train(tmp_path, monkeypatch):
-    """As dotted modules, which nothing in the package names."""
-    (tmp_path / "my_code").mkdir()
-    page = (ROOT / "docs/extending.md").read_text()
-    modules = re.findall(r'```python\n("""my_code/(\w+)\.py:.*?)```', page, re.DOTALL)
-    for text, name in modules:
-        (tmp_path / f"my_code/{name}.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    small.write_corpus(tmp_path / "corpus.txt", documents=60)
-    changes = {f"{name}.name": f"my_code.{name}" for _, name in modules}
-    changes |= {"corpus.source": tmp_path / "corpus.txt", "store": tmp_path / "store"}
-    own = ("model.", "phases.main.max_")
-    kept = {key: value for key, value in small.SMALL.items() if not key.startswith(own)}
-    settings = config.load("demo", small.overrides(kept | changes))
-    assert len(modules) == 3 and train.pretrain(settings, tmp_path / "run") == 0
-    assert "label_accuracy" in (tmp_path / "run/summary.json").read_text()
 
 
 def test_the_page_of_config_keys_is_up_to_date():

@@ -95,12 +95,8 @@ def test_a_run_without_progress_ends_early(finished, tmp_path, capsys):
     assert train.pretrain(load(settings, **EARLY), killed) == 0
     for each in (run, killed):
         summary, now = json.loads((each / "summary.json").read_text()), status.status(each)
-        assert (now["state"], now["step"], summary["steps"], summary["best"]["step"]) == (
-            "done",
-            10,
-            10,
-            5,
-        )
+        steps = now["step"], summary["steps"], summary["best"]["step"]
+        assert now["state"] == "done" and steps == (10, 10, 5)
         assert summary["best"]["value"] < summary["heldout"]["loss"]
         assert reader.steps(each / "checkpoints") == [10, 5]
     for choice, step in (([], 5), (["evaluate.patience=0"], 10)):

@@ -38,14 +38,19 @@ def make_gradients(rows: int = 6, columns: int = 5):
 
 
 def run(chain, params, gradients):
-    """Applies these gradients like step.train; returns the parameters and the last state."""
-    state = chain.init(params)
-    chain = optax.with_extra_args_support(chain)
+    """Applies these gradients like step.train; yields the parameters and the state before and after each step."""
+    state, update = chain.init(params), jax.jit(optax.with_extra_args_support(chain).update)
+    yield params, state
     for number, gradient in enumerate(gradients):
         norm = optax.tree.norm(gradient)
-        updates, state = chain.update(gradient, state, params, step=number, gradient_norm=norm)
+        updates, state = update(gradient, state, params, step=number, gradient_norm=norm)
         params = optax.apply_updates(params, updates)
-    return params, state
+        yield params, state
+
+
+def by_path(tree) -> dict:
+    pairs = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in pairs}
 
 
 def make(*overrides):
@@ -86,7 +91,7 @@ def test_adam_equals_the_formulas(corrected):
         return memory["m"] / shares[0] / (np.sqrt(memory["v"] / shares[1]) + 1e-6)
 
     settings, chain = make(f"bias_correction={corrected}", "weight_decay=0.1")
-    actual, _ = run(chain, *make_gradients())
+    *_, (actual, _) = run(chain, *make_gradients())
     assert_close(actual, in_numpy(settings, *make_gradients(), update))
 
 
@@ -109,16 +114,15 @@ def test_adafactor_equals_the_formulas_of_its_paper():
 
     settings, chain = make("name=adafactor", "weight_decay=0.1")
     params, gradients = make_gradients(128, 160)
-    actual, state = run(chain, params, gradients)
+    *_, (actual, state) = run(chain, params, gradients)
     # For the matrix, the state has only sums over rows and columns.
     assert sum(leaf.size for leaf in jax.tree.leaves(state)) < 5 * (128 + 160)
     assert_close(actual, in_numpy(settings, params, gradients, update))
 
 
 def test_biases_and_norms_have_no_weight_decay():
-    mask = jax.tree.leaves_with_path(optimizer.decayed(small_params(small_objective())))
-    named = {jax.tree_util.keystr(p, simple=True, separator="/"): m for p, m in mask}
-    decayed = {name for name, is_decayed in named.items() if is_decayed}
+    mask = by_path(optimizer.decayed(small_params(small_objective())))
+    decayed = {name for name, is_decayed in mask.items() if is_decayed}
     assert "encoder/embedder/words" in decayed and "encoder/embedder/positions" in decayed
     assert "encoder/blocks_1/attention/query/kernel" in decayed and "pair/kernel" in decayed
     assert not any("norm" in name or name.endswith("bias") for name in decayed)
@@ -208,27 +212,16 @@ SHAPES = jax.eval_shape(small_objective().init, jax.random.key(0), small_batch()
 LAYERS = counts.layers_above(SHAPES)
 
 
-def by_path(tree) -> dict:
-    pairs = jax.tree.leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in pairs}
-
-
 def steps_of(number: int, *overrides) -> list[dict]:
     """Returns parameters with the tree of the small model before and after each of some steps, {path: array}."""
     settings = small_config(*(f"optimizer.{each}" for each in overrides)).optimizer
     chain = optimizer.make(settings, lambda step: 0.01, counts.layers_above)
-    draw, found = np.random.default_rng(0), []
-    params = jax.tree.map(lambda x: draw.normal(size=x.shape[-1:]).astype(np.float32), SHAPES)
+    draw = np.random.default_rng(0)
+    noise = lambda x: draw.normal(size=x.shape[-1:]).astype(np.float32)  # noqa: E731
+    params, *gradients = (jax.tree.map(noise, SHAPES) for _ in range(number + 1))
     # -0.0 shows whether 0 is added.
     params["encoder"]["embedder_norm"]["bias"][:] = -0.0
-    state, update = chain.init(params), jax.jit(chain.update)
-    for at in range(number + 1):
-        found.append(by_path(jax.device_get(params)))
-        gradients = jax.tree.map(lambda x: draw.normal(size=x.shape).astype(np.float32), params)
-        norm = optax.tree.norm(gradients)
-        updates, state = update(gradients, state, params, step=at, gradient_norm=norm)
-        params = optax.apply_updates(params, updates)
-    return found
+    return [by_path(jax.device_get(found)) for found, _ in run(chain, params, gradients)]
 
 
 def changed(before: dict, after: dict) -> set[str]:
@@ -283,8 +276,6 @@ def test_a_frozen_encoder_has_no_gradients():
 
 def test_without_these_keys_the_optimizer_is_as_before():
     """Checkpoints of older runs have the same tree of states."""
-    settings, chain = make()
     layered = optimizer.make(make("layer_decay=0.5")[0], RATE, counts.layers_above)
     params, _ = make_gradients()
-    sizes = [len(each.init(params)) for each in (chain, layered)]
-    assert sizes == [4, 5]
+    assert [len(each.init(params)) for each in (make()[1], layered)] == [4, 5]

@@ -18,7 +18,7 @@ def tuned(tmp_path_factory):
     """(settings, workdir) of a run on short and long texts."""
     directory = tmp_path_factory.mktemp("tuned")
     settings = labelled.settings(directory)
-    labelled.tune("glue:sst2", settings, directory / "run")
+    labelled.tune(labelled.load("glue:sst2", settings), directory / "run")
     return settings, directory / "run"
 
 
@@ -42,7 +42,7 @@ def test_killed_and_resumed_it_has_the_same_bits(tuned, tmp_path):
     command = labelled.command(settings, tmp_path / "run")
     (ended,) = processes.run(command, tmp_path, 1, 8, **fault)
     assert ended.code == -signal.SIGKILL, ended
-    labelled.tune("glue:sst2", settings, tmp_path / "run")
+    labelled.tune(labelled.load("glue:sst2", settings), tmp_path / "run")
     runs.assert_same_bits(runs.params(tmp_path / "run"), runs.params(undisturbed))
     assert runs.lines(tmp_path / "run")[-1]["accuracy"] == runs.lines(undisturbed)[-1]["accuracy"]
 

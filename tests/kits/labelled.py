@@ -1,38 +1,65 @@
-"""Small tasks with labelled examples: files, a model to start from, and runs of `finetune`."""
+"""Small tasks with labelled examples: files, a model to start from, stores, batches, and runs of `finetune`."""
 
+import json
+
+import jax
 import numpy as np
+import pytest
 from kits import runs
+from kits.rows import assemble
 from kits.small import overrides
-from kits.texts import PROSE
+from kits.texts import INVENTED, PROSE
 
 from bert_jax import config as configs
 from bert_jax.commands import finetune
+from bert_jax.data import store as stores
+from bert_jax.objectives import base
+from bert_jax.tasks import base as tasks
 from bert_jax.tokenizers import tokenizer as tokenizers
+from bert_jax.tokenizers.special_tokens import Vocabulary
 
-WORDS = sorted({word for text in PROSE for word in text.lower().split() if word.isalpha()})
+WORDS = sorted(set(INVENTED), key=lambda word: (len(word), word))  # the shorter ones are pieces
+LENGTH = 32
+CHOICES = "sent1", "sent2", "ending0", "ending1", "ending2", "ending3"
 KEYS = {
     "dtype": "float32",
     "compilation_cache": "",
     "task.epochs": 12.0,
-    "objective.pool": "mean",
     "optimizer.learning_rate": 3e-3,
-    "phases.main.length": 32,
+    "phases.main.length": LENGTH,
     "phases.main.batch": 16,
     "log.every": 10,
-    "checkpoint.every": 20,
+    "checkpoint.every": 100,
     "model.dropout": 0.0,
     "model.attention_dropout": 0.0,
 }
+JSONL = {"task.train": "train.jsonl", "task.dev": "dev.jsonl"}
+WINDOWS = {"task.question_length": 6, "task.stride": 7}
+OWN = {
+    "ner": {"task.train": "train.txt", "task.dev": "dev.txt"},
+    "swag": JSONL | {"phases.main.length": 4 * LENGTH},
+    "squad": WINDOWS | {"task.train": "a.json", "task.dev": "()"},
+}
+
+
+# --- Models and files -----------------------------------------------------------------------------
 
 
 def tokenizer():
-    return tokenizers.train("wordpiece", PROSE, runs.SIZES["wordpiece"], True)
+    return tokenizers.train("wordpiece", PROSE, 300, True)
 
 
 def start(directory):
-    """Writes a run of the small masked LM with random parameters to start from; returns its directory."""
-    runs.make_run(directory / "start", "objective.pair_task=nsp")
+    """Writes a run of a masked LM of one layer with random parameters to start from; returns its directory."""
+    keys = "objective.pair_task=nsp", "model.max_length=128", "model.layers=1"
+    runs.make_run(directory / "start", *keys, words=tokenizer())
     return directory / "start"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The directory of `start`; for a test module to import."""
+    return start(tmp_path_factory.mktemp("model"))
 
 
 def texts(number: int, seed: int = 0) -> list[str]:
@@ -55,17 +82,84 @@ def sentences(directory, train: int = 160, dev: int = 40):
     return directory
 
 
-def load(config: str, settings: dict):
-    return configs.load(config, overrides(KEYS | settings))
+def write_entities(path, number: int, seed: int) -> None:
+    """Writes sentences in which the first five words are names, and the words after a name belong to it."""
+    draw = np.random.default_rng(seed)
+    lines = []
+    for _ in range(number):
+        before = "O"
+        for place in draw.integers(0, 20, draw.integers(1, 9)):
+            before = "B-per" if place < 5 else "I-per" if before == "B-per" else "O"
+            lines.append(f"{WORDS[place]}\t{before}")
+        lines.append("")
+    path.write_text("\n".join(lines))
+
+
+def make_choices(number: int, seed: int, longest: int = 3) -> list[dict]:
+    """Returns examples whose right ending has the first word of WORDS, which no other text has."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for _ in range(number):
+        sizes = draw.integers(1, longest + 1, len(CHOICES))
+        made = [" ".join(draw.choice(WORDS[1:20], size)) for size in sizes]
+        right = int(draw.integers(4))
+        made[2 + right] += f" {WORDS[0]}"
+        found.append(dict(zip(CHOICES, made, strict=True)) | {"label": right})
+    return found
+
+
+def write_choices(directory, train: list[dict], dev: list[dict]) -> None:
+    for name, part in (("train", train), ("dev", dev)):
+        (directory / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)))
+
+
+# --- Configs, stores, batches ---------------------------------------------------------------------
+
+
+def places(model, data) -> dict:
+    return {"init_from": model, "task.data": data, "store": data / "store"}
+
+
+def load(config: str, settings: dict, **changes):
+    return configs.load(config, overrides(KEYS | OWN.get(config, {}) | settings | changes))
+
+
+def resolve(config):
+    """Builds the store of the examples; returns (config, store, dataset, phase)."""
+    return opened(finetune.resolve(config))
+
+
+def opened(config):
+    store = stores.open_store(config.store)
+    tasks.fill(config, store)
+    return config, store, tasks.make(config, store), configs.phases(config)[0]
+
+
+def batch_of(dataset, phase) -> tuple[np.ndarray, dict]:
+    """Returns the rows of the training split, and their batch."""
+    rows = dataset.rows(phase, "train", 0)
+    batch = assemble(dataset, phase, rows)
+    count = {"rows": np.arange(len(rows), dtype=np.int32)}
+    return rows, batch | count | {"row_weights": np.ones(len(rows), np.float32)}
+
+
+def random_params(config, store, batch):
+    """Returns the objective, and parameters of which none is 0 or 1."""
+    vocabulary = Vocabulary(store.manifest["vocabulary"], **store.manifest["special"])
+    objective, draw = base.make(config, vocabulary), np.random.default_rng(0)
+    params = jax.jit(objective.init)(jax.random.key(0), batch)
+    noise = lambda x: x + draw.normal(0, 0.1, x.shape).astype(np.float32)  # noqa: E731
+    return objective, jax.tree.map(noise, params)
+
+
+# --- Runs -----------------------------------------------------------------------------------------
 
 
 def settings(directory) -> dict:
     """Returns the keys of a run on `sentences`, with a store and a model to start from in the directory."""
-    return {
-        "init_from": start(directory),
-        "task.data": sentences(directory / "data"),
-        "store": directory / "store",
-    }
+    found = places(start(directory), sentences(directory / "data"))
+    found |= {"objective.pool": "mean", "checkpoint.every": 20}
+    return found | {"store": directory / "store"}
 
 
 def command(settings: dict, workdir) -> list[str]:
@@ -73,5 +167,7 @@ def command(settings: dict, workdir) -> list[str]:
     return ["finetune", "--config", "glue:sst2", *keys, "--workdir", str(workdir)]
 
 
-def tune(config: str, settings: dict, workdir) -> None:
-    assert finetune.finetune(load(config, settings), str(workdir)) == 0
+def tune(config, workdir) -> dict:
+    """Runs `finetune`; returns the last line, of the last evaluation."""
+    assert finetune.finetune(config, str(workdir)) == 0
+    return runs.lines(workdir)[-1]

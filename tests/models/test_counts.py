@@ -7,24 +7,9 @@ from kits.small import VOCABULARY, loss_of, small_config
 
 from bert_jax.data import batch
 from bert_jax.models import counts, layers
-from bert_jax.objectives import base
+from bert_jax.objectives import base, mlm_batch
 
 ROWS = 4
-
-
-def shapes(length: int, predictions: int, sequences: int) -> dict:
-    """Returns the shapes of a batch that both objectives can read."""
-    sizes = {
-        **dict.fromkeys(("tokens", "segments", "positions", "sequence_ids"), (ROWS, length)),
-        **dict.fromkeys(("masked_positions", "masked_targets"), (ROWS, predictions)),
-        **dict.fromkeys(("cls_positions", "pair_labels"), (ROWS, sequences)),
-        **{"masked_weights": (ROWS, predictions), "pair_weights": (ROWS, sequences)},
-        **{"rows": (ROWS,), "row_weights": (ROWS,)},
-    }
-    return {
-        name: jax.ShapeDtypeStruct(size, jnp.float32 if name.endswith("_weights") else jnp.int32)
-        for name, size in sizes.items()
-    }
 
 
 def count(config, rows) -> float:
@@ -58,14 +43,14 @@ def test_bert_has_the_flops_of_its_formula(length, predictions, sequences, pairs
     pair_head = 2 * sequences * (config.model.width**2 + 2 * config.model.width)
     row = encoder_flops(config.model, length) + vocabulary_flops(config.model, predictions)
     row += pair_head if pairs != "none" else 0
-    assert count(config, shapes(length, predictions, sequences)) == 3 * ROWS * row
+    assert count(config, mlm_batch.shapes(ROWS, length, predictions, sequences)) == 3 * ROWS * row
 
 
 def test_a_causal_lm_has_vocabulary_logits_at_every_position():
     config = small_config("objective.name=causal_lm")
     row = encoder_flops(config.model, 32) + vocabulary_flops(config.model, 32)
     own = batch.structs({"next_weights": (ROWS, 32)})
-    assert count(config, shapes(32, 5, 2) | own) == 3 * ROWS * row
+    assert count(config, batch.shapes(ROWS, 32, 2) | own) == 3 * ROWS * row
 
 
 def test_products_in_loops_branches_and_calls_are_counted():
@@ -89,7 +74,7 @@ def test_products_in_loops_branches_and_calls_are_counted():
 def test_the_backward_pass_has_twice_the_flops_of_the_forward_pass():
     """Compared with XLA's count for the loss and its gradients, which includes more than matrix products."""
     config = small_config("model.width=256", "model.dropout=0", "model.attention_dropout=0")
-    objective, rows = base.make(config, VOCABULARY), shapes(32, 5, 1)
+    objective, rows = base.make(config, VOCABULARY), mlm_batch.shapes(ROWS, 32, 5)
     params = jax.eval_shape(objective.init, jax.random.key(0), rows)
     program = jax.jit(jax.value_and_grad(loss_of(objective))).lower(params, rows)
     counted = program.cost_analysis()["flops"]

@@ -36,12 +36,8 @@ def softmax(x):
     "kind, smoothing", [("classes", 0), ("classes", 0.1), ("labels", 0), ("number", 0)]
 )
 def test_losses(kind, smoothing):
-    labels = () if kind == "number" else ("task.labels", "a,b,c")
-    keys = {"task.kind": kind, "objective.label_smoothing": smoothing} | dict(
-        [labels] if labels else []
-    )
-    if kind == "number":
-        keys["task.labels"] = ""
+    keys = {"task.kind": kind, "objective.label_smoothing": smoothing}
+    keys |= {"task.labels": ""} if kind == "number" else {}
     made, batch = objective(**keys), small_batch() | targets(kind)
     params = made.init(jax.random.key(0), batch)
     params["label"]["kernel"] = params["label"]["kernel"] * 50  # far from uniform

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from kits import task_data
-from kits.runs import lines, use_devices
-from kits.task_data import LENGTH, WORDS
+from kits import labelled
+from kits.labelled import LENGTH, WORDS, places
+from kits.runs import use_devices
 from kits.texts import PROSE
 from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
@@ -16,19 +16,15 @@ from bert_jax.data.examples import Example
 from bert_jax.errors import BadInput
 from bert_jax.tasks import entities
 from bert_jax.tokenizers import tokenizer as tokenizers
-from bert_jax.train import pretrain
 
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return task_data.make_model(tmp_path_factory.mktemp("entities") / "model")
+model = labelled.model
 
 
 def load(model, data, train: str, dev: str = "a\tO", **keys):
     """Returns the config of files with these contents."""
     (data / "train.txt").write_bytes(train.encode())
     (data / "dev.txt").write_text(dev)
-    return task_data.load("ner", model, data, **keys)
+    return labelled.load("ner", places(model, data), **keys)
 
 
 def read(config, data):
@@ -75,7 +71,7 @@ def test_other_columns_and_none(model, tmp_path):
 )
 def test_bad_labels_are_refused(model, tmp_path, train, dev, named):
     with pytest.raises(BadInput) as error:
-        task_data.resolve(load(model, tmp_path, train, dev))
+        labelled.resolve(load(model, tmp_path, train, dev))
     assert all(part in str(error.value) for part in named)
     assert not (tmp_path / "store").exists()
 
@@ -108,13 +104,13 @@ def world(model, tmp_path_factory):
     """(sentences, config, store, dataset, phase), with the sentences in both splits."""
     directory, made = tmp_path_factory.mktemp("world"), sentences()
     text = "\n\n".join("\n".join(map("\t".join, sentence)) for sentence in made)
-    return made, *task_data.resolve(load(model, directory, text, text))
+    return made, *labelled.resolve(load(model, directory, text, text))
 
 
 def test_the_first_piece_of_a_word_has_its_label(world):
     made, config, store, dataset, phase = world
     tokenizer = tokenizers.load(store.path / "tokenizer")
-    rows, batch = task_data.batch_of(dataset, phase)
+    rows, batch = labelled.batch_of(dataset, phase)
     assert (dataset.sizes(rows) == (batch["sequence_ids"] > 0).sum(1)).all()
     for number, sentence in enumerate(made):
         pieces, labels = [tokenizer.cls], [None]
@@ -135,7 +131,7 @@ def test_the_first_piece_of_a_word_has_its_label(world):
 def test_scores_equal_a_direct_computation(world):
     """Over all words of the file in another order; those that do not fit are O."""
     made, config, store, dataset, phase = world
-    rows, batch = task_data.batch_of(dataset, phase)
+    rows, batch = labelled.batch_of(dataset, phase)
     order = np.arange(len(rows))[::-1]
     rows, weights, labels = rows[order], batch["label_weights"][order], config.task.labels
     logits = np.random.default_rng(0).normal(size=(*weights.shape, len(labels)))
@@ -170,11 +166,9 @@ def test_it_learns(model, tmp_path, capsys, monkeypatch):
     """Names and the words after them; then `predict` labels the words of a text."""
     use_devices(monkeypatch, 1)
     for name, number in (("train", 160), ("dev", 40)):
-        task_data.write_sentences(tmp_path / f"{name}.txt", number, seed=number)
-    config = task_data.load("ner", model, tmp_path, **{"task.epochs": 12, "phases.main.length": 16})
-    config, *_ = task_data.resolve(config)
-    assert pretrain(config, tmp_path / "run") == 0
-    last = lines(tmp_path / "run")[-1]
+        labelled.write_entities(tmp_path / f"{name}.txt", number, seed=number)
+    keys = {"phases.main.length": 16, "optimizer.learning_rate": 1e-2}
+    last = labelled.tune(labelled.load("ner", places(model, tmp_path), **keys), tmp_path / "run")
     assert last["split"] == "dev" and last["f1"] > 0.8 and last["accuracy"] > last["f1"] - 0.1
     capsys.readouterr()
     text = f"{WORDS[19]} {WORDS[2]} {WORDS[18]} {WORDS[17]}"

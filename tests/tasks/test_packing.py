@@ -2,18 +2,8 @@
 
 import numpy as np
 import pytest
+from kits import packed as kit
 from kits import pairs
-from kits.packed import (
-    SPEC,
-    WORD_STARTS,
-    assert_same,
-    epoch,
-    make,
-    one_pair_per_row,
-    sorted_rows,
-    without_masks,
-)
-from kits.packed import packed_store as make_packed_store
 
 from bert_jax.errors import BadInput
 from bert_jax.tasks import packing, pair_rows
@@ -21,7 +11,7 @@ from bert_jax.tasks import packing, pair_rows
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    return make_packed_store(tmp_path_factory.mktemp("packing") / "store")
+    return kit.packed_store(tmp_path_factory.mktemp("packing") / "store")
 
 
 # --- Which pairs share a row ----------------------------------------------------------------------
@@ -56,7 +46,7 @@ def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
     monkeypatch.setattr(packing, "WINDOW", window)
     sizes = set()
     for number in range(6):
-        rows = pairs.epoch_rows(store, SPEC._replace(seed=window), number)
+        rows = pairs.epoch_rows(store, kit.SPEC._replace(seed=window), number)
         chosen = rows[np.arange(len(rows))]
         expected = np.stack(pair_rows.unpack(np.asarray(rows.files[0])), axis=-1)
         assert sorted(chosen[chosen[..., 1] > 0].tolist()) == sorted(expected.tolist())
@@ -74,13 +64,14 @@ def test_an_epoch_has_every_pair_once(store, monkeypatch, window):
 def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, task, masking):
     """Compares tokens before masking, segments, positions from 0, labels and the number of predictions."""
     changes = {"pair_task": task, "masking": masking, "max_predictions": 20}
-    packed, unpacked = epoch(store, **changes), epoch(store, max_packed=1, **changes)
+    packed, unpacked = kit.epoch(store, **changes), kit.epoch(store, max_packed=1, **changes)
     assert len(unpacked["rows"]) > 1.3 * len(packed["rows"])
-    assert_same([one_pair_per_row(unpacked)], [unpacked])
+    kit.assert_same([kit.one_pair_per_row(unpacked)], [unpacked])
     pairs_of = [
-        sorted_rows(without_masks(one_pair_per_row(b), masking)) for b in (packed, unpacked)
+        kit.sorted_rows(kit.without_masks(kit.one_pair_per_row(b), masking))
+        for b in (packed, unpacked)
     ]
-    assert_same(pairs_of[:1], pairs_of[1:])
+    kit.assert_same(pairs_of[:1], pairs_of[1:])
     absent = np.arange(4) >= packed["sequence_ids"].max(1)[:, None]
     assert absent.any() and not packed["cls_positions"][absent].any()
     assert not packed["pair_weights"][absent].any() and not packed["pair_labels"][absent].any()
@@ -90,17 +81,17 @@ def test_packed_pairs_are_the_pairs_of_an_unpacked_epoch(store, task, masking):
 
 
 def test_heldout_rows_are_never_packed(store):
-    specs = SPEC, SPEC._replace(max_packed=1)
-    packed, unpacked = (list(pairs.heldout(store, WORD_STARTS, spec, 20)) for spec in specs)
+    specs = kit.SPEC, kit.SPEC._replace(max_packed=1)
+    packed, unpacked = (list(pairs.heldout(store, kit.WORD_STARTS, spec, 20)) for spec in specs)
     for batch in packed:
         for name in ("cls_positions", "pair_labels", "pair_weights"):
             assert not batch[name][:, 1:].any()
             batch[name] = batch[name][:, :1]
-    assert_same(packed, unpacked)
+    kit.assert_same(packed, unpacked)
 
 
 def test_too_few_predictions_are_divided_among_pairs(store):
-    plenty, few = epoch(store, max_predictions=20), epoch(store, max_predictions=3)
+    plenty, few = kit.epoch(store, max_predictions=20), kit.epoch(store, max_predictions=3)
     fits = plenty["masked_weights"].sum(1) <= 3
     for name in ("tokens", "sequence_ids", "masked_positions", "masked_weights"):
         np.testing.assert_array_equal(few[name][fits][:, :3], plenty[name][fits][:, :3])
@@ -115,8 +106,8 @@ def test_too_few_predictions_are_divided_among_pairs(store):
 @pytest.mark.parametrize("wrong", ["row", "too many tokens"])
 def test_damaged_rows_are_detected_when_they_are_used(store, wrong):
     """Opening a file of pairs or packed rows checks only its shape."""
-    expected = make(store, 0, 15, seed=77)
-    rows = pairs.epoch_rows(store, SPEC._replace(seed=77))
+    expected = kit.make(store, 0, 15, seed=77)
+    rows = pairs.epoch_rows(store, kit.SPEC._replace(seed=77))
     unpacked, packed = (index.path(0) for index in rows.indexes)
     path, damaged = {
         "row": (unpacked, [len(store.splits["train"].tokens), 9, 9]),
@@ -124,5 +115,5 @@ def test_damaged_rows_are_detected_when_they_are_used(store, wrong):
     }[wrong]
     np.load(path, mmap_mode="r+")[3] = damaged
     with pytest.raises(BadInput, match=str(packed)):
-        make(store, 0, 15, seed=77)
-    assert_same(make(store, 0, 15, seed=77), expected)
+        kit.make(store, 0, 15, seed=77)
+    kit.assert_same(kit.make(store, 0, 15, seed=77), expected)
