@@ -37,14 +37,14 @@ class Dataset(NamedTuple):
     sizes: Callable | None = None
 
 
-SHARES = 1, 2, 4, 8  # of a phase's length: what the lengths of its batches are
+SHARES = 16, 8, 6, 4, 3, 2, 1  # sixteenths of a phase's length: the lengths of its batches
 
 
 def lengths(dataset: Dataset, phase) -> list[int]:
     """Returns the lengths of a phase's batches, increasing: fractions of its length, in multiples of 8, if the dataset
     has `sizes`."""
     shares = SHARES if dataset.sizes else SHARES[:1]
-    return sorted({min(phase.length, -(-phase.length // (8 * share)) * 8) for share in shares})
+    return sorted({min(phase.length, -(-phase.length * share // 128) * 8) for share in shares})
 
 
 def draw_key(seed: int, purpose: str, split: int, phase: int, epoch: int) -> np.ndarray:
