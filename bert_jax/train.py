@@ -44,9 +44,8 @@ def pretrain(config: ConfigDict, name: Path | str, resolve: Callable | None = No
     """
     with cluster.joined(config.distributed) as processes, Watchdog(config.timeouts) as watchdog:
         watchdog.arm("compile")
-        config = jax_setup.start(
-            resolve(config) if resolve else config
-        )  # JAX waits here for the devices of all processes
+        config = resolve(config) if resolve else config
+        config = jax_setup.start(config)  # JAX waits here for the devices of all processes
         # The coordinator's address is not a property of the run.
         config.distributed = configs.base().distributed
         # Absolute paths, so that the saved config works from any directory.

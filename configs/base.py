@@ -279,6 +279,9 @@ def check(config: ConfigDict) -> None:
     fits = config.evaluate.patience == 0 or (each > 0 and each % config.checkpoint.every == 0)
     hint = f"needs evaluate.every={each} to be a multiple of checkpoint.every={config.checkpoint.every}"
     require(fits, "evaluate.patience", config, hint)
+    fits = config.checkpoint.average == 1 or config.evaluate.patience == 0
+    hint = "expected 1 with evaluate.patience, which keeps the best checkpoint alone"
+    require(fits, "checkpoint.average", config, hint)
 
 
 def check_corpus(config: ConfigDict) -> None:

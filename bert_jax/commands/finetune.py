@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from bert_jax.runs import metrics_file, workdir
 from bert_jax.storage import remote
 from bert_jax.tasks import base as tasks
 
+FIXED = re.compile(r"schedule\.warmup=|phases\.\w+\.steps=")  # what task.epochs decides
 SEARCH = "KEY=VALUE,VALUE,...: a run for each value; several keys: for each combination"
 OPTIONS = [
     cli.CONFIG,
@@ -45,19 +47,22 @@ def run(options, overrides) -> int:
     Several runs are in the workdir's subdirectories, and train in one process each.
     """
     values, seeds = {}, range(options.seeds or 1)
-    for trial in trials(options.config, options.search, overrides):
+    chosen = trials(options.config, options.search, overrides)
+    loaded = [(trial, configs.load(trial.config, trial.overrides)) for trial in chosen]
+    several = len(loaded) * len(seeds) > 1
+    for trial, common in loaded:
         for seed in seeds:
-            config = configs.load(trial.config, trial.overrides)
+            config = common.copy_and_resolve_references()
             config.seed += seed
             task = join(str(options.workdir), trial.task)
             place = join(task, trial.settings, f"seed{seed}" if options.seeds else "")
             config.store = config.store or f"{download.absolute(task)}.store"
-            if code := finetune(config, place, trial.overrides):
+            if code := finetune(config, place, trial.overrides, several):
                 return code
             found = values.setdefault(join(trial.task, trial.settings), {})
             for name, score in read_scores(config, place).items():
                 found.setdefault(name, []).append(score)
-    is_table = len(values) > 1 or options.seeds or options.json
+    is_table = several or options.seeds or options.json
     return cli.show(options, values, metrics.table(values)) if is_table else 0
 
 
@@ -72,29 +77,35 @@ def trials(name: str, search: list[str], overrides: list[str]) -> Iterator[Trial
     path, _, argument = ("", "", "") if remote.is_address(name) else name.partition(":")
     listed = configs.arguments(path) if argument == "all" else split_list(argument)
     keys = {key: split_list(values) for key, _, values in (each.partition("=") for each in search)}
-    if not all(keys.values()):
-        raise BadInput(f"--search {' '.join(search)}: expected KEY=VALUE,VALUE,...")
+    if not all(keys.values()) or len(keys) < len(search):
+        raise BadInput(f"--search {' '.join(search)}: expected KEY=VALUE,VALUE,..., each key once")
     for task in listed or [""]:
         config = f"{path}:{task}" if task else name
         for values in itertools.product(*keys.values()):
-            chosen = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
-            short = ",".join(each.rpartition(".")[2] for each in chosen)
+            pairs = [*zip(keys, values, strict=True)]
+            short = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in pairs)
+            chosen = [f"{key}={value}" for key, value in pairs]
             yield Trial(task if len(listed) > 1 else "", short, config, [*overrides, *chosen])
 
 
-def finetune(config: ConfigDict, place: str, overrides: list[str] = ()) -> int:
-    """Trains to the last step; returns the exit code, see train.pretrain."""
+def finetune(config: ConfigDict, place: str, overrides=(), several: bool = False) -> int:
+    """Trains to the last step; returns the exit code, see train.pretrain. several: whether other runs follow."""
     from bert_jax.train import pretrain
 
-    return pretrain(config, place, partial(resolve, overrides=overrides))
+    return pretrain(config, place, partial(resolve, overrides=overrides, several=several))
 
 
-def resolve(config: ConfigDict, overrides: list[str] = ()) -> ConfigDict:
+def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDict:
     """Returns the config with the model of config.init_from, and with the labels and steps that the task's data decide.
 
     Builds the store of the examples if it is missing. overrides: those of the model's keys are applied again, so that
     other shapes than those of config.init_from are refused. Raises BadInput.
     """
+    if several and jax.process_count() > 1:  # JAX connects processes once
+        raise BadInput("finetune: several processes train one run a command")
+    fixed = [each for each in overrides if FIXED.match(each)]
+    if fixed and config.task.epochs:
+        raise BadInput(f"config.{fixed[0]}: task.epochs decides it; set config.task.epochs=0")
     if not examples.module_of(config):
         raise BadInput(f"config.task.name={config.task.name}: no labelled examples; use pretrain")
     if not config.init_from:

@@ -1,6 +1,5 @@
 """`predict`: predicts the pieces at [MASK] in texts, or the labels of texts by a fine-tuned model."""
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from bert_jax.data import examples
 from bert_jax.data import store as stores
 from bert_jax.data.examples import Example
 from bert_jax.errors import BadInput
-from bert_jax.objectives import fill_mask
+from bert_jax.objectives import fill_mask, predictions
 from bert_jax.storage import atomic
 from bert_jax.tasks import base as tasks
 
@@ -37,9 +36,11 @@ def run(options, overrides) -> int:
         texts.append("\n".join(vocabulary_extension.read_lines(options.context, "--context")))
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
+    if options.output and not options.output.absolute().parent.is_dir():
+        raise BadInput(f"--output {options.output}: its directory is missing")
     results, scores = predict(options.model, texts, options.top, options.input, overrides)
     if options.output:
-        write(options.output, results)
+        atomic.write(options.output, predictions.text(results, options.output.suffix))
     lines = [] if options.output else map(describe, results)
     scored = (f"{name} {value:.4f}" for name, value in scores.items())
     return cli.show(options, results, "\n".join([*lines, *scored]))
@@ -87,27 +88,10 @@ def predict_examples(model, found: list[Example]) -> tuple[list[dict], dict]:
     return [{"text": " | ".join(e.texts)} | r for e, r in zip(found, results, strict=True)], scores
 
 
-def write(path: Path, results: list[dict]) -> None:
-    """Writes predictions as the name says: {id: prediction} in a .json, else an index and a prediction a line."""
-    if path.suffix == ".json":
-        text = json.dumps({e.get("id", i): e["prediction"] for i, e in enumerate(results)})
-    else:
-        rows = (f"{i}\t{plain(result['prediction'])}\n" for i, result in enumerate(results))
-        text = "".join(["index\tprediction\n", *rows])
-    atomic.write(path, text)
-
-
-def plain(prediction) -> str:
-    """Returns a prediction as a value of a .tsv file."""
-    if isinstance(prediction, list):
-        return " ".join(prediction)
-    return f"{prediction:.3f}" if isinstance(prediction, float) else str(prediction)
-
-
 def describe(result: dict) -> str:
     """Returns the text and the prediction, or a line for each mask."""
     if "masks" in result:
         return "\n".join([result["text"], *fill_mask.describe(result["masks"])])
     share = result.get("probabilities", {}).get(str(result["prediction"]))
     share = "" if share is None else f"  {share:.3f}"
-    return f"{result['text'][:80]}\n  {plain(result['prediction'])}{share}"
+    return f"{result['text'][:80]}\n  {predictions.plain(result['prediction'])}{share}"

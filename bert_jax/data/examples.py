@@ -13,7 +13,6 @@ and its config keys include DEFAULTS. It may also have FREE, like the one below,
 """
 
 import json
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import prng
-from bert_jax.config_checks import find_module
+from bert_jax.config_checks import find_module, require
 from bert_jax.data import corpus, dataset, download, origin
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
@@ -66,10 +65,11 @@ def module_of(config) -> ModuleType | None:
 
 def sources(config) -> dict[str, Path | str]:
     """Returns {split: file, or source of a library}: train, and those in `dev`, each named by its stem."""
-    data, names = config.task.data, {Path(name).stem: name for name in config.task.dev}
-    is_set = corpus.library_of(data)
-    names = {"train": config.task.train} | names
-    return {s: f"{data}[{name}]" if is_set else Path(data, name) for s, name in names.items()}
+    data, names = config.task.data, ["train", *(Path(name).stem for name in config.task.dev)]
+    require(len({*names}) == len(names), "task.dev", config, "expected different names, not train")
+    named = config.task.train, *config.task.dev
+    found = [f"{data}[{n}]" if corpus.library_of(data) else Path(data, n) for n in named]
+    return dict(zip(names, found, strict=True))
 
 
 def split_names(config) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def number(example: Example, label: str, names: list[str]) -> int:
     return names.index(label)
 
 
-def open_or_build(config, tokenizer=None, log: Callable[[str], None] = print) -> stores.Store:
+def open_or_build(config, tokenizer=None) -> stores.Store:
     """Opens the store of a task's examples; builds it with the tokenizer first if it is missing.
 
     Raises BadInput if the examples are unusable, or if the store is of other examples.
@@ -102,7 +102,6 @@ def open_or_build(config, tokenizer=None, log: Callable[[str], None] = print) ->
     if not download.exists(config.store):
         if not tokenizer:
             raise BadInput(f"config.store={config.store}: missing; bert-jax finetune makes it")
-        log(f"reading the examples of {config.task.data}")
         build(config, tokenizer, read(config), Path(config.store))
     store = stores.open_store(download.local(config.store, hashes=config.verify_store))
     recorded = store.manifest["made_from"] | {"task.labels": store.manifest["labels"]}

@@ -96,7 +96,7 @@ def open_or_prepare(config, log: Callable[[str], None]) -> stores.Store:
     If its text has changed since, logs a line, and opens it as it is.
     """
     if examples.module_of(config):
-        return examples.open_or_build(config, log=log)
+        return examples.open_or_build(config)
     if not download.exists(config.store):
         prepare(config, log)
     store, changed = open_matching(config)

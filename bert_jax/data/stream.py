@@ -100,11 +100,13 @@ class Pipeline:
         if epoch not in self.orders:
             sizes, count = self.dataset.sizes(rows), len(rows)
             order = prng.shuffle(np.arange(count), count, self.key("order", epoch))[: self.limit]
-            pool = len(order) if self.split else POOL * self.batch
-            for first in range(0, len(order), pool):
-                part = order[first : first + pool]
-                order[first : first + pool] = part[np.argsort(sizes[part], kind="stable")]
             batches = 0 if self.split else count // self.batch
+            # Rows that fill no batch are the last ones of the random order, not the longest ones.
+            used = batches * self.batch or len(order)
+            pool = len(order) if self.split else POOL * self.batch
+            for first in range(0, used, pool):
+                part = order[first : min(first + pool, used)]
+                order[first : first + len(part)] = part[np.argsort(sizes[part], kind="stable")]
             whole = order[: batches * self.batch].reshape(batches, self.batch)
             moved = prng.shuffle(np.arange(batches), max(1, batches), self.key("batches", epoch))
             order[: whole.size] = whole[moved].reshape(-1)

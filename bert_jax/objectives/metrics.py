@@ -1,9 +1,9 @@
 """Metrics as pairs (sum, weight), and what the log says about their means."""
 
 import math
-import statistics
 
 import jax
+import numpy as np
 
 
 def add(a: dict, b: dict) -> dict:
@@ -112,7 +112,8 @@ def table(values: dict) -> str:
     lines = ["| | metric | mean | deviation | runs |", "| --- | --- | --- | --- | --- |"]
     for trial, scored in values.items():
         for name, scores in scored.items():
-            spread = f"{statistics.stdev(scores):.4f}" if len(scores) > 1 else ""
-            row = trial, name, f"{statistics.mean(scores):.4f}", spread, len(scores)
+            known = [math.nan if score is None else score for score in scores]  # null: not finite
+            spread = f"{np.std(known, ddof=1):.4f}" if len(known) > 1 else ""
+            row = trial, name, f"{np.mean(known):.4f}", spread, len(known)
             lines.append(f"| {' | '.join(map(str, row))} |")
     return "\n".join(lines)

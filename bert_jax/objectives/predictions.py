@@ -3,10 +3,13 @@
 N examples, C labels, L length.
 """
 
+import json
 from itertools import compress
 
 import jax
 import numpy as np
+
+from bert_jax.errors import BadInput
 
 OUTSIDE = "O"
 
@@ -50,3 +53,21 @@ def of_words(logits: np.ndarray, sizes: np.ndarray, targets: list, names: tuple)
         {"prediction": [names[row[1 + n]] if n < size else OUTSIDE for n in places]}
         for row, size, places in found
     ]
+
+
+def text(results: list[dict], suffix: str) -> str:
+    """Returns the text of a file of predictions: of a .json with {id: prediction}, as SQuAD wants it, else an index and
+    a prediction a line, as GLUE wants it. Raises BadInput for results of a masked LM."""
+    if "prediction" not in results[0]:
+        raise BadInput("--output: for fine-tuned models; see --json")
+    if suffix == ".json":
+        return json.dumps({e.get("id", i): e["prediction"] for i, e in enumerate(results)})
+    rows = (f"{i}\t{plain(result['prediction'])}\n" for i, result in enumerate(results))
+    return "".join(["index\tprediction\n", *rows])
+
+
+def plain(prediction) -> str:
+    """Returns a prediction as text in one line."""
+    if isinstance(prediction, list):
+        return " ".join(prediction)
+    return f"{prediction:.3f}" if isinstance(prediction, float) else str(prediction)

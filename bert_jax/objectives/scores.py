@@ -6,6 +6,13 @@ from functools import partial
 from bert_jax.config_checks import require
 from bert_jax.errors import BadInput
 
+# {task.kind: metrics of `of_texts`}
+FITTING = {
+    "classes": "accuracy f1 macro_f1 micro_f1 matthews",
+    "labels": "accuracy macro_f1 micro_f1",
+    "number": "pearson spearman",
+}
+
 
 def of_texts() -> dict[str, Callable]:
     """Returns {name: function (targets, predictions)}: of arrays [N], or [N, C] of 0 and 1 if several labels may apply.
@@ -52,9 +59,16 @@ def not_installed(error: ModuleNotFoundError) -> BadInput:
 
 
 def check(config, metrics: Callable = of_texts) -> None:
-    """Raises BadInput for an unknown name in task.metrics. metrics: `of_texts` or `of_entities`."""
-    names = metrics()
-    known = config.task.metrics and set(config.task.metrics) <= set(names)
+    """Raises BadInput for a name in task.metrics that is unknown, or does not fit the kind of the labels.
+
+    metrics: `of_texts` or `of_entities`.
+    """
+    names, chosen, keys = list(metrics()), config.task.metrics, config.task
+    if metrics is of_texts:
+        names = FITTING[keys.get("kind", "classes")].split()
+        hint = "f1 needs two labels; see macro_f1"
+        require("f1" not in chosen or len(keys.labels) in (0, 2), "task.metrics", config, hint)
+    known = chosen and set(chosen) <= set(names)
     require(known, "task.metrics", config, f"expected some of {', '.join(names)}")
 
 

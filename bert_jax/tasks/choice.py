@@ -51,8 +51,7 @@ def load(config, path) -> list[Example]:
 
 def parse(config, found: list[str]) -> list[Example]:
     """Returns examples without labels, each of a context and its endings."""
-    count = len(config.task.endings)
-    return texts.parse(found, 1 + count, f"a context and {count} endings")
+    return texts.parse(found, 1 + len(config.task.endings), "a context and all its endings")
 
 
 def names(config, found: list[Example]) -> list[str]:

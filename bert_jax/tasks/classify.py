@@ -42,7 +42,8 @@ def load(config, path) -> list[Example]:
     """Reads the examples of a file, which may lack the column of the label."""
     label = config.task.label
     rows = tables.read(path, [*config.task.text, label], optional=label)
-    return [Example(place, row[:-1], row[-1]) for place, row in rows]
+    is_set = config.task.kind == "labels"  # of labels, which may be empty
+    return [Example(place, row[:-1], row[-1] if is_set else row[-1] or None) for place, row in rows]
 
 
 def parse(config, found: list[str]) -> list[Example]:

@@ -16,7 +16,7 @@ DEFAULTS = {
     "random_share": 0.1,  # share replaced by a random token; the rest is unchanged
 }
 PHASE_DEFAULTS = {
-    "max_predictions": 20,  # masked positions per row, at most
+    "max_predictions": 20  # masked positions per row, at most
 }
 DROPPED = 0.05  # share of the chosen positions that `max_predictions` may drop without a warning
 

@@ -59,10 +59,11 @@ def load(config, path) -> list[Example]:
 
 def read_question(path, question: dict, context: str, title: str) -> Example:
     """Returns the example of a question; its place is its id."""
+    "".join([question["question"], context])  # raises TypeError for a null
     label = [] if question.get("is_impossible") else question.get("answers")
     for answer in label or []:
         start, text = answer["answer_start"], answer["text"]
-        if start < 0 or not context.startswith(text, start):
+        if not text or start < 0 or not context.startswith(text, start):
             there = f"the text of {len(context)} characters has not {text!r} there"
             raise BadInput(f"{path}: question {question['id']}: answer_start={start}: {there}")
     return Example(question["id"], [question["question"], context], label, title)

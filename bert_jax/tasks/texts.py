@@ -3,6 +3,7 @@
 N examples, T texts of an example, B rows of a batch, S packed sequences of a row, L length.
 """
 
+import re
 from collections.abc import Callable
 
 import jax
@@ -16,6 +17,7 @@ from bert_jax.data.store import Split, Store, open_array
 from bert_jax.errors import BadInput
 from bert_jax.objectives import predictions, scores
 
+NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d\d?)?\s*", re.I)
 # {kind of labels: dtype of targets}: one of several classes, any of several labels, or a number
 DTYPES = {"classes": np.int32, "labels": np.float32, "number": np.float32}
 
@@ -28,8 +30,8 @@ def check(config, metrics: Callable = scores.of_texts, least: int = 5) -> None:
     check_keys(config, shares=["task.heldout"])
     scores.check(config, metrics)
     for name, phase in config.phases.items():
-        hint = f"expected at least {least}"
-        require(phase.length >= least, f"phases.{name}.length", config, hint)
+        fits = phase.length >= least
+        require(fits, f"phases.{name}.length", config, f"expected at least {least}")
 
 
 def parse(found: list[str], size: int, expected: str) -> list[Example]:
@@ -52,11 +54,12 @@ def target(example: Example, names: list[str], kind: str) -> int | float | np.nd
     """Converts a label to a target; an unknown one to the first label."""
     label = example.label
     if kind == "number":
-        try:
-            return float(label or 0)
-        except ValueError:
-            raise BadInput(f"{example.place}: label {label!r}: expected a number") from None
+        if not NUMBER.fullmatch(str(label or 0)):
+            raise BadInput(f"{example.place}: label {label!r}: expected a number")
+        return float(label or 0)
     known = [] if label is None else label_names(example, kind)
+    if kind == "classes" and len(known) > 1:
+        raise BadInput(f"{example.place}: label {label!r}: expected one")
     numbers = [examples.number(example, name, names) for name in known]
     return sum(numbers) if kind == "classes" else np.isin(np.arange(len(names)), numbers)
 

@@ -128,6 +128,9 @@ def test_bad_input_is_one_line(tuned, tmp_path):
     assert "train.tsv" in text and "'verdict'" in text
     assert f"{data}/none.tsv" in refusal(**bad, **{"task.train": "none.tsv"})
     assert "init_from" in refusal(**bad, init_from="")
+    assert "config.task.dev" in refusal(**bad, **{"task.dev": "dev.tsv,a/dev.tsv"})
+    assert "config.task.metrics" in refusal(**bad, **{"task.kind": "number"})
+    assert "config.phases.main.steps" in refusal(**bad, **{"phases.main.steps": 5})
     assert "config.model.layers" in refusal(**bad, **{"model.layers": 3})
     assert "config.task.labels" in refusal(**{"task.labels": "short,long"})
     assert not run.exists()

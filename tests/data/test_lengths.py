@@ -57,6 +57,8 @@ def test_an_epoch_has_each_row_once_in_an_order_of_its_own(task):
     for order in (*orders, other):
         np.testing.assert_array_equal(np.sort(order), np.arange(ROWS))
     assert (orders[0] != orders[1]).any() and (orders[0] != other).any()
+    trained = [made.places(np.arange(18 * BATCH), epoch) for epoch in range(20)]
+    assert len(np.unique(trained)) == ROWS  # also those that fill no batch of an epoch
     sizes = task[0].sizes(task[0].rows(task[1], "train", 0))[orders[0]][: 18 * BATCH]
     means = sizes.reshape(18, BATCH).mean(1)
     assert np.diff(means).min() < 0 < np.diff(means).max()  # lengths are mixed over the epoch

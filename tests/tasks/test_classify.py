@@ -73,8 +73,11 @@ def test_several_labels_and_numbers(tmp_path):
     rows = [("one", "1.5"), ("two", "-2"), ("three", "0")]
     config, _, *made = build(tmp_path / "b", rows, kind="number", metrics="pearson")
     assert labelled.batch_of(*made)[1]["targets"].tolist() == [1.5, -2, 0]
-    with pytest.raises(BadInput, match="train:1: label 'many'"):
-        classify.encode(config, TOKENIZER, [Example("train:1", ["x"], "many")], [])
+    for label in ("many", "nan", ["1"]):
+        with pytest.raises(BadInput, match="train:1: label "):
+            classify.encode(config, TOKENIZER, [Example("train:1", ["x"], label)], [])
+    with pytest.raises(BadInput, match="train:1: label .*one"):
+        texts.target(Example("train:1", ["x"], ["a", "b"]), ["a", "b", "c"], "classes")
 
 
 def test_scores_equal_their_formulas():

@@ -55,7 +55,7 @@ def opened(tmp_path):
     write(tmp_path / "a.json", articles(12, no_answer=True))
     words = tokenizers.train("wordpiece", PROSE, 120, True)
     config = labelled.load("squad", labelled.places("", tmp_path), **{"task.no_answer": True})
-    return config, examples.open_or_build(config, words, lambda line: None)
+    return config, examples.open_or_build(config, words)
 
 
 # --- Windows and spans ----------------------------------------------------------------------------
