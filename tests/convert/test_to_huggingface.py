@@ -128,7 +128,9 @@ def test_the_layer_has_its_name_and_layout(tmp_path, objective):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_config_json_has_the_labels_and_the_kind(tmp_path, kind):
-    values = write(tmp_path / "out", labeled_run(tmp_path / "run", f"task.kind={kind}"))
+    metric = "pearson" if kind == "number" else "accuracy"
+    keys = f"task.kind={kind}", f"task.metrics={metric}"
+    values = write(tmp_path / "out", labeled_run(tmp_path / "run", *keys))
     assert values["problem_type"] == KINDS[kind]
     labels = ("LABEL_0",) if kind == "number" else LABELS
     assert values["id2label"] == {str(n): label for n, label in enumerate(labels)}
