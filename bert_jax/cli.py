@@ -188,8 +188,7 @@ def parser(names: list[str]) -> Parser:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    shown = versions() if "--version" in names else ""
-    top.add_argument("--version", action="version", version=shown)
+    top.add_argument("--version", action="version", version="--version" in names and versions())
     parsers = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, text in COMMANDS.items():
         command = parsers.add_parser(name, help=text, description=text)

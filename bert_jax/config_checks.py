@@ -98,6 +98,9 @@ def check_types(config: ConfigDict, values: dict, defaults: dict) -> None:
         raise BadInput(f"config.{missing[0]}: missing")
 
 
+NUMBERS = "profile.steps", "task.columns"  # other tuples have texts, also 0,1
+
+
 def parse(key: str, text: str, default):
     """Returns `text` parsed as the type of `default`; raises BadInput if it is not of that type."""
     expected = type(default)
@@ -108,14 +111,17 @@ def parse(key: str, text: str, default):
     try:
         value = ast.literal_eval(text)
         if expected is tuple:
-            return tuple(value) if isinstance(value, tuple | list) else (value,)
+            value = tuple(value) if isinstance(value, tuple | list) else (value,)
+            if key in NUMBERS or all(isinstance(each, str) for each in value):
+                return value
+            raise ValueError
         if expected is float and type(value) in (int, float):
             return float(value)
         if expected is int and type(value) in (int, float) and int(value) == value:
             return int(value)
     except (ValueError, SyntaxError, OverflowError):
         if expected is tuple:
-            return tuple(part.strip() for part in text.split(","))
+            return tuple(part.strip() for part in text.strip("()[], ").split(","))
     raise BadInput(f"--config.{key}={text}: expected {expected.__name__}, such as {default!r}")
 
 

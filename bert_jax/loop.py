@@ -60,8 +60,8 @@ class Loop:
         self, config, run: Workdir, data: Data, trainer: Trainer, reporter, processes, watchdog, id
     ):
         self.config, self.workdir, self.data, self.id = config, run, data, id
-        self.trainer, self.reporter, self.processes = trainer, reporter, processes
-        self.watchdog = watchdog
+        self.trainer, self.reporter = trainer, reporter
+        self.processes, self.watchdog = processes, watchdog
         self.phases = configs.phases(config)
         self.evaluated = {}  # {(phase, split): evaluate.Batches}; tf.data needs seconds to start one
         self.combine = jax.jit(metrics.add, donate_argnums=0)
@@ -245,12 +245,13 @@ class Loop:
         times = self.clock.split(step - self.reported)
         self.reported = step
         seconds, values = times["seconds"], metrics.means(sums)
-        devices = self.trainer.mesh.devices.flatten()
         values |= {
             "learning_rate": float(self.trainer.rate(step - 1)),
             "tokens_per_second": float(sums["real_token_share"][0]) / seconds,
             "rows_per_second": float(sums["loss"][1]) * phase.batch / seconds,
-            "model_flops_utilization": chips.utilization(flops / seconds, devices),
+            "model_flops_utilization": chips.utilization(
+                flops / seconds, self.trainer.mesh.devices.flatten()
+            ),
             **times,
             "peak_bytes": chips.peak_bytes(self.trainer.mesh.local_devices),
         }

@@ -109,10 +109,7 @@ def decayed(params):
     """Returns a tree of bools: whether weight decay applies to a parameter. Biases and layer norm scales are excluded,
     as in the original BERT."""
 
-    def matches(path, _):
-        return path[-1].key not in ("bias", "scale")
-
-    return jax.tree_util.tree_map_with_path(matches, params)
+    return jax.tree.map_with_path(lambda path, _: path[-1].key not in ("bias", "scale"), params)
 
 
 def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp):

@@ -13,5 +13,4 @@ def get_config():
     config = glue.get_config()
     base.use(config, objective="token_classifier", task="entities")
     config.task.update(data="ner", train="train.txt", dev=("dev.txt",))
-    config.optimizer.learning_rate = 5e-5
     return config

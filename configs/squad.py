@@ -10,7 +10,7 @@ The first reads squad/train-v1.1.json and dev-v1.1.json; --config.task.data name
 metrics.jsonl has the best_threshold for them, see task.null_threshold.
 """
 
-from bert_jax.configs import base
+from bert_jax.configs import base, glue
 
 TASKS = {"1": "1.1", "2": "2.0"}  # {name: version}
 
@@ -19,15 +19,9 @@ def get_config(name="1"):
     if name not in TASKS:
         raise ValueError(f"no version {name!r}; expected 1 or 2")
     version = TASKS[name]
-    config = base.get_config(objective="spans", task="squad")
+    config = glue.get_config()
+    base.use(config, objective="spans", task="squad")
     config.task.update(data="squad", train=f"train-v{version}.json", dev=(f"dev-v{version}.json",))
     config.task.update(epochs=2.0, no_answer=name == "2")
-    config.store = ""  # beside the workdir
-    config.optimizer.learning_rate = 5e-5
-    config.optimizer.bias_correction = True  # few steps: without it, training is unstable
-    config.phases.main = base.phase(steps=1, length=384, batch=32)
-    config.log.every = 50
-    config.evaluate.every = 0
-    config.evaluate.rows = 1_000_000
-    config.checkpoint.every = 500
+    config.phases.main.length = 384
     return config

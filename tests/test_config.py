@@ -30,6 +30,12 @@ def test_overrides_have_the_keys_type(override, expected):
     assert value == expected and type(value) is type(expected)
 
 
+def test_numbers_of_columns_and_labels_are_texts():
+    keys = config.load("glue", ["task.text=(0,1)", "task.labels=1,0", "task.dev=()"]).task
+    assert (keys.text, keys.labels, keys.dev) == (("0", "1"), ("1", "0"), ())
+    assert config.load("ner", ["task.columns=1,-2"]).task.columns == (1, -2)
+
+
 WRONG = """
     seed seed=many seed=1.5 seed=-1 model=64
     optimizer.bias_correction=perhaps optimizer.learning_rate=1e999 optimizer.learning_rate=-1e-4

@@ -98,22 +98,20 @@ def time_phase(config, design: build.Design, phase, steps: int, traces: Traces) 
     process started, which may be from an earlier phase.
     """
     initialize, train, compile_seconds = compile_phase(config, design, phase)
-    mesh = design.mesh
     seconds = time_steps(initialize, train, design, phase, steps, traces)
-    median = statistics.median(seconds)
-    shapes = design.dataset.shapes(phase, phase.batch)
+    median, shapes = statistics.median(seconds), design.dataset.shapes(phase, phase.batch)
     flops = base.step_flops(config, design.vocabulary, design.shapes.params, shapes)
     return {
         "compile_seconds": compile_seconds,
-        "attention": tasks.attention(config, phase, mesh),
+        "attention": tasks.attention(config, phase, design.mesh),
         "steps": len(seconds),
         "step_seconds": median,
         "slowest_seconds": max(seconds),
         "rows_per_second": phase.batch / median,
         "tokens_per_second": phase.batch * phase.length / median,
         "flops_per_step": flops,
-        "utilization": chips.utilization(flops / median, mesh.devices.flatten()),
-        "peak_bytes": chips.peak_bytes(mesh.local_devices),
+        "utilization": chips.utilization(flops / median, design.mesh.devices.flatten()),
+        "peak_bytes": chips.peak_bytes(design.mesh.local_devices),
         "planned_bytes": hlo.memory(train).total,
     }
 

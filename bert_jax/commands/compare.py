@@ -11,8 +11,6 @@ from bert_jax.convert import load_model, names
 from bert_jax.models import differences
 from bert_jax.objectives import fill_mask
 
-SHOWN = 10  # tensors listed in the text
-
 OPTIONS = [
     cli.place("--a", "directory of a model", **cli.REQUIRED),
     cli.place("--b", "directory of a model", **cli.REQUIRED),
@@ -83,9 +81,9 @@ def describe(values: dict) -> str:
         f"vocabularies: {a:,} and {b:,} pieces, of which {vocabulary['pieces']:,} differ;"
         f" tokenizer rules: {rules}"
     )
-    for name, output in values["outputs"].items():
-        lines.append(f"{name}: differ by up to {output['difference']:.3g}")
+    pairs = values["outputs"].items()
+    lines += [f"{name}: differ by up to {output['difference']:.3g}" for name, output in pairs]
     differing = [entry for entry in values["tensors"] if not entry["bitwise"]]
     lines.append(f"{len(differing)} of {len(values['tensors'])} tensors of the same shape differ")
-    lines += [f"  {entry['tensor']}: {entry['difference']:.3g}" for entry in differing[:SHOWN]]
+    lines += [f"  {entry['tensor']}: {entry['difference']:.3g}" for entry in differing[:10]]
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from huggingface_hub import HfApi, get_token
-from huggingface_hub.utils import HFValidationError, validate_repo_id
+from huggingface_hub.utils import validate_repo_id
 
 from bert_jax import cli
 from bert_jax import config as configs
@@ -44,10 +44,9 @@ def check_push(name: str) -> None:
     """Raises BadInput for a name that the hub does not accept, or without a token."""
     try:
         validate_repo_id(name)
-    except HFValidationError as error:
-        raise BadInput(f"--push {name}: {one_line(error)}") from None
-    if "/" not in name:
-        raise BadInput(f"--push {name}: expected OWNER/NAME")
+        _, _ = name.split("/")
+    except ValueError as error:
+        raise BadInput(f"--push {name}: expected OWNER/NAME ({one_line(error)})") from None
     if not get_token():
         raise BadInput(f"--push {name}: no token; run hf auth login, or set HF_TOKEN")
 

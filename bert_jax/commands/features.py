@@ -20,9 +20,8 @@ OPTIONS = [
 
 
 def run(options, overrides) -> int:
-    files = {"vectors": options.output}
-    if options.pool == "none":
-        files = {"ends": options.output.with_suffix(".ends.npy")} | files
+    ends = {"ends": options.output.with_suffix(".ends.npy")} if options.pool == "none" else {}
+    files = ends | {"vectors": options.output}
     for path in files.values():
         if path.exists() or not path.parent.is_dir():
             raise BadInput(f"--output {path}: expected a new file in an existing directory")

@@ -1,8 +1,10 @@
 """`finetune`: trains a run or a model of another program on tasks with labelled examples."""
 
+import contextlib
 import itertools
 import math
 import re
+import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
@@ -21,7 +23,6 @@ from bert_jax.runs import metrics_file, workdir
 from bert_jax.storage import remote
 from bert_jax.tasks import base as tasks
 
-FIXED = re.compile(r"schedule\.warmup=|phases\.\w+\.steps=")  # what task.epochs decides
 SEARCH = "KEY=VALUE,VALUE,...: a run for each value; several keys: for each combination"
 OPTIONS = [
     cli.CONFIG,
@@ -46,10 +47,23 @@ def run(options, overrides) -> int:
 
     Several runs are in the workdir's subdirectories, and train in one process each.
     """
-    values, seeds = {}, range(options.seeds or 1)
+    # With --json - standard output has the results alone.
+    with contextlib.redirect_stdout(sys.stderr if options.json == "-" else sys.stdout):
+        code, values = train(options, overrides)
+    if code in (0, 1) and (len(values) > 1 or options.seeds or options.json):
+        cli.show(options, values, metrics.table(values))
+    return code
+
+
+def train(options, overrides) -> tuple[int, dict]:
+    """Trains all runs; returns the exit code, and {task and settings: {split and metric: [score of each seed]}}."""
+    values, code, seeds = {}, 0, range(options.seeds or 1)
     chosen = trials(options.config, options.search, overrides)
     loaded = [(trial, configs.load(trial.config, trial.overrides)) for trial in chosen]
     several = len(loaded) * len(seeds) > 1
+    for each in options.search if examples.module_of(loaded[0][1]) else ():
+        if each.partition("=")[0] in ("init_from", "store", *examples.made_from(loaded[0][1])):
+            raise BadInput(f"--search {each}: all runs of a task share a store, which it decides")
     for trial, common in loaded:
         for seed in seeds:
             config = common.copy_and_resolve_references()
@@ -57,13 +71,17 @@ def run(options, overrides) -> int:
             task = join(str(options.workdir), trial.task)
             place = join(task, trial.settings, f"seed{seed}" if options.seeds else "")
             config.store = config.store or f"{download.absolute(task)}.store"
-            if code := finetune(config, place, trial.overrides, several):
-                return code
+            try:
+                if stopped := finetune(config, place, trial.overrides, several):
+                    return stopped, values
+            except FloatingPointError as error:  # others of a search may not diverge
+                code = 1
+                cli.print_error(f"{place}: {error}")
+                continue
             found = values.setdefault(join(trial.task, trial.settings), {})
             for name, score in read_scores(config, place).items():
                 found.setdefault(name, []).append(score)
-    is_table = several or options.seeds or options.json
-    return cli.show(options, values, metrics.table(values)) if is_table else 0
+    return code, values
 
 
 def join(*parts: str) -> str:
@@ -103,7 +121,7 @@ def resolve(config: ConfigDict, overrides=(), several: bool = False) -> ConfigDi
     """
     if several and jax.process_count() > 1:  # JAX connects processes once
         raise BadInput("finetune: several processes train one run a command")
-    fixed = [each for each in overrides if FIXED.match(each)]
+    fixed = [each for each in overrides if re.match(r"schedule.warmup=|phases.\w+.steps=", each)]
     if fixed and config.task.epochs:
         raise BadInput(f"config.{fixed[0]}: task.epochs decides it; set config.task.epochs=0")
     if not examples.module_of(config):
@@ -136,4 +154,4 @@ def read_scores(config: ConfigDict, place: str) -> dict[str, float]:
     step = summary["best"].get("step", summary["steps"])
     found = {line["split"]: line for line in lines if line["step"] == step}
     splits, wanted = examples.split_names(config)[1:], config.task.get("metrics", ("loss",))
-    return {f"{split} {name}": found[split][name] for split in splits for name in wanted}
+    return {f"{split} {name}": found[split].get(name) for split in splits for name in wanted}

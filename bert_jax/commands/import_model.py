@@ -39,8 +39,7 @@ def import_model(source: Path, directory, config=None, overrides=(), words=None)
     written.
     """
     workdir.check_new(directory)
-    refused = next((key for key in overrides if key.startswith("tokenizer.")), None)
-    if refused:
+    if refused := next((key for key in overrides if key.startswith("tokenizer.")), None):
         raise BadInput(f"--config.{refused}: cannot be set, the tokenizer is that of the source")
     model_source, added = load_model.read_source(Path(source)), {}
     if words:
@@ -87,10 +86,9 @@ def describe(values: dict) -> str:
     """Returns text: what was imported, what was initialized, and the command to continue with."""
     imported = values["imported"]
     lines = [f"{imported['source']} ({imported['format']}): {values['parameters']:,} parameters"]
-    if values["fresh"]:
-        lines.append(f"not in the source, initialized randomly: {', '.join(values['fresh'])}")
-    if imported["unused"]:
-        lines.append(f"not used by the objective: {', '.join(imported['unused'])}")
+    absent = "not in the source, initialized randomly", "not used by the objective"
+    for what, parts in zip(absent, (values["fresh"], imported["unused"]), strict=True):
+        lines += [f"{what}: {', '.join(parts)}"] * bool(parts)
     lines += [f"words {what}: {n}" for what, n in imported.get("added_words", {}).items()]
     command = f"bert-jax pretrain --config {values['config']} --workdir {values['workdir']}"
     return "\n".join([*lines, f"to continue: {command}"])

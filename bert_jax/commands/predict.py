@@ -33,11 +33,13 @@ OPTIONS = [
 def run(options, overrides) -> int:
     texts = [*options.texts, *filter(None, [options.question])]
     if options.context:
-        texts.append("\n".join(vocabulary_extension.read_lines(options.context, "--context")))
+        vocabulary_extension.read_lines(options.context, "--context")  # refuses what is no text
+        texts.append(options.context.read_bytes().decode())  # with its line ends, for `start`
     if bool(texts) == bool(options.input) or bool(options.context) != bool(options.question):
         raise BadInput("predict: expected texts, --question with --context, or --input FILE")
-    if options.output and not options.output.absolute().parent.is_dir():
-        raise BadInput(f"--output {options.output}: its directory is missing")
+    if out := options.output:
+        if not out.absolute().parent.is_dir() or out.suffix not in (".tsv", ".json"):
+            raise BadInput(f"--output {out}: expected a .tsv or .json in an existing directory")
     results, scores = predict(options.model, texts, options.top, options.input, overrides)
     if options.output:
         atomic.write(options.output, predictions.text(results, options.output.suffix))
@@ -92,6 +94,4 @@ def describe(result: dict) -> str:
     """Returns the text and the prediction, or a line for each mask."""
     if "masks" in result:
         return "\n".join([result["text"], *fill_mask.describe(result["masks"])])
-    share = result.get("probabilities", {}).get(str(result["prediction"]))
-    share = "" if share is None else f"  {share:.3f}"
-    return f"{result['text'][:80]}\n  {predictions.plain(result['prediction'])}{share}"
+    return predictions.with_text(result)

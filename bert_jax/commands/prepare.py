@@ -28,8 +28,7 @@ def run(options, overrides) -> int:
     from bert_jax.data.preparation import beam
 
     if options.options and not options.runner:
-        hint = "quote a glob, as in --config.corpus.source='text/*.txt'"
-        raise BadInput(f"prepare: {' '.join(options.options)}: not an option; {hint}")
+        raise BadInput(f"prepare: {' '.join(options.options)}: not an option; quote globs: '*.txt'")
     engine = beam.open_runner(options.runner, options.options)
     values = prepare.prepare(config, cli.log_progress, engine)
     recommended = values["recommendation"]
@@ -37,7 +36,7 @@ def run(options, overrides) -> int:
     recommended["hours"] = estimate_hours(options.config, [*overrides, *changes])
     lines = report.describe(values, options.config, overrides)
     if "seconds" in values:
-        speed = f"{values['seconds']:.1f} s, {values['megabytes_per_second']:.1f} MB/s"
+        speed = "{seconds:.1f} s, {megabytes_per_second:.1f} MB/s".format(**values)
         lines.append(f"text read and store written: {speed}")
     return cli.show(options, values, "\n".join(lines))
 
@@ -56,11 +55,11 @@ def estimate_hours(name: str, overrides: list[str]) -> float | None:
         phases = configs.phases(configs.load(name, overrides))
         rows = {phase.name: max(1, TOKENS // phase.length) for phase in phases}
         few = [f"phases.{name}.batch={n * jax.device_count()}" for name, n in rows.items()]
-        few += ["train.micro_batches=1", "train.rows_per_device=0"]
-        config = configs.load(name, [*overrides, *few])
+        whole = "train.micro_batches=1", "train.rows_per_device=0"
+        config = configs.load(name, [*overrides, *few, *whole])
         timed = benchmark.benchmark(config, steps=STEPS, log=lambda line: None)["phases"]
     except Exception as error:  # such as a device in use; the report matters more than this number
         cli.log_progress(f"prepare: steps could not be timed: {one_line(error)}")
         return None
-    speeds = {name: timing["rows_per_second"] for name, timing in timed.items()}
-    return sum((p.last - p.first) * p.batch / speeds[p.name] for p in phases) / 3600
+    steps = ((p.last - p.first, p.batch / timed[p.name]["rows_per_second"]) for p in phases)
+    return sum(number * seconds for number, seconds in steps) / 3600

@@ -31,10 +31,11 @@ def run(options, overrides) -> int:
     else:
         with workdir.opened(options.workdir) as run:
             name, problems = run.name, check_run(run)
-    entries = [{"file": file, "problem": text} for file, text in problems]
     text = "\n".join([*map(": ".join, problems), f"{name}: problems: {len(problems)}"])
-    cli.show(options, {"valid": not problems, "problems": entries}, text)
-    return 1 if problems else 0
+    entries = [{"file": file, "problem": reason} for file, reason in problems]
+    return cli.show(options, {"valid": not problems, "problems": entries}, text) or int(
+        bool(problems)
+    )
 
 
 def check_store(name: str | Path) -> list[tuple[str, str]]:

@@ -143,7 +143,8 @@ def training(run, info: RunInfo, workdir: Path) -> Iterator[str]:
     yield from ("", f"`{TRAINING}` is the saved config; to repeat the run, name a new workdir.", "")
     steps, phases = configs.steps_by_phase(config, run.step), configs.phases(config)
     seen = sum(steps[phase.name] * phase.batch * phase.length for phase in phases)
-    yield f"- tokens seen: {seen:,}, padding included"
+    # Batches of short texts are short.
+    yield f"- tokens seen: {'at most ' * ('data' in config.task)}{seen:,}, padding included"
     yield f"- seed {config.seed}; matrix products in {config.dtype}"
     for key, (default, value) in configs.changes(config).items():
         if not configs.may_change(key) and key not in SHOWN:

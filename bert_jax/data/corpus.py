@@ -99,9 +99,8 @@ def open_source(config, name: str, form: str) -> Source:
     """Returns one source; checks the format of its files, or that its data set exists. Raises BadInput or OSError."""
     library, keys = library_of(name), config.corpus
     form = "lines" if name == "pydocs" else "text" if library else form
-    sentences = keys.sentences
-    if sentences == "auto":
-        sentences = "lines" if form == "lines" and name != "pydocs" else "rules"
+    auto = "lines" if form == "lines" and name != "pydocs" else "rules"
+    sentences = auto if keys.sentences == "auto" else keys.sentences
     filters = config.filter.document_characters, config.filter.line_stops
     reading = Reading(form, sentences, keys.field, *filters)
     if library or name == "pydocs":
@@ -125,15 +124,14 @@ def check_format(path: Path, reading: Reading) -> None:
     kept = sum(map(len, parsed))
     bad_lines = problems[text.NOT_UTF8] + problems[text.WITH_NUL]
     for bad, good in ((bad_lines, kept), (problems[text.RECORD_NOT_UTF8], len(parsed))):
-        is_short = good and bad < MOST_BAD_LINES
-        if not is_short and bad > MOST_BAD_SHARE * (good + bad):
+        if bad > MOST_BAD_SHARE * (good + bad) and (not good or bad >= MOST_BAD_LINES):
             share = f"{bad / (good + bad):.0%} of its beginning"
             likely = text.likely_encoding(first)
             raise BadInput(f"config.corpus.source: {path}: {share} is {likely}")
     if kept < problems.total():
         reasons = ", ".join(f"{number} {reason}" for reason, number in problems.items())
-        hint = "; set config.corpus.field" * ("without" in reasons)
-        raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}{hint}")
+        reasons += "; set config.corpus.field" * ("without" in reasons)
+        raise BadInput(f"config.corpus.format={reading.form}: {path} begins with {reasons}")
     begin = first.lstrip(b"\xef\xbb\xbf \t\r\n")  # with a byte order mark
     likely = next((form for form in SIGNS if begin.startswith(SIGNS[form])), reading.form)
     no_wiki = reading.form == "wiki" and begin and SIGNS["wiki"] not in first

@@ -27,14 +27,14 @@ from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
 from bert_jax.data.sources import files
 from bert_jax.errors import BadInput
-from bert_jax.storage import atomic
+from bert_jax.storage import atomic, remote
 
 DEFAULTS = {
     "data": "",  # directory of the files, or data set: tfds:NAME or hf:NAME
     "train": "train.tsv",  # file of the examples to train on, or split of the data set
     "dev": ("dev.tsv",),  # evaluated files or splits; (): a share of `train`, see `heldout`
     "heldout": 0.1,  # share of the examples in `train` that is evaluated if `dev` is empty
-    "labels": (),  # names of the labels, in their order; (): those in `train`, sorted
+    "labels": (),  # names of the labels, in their order; (): those in `train`, all of it, sorted
     "epochs": 3.0,  # passes over the examples, which decide the last phase's steps; 0: its steps
     "warmup": 0.1,  # share of the steps with a rising learning rate, if `epochs` decides them
 }
@@ -100,6 +100,7 @@ def open_or_build(config, tokenizer=None) -> stores.Store:
     Raises BadInput if the examples are unusable, or if the store is of other examples.
     """
     if not download.exists(config.store):
+        require(not remote.is_address(config.store), "store", config, "missing; name a local one")
         if not tokenizer:
             raise BadInput(f"config.store={config.store}: missing; bert-jax finetune makes it")
         build(config, tokenizer, read(config), Path(config.store))
@@ -138,8 +139,7 @@ def read(config) -> dict[str, list[Example]]:
             raise BadInput(f"config.task.data={config.task.data}: split {split} has no examples")
         if unlabelled := [example.place for example in part if example.label is None]:
             key = next(key for key in ("label", "columns", "data") if key in config.task)
-            hint = f"config.task.{key}={config.task[key]!r}"
-            raise BadInput(f"{unlabelled[0]}: has no label; {hint}")
+            raise BadInput(f"{unlabelled[0]}: has no label; config.task.{key}={config.task[key]!r}")
     return parts
 
 
@@ -157,9 +157,10 @@ def split_off(examples: list[Example], share: float) -> dict[str, list[Example]]
 
 
 def build(config, tokenizer, parts: dict[str, list[Example]], path: Path) -> None:
-    """Writes the store of the examples of each split; the first split decides the names of the labels."""
-    task = module_of(config)
-    names = [*config.task.labels] or task.names(config, next(iter(parts.values())))
+    """Writes the store of the examples of each split. The file to train on decides the names of the labels."""
+    task, first, *held = module_of(config), *parts.values()
+    known = first if config.task.dev else [*chain(first, *held)]
+    names = [*config.task.labels] or task.names(config, known)
     encoded = {split: task.encode(config, tokenizer, part, names) for split, part in parts.items()}
     with atomic.new_directory(path, "config.store") as directory:
         counts = {s: write(directory / s, part, tokenizer) for s, part in encoded.items()}

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_jax.config_checks import require
 from bert_jax.data import corpus, download, examples, origin, report
 from bert_jax.data import store as stores
 from bert_jax.data.preparation import splits
@@ -49,9 +50,8 @@ def prepare(config, log: Callable = print, runner: Callable | None = None) -> di
     """
     if download.exists(config.store):
         return keep(config, log)
-    if remote.is_address(config.store):
-        hint = "prepare a local store and copy it to this address"
-        raise BadInput(f"config.store={config.store}: no store found; {hint}")
+    hint = "no store found; prepare a local store and copy it to this address"
+    require(not remote.is_address(config.store), "store", config, hint)
     path = resolve_path(config.store)
     hint = f"run again to resume from {workspace_root(path)}"
     sources = corpus.open_sources(config)
@@ -167,15 +167,14 @@ def build(
     result = report.build(config, store, tokenizer, counts, problems, table)
     finish(config, text, store, tokenizer, result)
     rename(store, path)
-    seconds = time.monotonic() - start
-    speed = size / 1e6 / seconds  # of this start
-    return result | {"seconds": seconds, "megabytes_per_second": speed}
+    seconds = time.monotonic() - start  # of this start
+    return result | {"seconds": seconds, "megabytes_per_second": size / 1e6 / seconds}
 
 
 def finish(config, text: dict, directory: Path, tokenizer: Tokenizer, result: dict) -> None:
     """Writes the report and completes the store."""
     (directory / "report.json").write_text(json.dumps(result, indent=1) + "\n")
-    paths = [f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS]
+    paths = (f"{split}/{array}.npy" for split in stores.SPLITS for array in stores.ARRAYS)
     content = {path: checksums.digest(directory / path) for path in paths}
     more = {key: result[key] for key in ("sources", "unigram_entropy")}
     more |= {"text": text, "splits": {name: result[name] for name in stores.SPLITS}}

@@ -181,8 +181,7 @@ def describe_counts(report: dict) -> Iterator[str]:
         for each in report["sources"]:
             share = each["tokens"]["train"] / report["train"]["tokens"]
             yield f"  {each['source']}: {share:.1%} of the training tokens"
-    left_out = f"left out {report['copies']:,} copies, {report['empty']:,} empty"
-    size = f"{report['bytes'] / 1e6:,.1f} MB"
-    yield f"read {report['documents_read']:,} documents, {size}; {left_out}"
+    read = f"read {report['documents_read']:,} documents, {report['bytes'] / 1e6:,.1f} MB"
+    yield f"{read}; left out {report['copies']:,} copies, {report['empty']:,} empty"
     for reason, number in report["problems"].items():
         yield f"problems: {number:,} {reason}"

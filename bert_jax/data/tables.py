@@ -6,14 +6,12 @@ one.
 """
 
 import json
+import sys
 from functools import partial
 from pathlib import Path
 
 from bert_jax.data import corpus
 from bert_jax.errors import BadInput, one_line
-
-COMPRESSED = (".gz", ".bz2", ".zst")
-JSON = (".json", ".jsonl")
 
 
 def read(source: Path | str, columns: list[str], optional: str = "") -> list[tuple[str, list]]:
@@ -38,10 +36,10 @@ def read_file(path: Path, columns: list[str]) -> tuple[dict[str, list], int]:
     import pyarrow
     from pyarrow import parquet
 
-    kind = path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix
+    kind = path.suffixes[-2:][0] if path.suffix in (".gz", ".bz2", ".zst") else path.suffix
     is_numbered = all(map(str.isdecimal, columns))
     try:
-        if kind in JSON:
+        if kind in (".json", ".jsonl"):
             return read_json(path), 1
         reader = parquet.read_table if kind == ".parquet" else partial(read_csv, kind, columns)
         table = reader(path)
@@ -57,8 +55,13 @@ def read_json(path: Path) -> dict[str, list]:
     """Returns the values of all columns of a file with a JSON object a line; None where a line lacks one."""
     import pyarrow
 
+    rows = []
     with pyarrow.input_stream(str(path), compression="detect") as file:
-        rows = [json.loads(line) for line in file.read().split(b"\n") if line.strip()]
+        for number, line in enumerate(file.read().split(b"\n"), 1):
+            try:
+                rows += [dict(json.loads(line))] if line.strip() else []
+            except (TypeError, ValueError) as error:
+                raise BadInput(f"{path}:{number}: not a JSON object ({one_line(error)})") from None
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
 
@@ -67,7 +70,8 @@ def read_csv(kind: str, columns: list[str], path: Path):
     """Returns a pyarrow.Table of texts of a file with columns between tabs, or commas if the kind is .csv.
 
     It has no header if the columns are numbers. Skips up to one in a hundred rows with another number of columns, which
-    files of GLUE have, and prints how many. Raises ValueError for more.
+    files of GLUE to train on have, and prints how many. Raises ValueError for more, and for any in a file without the
+    last of the columns, that of the label: its predictions have the numbers of its rows.
     """
     import pyarrow
     from pyarrow import csv
@@ -77,16 +81,17 @@ def read_csv(kind: str, columns: list[str], path: Path):
         delimiter="," if is_csv else "\t",
         quote_char=is_csv and '"',
         newlines_in_values=is_csv,
+        ignore_empty_lines=False,
         invalid_row_handler=lambda row: skipped.append(row.text) or "skip",
     )
-    size = max(1 << 20, path.stat().st_size)  # a row may be as long as the file
+    size = min(max(1 << 20, path.stat().st_size), 2**31 - 1)  # a row may be as long as the file
     reading = csv.ReadOptions(autogenerate_column_names=is_numbered, block_size=size)
     types = {f"f{name}" if is_numbered else name: pyarrow.string() for name in columns}
     table = csv.read_csv(path, reading, parsing, csv.ConvertOptions(column_types=types))
-    if len(skipped) > len(table) / 100:
+    if len(skipped) > ([*types][-1] in table.column_names) * len(table) / 100:
         raise ValueError(f"{len(skipped)} rows with other numbers of columns: {skipped[0]}")
     if skipped:
-        print(f"{path}: skipped {len(skipped)} rows with other numbers of columns")
+        print(f"{path}: skipped {len(skipped)} rows with other columns", file=sys.stderr)
     return table
 
 

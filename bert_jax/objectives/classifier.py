@@ -27,6 +27,8 @@ def check(config) -> None:
     """Raises BadInput for the first of the objective's keys that has an invalid value."""
     heads.check(config)
     check_keys(config, shares=["objective.label_smoothing"])
+    fits = config.task.get("kind", "classes") == "classes" or not config.objective.label_smoothing
+    require(fits, "objective.label_smoothing", config, "expected 0: task.kind is not classes")
 
 
 def make(config, vocabulary: Vocabulary) -> base.Objective:
@@ -34,6 +36,8 @@ def make(config, vocabulary: Vocabulary) -> base.Objective:
     squared error of a number."""
     keys, kind, names = config.objective, config.task.kind, config.task.labels
     require(names or kind == "number", "task.labels", config, "known once there is a store")
+    fits = kind != "classes" or len(names) > 1
+    require(fits, "task.labels", config, "expected two or more classes in the data")
 
     def losses(logits, targets):
         """Returns float32[B]."""

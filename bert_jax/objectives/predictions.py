@@ -66,8 +66,17 @@ def text(results: list[dict], suffix: str) -> str:
     return "".join(["index\tprediction\n", *rows])
 
 
+def with_text(result: dict) -> str:
+    """Returns the text and the prediction of an example, or each word with its label, in lines."""
+    found, shares = result["prediction"], result.get("probabilities", {})
+    if isinstance(found, list) and not shares:  # a label for each word
+        return "\n".join(map("{} {}".format, result["text"].split(" | "), found)) + "\n"
+    share = f"  {shares[str(found)]:.3f}" if str(found) in shares else ""
+    return f"{result['text'][:80]}\n  {plain(found)}{share}"
+
+
 def plain(prediction) -> str:
     """Returns a prediction as text in one line."""
     if isinstance(prediction, list):
-        return " ".join(prediction)
+        return ",".join(prediction)
     return f"{prediction:.3f}" if isinstance(prediction, float) else str(prediction)

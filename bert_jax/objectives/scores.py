@@ -1,5 +1,6 @@
 """Metrics of whole splits that are no means over rows, by scikit-learn, SciPy and seqeval. N examples, C labels."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -25,6 +26,9 @@ def of_texts() -> dict[str, Callable]:
     except ModuleNotFoundError as error:
         raise not_installed(error) from None
 
+    def of_two(test: Callable) -> Callable:
+        return lambda *arrays: test(*arrays).statistic if len(arrays[0]) > 1 else math.nan
+
     def f1(average: str) -> Callable:
         return partial(metrics.f1_score, average=average, zero_division=0)
 
@@ -34,8 +38,8 @@ def of_texts() -> dict[str, Callable]:
         macro_f1=f1("macro"),
         micro_f1=f1("micro"),
         matthews=metrics.matthews_corrcoef,
-        pearson=lambda *arrays: stats.pearsonr(*arrays).statistic,
-        spearman=lambda *arrays: stats.spearmanr(*arrays).statistic,
+        pearson=of_two(stats.pearsonr),
+        spearman=of_two(stats.spearmanr),
     )
 
 

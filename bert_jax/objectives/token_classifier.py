@@ -8,7 +8,7 @@ B batch, L length, C labels. It reads, besides the arrays of the batch contract,
 Its output label_logits is float32[B, L, C].
 """
 
-from bert_jax.config_checks import check_keys, require
+from bert_jax.config_checks import require
 from bert_jax.models import heads
 from bert_jax.objectives import base, classifier
 from bert_jax.tokenizers.special_tokens import Vocabulary
@@ -18,14 +18,9 @@ DEFAULTS = {
     "label_smoothing": 0.0,  # share of the probability that is spread over all classes
 }
 # See base.py.
-READS = "targets label_weights"
+READS = classifier.READS
 HEADS = {"label_logits": {"label", "mix"}}
-
-
-def check(config) -> None:
-    """Raises BadInput for the first of the objective's keys that has an invalid value."""
-    heads.check(config)
-    check_keys(config, shares=["objective.label_smoothing"])
+check = classifier.check
 
 
 def make(config, vocabulary: Vocabulary) -> base.Objective:

@@ -40,9 +40,8 @@ def check(config) -> None:
 
 def load(config, path) -> list[Example]:
     """Reads the examples of a file, which may lack the column of the label."""
-    label = config.task.label
+    label, is_set = config.task.label, config.task.kind == "labels"  # a set may be empty
     rows = tables.read(path, [*config.task.text, label], optional=label)
-    is_set = config.task.kind == "labels"  # of labels, which may be empty
     return [Example(place, row[:-1], row[-1] if is_set else row[-1] or None) for place, row in rows]
 
 

@@ -38,7 +38,8 @@ FREE = ("stride", "question_length", "answer_length", "no_answer", "null_thresho
 def check(config) -> None:
     """Raises BadInput for the first of the task's keys that has an invalid value."""
     check_keys(config, at_least_one=("task.stride", "task.question_length", "task.answer_length"))
-    texts.check(config, lambda: answer_scores.NAMES, config.task.question_length + 4)
+    known = answer_scores.NAMES[: None if config.task.no_answer else 2]
+    texts.check(config, lambda: known, config.task.question_length + 4)
 
 
 def load(config, path) -> list[Example]:

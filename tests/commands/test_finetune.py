@@ -9,7 +9,7 @@ from kits import faulty_program, labelled, processes, runs
 from kits.malformed_inputs import refused
 
 from bert_jax.cli import main
-from bert_jax.commands import predict
+from bert_jax.commands import finetune, predict
 from bert_jax.data import store as stores
 
 
@@ -89,6 +89,17 @@ def test_seeds_and_settings_make_a_table(tuned, tmp_path, capsys):
     assert {config["store"] for config in configs} == {f"{tmp_path}/run.store"}
 
 
+def test_a_run_that_diverges_does_not_end_a_search(tmp_path, monkeypatch, capsys):
+    def diverge(config, place, *_):
+        raise FloatingPointError(f"the loss of {place} is nan")
+
+    monkeypatch.setattr(finetune, "finetune", diverge)
+    command = ["finetune", "--config", "glue", "--workdir", str(tmp_path / "run")]
+    assert main([*command, "--search", "optimizer.learning_rate=1e-3,1"]) == 1
+    assert "=1 is nan" in capsys.readouterr().err
+    assert "task.heldout" in refused(*command, "--search", "task.heldout=0.1,0.2")
+
+
 def test_predictions_are_those_of_the_evaluation(tuned, tmp_path, capsys):
     """On a file with labels it also prints the score; on one without, the predictions are the same, in its order."""
     data = tuned[0]["task.data"]
@@ -133,7 +144,8 @@ def test_bad_input_is_one_line(tuned, tmp_path):
     assert "config.phases.main.steps" in refusal(**bad, **{"phases.main.steps": 5})
     assert "config.model.layers" in refusal(**bad, **{"model.layers": 3})
     assert "config.task.labels" in refusal(**{"task.labels": "short,long"})
-    assert not run.exists()
+    text = refusal(**bad, **{"task.kind": "labels", "objective.label_smoothing": 0.1})
+    assert "smoothing" in text and not run.exists()
     demo = "finetune", "--config", "demo", "--config.init_from=x", "--workdir", run
     assert "config.task.name" in refused(*demo)
     assert "texts" in refused("predict", "--model", workdir)

@@ -113,7 +113,7 @@ def test_a_missing_extra_is_named(monkeypatch):
 
 
 def test_no_store_is_built_at_an_address(gcs, tmp_path):
-    with pytest.raises(BadInput, match=f"config.store={STORE}"):
+    with pytest.raises(BadInput, match=f"config.store='{STORE}"):
         preparing.prepare(config_of(tmp_path, make_text(20), f"store={STORE}"))
     assert gcs.names() == []
 

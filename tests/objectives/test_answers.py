@@ -1,5 +1,5 @@
 """Answers from logits, against a search of all spans and thresholds; the loss of spans (transformers' logits:
-convert/test_fine_tuned.py)."""
+convert/test_to_huggingface.py)."""
 
 import jax
 import numpy as np

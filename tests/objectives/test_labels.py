@@ -1,5 +1,5 @@
 """Classification of tokens and multiple choice: losses, rows cut to several lengths (transformers' logits:
-convert/test_fine_tuned.py)."""
+convert/test_to_huggingface.py)."""
 
 import jax
 import numpy as np
