@@ -10,6 +10,7 @@ trained weights. Like the users of an export, the script does not import bert_ja
 
 import argparse
 import csv
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -153,7 +154,7 @@ class Names(NamedTuple):
         return ["O", *(f"{edge}-{kind}" for kind in self.kinds for edge in "BI")]
 
     def read(self, path: Path) -> Iterator[tuple[list[str], list[int]]]:
-        for block in path.read_text(encoding="utf-8").split("\n\n"):
+        for block in re.split(r"\n\s*\n", path.read_text(encoding="utf-8")):
             pairs = [line.split("\t") for line in block.splitlines() if "\t" in line]
             if pairs:
                 words, labels = zip(*pairs, strict=True)
