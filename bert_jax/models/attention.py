@@ -6,9 +6,10 @@ B batch, L length, M memory length, H heads, K head size.
 - `fused` is this project's TPU kernel (attention_kernel.py). It computes one row and head at a time, with dropout.
 - `splash`, JAX's TPU kernel, and `cudnn`, a GPU kernel, compute blocks of probabilities, without dropout.
 
-In all of them a real token attends only to real tokens of its own packed sequence, and if attention is causal only to
-itself and earlier ones. What a padding token attends to depends on the implementation, and affects neither loss nor
-gradients.
+In all of them a real token attends only to real tokens of its own packed sequence, if attention is causal only to
+itself and earlier ones, and with a window only to near ones. `xla` and `splash` then compute only blocks near the
+diagonal; the others have no windows. What a padding token attends to depends on the implementation, and affects neither
+loss nor gradients.
 
 The choice is made per compiled program, from its devices, the length and packing of its rows, and whether it applies
 attention dropout. So training and evaluation of one model may use different implementations.
@@ -41,6 +42,7 @@ DEVICES = {
 # With attention dropout, two layers at length 128 take 15.8 by fused and 15.4 by xla. cudnn has not been timed here; it
 # never writes an array of all pairs.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
+LOCAL = 256  # tokens per block of splash with a window, at most
 
 
 class Case(NamedTuple):
@@ -54,16 +56,21 @@ class Case(NamedTuple):
     dtype: str
     sequences: int  # packed in a row, at most
     dropout: float  # rate of attention dropout
+    window: int = 0  # of local attention
 
 
-def make(name: str, batch: dict, dropout: float, remat: bool, causal: bool = False):
+def make(
+    name: str, batch: dict, dropout: float, remat: bool, causal: bool = False, window: int = 0
+):
     """Returns attend(q, k, v, keys) for the rows of a batch, see `attend`.
 
     name: `model.attention`. remat: whether the backward pass of `xla` recomputes the probabilities; kernels always do.
+    window: see `attend`.
     The result is a pytree, so that it can be an argument of a function under `jax.checkpoint`.
     """
     sequences = batch["cls_positions"].shape[1]
     options = dict(name=name, sequences=sequences, dropout=dropout, remat=remat, causal=causal)
+    options["window"] = window
     return jax.tree_util.Partial(partial(attend, **options), batch["sequence_ids"])
 
 
@@ -79,30 +86,34 @@ def attend(
     dropout: float,
     remat: bool,
     causal: bool,
+    window: int,
 ):
     """Returns [B, L, H, K]: dropout(softmax(q k^T)) v, in the dtype of q.
 
     sequence_ids int32[B, L], 0 for padding; keys uint32[B] or None (no dropout). The queries are already scaled by
-    1 / sqrt(K). causal: whether a token attends to no later one. Raises BadInput if the implementation `name` does not
-    support this.
+    1 / sqrt(K). causal: whether a token attends to no later one. window: local attention, to at most window / 2 tokens
+    on each side; 0: to all. Raises BadInput if the implementation `name` does not support this.
     """
     dropout = 0.0 if keys is None else dropout
     _, length, heads, head_size = q_BLHK.shape
     shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
-    name = choose(name, Case(*device_and_kernels(), *shape, dropout))
+    if name == "count":
+        return xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, None, 0.0, causal, window, block=1)
+    name = choose(name, Case(*device_and_kernels(), *shape, dropout, window))
     if name == "xla":
-        core = partial(xla, dropout=dropout, causal=causal)
+        core = partial(xla, dropout=dropout, causal=causal, window=window, block=window // 2)
         core = jax.checkpoint(core) if remat else core
         return core(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
     if name == "fused":
         keys = jnp.zeros(len(sequence_ids), jnp.uint32) if keys is None else keys
         kernel = constraints.by_heads(partial(fused, rate=dropout, causal=causal))
         return kernel(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys)
-    kernel = partial({"splash": splash, "cudnn": cudnn}[name], causal=causal)
+    options = dict(causal=causal, window=window) if name == "splash" else dict(causal=causal)
+    kernel = partial({"splash": splash, "cudnn": cudnn}[name], **options)
     return constraints.by_heads(kernel)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
-def resolve(config, phase, shapes: dict, mesh) -> str:
+def resolve(config, phase, shapes: dict, mesh, window: int = 0) -> str:
     """Returns the implementation that trains a phase of a config on a mesh; raises BadInput like `choose`.
 
     shapes: of a batch. `config.dtype` must be resolved, not `auto`.
@@ -111,8 +122,16 @@ def resolve(config, phase, shapes: dict, mesh) -> str:
     heads = model.heads // mesh.shape["tensor"]
     shape = phase.length, heads, model.width // model.heads, config.dtype
     sequences = shapes["cls_positions"].shape[1]
-    case = Case(*device_and_kernels(mesh), *shape, sequences, model.attention_dropout)
-    return choose(model.attention, case, f"phases.{phase.name}.")
+    case = Case(
+        *device_and_kernels(mesh), *shape, sequences, model.get("attention_dropout", 0.0), window
+    )
+    name = local_name(model.attention) if window else model.attention
+    return choose(name, case, f"phases.{phase.name}.")
+
+
+def local_name(name: str) -> str:
+    """Returns the implementation of local layers, if full ones have `name`."""
+    return "xla" if name in ("fused", "cudnn") else name
 
 
 def choose(name: str, case: Case, phase: str = "") -> str:
@@ -136,6 +155,8 @@ def refusals(name: str, case: Case, phase: str = "") -> Iterator[str]:
         return
     if name not in case.kernels:
         yield f"{case.device}, only {DEVICES[name]}"
+    if case.window and name != "splash":
+        yield "local attention, only splash and xla"
     if case.dropout and name != "fused":
         yield f"model.attention_dropout={case.dropout}, only 0"
     if name in ("fused", "splash") and case.length % LANES:
@@ -179,18 +200,62 @@ def has_cudnn(device) -> bool:
 # --- Reference ------------------------------------------------------------------------------------
 
 
-def attention_mask(sequence_ids, causal: bool = False):
-    """Maps int32[B, L] to bool[B, 1, L, M]: True where M is a real token of the same packed sequence as L, and not
-    later than L if `causal`."""
-    same = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
-    same &= (sequence_ids > 0)[:, None, None, :]
-    return jnp.tril(same) if causal else same
+def attention_mask(query_ids, key_ids, causal: bool, window: int, before: int = 0):
+    """Maps int32[B, L] and int32[B, M] to bool[B, 1, L, M]: True where M is a real token of the same packed sequence as
+    L, not later than L if `causal`, and at most window / 2 tokens away if there is a window.
+
+    before: the number of keys in front of the first query.
+    """
+    same = query_ids[:, None, :, None] == key_ids[:, None, None, :]
+    same &= (key_ids > 0)[:, None, None, :]
+    later = jnp.arange(key_ids.shape[1]) - before - jnp.arange(query_ids.shape[1])[:, None]
+    if causal:
+        same &= later <= 0
+    return same & (jnp.abs(later) <= window // 2) if window else same
 
 
-def xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, keys, *, dropout: float, causal: bool = False):
-    """Computes attention by plain operations; scores and softmax in float32."""
+def xla(
+    q_BLHK,
+    k_BMHK,
+    v_BMHK,
+    sequence_ids,
+    keys,
+    dropout: float,
+    causal: bool = False,
+    window: int = 0,
+    block: int = 0,
+):
+    """Computes attention by plain operations; scores and softmax in float32.
+
+    With a window, each block of queries (window must be a multiple of its size) is a row of its own, whose keys are
+    the block and window / 2 tokens on each side; unless that is the whole row.
+    """
+    batch, length = sequence_ids.shape
+    if not window or length <= window + block:
+        mask = attention_mask(sequence_ids, sequence_ids, causal, window)
+        return masked(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout)
+    count, half = -(-length // block), window // 2
+    missing = count * block - length
+
+    def blocks(x, before: int, after: int):
+        x = jnp.pad(x, [(0, 0), (before, after + missing)] + [(0, 0)] * (x.ndim - 2))
+        x = x.reshape(batch, -1, block, *x.shape[2:])
+        parts = [x[:, first : first + count] for first in range(x.shape[1] - count + 1)]
+        return jnp.concatenate(parts, axis=2).reshape(batch * count, -1, *x.shape[3:])
+
+    q, query_ids = blocks(q_BLHK, 0, 0), blocks(sequence_ids, 0, 0)
+    k, v, key_ids = (blocks(x, half, half) for x in (k_BMHK, v_BMHK, sequence_ids))
+    if keys is not None:
+        keys = prng.fold(keys[:, None], jnp.arange(count, dtype=jnp.uint32)).reshape(-1)
+    mask = attention_mask(query_ids, key_ids, causal, window, half)
+    mixed = masked(q, k, v, mask, keys, dropout)
+    return mixed.reshape(batch, -1, *mixed.shape[2:])[:, :length]
+
+
+def masked(q_BLHK, k_BMHK, v_BMHK, mask, keys, dropout: float):
+    """Computes attention to the keys where mask[B, 1, L, M] is True."""
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
-    scores_BHLM = jnp.where(attention_mask(sequence_ids, causal), scores_BHLM, layers.MASKED)
+    scores_BHLM = jnp.where(mask, scores_BHLM, layers.MASKED)
     probabilities_BHLM = nn.softmax(scores_BHLM).astype(q_BLHK.dtype)
     probabilities_BHLM = layers.maybe_dropout(probabilities_BHLM, keys, 0, dropout)
     return jnp.einsum("bhlm,bmhk->blhk", probabilities_BHLM, v_BMHK)
@@ -221,7 +286,15 @@ def fused(
     return result.reshape(q_BLHK.shape)
 
 
-def splash(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal: bool = False, interpret: bool = False):
+def splash(
+    q_BLHK,
+    k_BMHK,
+    v_BMHK,
+    sequence_ids,
+    causal: bool = False,
+    window: int = 0,
+    interpret: bool = False,
+):
     """Computes attention by JAX's splash attention kernel.
 
     Padding tokens attend to each other, so that no softmax is over an empty set. interpret: whether Pallas emulates the
@@ -229,8 +302,13 @@ def splash(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal: bool = False, interpret
     """
     _, length, heads, _ = q_BLHK.shape
     mask = (masks.CausalMask if causal else masks.FullMask)((length, length))
+    if window:
+        sides = window // 2, 0 if causal else window // 2
+        mask = masks.LocalMask((length, length), sides, offset=0)
     kernel = kernels.make_splash_mha_single_device(
-        masks.MultiHeadMask([mask] * heads), block_sizes=block_sizes(length), interpret=interpret
+        masks.MultiHeadMask([mask] * heads),
+        block_sizes=block_sizes(length, LOCAL if window else LONGEST),
+        interpret=interpret,
     )
 
     def of_row(q_LHK, k_MHK, v_MHK, ids):
@@ -240,22 +318,22 @@ def splash(q_BLHK, k_BMHK, v_BMHK, sequence_ids, causal: bool = False, interpret
     return jax.vmap(of_row)(q_BLHK, k_BMHK, v_BMHK, sequence_ids)
 
 
-def block_size(length: int) -> int:
-    """Returns the tokens per block, of queries and of keys: the whole row up to LONGEST.
+def block_size(length: int, longest: int) -> int:
+    """Returns the tokens per block, of queries and of keys: the whole row up to `longest`.
 
     Large blocks pay: a kernel step with blocks of 512 has less than five times the instructions of one with blocks of
     128, for 16 times the work (numbers in benchmarks/LOG.md).
     """
-    return next(size for size in range(LONGEST, 0, -LANES) if length % size == 0)
+    return next(size for size in range(longest, 0, -LANES) if length % size == 0)
 
 
-def block_sizes(length: int) -> kernels.BlockSizes:
+def block_sizes(length: int, longest: int) -> kernels.BlockSizes:
     """Returns splash's block sizes, with one backward kernel for all three gradients.
 
     That kernel computes the probabilities once. The layout puts tokens along the 128 lanes, of which a head size of 64
     would fill only half, in registers and in memory.
     """
-    size = block_size(length)
+    size = block_size(length, longest)
     return kernels.BlockSizes(
         block_q=size,
         block_kv=size,

@@ -55,6 +55,12 @@ class Encoder(nn.Module):
     gradient_dtype: jnp.dtype
     remat: str
     causal: bool = False  # whether a token attends to no later one; the objective decides
+    bias = True  # whether layers have biases
+
+    @property
+    def out_initializer(self) -> float:
+        """The standard deviation of weights whose output is added to the stream."""
+        return self.initializer
 
     def setup(self):
         self.embedder = layers.Embedder(
@@ -73,8 +79,9 @@ class Encoder(nn.Module):
                 heads=self.heads,
                 hidden=self.feed_forward or 4 * self.width,
                 activation=self.activation,
-                dropout=self.dropout,
+                dropouts=(self.dropout, self.dropout),
                 initializer=self.initializer,
+                out_initializer=self.out_initializer,
                 epsilon=self.epsilon,
                 gradient_dtype=self.gradient_dtype,
             )
@@ -111,10 +118,10 @@ class Encoder(nn.Module):
         return self.embedder.vocabulary_logits(x, bias)
 
 
-def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
-    """Returns the encoder of a config whose data types are resolved (no `auto`)."""
-    names = {field.name for field in dataclasses.fields(Encoder)} & set(config.model) - {"name"}
-    return Encoder(
+def make(config, vocabulary_size: int, causal: bool = False, encoder=Encoder) -> nn.Module:
+    """Returns the encoder of a config whose data types are resolved (no `auto`). encoder: its class."""
+    names = {field.name for field in dataclasses.fields(encoder)} & set(config.model) - {"name"}
+    return encoder(
         vocabulary_size=vocabulary_size,
         dtype=jnp.dtype(config.dtype),
         gradient_dtype=jnp.dtype(config.gradient_dtype),
@@ -126,11 +133,16 @@ def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
 
 def resolve(config, phase, shapes: dict, mesh) -> str:
     """Returns the attention implementation that trains a phase on a mesh. Raises BadInput if a size does not divide."""
+    check_mesh(config, mesh)
+    return attention.resolve(config, phase, shapes, mesh)
+
+
+def check_mesh(config, mesh) -> None:
+    """Raises BadInput if a size of the model does not divide over the mesh."""
     for key, axis in (("heads", "tensor"), ("feed_forward", "tensor"), ("width", "fsdp")):
         if config.model[key] % mesh.shape[axis]:
             parts = f"config.mesh.{axis}={mesh.shape[axis]}"
             raise BadInput(f"config.model.{key}={config.model[key]}: does not divide over {parts}")
-    return attention.resolve(config, phase, shapes, mesh)
 
 
 def warnings(config) -> list[str]:
@@ -143,17 +155,26 @@ def warnings(config) -> list[str]:
 
 def check(config) -> None:
     """Raises BadInput for the first of the model's keys that has an invalid value."""
+    check_shared(config)
+    check_keys(
+        config,
+        shares=["model.attention_dropout"],
+        at_least_one=["model.type_vocabulary"],
+        not_negative=["model.feed_forward"],
+    )
+
+
+def check_shared(config) -> None:
+    """Checks the keys that other models have, too."""
     check_keys(
         config,
         choices={
             "model.attention": ("auto", "xla", "fused", "splash", "cudnn"),
-            "model.activation": ("gelu_tanh", "gelu", "relu"),
+            "model.activation": tuple(layers.ACTIVATIONS),
         },
-        shares=("model.dropout", "model.attention_dropout"),
-        at_least_one=[
-            f"model.{key}" for key in ("layers", "width", "heads", "max_length", "type_vocabulary")
-        ],
-        not_negative=("model.feed_forward", "model.initializer"),
+        shares=["model.dropout"],
+        at_least_one=[f"model.{key}" for key in ("layers", "width", "heads", "max_length")],
+        not_negative=["model.initializer"],
     )
     model = config.model
     require(model.epsilon > 0, "model.epsilon", config, "expected more than 0")

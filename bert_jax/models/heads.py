@@ -11,20 +11,23 @@ from bert_jax.models import layers
 
 
 class LMHead(nn.Module):
-    """BERT's head over the vocabulary: hidden states [..., D] -> logits float32[..., V]."""
+    """The head over the vocabulary: hidden states [..., D] -> logits float32[..., V]."""
 
     vocabulary_size: int
     activation: str
     initializer: float
     gradient_dtype: jnp.dtype
     epsilon: float
+    bias: bool
 
     @nn.compact
     def __call__(self, x, vocabulary_logits):
         """Returns the logits. vocabulary_logits: the encoder's method of that name."""
-        x = layers.Dense(x.shape[-1], self.initializer, self.gradient_dtype, name="dense")(x)
-        x = layers.ACTIVATIONS[self.activation](x)
-        x = layers.LayerNorm(self.epsilon, x.dtype, name="norm")(x)
+        dense = layers.Dense(
+            x.shape[-1], self.initializer, self.gradient_dtype, bias=self.bias, name="dense"
+        )
+        x = layers.ACTIVATIONS[self.activation](dense(x))
+        x = layers.LayerNorm(self.epsilon, x.dtype, self.bias, name="norm")(x)
         size = layers.padded_size(self.vocabulary_size)
         bias = self.param("bias", nn.initializers.zeros, (size,), jnp.float32)
         return vocabulary_logits(x, bias)
@@ -35,9 +38,10 @@ def lm_head(encoder) -> LMHead:
     return LMHead(
         encoder.vocabulary_size,
         encoder.activation,
-        encoder.initializer,
+        encoder.out_initializer,
         encoder.gradient_dtype,
         encoder.epsilon,
+        encoder.bias,
     )
 
 

@@ -62,7 +62,7 @@ def maybe_dropout(x, keys, number: int, rate: float):
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def affine(x, kernel, bias, gradient_dtype):
-    """Returns x[..., I] @ kernel[I, O] + bias[O] in the dtype of x.
+    """Returns x[..., I] @ kernel[I, O] + bias[O] in the dtype of x. bias: or None.
 
     The gradients of kernel and bias are summed over rows and devices in `gradient_dtype`. Differentiating through the
     cast of the kernel would round them to bfloat16 before they are summed over devices.
@@ -72,7 +72,8 @@ def affine(x, kernel, bias, gradient_dtype):
 
 def _affine_forward(x, kernel, bias, gradient_dtype):
     x, kernel = constraints.activation(x), kernel.astype(x.dtype)
-    return constraints.activation(x @ kernel + bias.astype(x.dtype)), (x, kernel)
+    y = x @ kernel if bias is None else x @ kernel + bias.astype(x.dtype)
+    return constraints.activation(y), (x, kernel, bias)
 
 
 def sum_over_rows(a, b, dtype):
@@ -89,7 +90,7 @@ def sum_over_rows(a, b, dtype):
 
 
 def _affine_backward(gradient_dtype, saved, gradient):
-    x, kernel = saved
+    x, kernel, bias = saved
     gradient = constraints.activation(gradient)
     rows = tuple(range(x.ndim - 1))
     # XLA's CPU backend transposes the left factor, a pass with long strides: so the narrower factor goes there.
@@ -97,12 +98,11 @@ def _affine_backward(gradient_dtype, saved, gradient):
     factors = (gradient, x) if is_wide else (x, gradient)
     d_kernel = sum_over_rows(*factors, gradient_dtype)
     d_kernel = d_kernel.T if is_wide else d_kernel
+    d_x = constraints.activation(gradient @ kernel.T)
+    if bias is None:
+        return d_x, d_kernel.astype(jnp.float32), None
     d_bias = gradient.sum(rows, dtype=gradient_dtype)
-    return (
-        constraints.activation(gradient @ kernel.T),
-        d_kernel.astype(jnp.float32),
-        d_bias.astype(jnp.float32),
-    )
+    return d_x, d_kernel.astype(jnp.float32), d_bias.astype(jnp.float32)
 
 
 affine.defvjp(_affine_forward, _affine_backward)
@@ -142,15 +142,22 @@ class Dense(nn.Module):
     initializer: float
     gradient_dtype: jnp.dtype = jnp.float32
     scale: float = 1.0
+    bias: bool = True
 
     @nn.compact
     def __call__(self, x):
         init = truncated_normal(self.initializer)
         kernel = self.param("kernel", init, (x.shape[-1], self.features), jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+        bias = maybe_bias(self, self.features)
         if self.scale != 1:
-            kernel, bias = self.scale * kernel, self.scale * bias
+            kernel, bias = jax.tree.map(lambda each: self.scale * each, (kernel, bias))
         return affine(x, kernel, bias, self.gradient_dtype)
+
+
+def maybe_bias(module, size: int):
+    """Returns the parameter `bias`, float32[size], of a module; None if its field `bias` is False."""
+    zeros = nn.initializers.zeros
+    return module.param("bias", zeros, (size,), jnp.float32) if module.bias else None
 
 
 def truncated_normal(deviation: float):
@@ -167,7 +174,7 @@ def truncated_normal(deviation: float):
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def normalize(x, scale, bias, epsilon: float, dtype):
-    """Returns layer norm dtype[..., D] of x[..., D] with scale[D] and bias[D]; computed in float32.
+    """Returns layer norm dtype[..., D] of x[..., D] with scale[D] and bias[D] (or None); computed in float32.
 
     The backward pass is written out so that its two sums over D do not depend on each other: XLA can fuse both into the
     matrix product that precedes them. Automatic differentiation would compute the second sum from the first.
@@ -177,8 +184,9 @@ def normalize(x, scale, bias, epsilon: float, dtype):
 
 def _normalize_forward(x, scale, bias, epsilon, dtype):
     mean, inverse = _statistics(x, epsilon)
-    y = (x.astype(jnp.float32) - mean) * inverse * scale + bias
-    return y.astype(dtype), (x, mean, inverse, scale)
+    y = (x.astype(jnp.float32) - mean) * inverse * scale
+    y = y if bias is None else y + bias
+    return y.astype(dtype), (x, mean, inverse, scale, bias)
 
 
 def _statistics(x, epsilon):
@@ -199,11 +207,12 @@ def _statistics(x, epsilon):
 
 
 def _normalize_backward(epsilon, dtype, saved, gradient):
-    x, mean, inverse, scale = saved
+    x, mean, inverse, scale, bias = saved
     rows = tuple(range(x.ndim - 1))
     normal = (x.astype(jnp.float32) - mean) * inverse
     gradient = gradient.astype(jnp.float32)
-    d_scale, d_bias = (gradient * normal).sum(rows), gradient.sum(rows)
+    d_scale = (gradient * normal).sum(rows)
+    d_bias = None if bias is None else gradient.sum(rows)
     gradient = gradient * scale
     along = (gradient * normal).mean(-1, keepdims=True)
     d_x = inverse * (gradient - gradient.mean(-1, keepdims=True) - normal * along)
@@ -218,72 +227,127 @@ class LayerNorm(nn.Module):
 
     epsilon: float
     dtype: jnp.dtype
+    bias: bool = True
 
     @nn.compact
     def __call__(self, x):
         scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32)
-        return normalize(x, scale, bias, self.epsilon, self.dtype)
+        return normalize(x, scale, maybe_bias(self, x.shape[-1]), self.epsilon, self.dtype)
+
+
+def rotary(positions, size: int, base: float):
+    """Returns the cosines and sines float32[B, L, 1, K/2] of rotary positions (arXiv:2104.09864).
+
+    positions: int32[B, L]. size: K. The angle of pair i of a vector's components is position / base^(2i / K).
+    """
+    rates = base ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+    angles = positions[..., None, None] * rates
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotate(x_BLHK, cosines, sines):
+    """Rotates the pairs of components (i, i + K/2) of each vector by the angles of `rotary`; computed in float32."""
+    first, second = jnp.split(x_BLHK.astype(jnp.float32), 2, axis=-1)
+    turned = first * cosines - second * sines, second * cosines + first * sines
+    return jnp.concatenate(turned, axis=-1).astype(x_BLHK.dtype)
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention, x[B, L, D] -> [B, L, D]; attend(q, k, v, keys): see `attention.make`."""
+    """Multi-head self-attention, x[B, L, D] -> [B, L, D]; attend(q, k, v, keys): see `attention.make`.
+
+    angles: those of `rotary`, by which queries and keys are rotated; None: they are not.
+    """
 
     heads: int
     initializer: float
+    out_initializer: float
     gradient_dtype: jnp.dtype
+    bias: bool
 
     @nn.compact
-    def __call__(self, x, attend, keys):
+    def __call__(self, x, attend, keys, angles=None):
         width = x.shape[-1]
-        dense = partial(Dense, width, self.initializer, self.gradient_dtype)
+        dense = partial(Dense, width, gradient_dtype=self.gradient_dtype, bias=self.bias)
 
         def heads(name, scale=1.0):
-            y = dense(name=name, scale=scale)(x)
+            y = dense(self.initializer, name=name, scale=scale)(x)
             return y.reshape(*y.shape[:-1], self.heads, width // self.heads)
 
         # The weights are scaled rather than the queries: they are fewer, and for a head size of 64 this is exact.
         q_BLHK = heads("query", scale=(width // self.heads) ** -0.5)
         k_BMHK, v_BMHK = heads("key"), heads("value")
+        if angles:
+            q_BLHK, k_BMHK = rotate(q_BLHK, *angles), rotate(k_BMHK, *angles)
         mixed_BLHK = attend(q_BLHK, k_BMHK, v_BMHK, keys)
-        return dense(name="out")(mixed_BLHK.reshape(x.shape))
+        return dense(self.out_initializer, name="out")(mixed_BLHK.reshape(x.shape))
 
 
 class FeedForward(nn.Module):
-    """The feed-forward layer, x[B, L, D] -> [B, L, D], with a hidden layer of width F."""
+    """The feed-forward layer, x[B, L, D] -> [B, L, D], with a hidden layer of width F.
+
+    gated: whether the hidden layer is multiplied by another linear one (arXiv:2002.05202).
+    """
 
     hidden: int
     activation: str
     initializer: float
+    out_initializer: float
     gradient_dtype: jnp.dtype
+    bias: bool
+    gated: bool
 
     @nn.compact
     def __call__(self, x):
-        hidden = Dense(self.hidden, self.initializer, self.gradient_dtype, name="up")(x)
+        dense = partial(Dense, gradient_dtype=self.gradient_dtype, bias=self.bias)
+        hidden = dense(self.hidden, self.initializer, name="up")(x)
         hidden = ACTIVATIONS[self.activation](hidden)
-        return Dense(x.shape[-1], self.initializer, self.gradient_dtype, name="down")(hidden)
+        if self.gated:
+            hidden *= dense(self.hidden, self.initializer, name="gate")(x)
+        return dense(x.shape[-1], self.out_initializer, name="down")(hidden)
 
 
 class Block(nn.Module):
-    """A post-norm Transformer block (arXiv:1706.03762): norm(x + attention(x)), then norm(x + feed_forward(x))."""
+    """A Transformer block: attention and a feed-forward layer, each added to its input.
+
+    norm: post, if the sums are normalized, norm(x + layer(x)) (arXiv:1706.03762); pre, if the inputs are, x +
+    layer(norm(x)), but for the first block's attention, whose input is normalized already. dropouts: the rates on the
+    outputs of both layers. initializer: the standard deviation of the weights; out_initializer: of those whose output
+    is added to the stream.
+    """
 
     heads: int
     hidden: int
     activation: str
-    dropout: float
+    dropouts: tuple[float, float]
     initializer: float
+    out_initializer: float
     epsilon: float
     gradient_dtype: jnp.dtype
+    norm: str = "post"
+    gated: bool = False
+    bias: bool = True
+    is_first: bool = False
 
     @nn.compact
-    def __call__(self, x, attend, keys):
-        common = dict(initializer=self.initializer, gradient_dtype=self.gradient_dtype)
+    def __call__(self, x, attend, keys, angles=None):
+        common = {
+            name: getattr(self, name)
+            for name in ("initializer", "out_initializer", "gradient_dtype", "bias")
+        }
         attention = Attention(self.heads, name="attention", **common)
-        feed_forward = FeedForward(self.hidden, self.activation, name="feed_forward", **common)
-        y = maybe_dropout(attention(x, attend, keys), keys, 1, self.dropout)
-        x = constraints.stream(LayerNorm(self.epsilon, x.dtype, name="attention_norm")(x + y))
-        y = maybe_dropout(feed_forward(x), keys, 2, self.dropout)
-        return constraints.stream(LayerNorm(self.epsilon, x.dtype, name="feed_forward_norm")(x + y))
+        feed_forward = FeedForward(
+            self.hidden, self.activation, gated=self.gated, name="feed_forward", **common
+        )
+
+        def add(x, layer, number, name, is_normal=False):
+            norm = LayerNorm(self.epsilon, x.dtype, self.bias, name=name)
+            y = layer(norm(x) if self.norm == "pre" and not is_normal else x)
+            y = x + maybe_dropout(y, keys, number, self.dropouts[number - 1])
+            return constraints.stream(norm(y) if self.norm == "post" else y)
+
+        mix = partial(attention, attend=attend, keys=keys, angles=angles)
+        x = add(x, mix, 1, "attention_norm", self.is_first)
+        return add(x, feed_forward, 2, "feed_forward_norm")
 
 
 def padded_size(vocabulary_size: int) -> int:
@@ -304,7 +368,7 @@ def zero_padding_rows(init, rows: int):
 class Embedder(nn.Module):
     """The sum of word, position and segment embeddings: int32[B, L] each -> float32[B, L, D].
 
-    The word embeddings are rounded to `dtype`.
+    The word embeddings are rounded to `dtype`. A table without rows is left out.
     """
 
     vocabulary_size: int
@@ -319,13 +383,17 @@ class Embedder(nn.Module):
         init = truncated_normal(self.initializer)
         shape = padded_size(self.vocabulary_size), self.width
         self.words = self.param("words", zero_padding_rows(init, self.vocabulary_size), shape)
-        self.position_table = self.param("positions", init, (self.max_length, self.width))
-        self.segment_table = self.param("segments", init, (self.type_vocabulary, self.width))
+        if self.max_length:
+            self.position_table = self.param("positions", init, (self.max_length, self.width))
+        if self.type_vocabulary:
+            self.segment_table = self.param("segments", init, (self.type_vocabulary, self.width))
 
     def __call__(self, tokens, positions, segments):
         vectors = constraints.lookup(self.words, tokens, self.dtype, self.gradient_dtype)
-        for table, ids in ((self.position_table, positions), (self.segment_table, segments)):
-            vectors += table.at[ids].get(mode="promise_in_bounds")
+        if self.max_length:
+            vectors += self.position_table.at[positions].get(mode="promise_in_bounds")
+        if self.type_vocabulary:
+            vectors += self.segment_table.at[segments].get(mode="promise_in_bounds")
         return constraints.stream(vectors)
 
     def vocabulary_logits(self, x, bias):

@@ -1,0 +1,161 @@
+"""ModernBERT (arXiv:2412.13663): pre-norm blocks without biases, gated feed-forward layers, rotary positions, and local
+attention in all layers but every third.
+
+B batch, L length, D width, V padded vocabulary. Sizes and details are those of `ModernBertModel` of transformers, where
+they agree with https://github.com/AnswerDotAI/ModernBERT.
+"""
+
+import math
+from functools import partial
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from bert_jax import prng
+from bert_jax.config_checks import check_keys, require
+from bert_jax.models import attention, bert, layers
+
+DEFAULTS = {
+    "layers": 22,  # Transformer blocks
+    "width": 768,  # size of the hidden states; a multiple of `heads`
+    "heads": 12,  # attention heads
+    "feed_forward": 1152,  # size of the feed-forward layers, behind the gate
+    "max_length": 8192,  # no row may be longer; there are no position embeddings
+    "full_every": 3,  # layers 0, 3, 6, ... attend to the whole row, and the others to a window
+    "window": 128,  # tokens to which a local layer attends besides each token itself, half of them on each side
+    "rotary_base": 160_000.0,  # base of the rotary positions in full layers; a phase may have its own
+    "local_rotary_base": 10_000.0,  # base of the rotary positions in local layers
+    "dropout": 0.1,  # dropout rate on the output of attention
+    # implementation of attention, as for model.name=bert: auto, xla, fused, splash or cudnn. Local layers have xla or
+    # splash
+    "attention": "auto",
+    "activation": "gelu",  # gelu (exact), gelu_tanh or relu
+    "epsilon": 1e-5,  # epsilon of layer norms
+    # standard deviation of the truncated normal initializer; that of weights whose output is added to the stream is
+    # less, by the root of twice the number of layers
+    "initializer": 0.02,
+}
+PHASE_DEFAULTS = {
+    "rotary_base": 0.0  # base of the rotary positions in full layers in this phase; 0: model.rotary_base
+}
+
+
+class Encoder(nn.Module):
+    """The ModernBERT encoder: rows of tokens to hidden states."""
+
+    vocabulary_size: int
+    layers: int
+    width: int
+    heads: int
+    feed_forward: int
+    full_every: int
+    window: int
+    rotary_base: float
+    local_rotary_base: float
+    dropout: float
+    attention: str
+    activation: str
+    epsilon: float
+    initializer: float
+    dtype: jnp.dtype
+    gradient_dtype: jnp.dtype
+    remat: str
+    causal: bool = False  # whether a token attends to no later one; the objective decides
+    bias = False  # whether layers have biases
+
+    @property
+    def out_initializer(self) -> float:
+        """The standard deviation of weights whose output is added to the stream (arXiv:1909.08053, section 3)."""
+        return self.initializer / math.sqrt(2 * self.layers)
+
+    def setup(self):
+        dtypes = self.gradient_dtype, self.dtype
+        self.embedder = layers.Embedder(
+            self.vocabulary_size, 0, 0, self.width, self.initializer, *dtypes
+        )
+        norm = partial(layers.LayerNorm, self.epsilon, self.dtype, self.bias)
+        self.embedder_norm, self.final_norm = norm(), norm()
+        block = nn.remat(layers.Block) if self.remat == "full" else layers.Block
+        self.blocks = [
+            block(
+                heads=self.heads,
+                hidden=self.feed_forward,
+                activation=self.activation,
+                dropouts=(self.dropout, 0.0),
+                initializer=self.initializer,
+                out_initializer=self.out_initializer,
+                epsilon=self.epsilon,
+                gradient_dtype=self.gradient_dtype,
+                norm="pre",
+                gated=True,
+                bias=self.bias,
+                is_first=number == 0,
+            )
+            for number in range(self.layers)
+        ]
+
+    def __call__(self, batch, keys=None):
+        """Returns the hidden states [B, L, D] of the last layer, normalized; see `states`."""
+        return self.states(batch, keys)[-1]
+
+    def states(self, batch, keys=None) -> list:
+        """Returns the hidden states [B, L, D] in `dtype` of the embeddings and each layer. batch: see data/batch.py.
+
+        keys: uint32[B], one per row, or None for no dropout. The last states are normalized.
+        """
+        # `init` runs on a short row, which the attention kernels do not support. Parameters are the same with `xla`.
+        name = "xla" if self.is_initializing() else self.attention
+        positions, size = batch["positions"], self.width // self.heads
+        # Of a full layer, then of a local one: attention, and the angles of the positions.
+        kinds = [
+            (
+                attention.make(each, batch, 0.0, self.remat == "attention", self.causal, window),
+                layers.rotary(positions, size, base),
+            )
+            for each, window, base in (
+                (name, 0, self.rotary_base),
+                (attention.local_name(name), self.window, self.local_rotary_base),
+            )
+        ]
+        x = self.embedder(batch["tokens"], positions, None)
+        states = [self.embedder_norm(x)]
+        for number, block in enumerate(self.blocks):
+            attend, angles = kinds[number % self.full_every > 0]
+            layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
+            states.append(block(states[-1], attend, layer_keys, angles))
+        return [*states[:-1], self.final_norm(states[-1])]
+
+    def vocabulary_logits(self, x, bias):
+        """Returns float32 logits [..., V] of x[..., D] by the tied word embeddings; see `layers.Embedder`."""
+        return self.embedder.vocabulary_logits(x, bias)
+
+
+def make(config, vocabulary_size: int, causal: bool = False) -> Encoder:
+    """Returns the encoder of a config whose data types are resolved (no `auto`)."""
+    return bert.make(config, vocabulary_size, causal, Encoder)
+
+
+def resolve(config, phase, shapes: dict, mesh) -> str:
+    """Returns the attention implementations that train a phase on a mesh, of full and of local layers.
+
+    Raises BadInput if a size does not divide over the mesh, or for what an implementation does not support.
+    """
+    bert.check_mesh(config, mesh)
+    full = attention.resolve(config, phase, shapes, mesh)
+    return f"{full} and {attention.resolve(config, phase, shapes, mesh, config.model.window)}"
+
+
+def check(config) -> None:
+    """Raises BadInput for the first of the model's keys that has an invalid value."""
+    bert.check_shared(config)
+    check_keys(config, at_least_one=["model.feed_forward", "model.full_every"])
+    model = config.model
+    fits = model.window > 0 and model.window % 2 == 0
+    require(fits, "model.window", config, "expected an even number of tokens")
+    fits = model.width // model.heads % 2 == 0
+    require(fits, "model.heads", config, f"model.width={model.width}: heads have an odd size")
+    for key in ("rotary_base", "local_rotary_base"):
+        require(model[key] > 1, f"model.{key}", config, "expected more than 1")
+    paired = config.objective.get("pair_task", "none")
+    hint = "expected none: model.name='modernbert' has no segments and no pooler"
+    require(paired == "none", "objective.pair_task", config, hint)
