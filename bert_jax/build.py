@@ -44,7 +44,6 @@ class Design(NamedTuple):
 
     mesh: Any
     vocabulary: Vocabulary
-    objective: base.Objective
     dataset: Dataset  # without a store
     optimizer: Any
     rate: Any  # step -> learning rate, by NumPy
@@ -79,7 +78,7 @@ def design(config, mesh, vocabulary: Vocabulary) -> Design:
     shapes = jax.eval_shape(initialize)
     shardings = meshes.state(shapes, mesh)
     rate = rate(np)
-    return Design(mesh, vocabulary, objective, dataset, update, rate, initialize, shapes, shardings)
+    return Design(mesh, vocabulary, dataset, update, rate, initialize, shapes, shardings)
 
 
 def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Trainer:
@@ -104,7 +103,7 @@ def build(config, mesh, vocabulary: Vocabulary, init_state: bool = False) -> Tra
 
     def step_flops(phase) -> float:
         rows = parts.dataset.shapes(phase, phase.batch)
-        return base.step_flops(config, vocabulary, shapes.params, rows)
+        return base.step_flops(configs.of_phase(config, phase), vocabulary, shapes.params, rows)
 
     flops = of_lengths(step_flops)
     with jax.set_mesh(mesh), ThreadPoolExecutor(COMPILERS) as compilers:
@@ -187,7 +186,7 @@ def lower_train(config, design: Design, phase):
     guard = {key: config.guard[key] for key in ("window", "spike", "skip_spikes")}
     function = partial(
         step.train,
-        objective=design.objective,
+        objective=base.make(configs.of_phase(config, phase), design.vocabulary),
         optimizer=design.optimizer,
         seed=config.seed,
         summed=meshes.summed(mesh, config.gradient_dtype),
@@ -204,7 +203,8 @@ def lower_evaluate(config, design: Design, phase):
     """Lowers (params, batch) -> (metrics, terms, outputs) of a phase. To be called within `jax.set_mesh`."""
     rows = evaluate.batch_size(config, phase, design.mesh)
     params = meshes.with_shardings(design.shapes.params, design.shardings.params)
-    program = evaluate.program(design.objective, design.mesh, bool(design.dataset.score))
+    objective = base.make(configs.of_phase(config, phase), design.vocabulary)
+    program = evaluate.program(objective, design.mesh, bool(design.dataset.score))
     return program.lower(params, batch_shapes(design, phase, rows))
 
 

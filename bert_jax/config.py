@@ -42,7 +42,7 @@ class Phase(NamedTuple):
     last: int
     length: int
     batch: int
-    keys: ConfigDict  # all keys of the phase, with those of its task
+    keys: ConfigDict  # all keys of the phase, with those of its task and model
 
 
 def phases(config: ConfigDict) -> list[Phase]:
@@ -62,6 +62,20 @@ def choose_phases(config: ConfigDict, name: str | None) -> list[Phase]:
     if not chosen:
         raise BadInput(f"--phase {name}: expected one of {', '.join(config.phase_order)}")
     return chosen
+
+
+def of_phase(config: ConfigDict, phase: Phase) -> ConfigDict:
+    """Returns the config of a phase: keys of the model that the phase has, too, have its values, unless these are 0."""
+    own = {name: value for name, value in phase.keys.items() if name in config.model and value}
+    config = config.copy_and_resolve_references()
+    config.model.update(own)
+    return config
+
+
+def at_step(config: ConfigDict, step: int) -> ConfigDict:
+    """Returns the config of the phase of a run's model after `step` steps."""
+    started = [phase for phase in phases(config) if phase.first < max(1, step)]
+    return of_phase(config, started[-1])
 
 
 def total_steps(config: ConfigDict) -> int:
@@ -141,7 +155,8 @@ def execute(path: Path, argument=()) -> ConfigDict:
         if not isinstance(config, ConfigDict):
             raise TypeError(f"get_config() gives {config!r}, not a ConfigDict")
         flatten(config)  # raises RecursionError for a config that contains itself
-        base_config.use(config, task=config.task.name)  # adds the keys that a phase lacks
+        # Adds the keys that a phase lacks.
+        base_config.use(config, model=config.model.name, task=config.task.name)
         return config
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)

@@ -1,7 +1,7 @@
 """The keys that all runs share, with default, unit and meaning; all other configs start from this `get_config()`.
 
 A config is Python that is executed. No config can add a key or change the type of a value. Model, objective and task
-bring keys of their own: the DEFAULTS of their modules, and the PHASE_DEFAULTS of the task for each phase.
+bring keys of their own: the DEFAULTS of their modules, and the PHASE_DEFAULTS of task and model for each phase.
 """
 
 from ml_collections import ConfigDict
@@ -28,17 +28,21 @@ def use(config: ConfigDict, **names: str) -> None:
     """Changes the model, objective or task of a config, as in `base.use(config, task="token_blocks")`.
 
     Its keys become those of the named module. A value that differs from its old default is kept if the new module has a
-    key of this name and type; all others take the new defaults. For a task this holds for its keys of each phase, too.
+    key of this name and type; all others take the new defaults. This holds for the module's keys of each phase, too.
     """
     for group, name in names.items():
         old, new = find_module(group, config[group].name), find_module(group, name)
         config[group] = ConfigDict(keep_changed(config[group], old.DEFAULTS, new.DEFAULTS))
         config[group].name = name
         config[group].lock()
-        if group == "task":
-            for key, values in config.phases.items():
-                values = keep_changed(values, old.PHASE_DEFAULTS, new.PHASE_DEFAULTS)
-                config.phases[key] = ConfigDict(values)
+        for key, values in config.phases.items():
+            values = keep_changed(values, phase_defaults(old), phase_defaults(new))
+            config.phases[key] = ConfigDict(values)
+
+
+def phase_defaults(module) -> dict:
+    """Returns the keys of phases that a module brings; those of models, if any, are also keys of the model."""
+    return getattr(module, "PHASE_DEFAULTS", {})
 
 
 def keep_changed(values: ConfigDict, old: dict, new: dict) -> dict:
@@ -142,7 +146,8 @@ def get_config(
     config.schedule.warmup = 10000  # steps of linear warm-up; 0: none
 
     config.phase_order = ("main",)  # names of the phases, in the order they run
-    main = phase(steps=1000, length=128, batch=256, **find_module("task", task).PHASE_DEFAULTS)
+    own = phase_defaults(find_module("task", task)) | phase_defaults(find_module("model", model))
+    main = phase(steps=1000, length=128, batch=256, **own)
     config.phases = ConfigDict(dict(main=main))
 
     config.mesh = ConfigDict()

@@ -80,11 +80,12 @@ def open_run(run: Workdir, overrides: list[str] = ()) -> Model:
     for key, value in expected.items():
         if info.get(key, value) != value:
             raise BadInput(f"{directory}/run.json: {key} is not that of tokenizer/; restore it")
-    objective = base.make(settings, vocabulary)
     lines = metrics_file.lines(directory / "metrics.jsonl") if settings.evaluate.patience else []
     last = metrics.best(settings, lines).get("step", math.inf)
     number, run_id = settings.checkpoint.average, info.get("run", "")
     step, params = reader.restore_params(checkpoints, run_id, number, last)
+    settings = config.at_step(settings, step)
+    objective = base.make(settings, vocabulary)
     return Model(settings, info, vocabulary, tokenizer, objective, step, params)
 
 

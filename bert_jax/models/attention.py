@@ -43,6 +43,7 @@ DEVICES = {
 # never writes an array of all pairs.
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
 LOCAL = 256  # tokens per block of splash with a window, at most
+WIDE = 2048  # keys per block of splash without one, at most
 
 
 class Case(NamedTuple):
@@ -97,7 +98,9 @@ def attend(
     dropout = 0.0 if keys is None else dropout
     _, length, heads, head_size = q_BLHK.shape
     shape = length, heads // constraints.tensor_parts(), head_size, q_BLHK.dtype.name, sequences
-    if name == "count":
+    if (
+        name == "count"
+    ):  # for objectives.base.step_flops: each query has the keys of its window alone
         return xla(q_BLHK, k_BMHK, v_BMHK, sequence_ids, None, 0.0, causal, window, block=1)
     name = choose(name, Case(*device_and_kernels(), *shape, dropout, window))
     if name == "xla":
@@ -307,7 +310,7 @@ def splash(
         mask = masks.LocalMask((length, length), sides, offset=0)
     kernel = kernels.make_splash_mha_single_device(
         masks.MultiHeadMask([mask] * heads),
-        block_sizes=block_sizes(length, LOCAL if window else LONGEST),
+        block_sizes=block_sizes(length, window),
         interpret=interpret,
     )
 
@@ -327,19 +330,25 @@ def block_size(length: int, longest: int) -> int:
     return next(size for size in range(longest, 0, -LANES) if length % size == 0)
 
 
-def block_sizes(length: int, longest: int) -> kernels.BlockSizes:
-    """Returns splash's block sizes, with one backward kernel for all three gradients.
+def block_sizes(length: int, window: int) -> kernels.BlockSizes:
+    """Returns splash's block sizes.
 
-    That kernel computes the probabilities once. The layout puts tokens along the 128 lanes, of which a head size of 64
-    would fill only half, in registers and in memory.
+    Without a window, one backward kernel computes all three gradients, and the probabilities once. It writes a part of
+    the queries' gradient for each block of keys, so these blocks are WIDE, in parts of the usual size. With a window,
+    two kernels visit only the blocks near the diagonal. The layout puts tokens along the 128 lanes, of which a head
+    size of 64 would fill only half, in registers and in memory.
     """
-    size = block_size(length, longest)
+    size = block_size(length, LOCAL if window else LONGEST)
+    wide = size if window else block_size(length, WIDE)
+    dq = dict(block_q_dq=size, block_kv_dq=size) if window else {}
     return kernels.BlockSizes(
         block_q=size,
         block_kv=size,
         block_q_dkv=size,
-        block_kv_dkv=size,
-        use_fused_bwd_kernel=True,
+        block_kv_dkv=wide,
+        block_kv_dkv_compute=size,
+        **dq,
+        use_fused_bwd_kernel=not window,
         q_layout=kernels.QKVLayout.SEQ_MINOR,
         k_layout=kernels.QKVLayout.SEQ_MINOR,
         v_layout=kernels.QKVLayout.SEQ_MINOR,

@@ -11,10 +11,10 @@ from jax.extend import core
 def step_flops(loss, *shapes) -> float:
     """Returns the FLOPs of the matrix products of a step: three times those of the forward pass.
 
-    loss: a function of arrays, traced on `shapes`, trees of jax.ShapeDtypeStruct. It must compute attention by `xla`,
-    since products inside of kernels are not seen. The backward pass has two products for each of the forward pass. What
-    it recomputes (`train.remat`) is not counted. Products that are computed and then masked are: attention between
-    packed sequences, and to later tokens.
+    loss: a function of arrays, traced on `shapes`, trees of jax.ShapeDtypeStruct. It must compute attention by `count`,
+    since products inside of kernels are not seen, and blocks have products outside of a window. The backward pass has
+    two products for each of the forward pass. What it recomputes (`train.remat`) is not counted. Products that are
+    computed and then masked are: attention between packed sequences, and to later tokens.
     """
     return 3.0 * products(jax.make_jaxpr(loss)(*shapes).jaxpr)
 

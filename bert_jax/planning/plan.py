@@ -7,7 +7,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import build
-from bert_jax.config import choose_phases
+from bert_jax.config import choose_phases, of_phase
 from bert_jax.data.store import Store
 from bert_jax.data.vocabulary import expected_vocabulary
 from bert_jax.errors import BadInput
@@ -133,7 +133,7 @@ def expected_work(config, phases: list, vocabulary, store: Store | None) -> dict
     for phase in phases:
         rows = dataset.shapes(phase, phase.batch)
         work[phase.name] = {
-            "flops_per_step": base.step_flops(config, vocabulary, params, rows),
+            "flops_per_step": base.step_flops(of_phase(config, phase), vocabulary, params, rows),
             "real_token_share": survey(phase).real_token_share if survey else 1.0,
             "real_token_share_from": config.store if survey else "no store",
         }

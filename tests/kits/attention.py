@@ -47,8 +47,10 @@ def compute(function, arrays, dtype=jnp.float32):
     return result, *gradients
 
 
-def plain(q, k, v, ids, rate=0.0, causal=False):
-    return attention.xla(q, k, v, ids, keys_of(ids), dropout=rate, causal=causal)
+def plain(q, k, v, ids, rate=0.0, causal=False, window=0, block=None):
+    """block: of queries, with a window; None: all."""
+    block = ids.shape[1] if block is None else block
+    return attention.xla(q, k, v, ids, keys_of(ids), rate, causal, window, block)
 
 
 def fused(q, k, v, ids, rate=0.0, causal=False):

@@ -41,15 +41,23 @@ SMALL = {
 }
 
 
+# {what brings a key of its own to SMALL: the key}
+OWN = {
+    "task.name": "phases.main.max_predictions",
+    "model.name": "model.attention_dropout",
+}
+
+
 def overrides(settings: dict) -> list[str]:
     return [f"{key}={value}" for key, value in settings.items()]
 
 
 def small_config(*changes):
-    """Returns the small config with these overrides; one of them may name another task."""
+    """Returns the small config with these overrides; they may name another task and another model."""
     keys = dict(SMALL)
-    if any(change.startswith("task.name=") for change in changes):
-        del keys["phases.main.max_predictions"]
+    for name, lost in OWN.items():
+        if any(change.startswith(f"{name}=") for change in changes):
+            del keys[lost]
     return config.load("demo", [*overrides(keys), *changes])
 
 

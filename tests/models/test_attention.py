@@ -25,14 +25,18 @@ from bert_jax.parallel import mesh as meshes
 from bert_jax.planning import custom_calls, hlo
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_tokens_attend_to_real_tokens_of_their_own_sequence(causal):
-    """Compared with a softmax over only these, token by token; if attention is causal, over those up to the token."""
+@pytest.mark.parametrize(
+    ("causal", "window", "block"), [(0, 0, 0), (1, 0, 0), (0, 30, 15), (1, 32, 8), (0, 12, 1)]
+)
+def test_tokens_attend_to_real_tokens_of_their_own_sequence(causal, window, block):
+    """Compared with a softmax over only these, token by token; if attention is causal, over those up to the token, and
+    with a window, over near ones, in blocks of any size."""
     q, k, v, _, ids = make_rows(5, 128)
-    actual = plain(q, k, v, ids, causal=causal)
+    actual = plain(q, k, v, ids, causal=causal, window=window, block=block)
     for row, position in [(0, 127), (1, 3), (2, 39), (2, 40), (3, 100)]:
         seen = ids[row] == ids[row, position]
         seen[position + 1 :] &= not causal
+        seen &= np.abs(np.arange(128) - position) <= (window // 2 or 128)
         scores = np.einsum("hk,mhk->hm", q[row, position], k[row, seen])
         probabilities = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
         expected = np.einsum("hm,mhk->hk", probabilities, v[row, seen])
@@ -42,6 +46,7 @@ def test_tokens_attend_to_real_tokens_of_their_own_sequence(causal):
 dropping = partial(fused, rate=DROPOUT)
 dropping_plain = partial(plain, rate=DROPOUT)
 causal_plain = partial(plain, causal=True)
+near = dict(window=130)  # of blocks of 256, visits those beside the diagonal
 
 
 @pytest.mark.parametrize(
@@ -52,6 +57,8 @@ causal_plain = partial(plain, causal=True)
         (fused, plain, 5, 384, 8),
         (partial(interpreted, causal=True), causal_plain, 5, 640, 4),
         (partial(fused, causal=True), causal_plain, 5, 128, 8),
+        (partial(interpreted, **near), partial(plain, **near, block=65), 5, 1024, 1),
+        (partial(interpreted, **near, causal=True), partial(causal_plain, **near), 5, 640, 1),
         # Several rows per kernel step.
         pytest.param(dropping, dropping_plain, 8, 128, 16, marks=pytest.mark.slow),
     ],

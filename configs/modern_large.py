@@ -1,0 +1,10 @@
+"""ModernBERT-large as published (arXiv:2412.13663): 28 layers of width 1,024, 395 million parameters."""
+
+from bert_jax.configs import modern_base
+
+
+def get_config():
+    config = modern_base.get_config()
+    config.store = "stores/modern_large"
+    config.model.update(layers=28, width=1024, heads=16, feed_forward=2624)
+    return config

@@ -1,0 +1,118 @@
+"""ModernBERT: parameters, initial values, the cost of local attention, and rotary bases that change with the phase."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from kits.small import VOCABULARY, small_config
+
+from bert_jax import config
+from bert_jax.models import attention, counts
+from bert_jax.objectives import base, mlm_batch
+from bert_jax.tokenizers.special_tokens import Vocabulary
+
+SMALL = (
+    "model.name=modernbert",
+    "objective.pair_task=none",
+    "model.layers=4",
+    "model.feed_forward=48",
+    "model.window=8",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "encoder"),
+    [("modern_base", 149_655_232, 149_014_272), ("modern_large", 395_881_664, 394_781_696)],
+)
+def test_sizes_are_the_published_ones(name, parameters, encoder):
+    vocabulary = Vocabulary(50_368, *range(5))
+    made = base.make(config.load(name, ["dtype=float32"]), vocabulary)
+    params = jax.eval_shape(made.init, jax.random.key(0), zeros(8))
+    expected = {"parameters": parameters, "encoder_parameters": encoder}
+    assert counts.parameters(params, vocabulary.size) == expected
+
+
+def test_initial_values_are_those_of_megatron():
+    """Weights whose output is added to the stream are smaller, by the root of twice the number of layers."""
+    keys = small_config(*SMALL, "model.width=64", "model.initializer=0.1")
+    params = base.make(keys, VOCABULARY).init(jax.random.key(0), zeros(8))
+    block, cut = (
+        params["encoder"]["blocks_1"],
+        0.8796,
+    )  # deviation of a normal cut at two deviations
+    for part, scale in (("up", 0.1), ("gate", 0.1), ("down", 0.1 / math.sqrt(8))):
+        kernel = block["feed_forward"][part]["kernel"]
+        assert set(block["feed_forward"][part]) == {"kernel"}
+        np.testing.assert_allclose(kernel.std(), cut * scale, rtol=0.05)
+    assert "attention_norm" not in params["encoder"]["blocks_0"]
+
+
+def zeros(length: int):
+    shapes = mlm_batch.shapes(1, length, 2)
+    return {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in shapes.items()}
+
+
+def test_useful_flops_are_those_of_the_window():
+    """Two full layers see 32 keys a token, and two local ones 9: itself and 4 on each side."""
+    keys = small_config(*SMALL)
+    width, hidden, length, predictions = 32, 48, 32, 5
+    rows = mlm_batch.shapes(3, length, predictions)
+    made = base.make(keys, VOCABULARY)
+    params = jax.eval_shape(made.init, jax.random.key(0), rows)
+    layers = 4 * (8 * width**2 + 6 * width * hidden) * length
+    pairs = 4 * width * length * (2 * length + 2 * 9)
+    head = 2 * predictions * (width**2 + width * 256)  # the vocabulary is padded to 256
+    assert base.step_flops(keys, VOCABULARY, params, rows) == 3 * 3 * (layers + pairs + head)
+
+
+def test_local_attention_of_long_rows_has_a_tenth_of_the_work():
+    """By the products in the program, and by the memory of the compiled one."""
+    vectors = [jax.ShapeDtypeStruct((1, 8192, 1, 64), jnp.float32)] * 3
+    ids = jax.ShapeDtypeStruct((1, 8192), jnp.int32)
+
+    def costs(**window):
+        def attend(q, k, v, ids):
+            return attention.xla(q, k, v, ids, None, 0.0, False, **window)
+
+        memory = jax.jit(attend).lower(*vectors, ids).compile().memory_analysis()
+        flops = counts.products(jax.make_jaxpr(attend)(*vectors, ids).jaxpr)
+        return flops, memory.temp_size_in_bytes
+
+    (full, most), (local, least) = costs(), costs(window=128, block=64)
+    assert full == 4 * 64 * 8192**2 and local == full * 192 / 8192
+    assert least < most / 10
+
+
+def test_a_phase_has_its_own_rotary_base():
+    keys = small_config(*SMALL, "phases.main.rotary_base=100.0", "model.rotary_base=5000.0")
+    (phase,) = config.phases(keys)
+    assert config.of_phase(keys, phase).model.rotary_base == 100
+    phase.keys.rotary_base = 0.0
+    assert config.of_phase(keys, phase).model.rotary_base == 5000
+
+
+def test_after_a_step_the_model_is_that_of_its_phase():
+    keys = config.load("modern_base")
+    first, *_, last = config.phases(keys)
+    bases = {step: config.at_step(keys, step).model.rotary_base for step in (0, 1, last.last)}
+    assert bases == {0: 10_000, 1: 10_000, last.last: 160_000}
+    assert config.at_step(keys, last.first).model.rotary_base != 0 and first.first == 0
+
+
+def test_positions_count_from_each_sequence_and_only_differences_matter():
+    """Rotary positions: shifting all positions of a row changes nothing, reversing them does."""
+    keys = small_config(*SMALL, "dtype=float32", "model.initializer=0.3")
+    made = base.make(keys, VOCABULARY)
+    rows = zeros(16)
+    rows["tokens"] = jnp.arange(5, 21)[None]
+    rows["sequence_ids"] = jnp.ones((1, 16), jnp.int32)
+    params = made.init(jax.random.key(0), rows)
+
+    def logits(positions):
+        return made.outputs(params, rows | {"positions": positions[None]})["mlm_logits"]
+
+    places = jnp.arange(16)
+    np.testing.assert_allclose(logits(places), logits(places + 900), atol=2e-3)
+    assert np.abs(logits(places) - logits(places[::-1])).max() > 0.01
