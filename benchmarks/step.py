@@ -5,7 +5,7 @@
 
 A shape is CONFIG:ROWS, with the rows per step of its phase `short`. Three processes take one step each, in turns: ours;
 `BertForPreTraining` as it comes, which computes vocabulary logits at every position; and the same with its head applied
-to the masked positions only. All have the same rows (no padding, 20 predictions), float32, dropout as published, Adam,
+to the masked positions only. For ModernBERT it is `ModernBertForMaskedLM`, and the same with `sparse_prediction`. All have the same rows (no padding, 20 predictions), float32, dropout as published, Adam,
 clipping, and one thread per core (limit them by taskset); with --config.dtype=bfloat16 PyTorch's products are in
 bfloat16, too (autocast). Each runs as its users run it: ours with the malloc settings
 that `bert-jax env` prints, PyTorch without them, unless --same-memory is given. Prints a Markdown row for each shape:
@@ -213,47 +213,18 @@ def ours(settings) -> Side:
 def theirs(settings, is_gathered: bool, is_fused: bool, device: str) -> Side:
     """Returns the PyTorch side. It has its default gelu, by erf, which is faster there than our tanh variant."""
     import torch
-    from torch.nn.functional import cross_entropy
-    from transformers import BertConfig, BertForPreTraining
 
     torch.set_num_threads(cores())
     torch.manual_seed(settings.seed)
-    keys = settings.model
-    model = BertForPreTraining(
-        BertConfig(
-            vocab_size=settings.tokenizer.size,
-            num_hidden_layers=keys.layers,
-            hidden_size=keys.width,
-            num_attention_heads=keys.heads,
-            intermediate_size=keys.feed_forward or 4 * keys.width,
-            max_position_embeddings=keys.max_length,
-            hidden_dropout_prob=keys.dropout,
-            attention_probs_dropout_prob=keys.attention_dropout,
-        )
-    )
+    rows = {name: torch.from_numpy(array).to(device) for name, array in rows_of(settings).items()}
+    labels = torch.full_like(rows["tokens"], -100, dtype=torch.long)
+    labels.scatter_(1, rows["masked_positions"].long(), rows["masked_targets"].long())
+    network = {"bert": bert, "modernbert": modernbert}[settings.model.name]
+    model, loss = network(settings.model, settings.tokenizer.size, is_gathered, rows, labels)
     model.train().to(device)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.optimizer.learning_rate, fused=is_fused
     )
-    rows = {name: torch.from_numpy(array).to(device) for name, array in rows_of(settings).items()}
-    positions, targets = rows["masked_positions"].long(), rows["masked_targets"].long()
-    pairs = rows["pair_labels"][:, 0].long()
-    inputs = dict(
-        input_ids=rows["tokens"].long(),
-        token_type_ids=rows["segments"].long(),
-        attention_mask=torch.ones_like(rows["tokens"]),
-    )
-    labels = torch.full_like(rows["tokens"], -100, dtype=torch.long)
-    labels.scatter_(1, positions, targets)
-
-    def loss():
-        if not is_gathered:
-            return model(**inputs, labels=labels, next_sentence_label=pairs).loss
-        states = model.bert(**inputs)
-        masked = states.last_hidden_state[torch.arange(len(positions))[:, None], positions]
-        logits = model.cls.predictions(masked).flatten(0, 1)
-        pair_logits = model.cls.seq_relationship(states.pooler_output)
-        return cross_entropy(logits, targets.flatten()) + cross_entropy(pair_logits, pairs)
 
     def step() -> float:
         optimizer.zero_grad()
@@ -267,6 +238,65 @@ def theirs(settings, is_gathered: bool, is_fused: bool, device: str) -> Side:
     count = sum(parameter.numel() for parameter in model.parameters())
     versions = f"torch {version('torch')}, transformers {version('transformers')}"
     return Side(step, count, torch.get_num_threads(), versions)
+
+
+def sizes(keys, vocabulary: int) -> dict:
+    """Returns what BertConfig and ModernBertConfig name alike."""
+    return dict(
+        vocab_size=vocabulary,
+        num_hidden_layers=keys.layers,
+        hidden_size=keys.width,
+        num_attention_heads=keys.heads,
+        intermediate_size=keys.feed_forward or 4 * keys.width,
+        max_position_embeddings=keys.max_length,
+    )
+
+
+def bert(keys, vocabulary: int, is_gathered: bool, rows: dict, labels):
+    """Returns transformers' model and a function that computes its loss."""
+    import torch
+    from torch.nn.functional import cross_entropy
+    from transformers import BertConfig, BertForPreTraining
+
+    rates = dict(
+        hidden_dropout_prob=keys.dropout, attention_probs_dropout_prob=keys.attention_dropout
+    )
+    model = BertForPreTraining(BertConfig(**sizes(keys, vocabulary), **rates))
+    positions, targets = rows["masked_positions"].long(), rows["masked_targets"].long()
+    pairs = rows["pair_labels"][:, 0].long()
+    inputs = dict(
+        input_ids=rows["tokens"].long(),
+        token_type_ids=rows["segments"].long(),
+        attention_mask=torch.ones_like(rows["tokens"]),
+    )
+
+    def loss():
+        if not is_gathered:
+            return model(**inputs, labels=labels, next_sentence_label=pairs).loss
+        states = model.bert(**inputs)
+        masked = states.last_hidden_state[torch.arange(len(positions))[:, None], positions]
+        logits = model.cls.predictions(masked).flatten(0, 1)
+        pair_logits = model.cls.seq_relationship(states.pooler_output)
+        return cross_entropy(logits, targets.flatten()) + cross_entropy(pair_logits, pairs)
+
+    return model, loss
+
+
+def modernbert(keys, vocabulary: int, is_gathered: bool, rows: dict, labels):
+    """Returns transformers' model and a function that computes its loss."""
+    from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+    special = dict.fromkeys(("pad_token_id", "cls_token_id", "sep_token_id"), 0)
+    settings = ModernBertConfig(
+        **sizes(keys, vocabulary),
+        **special,
+        local_attention=keys.window,
+        global_attn_every_n_layers=keys.full_every,
+        sparse_prediction=is_gathered,
+    )
+    model = ModernBertForMaskedLM(settings)  # which has no dropout on the output of attention alone
+    inputs = dict(input_ids=rows["tokens"].long(), labels=labels)
+    return model, lambda: model(**inputs).loss
 
 
 def cores() -> int:

@@ -1,0 +1,10 @@
+"""A small ModernBERT, 6 layers of width 384: one GPU, or a first try of modern_base's recipe."""
+
+from bert_jax.configs import modern_base
+
+
+def get_config():
+    config = modern_base.get_config()
+    config.store = "stores/modern_small"
+    config.model.update(layers=6, width=384, heads=6, feed_forward=576)
+    return config
