@@ -5,8 +5,9 @@
 
 A shape is CONFIG:ROWS, with the rows per step of its phase `short`. Three processes take one step each, in turns: ours;
 `BertForPreTraining` as it comes, which computes vocabulary logits at every position; and the same with its head applied
-to the masked positions only. For ModernBERT it is `ModernBertForMaskedLM`, and the same with `sparse_prediction`. All have the same rows (no padding, 20 predictions), float32, dropout as published, Adam,
-clipping, and one thread per core (limit them by taskset); with --config.dtype=bfloat16 PyTorch's products are in
+to the masked positions only. For ModernBERT it is `ModernBertForMaskedLM`, and the same with `sparse_prediction`. All
+have the same rows (no padding), float32, dropout as published (none for ModernBERT, with --config.model.dropout=0.0),
+Adam, clipping, and one thread per core (limit them by taskset); with --config.dtype=bfloat16 PyTorch's products are in
 bfloat16, too (autocast). Each runs as its users run it: ours with the malloc settings
 that `bert-jax env` prints, PyTorch without them, unless --same-memory is given. Prints a Markdown row for each shape:
 medians, and the median over the turns of the ratio of two steps. Needs the extra `parity`.
