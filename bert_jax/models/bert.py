@@ -30,9 +30,16 @@ DEFAULTS = {
     "attention": "auto",
     "attention_dropout": 0.1,  # dropout rate on attention probabilities
     "activation": "gelu_tanh",  # gelu_tanh (as in the original code), gelu or relu
+    # parts that later encoders changed, for comparisons; the defaults are BERT's
+    "norm": "post",  # what layer norms normalize: post (the sum of a layer and its input) or pre (the input)
+    "gated": False,  # whether feed-forward layers have a gate, and so half as many parameters more
+    "positions": "learned",  # learned (an embedding of each position) or rotary (arXiv:2104.09864, base 10,000)
     "epsilon": 1e-12,  # epsilon of layer norms
     "initializer": 0.02,  # standard deviation of the truncated normal initializer
 }
+
+
+ROTARY_BASE = 10_000.0
 
 
 class Encoder(nn.Module):
@@ -49,6 +56,9 @@ class Encoder(nn.Module):
     attention: str
     attention_dropout: float
     activation: str
+    norm: str
+    gated: bool
+    positions: str
     epsilon: float
     initializer: float
     dtype: jnp.dtype
@@ -65,7 +75,7 @@ class Encoder(nn.Module):
     def setup(self):
         self.embedder = layers.Embedder(
             self.vocabulary_size,
-            self.max_length,
+            self.max_length if self.positions == "learned" else 0,
             self.type_vocabulary,
             self.width,
             self.initializer,
@@ -73,6 +83,7 @@ class Encoder(nn.Module):
             self.dtype,
         )
         self.embedder_norm = layers.LayerNorm(self.epsilon, self.dtype)
+        self.final_norm = layers.LayerNorm(self.epsilon, self.dtype) if self.norm == "pre" else None
         block = nn.remat(layers.Block) if self.remat == "full" else layers.Block
         self.blocks = [
             block(
@@ -84,8 +95,11 @@ class Encoder(nn.Module):
                 out_initializer=self.out_initializer,
                 epsilon=self.epsilon,
                 gradient_dtype=self.gradient_dtype,
+                norm=self.norm,
+                gated=self.gated,
+                is_first=number == 0,
             )
-            for _ in range(self.layers)
+            for number in range(self.layers)
         ]
         self.pooler = layers.Dense(self.width, self.initializer, self.gradient_dtype)
 
@@ -102,12 +116,15 @@ class Encoder(nn.Module):
         name = "xla" if self.is_initializing() else self.attention
         remat = self.remat == "attention"
         attend = attention.make(name, batch, self.attention_dropout, remat, self.causal)
-        x = self.embedder(batch["tokens"], batch["positions"], batch["segments"])
+        positions, angles = batch["positions"], None
+        if self.positions == "rotary":
+            angles = layers.rotary(positions, self.width // self.heads, ROTARY_BASE)
+        x = self.embedder(batch["tokens"], positions, batch["segments"])
         states = [layers.maybe_dropout(self.embedder_norm(x), keys, 0, self.dropout)]
         for number, block in enumerate(self.blocks):
             layer_keys = None if keys is None else prng.fold(keys, jnp.uint32(number + 1))
-            states.append(block(states[-1], attend, layer_keys))
-        return states
+            states.append(block(states[-1], attend, layer_keys, angles))
+        return [*states[:-1], self.final_norm(states[-1])] if self.final_norm else states
 
     def pool(self, x, cls_positions):
         """Returns [B, S, D]: a dense layer and tanh on the [CLS] vector of each sequence. cls_positions int32[B, S]."""
@@ -149,6 +166,8 @@ def warnings(config) -> list[str]:
     """Returns a warning if some position embeddings are in no row."""
     longest = max(phase.length for phase in config.phases.values())
     key = f"model.max_length={config.model.max_length}"
+    if config.model.positions == "rotary":
+        return []
     text = f"{key}: rows have at most {longest} tokens; later positions are not trained"
     return [text] if longest < config.model.max_length else []
 
@@ -158,6 +177,7 @@ def check(config) -> None:
     check_shared(config)
     check_keys(
         config,
+        choices={"model.norm": ("post", "pre"), "model.positions": ("learned", "rotary")},
         shares=["model.attention_dropout"],
         at_least_one=["model.type_vocabulary"],
         not_negative=["model.feed_forward"],
