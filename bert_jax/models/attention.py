@@ -15,6 +15,8 @@ The choice is made per compiled program, from its devices, the length and packin
 attention dropout. So training and evaluation of one model may use different implementations.
 """
 
+import math
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
@@ -44,6 +46,8 @@ DEVICES = {
 SHORTEST = {"fused": 256, "splash": 384, "cudnn": 1}
 LOCAL = 256  # tokens per block of splash with a window, at most
 WIDE = 2048  # keys per block of splash without one, at most
+SPLASH = re.compile(r"splash_mha_(fwd|dq|dkv)")
+PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4}  # over pairs of tokens, in splash's kernels
 
 
 class Case(NamedTuple):
@@ -353,6 +357,25 @@ def block_sizes(length: int, window: int) -> kernels.BlockSizes:
         k_layout=kernels.QKVLayout.SEQ_MINOR,
         v_layout=kernels.QKVLayout.SEQ_MINOR,
     )
+
+
+def splash_flops(name: str, operands: list[tuple], results: list[tuple]) -> int:
+    """Returns the FLOPs of a kernel of splash attention, by the blocks that it visits; 0 for other kernels.
+
+    name: of the kernel. operands, results: their shapes. The first of four axes are the queries, [rows, heads, size,
+    tokens]. The first operand has the shape [1, blocks of queries, square blocks of keys that each visits], or with the
+    last two swapped. A backward kernel for all three gradients has one more product; it visits all pairs, and has parts
+    of a gradient, with five axes.
+    """
+    kernel = SPLASH.match(name)
+    if not kernel:
+        return 0
+    rows, heads, size, length = next(shape for shape in operands if len(shape) == 4)
+    pairs, products = length**2, PRODUCTS[kernel[1]] + 1
+    if all(len(shape) < 5 for shape in results):
+        _, *blocks = operands[0]
+        pairs, products = math.prod(blocks) * (length // max(blocks)) ** 2, PRODUCTS[kernel[1]]
+    return products * 2 * rows * heads * size * pairs
 
 
 # --- GPU ------------------------------------------------------------------------------------------

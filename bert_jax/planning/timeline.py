@@ -13,7 +13,7 @@ overlaps with other compute and is waited for. Events are plain lists, because J
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import chain, groupby
+from itertools import chain
 
 from bert_jax.planning import custom_calls, hlo
 from bert_jax.planning.hlo import Instruction
@@ -31,7 +31,7 @@ def read(text: str, mesh) -> list:
     by_name = {}
     for name, instructions in computations.items():  # callees come before their callers
         parts = (events(line, name, computations, by_name, mesh) for line in instructions)
-        by_name[name] = list(merge_computing(chain.from_iterable(parts)))
+        by_name[name] = list(chain.from_iterable(parts))
     return by_name[entry]
 
 
@@ -79,15 +79,6 @@ def transfers(op: Instruction, computation: str, mesh) -> list[list]:
     """Returns [kind, axes, bytes] of each collective of an instruction."""
     collectives = hlo.collectives(op, computation, mesh)
     return [[part.kind, list(part.axes), round(part.sent)] for part in collectives]
-
-
-def merge_computing(parts: Iterator[list]) -> Iterator[list]:
-    """Merges neighbouring events of the same kind of compute."""
-    for kind, group in groupby(parts, key=lambda event: event[0]):
-        if kind in ("compute", "update"):
-            yield [kind, sum(event[1] for event in group)]
-        else:
-            yield from group
 
 
 def walk(events: list, times: int = 1) -> Iterator[tuple[list, int]]:

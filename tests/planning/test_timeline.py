@@ -85,7 +85,8 @@ ENTRY %main (p: f32[8,4]) -> f32[8,4] {
 INNER = ["loop", 3, [["compute", 10]]]
 EVENTS = [
     ["start", "permute", [["collective-permute", ["data"], 128]]],
-    ["compute", 70],
+    ["compute", 30],
+    ["compute", 40],
     ["update", 6],
     ["done", "permute"],
     ["start", "7/3", [["all-gather", ["data"], 48]]],
