@@ -1,4 +1,11 @@
-"""ModernBERT-base as published (arXiv:2412.13663): 22 layers of width 768, 149 million parameters."""
+"""ModernBERT-base (arXiv:2412.13663): 22 layers of width 768, 149 million parameters, rows of 1,024, then 8,192 tokens.
+
+    bert-jax pretrain --config modern_base --workdir runs/modern_base \
+        --config.corpus.source='text/*.jsonl' --config.corpus.format=jsonl
+
+The numbers of steps are placeholders for a first try: the recipe of the paper (StableAdamW, warm-up by tokens) is not
+in this config yet.
+"""
 
 from bert_jax.configs import base
 

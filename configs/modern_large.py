@@ -1,4 +1,8 @@
-"""ModernBERT-large as published (arXiv:2412.13663): 28 layers of width 1,024, 395 million parameters."""
+"""ModernBERT-large (arXiv:2412.13663): 28 layers of width 1,024, 395 million parameters.
+
+    bert-jax pretrain --config modern_large --workdir runs/modern_large \
+        --config.corpus.source='text/*.jsonl' --config.corpus.format=jsonl
+"""
 
 from bert_jax.configs import modern_base
 

@@ -1,4 +1,8 @@
-"""A small ModernBERT, 6 layers of width 384: one GPU, or a first try of modern_base's recipe."""
+"""A small ModernBERT, 6 layers of width 384: one GPU, or a first try of modern_base.
+
+    bert-jax pretrain --config modern_small --workdir runs/modern_small \
+        --config.corpus.source='text/*.jsonl' --config.corpus.format=jsonl
+"""
 
 from bert_jax.configs import modern_base
 

@@ -215,7 +215,6 @@ MODULE = """
 from bert_jax.config_checks import check_keys
 
 DEFAULTS = {defaults}
-PHASE_DEFAULTS = {{"spans": 4, "max_packed": 2}}
 
 def check(config):
     check_keys(config, at_least_one={positive})
@@ -226,7 +225,8 @@ def make(config, *more):
 OWN = {
     "model.py": MODULE.format(defaults='{"width": 64, "dropout": 0.3, "depth": 3}', positive=()),
     "objective.py": MODULE.format(defaults={}, positive=()),
-    "task.py": MODULE.format(
+    "task.py": 'PHASE_DEFAULTS = {"spans": 4, "max_packed": 2}'
+    + MODULE.format(
         defaults='{"stride": 8, "masking": 1, "mask_rate": 0.3}',
         positive='("task.stride", "phases.main.spans")',
     ),
