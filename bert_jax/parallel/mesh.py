@@ -23,8 +23,8 @@ TABLE = P(("tensor", "fsdp"), None)
 RULES = (
     (r"embedder/words$", TABLE),
     (r"embedder/(positions|segments)$", P()),
-    (r"(query|key|value|up)/kernel$", P("fsdp", "tensor")),
-    (r"(query|key|value|up)/bias$", P("tensor")),
+    (r"(query|key|value|up|gate)/kernel$", P("fsdp", "tensor")),
+    (r"(query|key|value|up|gate)/bias$", P("tensor")),
     (r"(out|down)/kernel$", P("tensor", "fsdp")),
     (r"(pooler|dense)/kernel$", P("fsdp", None)),
     (r"lm/bias$", P(("tensor", "fsdp"))),

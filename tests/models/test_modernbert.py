@@ -1,16 +1,19 @@
 """ModernBERT: parameters, initial values, the cost of local attention, and rotary bases that change with the phase."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kits import small
 from kits.small import VOCABULARY, small_config
 
 from bert_jax import config
 from bert_jax.models import attention, counts
 from bert_jax.objectives import base, mlm_batch
+from bert_jax.parallel import mesh as meshes
 from bert_jax.tokenizers.special_tokens import Vocabulary
 
 SMALL = (
@@ -99,6 +102,25 @@ def test_after_a_step_the_model_is_that_of_its_phase():
     bases = {step: config.at_step(keys, step).model.rotary_base for step in (0, 1, last.last)}
     assert bases == {0: 10_000, 1: 10_000, last.last: 160_000}
     assert config.at_step(keys, last.first).model.rotary_base != 0 and first.first == 0
+
+
+def test_loss_and_gradients_do_not_depend_on_the_mesh():
+    """Packed rows, longer than a window and its block, on 2 x 2 x 2 devices."""
+    keys = small_config(*SMALL)
+    made, rows = base.make(keys, VOCABULARY), small.synthetic(8, 32, 5, 200, sequences=2)
+    params = made.init(jax.random.key(0), rows)
+
+    def loss(params, rows):
+        return made.loss(params, rows, made.weights(rows), jnp.uint32(7), train=True)[0]
+
+    compute = jax.jit(jax.value_and_grad(loss))
+    expected, mesh = compute(params, rows), small.mesh_of((2, 2, 2))
+    with jax.set_mesh(mesh):
+        placed = jax.device_put(params, meshes.parameters(params, mesh))
+        gate = placed["encoder"]["blocks_1"]["feed_forward"]["gate"]["kernel"]
+        assert tuple(gate.sharding.spec) == ("fsdp", "tensor")
+        actual = compute(placed, jax.device_put(rows, meshes.rows(mesh)))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), actual, expected)
 
 
 def test_positions_count_from_each_sequence_and_only_differences_matter():
