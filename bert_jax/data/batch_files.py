@@ -135,11 +135,14 @@ class SavedFeed:
     def check_steps(self, first: int, last: int) -> None:
         """Raises BadInput unless steps first..last-1 are saved."""
         if not (first in self.steps and last - 1 in self.steps):
-            held = f"holds the steps {self.steps.start} to {self.steps.stop - 1}"
-            raise BadInput(f"config.batches={self.path}: {held}, not {first} to {last - 1}")
+            span = f"{self.describe()}, not {first} to {last - 1}"
+            raise BadInput(f"config.batches={self.path}: {span}")
 
     def check_hashes(self) -> None:
         manifests.verify_files(self.path, self.manifest, hashes=True)
+
+    def describe(self) -> str:
+        return f"holds the steps {self.steps.start} to {self.steps.stop - 1}"
 
     def train(self, phase, first: int, last: int, positions=None) -> Iterator[dict]:
         """Yields the batches of steps first..last-1 of the run, all in `phase`, with the rows at `positions`."""

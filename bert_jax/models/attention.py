@@ -91,7 +91,7 @@ def attend(
     dropout: float,
     remat: bool,
     causal: bool,
-    window: int,
+    window: int = 0,
 ):
     """Returns [B, L, H, K]: dropout(softmax(q k^T)) v, in the dtype of q.
 
