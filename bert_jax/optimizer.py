@@ -123,29 +123,22 @@ def schedule(name: str, peak: float, warmup: int, total: int, numpy=jnp):
     numpy: the library that computes the rate. A result of jax.numpy would be available only after the steps in flight.
     """
 
-    def linear(step):
-        return 1 - step / total
+    first = max(1, warmup)  # of the steps after the warm-up
 
-    def cosine(step):
-        progress = (step - warmup) / max(1, total - warmup)
-        return 0.5 * (1 + numpy.cos(numpy.pi * numpy.clip(progress, 0, 1)))
+    def progress(step):
+        return (step - warmup) / max(1, total - warmup)
 
-    def slanted(step):
-        return 1 - (step - warmup) / max(1, total - warmup)
-
-    def inverse_sqrt(step):
-        return numpy.sqrt(max(1, warmup) / numpy.maximum(step, max(1, warmup)))
-
-    def constant(step):
-        return numpy.ones_like(step)
-
-    shapes = linear, cosine, slanted, inverse_sqrt, constant
-    shape = next(each for each in shapes if each.__name__ == name)
+    shape = {
+        "linear": lambda step: 1 - step / total,
+        "cosine": lambda step: 0.5 * (1 + numpy.cos(numpy.pi * numpy.clip(progress(step), 0, 1))),
+        "slanted": lambda step: 1 - progress(step),
+        "inverse_sqrt": lambda step: numpy.sqrt(first / numpy.maximum(step, first)),
+        "constant": numpy.ones_like,
+    }[name]
 
     def rate(step):
         step = numpy.asarray(step, numpy.float32)
-        rising = step / max(1, warmup)
-        share = numpy.where(step < warmup, rising, numpy.maximum(shape(step), 0.0))
+        share = numpy.where(step < warmup, step / first, numpy.maximum(shape(step), 0.0))
         return peak * ((1 + share * (RATIO - 1)) / RATIO if name == "slanted" else share)
 
     return rate
