@@ -207,18 +207,13 @@ def split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
 
     Returns the overrides as KEY=VALUE.
     """
-    rest, overrides = [], []
-    remaining = iter(arguments)
+    rest, overrides, remaining = [], [], iter(arguments)
     for argument in remaining:
-        if argument == "--":
-            rest += [argument, *remaining]
-        elif not argument.startswith("--config."):
-            rest.append(argument)
-        elif "=" in argument:
-            overrides.append(argument.removeprefix("--config."))
-        else:
-            value = itertools.islice(remaining, 1)
+        if argument.startswith("--config."):
+            value = () if "=" in argument else itertools.islice(remaining, 1)
             overrides.append("=".join([argument.removeprefix("--config."), *value]))
+        else:
+            rest += [argument, *(remaining if argument == "--" else ())]
     return rest, overrides
 
 

@@ -165,13 +165,9 @@ def execute(path: Path, argument=()) -> ConfigDict:
         raise BadInput(f"{position}: {config_checks.explain(error, flatten(base()))}") from None
 
 
-def base(config: ConfigDict | None = None) -> ConfigDict:
-    """Returns the default config, of the model, objective and task that `config` names if it is given."""
-    return base_of({} if config is None else flatten(config))
-
-
-def base_of(values: dict) -> ConfigDict:
-    """Returns the default config, of the model, objective and task that {'a.b': value} names."""
+def base(config: ConfigDict | dict = ()) -> ConfigDict:
+    """Returns the default config, of the model, objective and task that `config` names."""
+    values = flatten(config)
     names = {name.removesuffix(".name"): values[name] for name in NAMES if name in values}
     return base_config.get_config(**names)
 
@@ -181,14 +177,12 @@ def read_remote(name: str) -> ConfigDict:
     place, _, file = name.rpartition("/")
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / file
-        with remote.explain(f"--config {name}"):
+        with remote.explain(f"--config {name}"), remote.naming(copy.parent, place):
             copy.write_bytes(remote.Directory(place).read(file))
-        with remote.naming(copy.parent, place):
             config = read(copy)
-        own = f"tokenizer/{Path(config.tokenizer.path).name}"
-        with remote.explain(f"--config {name}"):
-            is_elsewhere = config.tokenizer.path and not os.path.exists(config.tokenizer.path)
-            if is_elsewhere and remote.Directory(place).exists(own):
+            path = config.tokenizer.path
+            own = f"tokenizer/{Path(path).name}"
+            if path and not os.path.exists(path) and remote.Directory(place).exists(own):
                 # The run trained in another workdir, and was then copied here. A path that is itself an address is
                 # replaced, too: no request is sent to another bucket.
                 config.tokenizer.path = f"{place}/{own}"
@@ -210,7 +204,7 @@ def read(path: Path) -> ConfigDict:
     values.pop(REMOVED, None)
     key = "phases"
     try:
-        config = base_of(flatten(values))
+        config = base(values)
         defaults = config.phases.main.to_dict()
         phases = {name: defaults | keys for name, keys in values["phases"].items()}
         config.phases = ConfigDict(phases)
@@ -290,21 +284,16 @@ def differences(old: ConfigDict, new: ConfigDict) -> dict[str, tuple]:
 
     A `model.feed_forward` of 0 stands for its value by the width.
     """
-    a, b = flatten(spelled_out(old)), flatten(spelled_out(new))
+    a, b = flatten(old), flatten(new)
+    for values in (a, b):
+        if values.get("model.feed_forward") == 0:
+            values["model.feed_forward"] = 4 * values["model.width"]
     return {key: (a.get(key), b.get(key)) for key in sorted(a | b) if a.get(key) != b.get(key)}
 
 
-def spelled_out(config: ConfigDict) -> ConfigDict:
-    """Returns a copy of the config in which a `model.feed_forward` of 0 is replaced by its value."""
-    config = config.copy_and_resolve_references()
-    if config.model.get("feed_forward") == 0:
-        config.model.feed_forward = 4 * config.model.width
-    return config
-
-
-def may_change(key: str) -> bool:
-    """Returns whether a resumed run may change a key: the parameters depend on it by rounding at most."""
-    return key in CHANGEABLE or key.partition(".")[0] in CHANGEABLE
+def may_change(key: str, names: tuple = CHANGEABLE) -> bool:
+    """Returns whether a resumed run may change a key, because it or its group is among the names."""
+    return key in names or key.partition(".")[0] in names
 
 
 def is_of_model(key: str) -> bool:
@@ -350,30 +339,20 @@ def digest(config: ConfigDict | dict) -> str:
     config: of a finished run, as its config.json was saved, so that keys which were added since change nothing. Leaves
     out what a resumed run may change, the phases (future ones may change), and the keys of BY_CONTENT.
     """
-    fixed = {
-        key: value
-        for key, value in flatten(config).items()
-        if not may_change(key)
-        and key.partition(".")[0] not in ("phases", "phase_order")
-        and key not in BY_CONTENT
-    }
+    free = (*CHANGEABLE, *BY_CONTENT, "phases", "phase_order")
+    fixed = {key: value for key, value in flatten(config).items() if not may_change(key, free)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 
 def changes(config: ConfigDict) -> dict[str, tuple]:
     """Returns {key: (default, value)} of the keys that differ from their defaults; without a default it is None."""
     defaults = flatten(base(config)) | {name: value_of(base(), name) for name in NAMES}
-    values = flatten(config)
-    return {
-        key: (defaults.get(key), values[key]) for key in values if values[key] != defaults.get(key)
-    }
+    pairs = {key: (defaults.get(key), value) for key, value in flatten(config).items()}
+    return {key: (default, value) for key, (default, value) in pairs.items() if value != default}
 
 
 def describe(config: ConfigDict) -> str:
     """Returns every resolved key, one per line; a key that differs from base is marked with the value in base."""
-    changed = changes(config)
-    lines = []
-    for key, value in flatten(config).items():
-        note = f"    # base: {changed[key][0]!r}" if key in changed else ""
-        lines.append(f"{key} = {value!r}{note}")
-    return "\n".join(lines)
+    notes = {key: f"    # base: {default!r}" for key, (default, _) in changes(config).items()}
+    values = flatten(config).items()
+    return "\n".join(f"{key} = {value!r}{notes.get(key, '')}" for key, value in values)
