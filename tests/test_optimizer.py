@@ -1,13 +1,17 @@
 """Optimizers compared with the updates of their papers in NumPy; the size of their state; schedules; rates by layer."""
 
+import json
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from kits.small import small_batch, small_config, small_objective, small_params
+from jax.sharding import PartitionSpec as P
+from kits.small import mesh_of, small_batch, small_config, small_objective, small_params
+from kits.transformers_bert import within
 
 from bert_jax import optimizer, step
 from bert_jax.models import counts
@@ -118,6 +122,23 @@ def test_adafactor_equals_the_formulas_of_its_paper():
     # For the matrix, the state has only sums over rows and columns.
     assert sum(leaf.size for leaf in jax.tree.leaves(state)) < 5 * (128 + 160)
     assert_close(actual, in_numpy(settings, params, gradients, update))
+
+
+@pytest.mark.parametrize("decay, devices", [("0", 1), ("0.0009", 1), ("0.0009", 2)])
+def test_ten_steps_of_stable_adamw_equal_optimi(decay, devices):
+    """golden/make_stable_adamw.py: the gradients have spikes, and the rate changes. Devices may share a parameter."""
+    golden = dict(np.load(Path(__file__).parent / "golden/stable_adamw.npz"))
+    keys = json.loads(str(golden["settings"])) | {"name": "stable_adamw", "clip": 0}
+    keys |= {"learning_rate": golden["rates"].max(), "weight_decay": decay}
+    settings = small_config(*(f"optimizer.{key}={value}" for key, value in keys.items())).optimizer
+    chain = optimizer.make(settings, jnp.asarray(golden["rates"]).__getitem__)
+    gradients = within(golden, "gradients/")
+    gradients = [{name: gradients[name][step] for name in gradients} for step in range(STEPS)]
+    before, mesh = within(golden, "before/"), mesh_of((1, devices, 1))
+    before["kernel"] = jax.device_put(before["kernel"], jax.NamedSharding(mesh, P("fsdp")))
+    *_, (actual, _) = run(chain, before, gradients)
+    for name, expected in within(golden, f"after/{decay}/").items():
+        np.testing.assert_allclose(actual[name], expected, rtol=0, atol=1e-6)
 
 
 def test_biases_and_norms_have_no_weight_decay():
