@@ -115,10 +115,8 @@ def parse(key: str, text: str, default):
             if key in NUMBERS or all(isinstance(each, str) for each in value):
                 return value
             raise ValueError
-        if expected is float and type(value) in (int, float):
-            return float(value)
-        if expected is int and type(value) in (int, float) and int(value) == value:
-            return int(value)
+        if type(value) in (int, float) and expected(value) == value:
+            return expected(value)
     except (ValueError, SyntaxError, OverflowError):
         if expected is tuple:
             return tuple(part.strip() for part in text.strip("()[], ").split(","))
