@@ -228,11 +228,9 @@ def flatten(tree, prefix: str = "") -> dict:
     """Returns {'a.b': value} for nested dicts or ConfigDicts, sorted by key. An empty dict is a value."""
     result = {}
     for key in sorted(tree):
-        value = tree[key]
-        if isinstance(value, dict | ConfigDict) and value:
-            result |= flatten(value, f"{prefix}{key}.")
-        else:
-            result[f"{prefix}{key}"] = value
+        value, name = tree[key], f"{prefix}{key}"
+        is_group = isinstance(value, dict | ConfigDict) and value
+        result |= flatten(value, f"{name}.") if is_group else {name: value}
     return result
 
 

@@ -36,8 +36,7 @@ def find_module(group: str, name: str) -> ModuleType:
         reason = f"cannot be imported ({one_line(error)})"
         raise BadInput(f"config.{group}.name={name!r}: {reason}") from None
     needed = ["DEFAULTS", "check", "make"] + ["PHASE_DEFAULTS"] * (group == "task")
-    missing = [item for item in needed if not hasattr(module, item)]
-    if missing:
+    if missing := [item for item in needed if not hasattr(module, item)]:
         raise BadInput(f"config.{group}.name={name!r}: {path} has no {', '.join(missing)}")
     return module
 
@@ -93,8 +92,7 @@ def check_types(config: ConfigDict, values: dict, defaults: dict) -> None:
             raise BadInput(f"config.{key}={value!r}: expected {required.__name__}")
         if required is float and not math.isfinite(value):
             raise BadInput(f"config.{key}={value!r}: expected a finite number")
-    missing = [key for key in expected if key not in values]
-    if missing:
+    if missing := [key for key in expected if key not in values]:
         raise BadInput(f"config.{missing[0]}: missing")
 
 
