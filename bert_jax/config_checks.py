@@ -50,15 +50,12 @@ def require(condition: bool, key: str, config: ConfigDict, hint: str) -> None:
         raise BadInput(f"config.{key}={value_of(config, key)!r}: {hint}")
 
 
-def check_keys(
-    config: ConfigDict,
-    choices: dict[str, tuple] | None = None,
-    shares: Iterable[str] = (),
-    at_least_one: Iterable[str] = (),
-    not_negative: Iterable[str] = (),
-) -> None:
-    """Raises BadInput for the first of these keys that has a value outside of its choices or range."""
-    for key, names in (choices or {}).items():
+def check_keys(config: ConfigDict, choices=(), shares=(), at_least_one=(), not_negative=()) -> None:
+    """Raises BadInput for the first of these keys that has a value outside of its choices or range.
+
+    choices: {key: its values}. The others are keys.
+    """
+    for key, names in dict(choices).items():
         require(value_of(config, key) in names, key, config, f"expected one of {', '.join(names)}")
     for key in shares:
         require(0 <= value_of(config, key) < 1, key, config, "expected a share in [0, 1)")
