@@ -2,7 +2,7 @@
 
 python tests/golden/make_stable_adamw.py        (needs torch and torch-optimi; the file has their `versions`)
 
-    rates[10]                                 the learning rate of each step; `settings` has the others (JSON)
+    rates[10], betas[2]                       the learning rate of each step; epsilon is 1e-6
     before/NAME, gradients/NAME[10, ...]      float32
     after/DECAY/NAME                          float32, the parameters with this weight decay
 """
@@ -17,44 +17,37 @@ import torch
 
 FILE = Path(__file__).parent / "stable_adamw.npz"
 SHAPES = {"kernel": (6, 5), "bias": (5,), "scale": (5,), "words": (7, 3)}
-UNDECAYED = "bias", "scale"
-SETTINGS = dict(beta1=0.9, beta2=0.98, epsilon=1e-6)
+DECAYED = "kernel", "words"
 RATES = np.float32([0, 0.02, 0.04, 0.05, 0.05, 0.05, 0.03, 0.02, 0.01, 0.001])
-DECAYS = "0", "0.0009"
+SIZES = np.float32([1, 1, 1, 10, 1, 1, 0.1, 3, 0, 1])  # of the gradients
+BETAS = 0.9, 0.98
 
 
 def make() -> dict:
-    """Returns all arrays of the file. The gradients grow tenfold in the middle, and some words have none."""
-    draw = np.random.default_rng(0)
-    sizes = np.array([1, 1, 1, 10, 1, 1, 0.1, 3, 0, 1])
-    versions = {name: version(name) for name in ("torch", "torch-optimi")}
-    values = {"versions": json.dumps(versions), "settings": json.dumps(SETTINGS), "rates": RATES}
+    """Returns all arrays of the file. Some words have no gradient in the first steps."""
+    draw, names = np.random.default_rng(0), ("torch", "torch-optimi")
+    values = {"versions": json.dumps({name: version(name) for name in names})}
+    values |= {"rates": RATES, "betas": np.array(BETAS)}
     for name, shape in SHAPES.items():
         values[f"before/{name}"] = draw.normal(size=shape).astype(np.float32)
-        gradients = draw.normal(size=(len(RATES), *shape)) * sizes.reshape(-1, *[1] * len(shape))
-        values[f"gradients/{name}"] = gradients.astype(np.float32)
+        gradients = [size * draw.normal(size=shape) for size in SIZES]
+        values[f"gradients/{name}"] = np.float32(gradients)
     values["gradients/words"][:5, 2:] = 0
-    for decay in DECAYS:
-        for name, array in train(values, float(decay)).items():
-            values[f"after/{decay}/{name}"] = array.astype(np.float32)
+    for decay in "0", "0.0009":
+        params = {name: torch.tensor(np.float64(values[f"before/{name}"])) for name in SHAPES}
+        groups = [
+            {"params": [x], "weight_decay": float(decay) * (name in DECAYED)}
+            for name, x in params.items()
+        ]
+        keys = {"lr": float(RATES.max()), "betas": BETAS, "decouple_lr": True, "triton": False}
+        optimizer = optimi.StableAdamW(groups, eps=1e-6, **keys)
+        for step, rate in enumerate(RATES):
+            for group, (name, x) in zip(optimizer.param_groups, params.items(), strict=True):
+                group["lr"] = float(rate)
+                x.grad = torch.tensor(np.float64(values[f"gradients/{name}"][step]))
+            optimizer.step()
+        values |= {f"after/{decay}/{name}": np.float32(x.numpy()) for name, x in params.items()}
     return values
-
-
-def train(values: dict, decay: float) -> dict:
-    """Returns {name: parameter} after the ten steps."""
-    params = {name: torch.tensor(np.float64(values[f"before/{name}"])) for name in SHAPES}
-    groups = [
-        dict(params=[x], weight_decay=decay * (name not in UNDECAYED)) for name, x in params.items()
-    ]
-    chosen = dict(lr=float(RATES.max()), betas=(SETTINGS["beta1"], SETTINGS["beta2"]))
-    chosen |= dict(eps=SETTINGS["epsilon"], decouple_lr=True, triton=False)
-    optimizer = optimi.StableAdamW(groups, **chosen)
-    for step, rate in enumerate(RATES):
-        for group, name in zip(optimizer.param_groups, SHAPES, strict=True):
-            group["lr"] = float(rate)
-            params[name].grad = torch.tensor(np.float64(values[f"gradients/{name}"][step]))
-        optimizer.step()
-    return {name: tensor.numpy() for name, tensor in params.items()}
 
 
 if __name__ == "__main__":
