@@ -27,6 +27,7 @@ REMOVED = "expected_loss"  # a key of older runs, which is ignored
 CHANGEABLE += (REMOVED,)
 # Keys that name content, which is compared where the data is opened; another name of the same content is no change.
 BY_CONTENT = ("corpus.source", "tokenizer.path")
+STARTS = ("init_from", "continue_from")  # keys that say where a run starts
 SHIPPED = Path(base_config.__file__).parent
 NAMES = tuple(f"{group}.name" for group in GROUPS)
 # What a file with anything in place of a value may raise.
@@ -101,7 +102,7 @@ def load(name: str, overrides: list[str] = ()) -> ConfigDict:
     config = find(name)
     apply(config, overrides)
     check(config)
-    for key in ("store", "batches", "init_from"):
+    for key in ("store", "batches", *STARTS):
         config[key] = os.path.expanduser(config[key])
     config.tokenizer.path = os.path.expanduser(config.tokenizer.path)
     config.lock()
@@ -304,21 +305,22 @@ def is_of_model(key: str) -> bool:
 def refusals(old: ConfigDict, new: ConfigDict, step: int, has_data: bool = True) -> list[str]:
     """Returns one line per key in which `new` may not differ from `old`, the saved config of a run at `step`.
 
-    A run may change the keys of CHANGEABLE, phases that have not started and, if its data exists, those of BY_CONTENT.
+    A run may change the keys of CHANGEABLE, phases that have not started, a decay that has not begun and, if its data
+    exists, the keys of BY_CONTENT. An import (step 0) may change all but its model, and starts from no other run.
     """
     before, after = phases(old), phases(new)
     started = {phase.name for phase in before if phase.first < step}
     # `steps` of the current phase, or of the last one after it has ended, may change, but not below the steps done.
     unfinished = {phase.name for phase in before if phase.last > step or phase == before[-1]}
     unfinished &= {phase.name for phase in after if phase.last >= step}
-    changes = differences(old, new)
+    free = (*CHANGEABLE, *BY_CONTENT) if has_data else CHANGEABLE
     refused = []
-    for key, (was, now) in changes.items():
+    for key, (was, now) in differences(old, new).items():
         group, _, rest = key.partition(".")
-        if may_change(key) or (step == 0 and not is_of_model(key)):
+        if may_change(key, free) or (step == 0 and not is_of_model(key) and key not in STARTS):
             continue
-        if has_data and key in BY_CONTENT:
-            continue
+        if key == "schedule.decay" and step <= min(total_steps(old) - was, total_steps(new) - now):
+            continue  # it has not begun
         if group == "phases":
             name, _, field = rest.partition(".")
             if name not in started or (field == "steps" and name in unfinished):
@@ -335,9 +337,9 @@ def digest(config: ConfigDict | dict) -> str:
     """Returns the SHA-256, in hex, of the keys that a run's parameters depend on and that never change.
 
     config: of a finished run, as its config.json was saved, so that keys which were added since change nothing. Leaves
-    out what a resumed run may change, the phases (future ones may change), and the keys of BY_CONTENT.
+    out what a resumed run may change, the phases and the decay (future ones may change), and the keys of BY_CONTENT.
     """
-    free = (*CHANGEABLE, *BY_CONTENT, "phases", "phase_order")
+    free = (*CHANGEABLE, *BY_CONTENT, "phases", "phase_order", "schedule.decay")
     fixed = {key: value for key, value in flatten(config).items() if not may_change(key, free)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 

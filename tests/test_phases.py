@@ -22,6 +22,8 @@ def load(settings, **changes):
     values |= {
         "phase_order": ",".join(BATCHES),
         "optimizer.learning_rate": 1e-3,
+        "schedule.name": "wsd",
+        "schedule.decay": 2,
         "log.every": 2,
         "evaluate.every": 0,
         "checkpoint.every": 4,
@@ -65,7 +67,8 @@ def test_a_larger_batch_has_more_micro_batches_of_the_same_size(phased_run):
     assert [line["step"] for line in reports] == [2, 3, 4, 6, 8, 9]
     rows = [round(line["rows_per_second"] * line["seconds"]) for line in reports]
     assert rows == [2 * 8, 8, 16, 2 * 16, 2 * 32, 32]
-    rate = optimizer.schedule("linear", 1e-3, SMALL["schedule.warmup"], 9)
+    phases = config.phases(load(phased_run[0]))
+    rate = optimizer.schedule("wsd", 1e-3, SMALL["schedule.warmup"], 9, decay=2, phases=phases)
     for line in reports:
         assert line["learning_rate"] == pytest.approx(float(rate(line["step"] - 1)), rel=1e-6)
 
