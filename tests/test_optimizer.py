@@ -86,11 +86,11 @@ def test_adafactor_equals_the_formulas_of_its_paper():
         np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=5e-6)
 
 
-@pytest.mark.parametrize("decay, devices", [("0", 1), ("0.0009", 1), ("0.0009", 2)])
-def test_ten_steps_of_stable_adamw_equal_optimi(decay, devices):
+@pytest.mark.parametrize("devices", [1, 2])
+def test_ten_steps_of_stable_adamw_equal_optimi(devices):
     """golden/make_stable_adamw.py: the gradients have spikes, and the rate changes. Devices may share a parameter."""
     golden = dict(np.load(Path(__file__).parent / "golden/stable_adamw.npz"))
-    keys = ["name=stable_adamw", "clip=0", f"weight_decay={decay}"]
+    keys = ["name=stable_adamw", "clip=0", f"weight_decay={golden['decay']}"]
     keys += [f"learning_rate={golden['rates'].max()}", f"beta2={golden['betas'][1]}"]
     chain = make(*keys, rate=jnp.asarray(golden["rates"]).__getitem__)
     gradients = within(golden, "gradients/")
@@ -98,7 +98,7 @@ def test_ten_steps_of_stable_adamw_equal_optimi(decay, devices):
     before, mesh = within(golden, "before/"), mesh_of((1, devices, 1))
     before["kernel"] = jax.device_put(before["kernel"], jax.NamedSharding(mesh, P("fsdp")))
     *_, (actual, _) = run(chain, before, gradients)
-    for name, expected in within(golden, f"after/{decay}/").items():
+    for name, expected in within(golden, "after/").items():
         np.testing.assert_allclose(actual[name], expected, rtol=0, atol=1e-6)
 
 
@@ -115,12 +115,10 @@ def bytes_of(state) -> int:
     return sum(leaf.nbytes for leaf in jax.tree.leaves(state) if leaf.ndim)
 
 
-@pytest.mark.parametrize("corrected", [False, True])
-def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
+def test_a_bfloat16_moment_is_rounded_once_a_step():
     """The moment takes half the memory; the first update equals float32's, later ones differ by its rounding."""
-    form = f"optimizer.bias_correction={corrected}"
     exact, rounded = (
-        optimizer.adam(small_config(form, f"optimizer.moment_dtype={dtype}").optimizer)
+        optimizer.adam(small_config(f"optimizer.moment_dtype={dtype}").optimizer)
         for dtype in ("float32", "bfloat16")
     )
     params, gradients = make_gradients()
@@ -144,6 +142,8 @@ def test_a_bfloat16_moment_is_rounded_once_a_step(corrected):
         ("cosine", {5: 0.5, 10: 1.0, 55: 0.5, 100: 0.0}),
         ("inverse_sqrt", {5: 0.5, 10: 1.0, 40: 0.5}),
         ("constant", {5: 0.5, 99: 1.0}),
+        # arXiv:1801.06146, equation 3, with a ratio of 32.
+        ("slanted", {0: 1 / 32, 5: 16.5 / 32, 10: 1.0, 55: 16.5 / 32, 100: 1 / 32}),
         # By tokens: 50 of 200 in the first five steps; in the decay 600 of 1,800 in the first twenty.
         (
             "wsd",
@@ -158,16 +158,6 @@ def test_schedules_have_the_expected_rates(name, expected):
         rate = optimizer.schedule(name, 2.0, 10, 100, numpy, 40, phases)
         assert {at: rate(at) / 2 for at in expected} == pytest.approx(expected, abs=1e-6)
         assert rate(5).dtype == np.float32
-
-
-def test_the_slanted_schedule_is_that_of_its_paper():
-    """arXiv:1801.06146, section 3.2, equation 3."""
-    total, share, ratio = 200, 0.1, 32
-    cut = int(total * share)
-    rate = optimizer.schedule("slanted", 0.01, cut, total, np)
-    for t in range(total):
-        p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / share - 1))
-        assert rate(t) == pytest.approx(0.01 * (1 + p * (ratio - 1)) / ratio, rel=1e-5)
 
 
 # --- Rates by layer -------------------------------------------------------------------------------
